@@ -1,0 +1,1 @@
+"""IR -> source, build and launch, one sub-package per surface."""

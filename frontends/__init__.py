@@ -1,0 +1,1 @@
+"""Source -> IR, one sub-package per surface."""

@@ -1,0 +1,1 @@
+"""Data: every grammar, query and table."""

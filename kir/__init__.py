@@ -1,0 +1,1 @@
+"""KIR: a compiler-style rewrite framework for GPU kernels."""

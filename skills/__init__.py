@@ -1,0 +1,1 @@
+"""Data: problems, experts, lineages and cards."""
