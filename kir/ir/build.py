@@ -137,7 +137,7 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
         simpler = _identity(op, a, b)
         if simpler is not None:
             return simpler
-    if op in COMMUTATIVE and _sort_key(b) < _sort_key(a) and not da.is_bool:
+    if op in COMMUTATIVE and not da.is_bool and (isinstance(b, Const), _sort_key(b)) < (isinstance(a, Const), _sort_key(a)):
         return Binary(op, b, a)
     return raw
 

@@ -11,7 +11,7 @@ Values are immutable `Let`s; everything mutable is a `Buffer`. Names are unique 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, TypeVar, dataclass_transform
 
 from kir.diagnostic import Origin
@@ -22,14 +22,17 @@ Attr = int | float | str | bool
 Attrs = tuple[tuple[str, Attr], ...]
 """Sorted (name, value) pairs: schedule annotations and options that have no field of their own."""
 C = TypeVar("C", bound=type)
-_COMPARED: dict[type, tuple[str, ...]] = {}
 
 
+def attrs(**items: Attr) -> Attrs:
+    """Attributes in their canonical order."""
+    return tuple(sorted(items.items()))
+
+
+@cache
 def compared_fields(cls: type) -> tuple[str, ...]:
     """Names of the fields that take part in equality."""
-    if cls not in _COMPARED:
-        _COMPARED[cls] = tuple(f.name for f in fields(cls) if f.compare)
-    return _COMPARED[cls]
+    return tuple(f.name for f in fields(cls) if f.compare)
 
 
 class Node:
