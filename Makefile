@@ -10,7 +10,8 @@ DEMO ?= $(BIN)/kir doctor
 DEMO_FULL ?= $(BIN)/kir doctor
 WORKERS ?= 2
 
-.PHONY: demo demo-full test test-full lint format install full clean help
+.NOTPARALLEL:
+.PHONY: demo demo-full test lint format install full clean help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
@@ -22,9 +23,6 @@ demo-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.full ## the same with everything 
 
 test: $(VENV)/.core $(VENV)/.zoo $(VENV)/.dev ## the test suite, without what needs a GPU
 	$(BIN)/python -m pytest -n $(WORKERS) tests -m "not gpu"
-
-test-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.dev $(VENV)/.full ## only what needs Triton or TileLang, none left out
-	$(BIN)/python -m pytest -n $(WORKERS) tests -m "(triton or tilelang) and not gpu" --require triton --require tilelang --require zoo
 
 lint: $(VENV)/.core $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/python -m ruff check .

@@ -34,6 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--require {name}: this machine lacks {NEEDS[name][0]}")
 
 
+def pytest_report_header(config: pytest.Config) -> str:
+    absent = [f"{name} ({what})" for name, (what, present) in NEEDS.items() if not present()]
+    return f"left out for want of: {', '.join(absent) or 'nothing'}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     used = {name for name in NEEDS if any(item.get_closest_marker(name) for item in items)}
     absent = {name for name in used if not NEEDS[name][1]()}
@@ -41,12 +46,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if out:
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in set(out)]
-        config.stash[LEFT_OUT] = ", ".join(f"{name} ({NEEDS[name][0]})" for name in sorted(absent))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if left_out := terminalreporter.config.stash.get(LEFT_OUT, ""):
-        terminalreporter.write_line(f"left out, for want of: {left_out}")
-
-
-LEFT_OUT = pytest.StashKey[str]()
