@@ -59,10 +59,10 @@ def _compilers() -> list[Finding]:
 
 def _packages() -> list[Finding]:
     optional = {
-        "triton": ("triton", "pip install 'kernel-lineage[triton]': compiles Triton output"),
-        "tilelang": ("tilelang", "pip install 'kernel-lineage[tilelang]': compiles TileLang output"),
-        "torch": ("torch", "comes with the extras triton and tilelang; only they use it"),
-        "pycuda": ("pycuda", "pip install 'kernel-lineage[gpu]': runs CUDA output on a GPU"),
+        "triton": ("triton", "make full, or pip install triton==3.6.0: compiles Triton output"),
+        "tilelang": ("tilelang", "make full, or pip install tilelang==0.1.15: compiles TileLang output"),
+        "torch": ("torch", "make full; only Triton and TileLang use it"),
+        "pycuda": ("pycuda", "pip install pycuda: runs CUDA output on a GPU"),
     }
     rows = []
     for what, (distribution, remedy) in optional.items():
