@@ -52,7 +52,11 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
 
 def tracked() -> list[str]:
     listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return listing.stdout.splitlines() if listing.returncode == 0 else [str(p.relative_to(ROOT)) for p in python_files("kir", *LINKED, "tests")]
+    return (
+        listing.stdout.splitlines()
+        if listing.returncode == 0
+        else [str(p.relative_to(ROOT)) for p in python_files("kir", *LINKED, "tests")]
+    )
 
 
 @pytest.mark.parametrize("folder", LINKED)
@@ -69,7 +73,11 @@ def test_shipped_code_imports_only_kir_and_its_own_folder() -> None:
         for file in python_files(folder):
             for line, name in imports(file):
                 others = [f"kir.{other}" for other in CODE if other != folder]
-                if any(name == other or name.startswith(f"{other}.") for other in others) or name == "kir.cli" or name.startswith("kir.cli."):
+                if (
+                    any(name == other or name.startswith(f"{other}.") for other in others)
+                    or name == "kir.cli"
+                    or name.startswith("kir.cli.")
+                ):
                     wrong.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
     assert wrong == []
 
