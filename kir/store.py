@@ -210,7 +210,7 @@ class EvidenceTable:
         where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
         query = f"SELECT id, recorded, kind, subject, verdict, record FROM evidence WHERE {where} ORDER BY id"
         with self._faults(), closing(self._connection.execute(query, wanted)) as cursor:
-            return [Evidence(*row, json.loads(record)) for *row, record in cursor]
+            return [Evidence(id_, at, of, about, was, json.loads(text)) for id_, at, of, about, was, text in cursor]
 
     def close(self) -> None:
         self._connection.close()
