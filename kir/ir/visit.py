@@ -1,0 +1,132 @@
+"""Walking and rebuilding trees. Rebuilding goes through `kir.ir.build`, so that results stay in normal form."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, TypeVar
+
+from kir.ir import build
+from kir.ir.nodes import Binary, Buffer, Cast, Expr, Load, Node, Region, Select, Span, Unary, Var
+from kir.ir.types import TileType
+
+N = TypeVar("N", bound=Node)
+
+
+@cache
+def _field_names(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls) if f.name not in ("label", "origin"))
+
+
+def children(n: Node) -> Iterator[Node]:
+    """The nodes directly below, in reading order (buffers referred to by regions included)."""
+    for name in _field_names(type(n)):
+        yield from _nodes_in(getattr(n, name))
+
+
+def _nodes_in(value: Any) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from _nodes_in(v)
+    elif isinstance(value, TileType):
+        yield from _nodes_in(value.shape)
+
+
+def walk(n: Node) -> Iterator[Node]:
+    """`n` and everything below it, parents first."""
+    stack = [n]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(list(children(top))))
+
+
+def rebuild(old: Node, changes: Mapping[str, Any]) -> Node:
+    """`old` with some fields replaced; expressions are built anew in normal form."""
+    if not changes:
+        return old
+    def at(name: str) -> Any:
+        return changes.get(name, getattr(old, name))
+    match old:
+        case Binary():
+            return build.binary(old.op, at("a"), at("b"))
+        case Unary():
+            return build.unary(old.op, at("x"))
+        case Select():
+            return build.select(at("cond"), at("a"), at("b"))
+        case Cast():
+            return build.cast(at("x"), at("dtype"), old.rounding)
+        case Load():
+            return build.load(at("at"), at("mask"), at("other"), old.clip, old.cache)
+        case Region():
+            return build.region(at("buffer"), *at("index"))
+        case Span():
+            return build.span(at("lo"), at("extent"), at("step"))
+        case _:
+            return replace(old, **changes)  # type: ignore[type-var]  # every concrete node is a dataclass
+
+
+def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], bool] | None = None) -> Any:
+    """Bottom-up rewriting: `leave(original, updated)` gives the replacement of each node; in a tuple a replacement may be a tuple
+    (spliced) or None (removed). `enter` may keep a subtree untouched by returning False. Unchanged subtrees are shared."""
+    if enter is not None and not enter(n):
+        return n
+    changes = {}
+    for name in _field_names(type(n)):
+        old = getattr(n, name)
+        new = _transform_value(old, leave, enter)
+        if new is not old:
+            changes[name] = new
+    return leave(n, rebuild(n, changes) if changes else n)
+
+
+def _transform_value(value: Any, leave: Callable[[Node, Node], Any], enter: Callable[[Node], bool] | None) -> Any:
+    if isinstance(value, Node):
+        return transform(value, leave, enter)
+    if isinstance(value, tuple):
+        out: list[Any] = []
+        changed = False
+        for v in value:
+            if isinstance(v, Node):
+                new = transform(v, leave, enter)
+                changed = changed or new is not v
+                if isinstance(new, tuple):
+                    out.extend(new)
+                elif new is not None:
+                    out.append(new)
+            else:
+                new = _transform_value(v, leave, enter)
+                changed = changed or new is not v
+                out.append(new)
+        return tuple(out) if changed else value
+    if isinstance(value, TileType):
+        shape = _transform_value(value.shape, leave, enter)
+        return value if shape is value.shape else TileType(value.dtype, tuple(
+            d if (i := build.int_value(d)) is None else i for d in shape))
+    return value
+
+
+def substitute(n: N, values: Mapping[str, Expr]) -> Any:
+    """`n` with each reference to a name replaced by an expression of the same type."""
+    if not values:
+        return n
+    return transform(n, lambda old, new: values.get(new.name, new) if isinstance(new, Var) else new)
+
+
+def substitute_buffers(n: N, buffers: Mapping[str, Buffer]) -> Any:
+    """`n` with each buffer of that name (declaration and uses) replaced."""
+    if not buffers:
+        return n
+    return transform(n, lambda old, new: buffers.get(old.name, new) if isinstance(old, Buffer) else new)
+
+
+def names_read(n: Node) -> set[str]:
+    """Names of all variables referred to below `n`."""
+    return {m.name for m in walk(n) if isinstance(m, Var)}
+
+
+def regions(n: Node) -> Iterator[Region]:
+    """All places mentioned below `n`."""
+    return (m for m in walk(n) if isinstance(m, Region))
