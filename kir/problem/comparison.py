@@ -73,7 +73,7 @@ def elementwise(name: str, dtype: str, got: Array, oracle: Array, bound: Array, 
     ceiling = part * float(np.linalg.norm(np.broadcast_to(limit, ratio.shape)[finite]))
     if total > ceiling:
         return Comparison(False, total / ceiling, name, ceiling,
-                          f"each error of {name} is in bounds, but their norm {total:.3g} is above {ceiling:.3g}: this is no rounding noise")
+                          f"each error of {name} is in bounds, but their norm {total:.3g} is above {ceiling:.3g}: no rounding noise")
     return Comparison(True, worst, where, allowed)
 
 

@@ -92,7 +92,8 @@ class Problem:
     def shapes_for(self, program: n.Program) -> tuple[Shape, ...]:
         """The shapes at which every fact of `program` holds: where it may be called."""
         def holds(fact: n.Expr, shape: Shape) -> bool:
-            sizes = {p.name: build.const(shape.sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in shape.sizes}
+            sizes = {p.name: build.const(shape.sizes[p.name], p.of) for p in program.params
+                     if isinstance(p.of, DType) and p.name in shape.sizes}
             value = substitute(fact, sizes)
             return not isinstance(value, n.Const) or bool(value.value)
         return tuple(s for s in self.shapes if all(holds(f, s) for f in program.facts))
