@@ -203,6 +203,8 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     folded: dict[str, list[str]] = {}
     for candidate in pool:
         folded.setdefault(_fold(candidate), []).append(candidate)
+    if exact := folded.get(_fold(name)):
+        return f"did you mean '{exact[0]}'?"
     near = [each for key in difflib.get_close_matches(_fold(name), list(folded), n=3, cutoff=0.6) for each in folded[key]]
     near += [each for each in pool if len(name) >= 3 and each not in near and _fold(each).startswith(_fold(name))]
     if not near:

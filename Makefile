@@ -1,0 +1,58 @@
+# Everything happens in .venv, which the first target creates. PYTHON picks the interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# The pins of the extra `zoo`; read as source only, so their own requirements stay out.
+ZOO = $(shell $(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['zoo'])")
+
+DEMO ?= $(BIN)/kir doctor
+DEMO_FULL ?= $(BIN)/kir doctor
+WORKERS ?= 2
+
+.NOTPARALLEL:
+.PHONY: demo demo-full test lint format install full clean help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core $(VENV)/.zoo ## a third-party kernel walked back to naive and rebuilt, on any machine
+	$(DEMO)
+
+demo-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.full ## the same with everything compiled (installs torch, Triton, TileLang)
+	$(DEMO_FULL)
+
+test: $(VENV)/.core $(VENV)/.zoo $(VENV)/.dev ## the test suite, without what needs a GPU
+	$(BIN)/python -m pytest -n $(WORKERS) tests -m "not gpu"
+
+lint: $(VENV)/.core $(VENV)/.dev ## ruff and mypy --strict
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy kir tests
+
+format: $(VENV)/.dev ## reformat
+	$(BIN)/python -m ruff format .
+
+install: $(VENV)/.core ## KIR itself, editable
+full: $(VENV)/.full ## torch, Triton and TileLang
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "KIR needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.zoo: pyproject.toml | $(VENV)/.core
+	$(PIP) --no-deps $(ZOO)
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.core
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.full: pyproject.toml constraints.txt | $(VENV)/.core
+	$(PIP) --editable '.[triton,tilelang]'
+	@touch $@
+
+clean: ## remove the environment and what was built
+	rm -rf $(VENV) build dist *.egg-info demo-out

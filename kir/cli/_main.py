@@ -1,0 +1,161 @@
+"""The one place that dispatches commands, prints results and diagnostics, and decides exit codes."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import kir
+from kir.cli._result import Result
+from kir.diagnostic import Diagnostic, KirError, UsageError, did_you_mean, usage
+
+FOLDER = Path(__file__).parent
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run ``kir`` with ``argv`` (default: the process's) and exit: 0 done, 1 refused or failed, 2 usage."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command and return its exit code. ``--json`` and ``--debug`` may stand anywhere before a bare ``--``."""
+    words, shared = _shared_options(argv)
+    as_json, debug = "--json" in shared, "--debug" in shared
+    try:
+        return _dispatch(words, as_json)
+    except KirError as fault:
+        if debug:
+            traceback.print_exc()
+        _report(fault.diagnostics, as_json)
+        return 2 if isinstance(fault, UsageError) else 1
+    except BrokenPipeError:
+        # The reader of our output is gone (``kir passes | head``): let the interpreter's last flush go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as fault:
+        if debug:
+            traceback.print_exc()
+        _report((_internal(fault),), as_json)
+        return 1
+
+
+def commands() -> Mapping[str, str]:
+    """Each command's name and one-line summary, read from the modules' docstrings without importing them."""
+    found: dict[str, str] = {}
+    for file in sorted(FOLDER.glob("[a-z]*.py")):
+        docstring = ast.get_docstring(ast.parse(file.read_bytes())) or ""
+        found[file.stem.replace("_", "-")] = docstring.partition("\n")[0]
+    return found
+
+
+def _shared_options(argv: Sequence[str]) -> tuple[list[str], set[str]]:
+    stop = argv.index("--") if "--" in argv else len(argv)
+    shared = {word for word in argv[:stop] if word in ("--json", "--debug")}
+    return [word for word in argv[:stop] if word not in shared] + list(argv[stop:]), shared
+
+
+def _dispatch(words: Sequence[str], as_json: bool) -> int:
+    if not words or words[0] in ("--help", "-h", "help"):
+        listing = commands()
+        _print(Result({"version": kir.__version__, "commands": listing}, _help(listing)), "help", as_json)
+        return 0 if words else 2
+    name, arguments = words[0], list(words[1:])
+    if name == "--version":
+        _print(Result({"version": kir.__version__}, f"kir {kir.__version__}"), "version", as_json)
+        return 0
+    if not (name.replace("-", "").isalnum() and (FOLDER / f"{name.replace('-', '_')}.py").is_file()):
+        kind = "option" if name.startswith("-") else "command"
+        hint = did_you_mean(name, commands() if kind == "command" else ("--help", "--version", "--json", "--debug"))
+        raise usage("KIR-C001", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir --help")
+    outcome = _call(name, arguments)
+    if isinstance(outcome, Result):
+        _print(outcome, name, as_json)
+        return outcome.code
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _call(name: str, arguments: list[str]) -> Any:
+    """Import a command's module and run it through typer, whose complaints become usage errors."""
+    import typer
+
+    # The class from which all complaints about the command line derive; typer keeps it in a private module.
+    complaint: Any = typer.BadParameter.__mro__[1]
+    module = importlib.import_module(f"kir.cli.{name.replace('-', '_')}")
+    app = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(epilog="Every command also takes --json (one JSON object on standard output) and --debug.")(module.command)
+    try:
+        return typer.main.get_command(app)(arguments, prog_name=f"kir {name}", standalone_mode=False)
+    except complaint as fault:
+        if type(fault).__name__ == "NoArgsIsHelpError":
+            print(fault)
+            return 2
+        text = str(fault.format_message()).strip()
+        raise usage("KIR-C002", text[:1].lower() + text[1:].rstrip("."), subject=f"kir {name}", attempt=f"kir {name} --help") from fault
+    except typer.Abort:
+        return 1
+
+
+def _help(listing: Mapping[str, str]) -> str:
+    width = max(map(len, listing), default=0) + 2
+    return "\n".join(
+        [
+            "usage: kir COMMAND [ARGUMENTS] [--json] [--debug]",
+            "",
+            *(f"  {name:<{width}}{summary}" for name, summary in listing.items()),
+            "",
+            "--json prints one JSON object; --debug shows the traceback of an error; kir COMMAND --help says more.",
+            "exit codes: 0 done, 1 refused or failed, 2 wrong usage",
+        ]
+    )
+
+
+def _print(result: Result, name: str, as_json: bool) -> None:
+    if as_json:
+        extra = {"diagnostics": [each.to_json() for each in result.diagnostics]} if result.diagnostics else {}
+        _json({"schema": f"kir.{name}/{result.version}", **result.json, **extra})
+        return
+    if isinstance(result.text, str):
+        if result.text:
+            print(result.text.removesuffix("\n"), flush=True)
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(result.text)
+        sys.stdout.flush()
+    if result.diagnostics:
+        _report(result.diagnostics, as_json=False)
+
+
+def _report(diagnostics: Sequence[Diagnostic], as_json: bool) -> None:
+    if as_json:
+        _json({"schema": "kir.error/1", "diagnostics": [each.to_json() for each in diagnostics]})
+        return
+    color = _colored(sys.stderr)
+    print("\n\n".join(each.render(color=color) for each in diagnostics), file=sys.stderr, flush=True)
+
+
+def _json(value: Mapping[str, Any]) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+
+
+def _internal(fault: Exception) -> Diagnostic:
+    frames = traceback.extract_tb(fault.__traceback__)
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    text = " ".join(str(fault).split())
+    return Diagnostic("KIR-C003", f"internal error{place}: {type(fault).__name__}{f': {text}' if text else ''}; run with --debug")
+
+
+def _colored(stream: IO[str]) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,77 @@
+"""The commands doctor, explain and plugins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kir.cli.explain
+import kir.cli.plugins
+from kir.cli._main import run
+from kir.diagnostic import explanations
+from kir.registry import Group, Registry, Source
+
+
+def output(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert run(argv) == 0
+    return capsys.readouterr().out
+
+
+def test_doctor_names_what_is_missing_and_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
+    findings = json.loads(output(capsys, "doctor", "--json"))["findings"]
+    names = [each["what"] for each in findings]
+    for name in ("kir", "python", "nvcc", "ptxas", "triton", "tilelang", "torch", "pycuda", "landlock", "seccomp", "user namespaces"):
+        assert name in names
+    assert all(each["detail"] or each["remedy"] or each["there"] == "yes" for each in findings)
+    text = output(capsys, "doctor")
+    assert all(name in text for name in names)
+
+
+def test_explain_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "explain", "KIR-X003")
+    row = explanations()["KIR-X003"]
+    assert row.title in text and row.explain in text and row.mend in text
+    assert output(capsys, "explain", "x003") == text
+    assert json.loads(output(capsys, "explain", "KIR-X003", "--json"))["title"] == row.title
+
+
+def test_explain_lists_every_id(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [line.split()[0] for line in output(capsys, "explain").splitlines()] == sorted(explanations())
+
+
+def test_explain_finds_the_pass_that_declares_a_precondition(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "declaring"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "tilt_loop.py").write_text('import nothing_here\nX = Precondition("KIR-P998", "the loop is level")\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(kir.cli.explain, "registry", lambda group: Registry(group, [Source("declaring", "d", "1")]))
+    value = json.loads(output(capsys, "explain", "P998", "--json"))
+    assert [(each["pass"], each["line"]) for each in value["declared"]] == [("tilt-loop", 2)]
+
+
+def test_plugins_shows_what_works_and_what_is_broken(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "half_good"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "works.py").touch()
+    (folder / "fails.py").write_text("1 / 0")
+
+    def known(group: Group) -> Registry:
+        return Registry(group, [Source("half_good", "half-good-dist", "7")] if group == "kir.passes" else [])
+
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(kir.cli.plugins, "registry", known)
+    assert run(["plugins"]) == 0
+    out, err = capsys.readouterr()
+    assert "half-good-dist 7 (half_good): works" in out
+    assert err.startswith("warning[KIR-X003] 'fails' of half-good-dist cannot be used: ZeroDivisionError")
+    value = json.loads(output(capsys, "plugins", "--json"))
+    assert value["groups"]["kir.passes"]["sources"][0]["names"] == ["works"]
+    assert [each["name"] for each in value["groups"]["kir.passes"]["broken"]] == ["fails"]

@@ -1,0 +1,48 @@
+"""Markers for what a test needs of the machine. A test whose need is absent is left out, and the header says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from kir import machine
+
+
+def _has_zoo() -> bool:
+    return all(machine.package_version(name) for name in ("flag-gems", "liger-kernel", "fla-core", "tile-kernels", "flash-qla"))
+
+
+NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {
+    "gpu": ("a CUDA device", lambda: bool(machine.gpus())),
+    "triton": ("Triton", lambda: machine.package_version("triton") is not None),
+    "tilelang": ("TileLang", lambda: machine.package_version("tilelang") is not None),
+    "nvcc": ("a CUDA toolkit", lambda: machine.toolkit() is not None),
+    "zoo": ("the third-party kernels of the extra `zoo`", _has_zoo),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require", action="append", default=[], choices=sorted(NEEDS), help="fail when the machine lacks this")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, (what, _) in NEEDS.items():
+        config.addinivalue_line("markers", f"{name}: needs {what}; left out where that is absent")
+    for name in config.getoption("--require"):
+        if not NEEDS[name][1]():
+            raise pytest.UsageError(f"--require {name}: this machine lacks {NEEDS[name][0]}")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    absent = [f"{name} ({what})" for name, (what, present) in NEEDS.items() if not present()]
+    return f"left out for want of: {', '.join(absent) or 'nothing'}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    used = {name for name in NEEDS if any(item.get_closest_marker(name) for item in items)}
+    absent = {name for name in used if not NEEDS[name][1]()}
+    out = [item for item in items if any(item.get_closest_marker(name) for name in absent)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in set(out)]
