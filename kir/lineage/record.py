@@ -235,7 +235,7 @@ def load(text: str, file: str) -> Lineage:
 
 def schema_fault(id: str, fault: ValidationError, text: str, file: str, model: type[BaseModel]) -> KirError:
     """The first complaint of pydantic as one located error, with the nearest field for one that is not known."""
-    first = fault.errors()[0]
+    first = min(fault.errors(), key=lambda each: each["type"] != "extra_forbidden")
     path: list[str | int] = list(first["loc"])
     name = ".".join(map(str, path))
     if first["type"] == "extra_forbidden":
