@@ -65,9 +65,9 @@ class Realization(Record):
 class Step(Record):
     """One attempted deoptimization.
 
-    ``forward`` is the optimizing step as pipeline text, with the witness's parameters and the anchor in the program *before* it
-    (that is, in ``after``); ``residue`` is what beside the parameters restores names and statement order, and ``residue_bytes``
-    its size. A rejected step says why in ``reason`` and at which ``stage`` it fell; its ``after`` is there when there was a program.
+    ``forward`` is the optimizing step as pipeline text, with the witness's parameters and the anchor in the program that it acts on
+    (that is, in ``after``); ``witness`` is the same step as JSON with the residue that restores names and statement order, of
+    ``residue_bytes`` bytes. A rejected step says why in ``reason`` and at which ``stage`` it fell; its ``after`` is there when there was a program.
     """
 
     index: int = Field(ge=0)
@@ -105,6 +105,7 @@ class Header(Record):
     problem: str = ""
     gate: Literal["cpu", "gpu"] = "cpu"
     targets: tuple[str, ...] = ()
+    assume: tuple[str, ...] = ()
     budget: dict[str, float] = {}
     tools: dict[str, str] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -51,8 +51,8 @@ class Move:
 class Engine(Protocol):
     """The rewriting framework, as the walk needs it."""
 
-    def candidates(self, program: Program) -> Sequence[Candidate]:
-        """Every place where a registered pass can be taken back, what to peel first in front."""
+    def candidates(self, program: Program) -> Iterable[Candidate]:
+        """Every place where a registered pass can be taken back, what to peel first in front. May be lazy."""
         ...
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
@@ -61,6 +61,10 @@ class Engine(Protocol):
 
     def forward(self, program: Program, step: Step) -> Program:
         """Apply a stored step's forward direction, with its witness. Raises :class:`KirError` when it does not apply."""
+        ...
+
+    def exact(self, step: Step) -> str:
+        """The stored step's forward direction as pipeline text that restores names and order too."""
         ...
 
     def content(self, program: Program) -> str:
@@ -212,7 +216,7 @@ class Walk:
             ended=ended,
             reason=reason,
             violations=violations,
-            pipeline="; ".join(step.forward for step in reversed(kept)),
+            pipeline="; ".join(self.engine.exact(step) for step in reversed(kept)),
             realized=sum(1 for step in kept if step.realization and step.realization.realized),
             residue_bytes=sum(step.residue_bytes for step in kept),
             expert_bytes=len(self.engine.text(self.start).encode()),
@@ -301,8 +305,7 @@ class Walk:
             return refused
         before = self.state(tip)
         seen = self.seen | {self.engine.content(each.after) for each in pending}
-        candidates = sorted(self.engine.candidates(tip), key=lambda each: self.failed.get(each.text, 0))
-        for candidate in candidates:
+        for candidate in self._by_luck(self.engine.candidates(tip)):
             if candidate.text in barred:
                 continue
             outcome = self._attempt(tip, before, candidate, seen)
@@ -312,6 +315,16 @@ class Walk:
             step, program = outcome
             return _Pending(refused, step, tip, program, Future())
         return refused
+
+    def _by_luck(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+        """The candidates in order, those that the gate refused in an earlier state last."""
+        unlucky: list[Candidate] = []
+        for candidate in candidates:
+            if candidate.text in self.failed:
+                unlucky.append(candidate)
+            else:
+                yield candidate
+        yield from sorted(unlucky, key=lambda each: self.failed[each.text])
 
     def _attempt(self, tip: Program, before: State, candidate: Candidate, seen: set[str]) -> Step | tuple[Step, Program]:
         """Apply one candidate: a rejected step, or an open one with its program."""

@@ -113,6 +113,11 @@ def seconds(value: float) -> str:
     return f"{value / 1e-9:.3g} ns"
 
 
+def times(value: float) -> str:
+    """A ratio with three digits: ``1.26x``, ``303x``, ``1,260x``."""
+    return f"{value:,.0f}x" if value >= 1000 else f"{value:.3g}x"
+
+
 def _range(values: Sequence[float]) -> tuple[float, float]:
     if not values:
         return 1.0, 10.0

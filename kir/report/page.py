@@ -17,7 +17,7 @@ from kir.library.lift import speedups
 from kir.lineage.folder import Folder
 from kir.lineage.record import Lineage, State, Step
 from kir.lineage.replay import Replayed
-from kir.report.chart import Chart, chart, seconds
+from kir.report.chart import Chart, chart, times
 
 DiffHtml = Callable[[Program, Program], str]
 
@@ -57,7 +57,7 @@ class Group:
 def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replayed | None = None) -> str:
     """The HTML of the whole report. ``diff_html`` renders the structural difference of two programs as an HTML fragment."""
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters["seconds"] = seconds
+    environment.filters["times"] = times
     files = resources.files("kir.report")
     template = environment.from_string((files / "lineage.html.j2").read_text(encoding="utf-8"))
     programs = {state.text: folder.program(state) for state in lineage.states}

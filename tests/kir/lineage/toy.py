@@ -70,6 +70,9 @@ class ToyEngine:
         kernel = program.kernels[0]
         return replace(program, kernels=(replace(kernel, attrs=attrs(**{**dict(kernel.attrs), name: step.witness["value"]})),))
 
+    def exact(self, step: Step) -> str:
+        return step.forward
+
     def content(self, program: Program) -> str:
         return content_hash(program)
 
