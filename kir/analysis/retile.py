@@ -11,8 +11,11 @@ from kir.analysis.elements import NotElementwise, element, element_region, tile,
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform
+
+REDUCERS = {"add": "sum", "max": "max", "min": "min"}
+"""The reduction that folds with a binary operation."""
 
 ROW = n.Var("%row", I32)
 """The axis variable of the axis that comes or goes."""
@@ -82,12 +85,31 @@ class Narrow:
                 return replace(s, lo=self.scalar(s.lo), hi=self.scalar(s.hi), step=self.scalar(s.step), body=self.block(s.body))
             case n.If():
                 return replace(s, cond=self.scalar(s.cond), then=self.block(s.then), orelse=self.block(s.orelse))
+            case n.Mma():
+                return self._mma(s)
             case n.Eval() if all(isinstance(a, n.Expr) and not isinstance(a.type, TileType) for a in s.call.args):
                 return replace(s, call=replace(s.call, args=tuple(self.scalar(a) for a in s.call.args if isinstance(a, n.Expr))))
             case _:
                 if not self.touches(s):
                     return s
                 raise CannotRetile(f"a {type(s).__name__.lower()} over the axis", s)
+
+    def _mma(self, s: n.Mma) -> n.Stmt:
+        """A product of panels becomes one rank-1 update when the axis is the one that it contracts."""
+        a, b = self.axes.of_expr(s.a), self.axes.of_expr(s.b)
+        if a[-1] is not self.cls:
+            if self.cls in a + b:
+                raise CannotRetile("an mma over the axis", s)
+            return s
+        if s.via != "fma" or len(a) != 2 or s.acc.index:
+            raise CannotRetile("the product runs on tensor cores, or in batches", s)
+        (m, _), (_, cols) = shape_of(s.a.type), shape_of(s.b.type)
+        row, col = n.Var("%0", I32), n.Var("%1", I32)
+        dtype = s.acc.buffer.dtype
+        product = build.binary("mul", build.cast(self._settled(element(s.a, [row, ROW])), dtype),
+                               build.cast(self._settled(element(s.b, [ROW, col])), dtype))
+        value = build.binary("add", build.load(s.acc), tile(product, [(row, m), (col, cols)]))
+        return n.Store(s.acc, value, label=s.label, origin=s.origin)
 
     def touches(self, s: n.Stmt) -> bool:
         """Whether a statement mentions the axis or the tile number at all."""
@@ -173,6 +195,9 @@ class Narrow:
         local = s.at.buffer.space != "global"
         here = [k for k, c in enumerate(self.axes.of_expr(n.Load(s.at))) if c is self.cls]
         if not here:
+            summed = self._sum(s)
+            if summed is not None:
+                return summed
             if local or not self.touches(s):
                 return replace(s, value=self.expr(s.value), mask=None if s.mask is None else self.expr(s.mask))
             raise CannotRetile(f"'{s.at.buffer.name}' is stored once for the whole tile", s)
@@ -187,6 +212,18 @@ class Narrow:
             at = found[0]
         mask = None if s.mask is None else self._masked(s.mask)
         return replace(s, at=at, value=self.expr(s.value), mask=mask)
+
+    def _sum(self, s: n.Store) -> n.Stmt | None:
+        """`acc = acc op reduce(x)` over the axis becomes `acc = acc op` the element of x."""
+        v = s.value
+        if not (isinstance(v, n.Binary) and v.op in REDUCERS and v.a == n.Load(s.at) and isinstance(v.b, n.Call) and v.b.fn == "reduce"):
+            return None
+        options, x = dict(v.b.attrs), v.b.args[0]
+        assert isinstance(x, n.Expr)
+        axis = int(options["axis"])
+        if options.get("op") != REDUCERS[v.op] or self.axes.of_expr(x)[axis] is not self.cls or len(v.b.args) != 1:
+            return None
+        return replace(s, value=build.binary(v.op, v.a, self._elementwise(x, axis)))
 
     def _masked(self, e: n.Expr) -> n.Expr | None:
         made = self.expr(e)
@@ -208,12 +245,14 @@ class Widen:
     lo: n.Expr
     extent: int
     wide: dict[str, int]
-    """Ranks, before widening, of the lets and local buffers that gain the axis."""
+    """The lets and local buffers that gain the axis, and where: in front, or where a load has it in memory."""
+    contract: bool = False
+    """Whether accumulations over `at` become an mma or a reduction over the new axis."""
 
     @classmethod
-    def of(cls, body: n.Block, at: n.Var, lo: n.Expr, extent: int) -> Widen:
+    def of(cls, body: n.Block, at: n.Var, lo: n.Expr, extent: int, contract: bool = False) -> Widen:
         """Finds what depends on `at`, by fixpoint over the body."""
-        made = cls(at, lo, extent, {})
+        made = cls(at, lo, extent, {}, contract)
         before = -1
         while before != len(made.wide):
             before = len(made.wide)
@@ -225,11 +264,13 @@ class Widen:
             match s:
                 case n.Let() if self.depends(s.value):
                     for name in s.names:
-                        self.wide[name] = len(shape_of(s.value.type))
+                        self.wide[name] = 0
                 case n.Alloc() if s.init is not None and self.depends(s.init):
-                    self.wide[s.buffer.name] = len(s.buffer.shape)
+                    self.wide[s.buffer.name] = 0
+                case n.Store() if self.is_accumulation(s):
+                    pass
                 case n.Store() if s.at.buffer.space != "global" and (self.depends(s.value) or (s.mask is not None and self.depends(s.mask))):
-                    self.wide[s.at.buffer.name] = len(s.at.buffer.shape)
+                    self.wide[s.at.buffer.name] = 0
                 case n.For() | n.While():
                     self._mark(s.body)
                 case n.If():
@@ -237,6 +278,12 @@ class Widen:
                     self._mark(s.orelse)
                 case _:
                     pass
+
+    def is_accumulation(self, s: n.Store) -> bool:
+        """Whether a store folds values of all rows into something that does not have the axis."""
+        v = s.value
+        return (self.contract and not s.at.index and s.at.buffer.space != "global" and s.mask is None and isinstance(v, n.Binary)
+                and v.op in REDUCERS and v.a == n.Load(s.at) and s.at.buffer.name not in self.wide and self.depends(v.b))
 
     def depends(self, e: n.Node) -> bool:
         """Whether a value changes with the scalar."""
@@ -265,7 +312,7 @@ class Widen:
     def _stmt(self, s: n.Stmt) -> n.Stmt:
         match s:
             case n.Let():
-                return replace(s, value=self.expr(s.value)) if self.depends(s.value) else s
+                return self._let(s) if self.depends(s.value) else s
             case n.Alloc() if s.buffer.name in self.wide:
                 return replace(s, buffer=self.buffer(s.buffer), init=None if s.init is None else self._init(s.init))
             case n.Alloc():
@@ -296,9 +343,20 @@ class Widen:
             return b
         return replace(b, shape=(build.const(self.extent), *b.shape), space="fragment" if b.space == "register" else b.space)
 
-    def type(self, t: Type) -> Type:
-        """The type of a widened value."""
-        return TileType(dtype_of(t), (self.extent, *shape_of(t)))
+    def _let(self, s: n.Let) -> n.Stmt:
+        if not (isinstance(s.value, n.Load) and len(s.names) == 1):
+            return replace(s, value=self.expr(s.value))
+        index, rest = _syms(shape_of(s.value.type))
+        scalar = self._opened(element(s.value, index))
+        found = tile_region(scalar.at, [(ROW, self.extent), *rest]) if isinstance(scalar, n.Load) else None
+        position = found[1].index(0) if found is not None and 0 in found[1] else 0
+        self.wide[s.names[0]] = position
+        return replace(s, value=tile(scalar, [*rest[:position], (ROW, self.extent), *rest[position:]]))
+
+    def named(self, v: n.Var) -> n.Var:
+        """A widened name, with its new type."""
+        shape, p = shape_of(v.of), self.wide[v.name]
+        return n.Var(v.name, TileType(dtype_of(v.of), (*shape[:p], self.extent, *shape[p:])))
 
     def expr(self, e: n.Expr) -> n.Expr:
         """A value with the axis in front."""
@@ -313,9 +371,10 @@ class Widen:
         def leave(old: n.Node, new: n.Node) -> n.Node:
             match new:
                 case n.Var() if new.name in self.wide and not isinstance(new.of, TileType):
-                    return build.call("pick", n.Var(new.name, self.type(new.of)), ROW)
-                case n.Call() if new.fn == "pick" and isinstance(old, n.Call) and isinstance(old.args[0], n.Var) and old.args[0].name in self.wide:
-                    return build.call("pick", n.Var(old.args[0].name, self.type(old.args[0].of)), ROW, *new.args[1:])
+                    return build.call("pick", self.named(new), ROW)
+                case n.Call(fn="pick", args=(n.Var() as source, *index)) if source.name in self.wide:
+                    p = self.wide[source.name]
+                    return build.call("pick", self.named(source), *index[:p], ROW, *index[p:])
                 case n.Load() if new.at.buffer.name in self.wide:
                     return build.load(build.region(self.buffer(new.at.buffer), ROW, *new.at.index))
                 case _:
@@ -324,13 +383,15 @@ class Widen:
         def enter(x: n.Node) -> bool:
             return not (isinstance(x, n.Var) and isinstance(x.of, TileType))
         opened: n.Expr = transform(scalar, leave, enter)
-        dtype: Type = self.at.of
+        dtype = self.at.of
         assert isinstance(dtype, DType)
         out: n.Expr = substitute(opened, {self.at.name: build.add(self.lo, build.cast(ROW, dtype))})
         return out
 
     def _store(self, s: n.Store) -> n.Stmt:
         local = s.at.buffer.space != "global"
+        if self.is_accumulation(s):
+            return self._contracted(s)
         if local and s.at.buffer.name not in self.wide:
             return s
         if not local and not self.depends(s.at):
@@ -348,6 +409,35 @@ class Widen:
         value = self.expr(s.value) if self.depends(s.value) else self._broadcast(s.value, at)
         return replace(s, at=at, value=value, mask=None if s.mask is None else self.expr(s.mask))
 
+    def _contracted(self, s: n.Store) -> n.Stmt:
+        v = s.value
+        assert isinstance(v, n.Binary)
+        shape = shape_of(v.b.type)
+        index, rest = _syms(shape)
+        scalar = self._opened(element(v.b, index))
+        panels = _panels(scalar, s.at.buffer.dtype, rest) if v.op == "add" and len(rest) == 2 else None
+        if panels is not None:
+            row, col = rest
+            a = tile(panels[0], [row, (ROW, self.extent)])
+            b = tile(panels[1], [(ROW, self.extent), col])
+            return n.Mma(s.at, a, b, via="fma", label=s.label, origin=s.origin)
+        summed = build.call("reduce", tile(scalar, [(ROW, self.extent), *rest]), axis=0, op=REDUCERS[v.op])
+        return replace(s, value=build.binary(v.op, v.a, summed))
+
     def _broadcast(self, e: n.Expr, at: n.Region) -> n.Expr:
         return build.broadcast(e, at.type)
 
+
+def _panels(scalar: n.Expr, dtype: DType, axes: list[tuple[n.Var, int | n.Expr]]) -> tuple[n.Expr, n.Expr] | None:
+    """The factors (of row and k, of k and column) of a product, without the casts that widen them exactly."""
+    if not (isinstance(scalar, n.Binary) and scalar.op == "mul"):
+        return None
+    row, col = axes[0][0].name, axes[1][0].name
+    a, b = scalar.a, scalar.b
+    if row in names_read(b) or col in names_read(a) or ROW.name not in names_read(a) & names_read(b):
+        return None
+
+    def bare(e: n.Expr) -> n.Expr:
+        narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_float and dtype_of(e.x.type).bits < dtype.bits
+        return e.x if narrow and isinstance(e, n.Cast) else e
+    return bare(a), bare(b)

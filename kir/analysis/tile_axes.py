@@ -5,13 +5,17 @@ of its spans (or of the sum around its iota). From this a pass sees that, say, a
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.parser import statements
+from kir.ir.visit import statements
 from kir.ir.types import TileType, TupleType, dtype_of, shape_of
+from kir.ir.visit import walk
 
+N = TypeVar("N", bound=n.Node)
 Key = tuple[str, int]
 """A named tile and one of its axes."""
 
@@ -35,6 +39,7 @@ class TileAxes:
         self._parent: list[int] = []
         self._classes: list[AxisClass] = []
         self._named: dict[str, tuple[int | None, ...]] = {}
+        self._seen: dict[int, tuple[n.Node, tuple[int | None, ...]]] = {}
         for s in statements(kernel.body):
             self._statement(s)
 
@@ -141,6 +146,15 @@ class TileAxes:
                 pass
 
     def _region(self, r: n.Region) -> tuple[int | None, ...]:
+        return self._once(r, self._axes_of_region)
+
+    def _once(self, x: N, find: Callable[[N], tuple[int | None, ...]]) -> tuple[int | None, ...]:
+        """The axes of one occurrence: asked again, it has the same axes (the node is kept, so that its id stays its own)."""
+        if id(x) not in self._seen:
+            self._seen[id(x)] = (x, find(x))
+        return self._seen[id(x)][1]
+
+    def _axes_of_region(self, r: n.Region) -> tuple[int | None, ...]:
         name = r.buffer.name
         if not r.index:
             if name in self._named:
@@ -162,6 +176,16 @@ class TileAxes:
 
     # -------------------------------------------------------------------------------------------------------- expressions
     def _expr(self, e: n.Expr) -> tuple[int | None, ...]:
+        return self._once(e, self._axes_of_expr) if isinstance(e.type, (TileType, TupleType)) else self._scalar(e)
+
+    def _scalar(self, e: n.Expr) -> tuple[int | None, ...]:
+        """A scalar has no axes, but a reduction inside it consumes some."""
+        for x in walk(e):
+            if isinstance(x, n.Call) and x.fn in ("reduce", "pick"):
+                self._once(x, self._axes_of_expr)
+        return ()
+
+    def _axes_of_expr(self, e: n.Expr) -> tuple[int | None, ...]:
         match e:
             case n.Var():
                 if isinstance(e.type, TileType) and e.name not in self._named:
@@ -215,7 +239,7 @@ class TileAxes:
         options = dict(e.attrs)
         match e.fn:
             case "iota":
-                return self._iota(e)
+                return tuple(self._fresh(d) for d in shape_of(e.type))
             case "expand":
                 axes = list(self._expr(args[0]))
                 axes.insert(int(options["axis"]), None)
@@ -243,18 +267,12 @@ class TileAxes:
                 return self._expr(args[0])
         parts = [self._region(a) if isinstance(a, n.Region) else self._expr(a) for a in e.args]
         shape = shape_of(e.type) if e.of is None else ()
-        if all(p == () or len(p) <= len(shape) for p in parts) and e.fn not in ("reshape", "gather", "join", "split", "cat", "vec", "histogram"):
+        reshaping = e.fn in ("reshape", "gather", "join", "split", "cat", "vec", "histogram")
+        if not reshaping and all(len(p) <= len(shape) for p in parts):
             return self._align(*parts)
         for p in parts:
             self._mark(p, opaque=True)
         return tuple(self._fresh(d) for d in shape)
-
-    def _iota(self, e: n.Call) -> tuple[int | None, ...]:
-        key = f"%iota{id(e)}"
-        if key not in self._named:
-            self._named[key] = tuple(self._fresh(d) for d in shape_of(e.type))
-            self._kept = [*getattr(self, "_kept", ()), e]
-        return self._named[key]
 
 
 def _is_iota(e: n.Expr) -> bool:
