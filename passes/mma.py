@@ -1,6 +1,8 @@
 """Runs a tile product on tensor cores.
 
-```kir before
+before:
+
+```kir
 kir 1
 program product
   in A: f16[64, 64]
@@ -13,10 +15,12 @@ kernel main grid (i: 1) threads 128
   mma acc += a * b via fma
   C = acc
 ```
-```pipeline
-mma@main/mma
-```
-```kir after
+
+pipeline: `mma@main/mma`
+
+after:
+
+```kir
 kir 1
 program product
   in A: f16[64, 64]

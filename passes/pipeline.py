@@ -1,6 +1,8 @@
 """Keeps several iterations of a loop in flight: loads of later iterations run while earlier ones compute.
 
-```kir before
+before:
+
+```kir
 kir 1
 program product
   in A: f16[64, K]
@@ -16,10 +18,12 @@ kernel main grid (i: 1) threads 128
     mma acc += a * b
   C = acc
 ```
-```pipeline
-pipeline{stages=3}@main/k
-```
-```kir after
+
+pipeline: `pipeline{stages=3}@main/k`
+
+after:
+
+```kir
 kir 1
 program product
   in A: f16[64, K]

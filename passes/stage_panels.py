@@ -1,6 +1,8 @@
 """Stages panels of a contraction: a loop of rank-1 updates (or of single products) becomes a loop of products of staged panels.
 
-```kir before
+before:
+
+```kir
 kir 1
 program row_dot
   in A: bf16[M, K]
@@ -16,10 +18,12 @@ kernel main grid (m_tile: ceildiv(M, 64)) threads 128
     acc = acc + expand(cast(a, f32), axis=1) * cast(b, f32)
   C[m_tile * 64 +: 64, 0 +: 64] = acc clip
 ```
-```pipeline
-stage-panels{extent=32}@main/k
-```
-```kir after
+
+pipeline: `stage-panels{extent=32}@main/k`
+
+after:
+
+```kir
 kir 1
 program row_dot
   in A: bf16[M, K]

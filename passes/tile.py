@@ -1,6 +1,8 @@
 """Tiles a grid axis: one CTA computes `extent` neighbors along it instead of one.
 
-```kir before
+before:
+
+```kir
 kir 1
 program scale
   in X: f32[M]
@@ -10,10 +12,12 @@ kernel main grid (m: M) threads 1
   let x = X[m]
   Y[m] = x * 2.0
 ```
-```pipeline
-tile{axis=0 extent=128}
-```
-```kir after
+
+pipeline: `tile{axis=0 extent=128}`
+
+after:
+
+```kir
 kir 1
 program scale
   in X: f32[M]
