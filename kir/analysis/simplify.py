@@ -93,7 +93,7 @@ def expanded_at_leaves(e: n.Expr, axis: int) -> n.Expr:
         case n.Select():
             return build.select(inner(e.cond), inner(e.a), inner(e.b))
         case n.Call() if e.of is None and instruction(e.fn).level == "element" and instruction(e.fn).is_pure:
-            return build.call(e.fn, *(inner(x) if isinstance(x, n.Expr) else x for x in e.args), **dict(e.attrs))
+            return n.Call(e.fn, tuple(inner(x) if isinstance(x, n.Expr) else x for x in e.args), e.attrs)
         case _:
             return build.expand(e, axis)
 

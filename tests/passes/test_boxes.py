@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kir.analysis.normalize import normalize
+from kir.analysis import normalize
 from kir.ir.canonical import alpha_equal
 from kir.rewrite import Pass, Pipeline, Step, passes, run
 from kir.rewrite.box import box_of
