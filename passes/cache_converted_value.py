@@ -10,7 +10,7 @@ program square
   size M: i32
 kernel main grid (row: M) threads 128
   let x = X[row, 0 +: 256]
-  Y[row, 0 +: 256] = cast(x, f32) * cast(x, f32)
+  @Y Y[row, 0 +: 256] = cast(x, f32) * cast(x, f32)
 ```
 
 pipeline: `cache-converted-value{value="cast(x, f32)"}@main/Y`
@@ -26,7 +26,7 @@ program square
 kernel main grid (row: M) threads 128
   let x = X[row, 0 +: 256]
   let kept = cast(x, f32)
-  Y[row, 0 +: 256] = kept * kept
+  @Y Y[row, 0 +: 256] = kept * kept
 ```
 """
 from __future__ import annotations

@@ -12,7 +12,7 @@ program row_sums
   fact N <= 256
 kernel main grid (row: M) threads 128
   register total: f32 = 0.0
-  for j in 0..N
+  @j for j in 0..N
     total = total + X[row, j]
   S[row] = total
 ```
@@ -31,7 +31,7 @@ program row_sums
   fact N <= 256
 kernel main grid (row: M) threads 128
   register total: f32 = 0.0
-  for j in 0..256
+  @j for j in 0..256
     total = total + load(X[row, j] else 0.0 clip)
   S[row] = total
 ```

@@ -12,7 +12,7 @@ kernel main grid (i: 1) threads 128
   fragment acc: f32[64, 64] = 0.0
   let a = A
   let b = B
-  mma acc += a * b via fma
+  @mma mma acc += a * b via fma
   C = acc
 ```
 
@@ -30,7 +30,7 @@ kernel main grid (i: 1) threads 128
   fragment acc: f32[64, 64] = 0.0
   let a = A
   let b = B
-  mma acc += a * b
+  @mma mma acc += a * b
   C = acc
 ```
 """

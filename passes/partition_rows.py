@@ -9,7 +9,7 @@ program scale
   out Y: f32[M, 256]
   size M: i32
 kernel main grid (row: M) threads 128
-  for j in 0..256
+  @j for j in 0..256
     Y[row, j] = X[row, j] * 2.0
 ```
 
@@ -24,7 +24,7 @@ program scale
   out Y: f32[M, 256]
   size M: i32
 kernel main grid (row: M) threads 128
-  Y[row, 0 +: 256] = X[row, 0 +: 256] * 2.0
+  @j Y[row, 0 +: 256] = X[row, 0 +: 256] * 2.0
 ```
 """
 from __future__ import annotations

@@ -12,7 +12,7 @@ program product
   fact K % 64 == 0
 kernel main grid (i: 1) threads 128
   fragment acc: f32[64, 64] = 0.0
-  for k in 0..ceildiv(K, 64)
+  @k for k in 0..ceildiv(K, 64)
     let a = A[0 +: 64, k * 64 +: 64]
     let b = B[k * 64 +: 64, 0 +: 64]
     mma acc += a * b
@@ -33,7 +33,7 @@ program product
   fact K % 64 == 0
 kernel main grid (i: 1) threads 128
   fragment acc: f32[64, 64] = 0.0
-  for k in 0..ceildiv(K, 64) pipelined {stages=3}
+  @k for k in 0..ceildiv(K, 64) pipelined {stages=3}
     let a = A[0 +: 64, k * 64 +: 64]
     let b = B[k * 64 +: 64, 0 +: 64]
     mma acc += a * b

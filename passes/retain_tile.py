@@ -9,7 +9,7 @@ program normalize
   out Y: f32[M, 256]
   size M: i32
 kernel main grid (row: M) threads 128
-  let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
+  @total let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
   Y[row, 0 +: 256] = X[row, 0 +: 256] / total
 ```
 
@@ -25,7 +25,7 @@ program normalize
   size M: i32
 kernel main grid (row: M) threads 128
   let kept = X[row, 0 +: 256]
-  let total = reduce(kept, axis=0, op=sum)
+  @total let total = reduce(kept, axis=0, op=sum)
   Y[row, 0 +: 256] = kept / total
 ```
 """

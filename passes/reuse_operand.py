@@ -10,7 +10,7 @@ program softmax_tail
   size M: i32
 kernel main grid (row: M) threads 128
   let x = X[row, 0 +: 256]
-  let total = reduce(exp(x), axis=0, op=sum)
+  @total let total = reduce(exp(x), axis=0, op=sum)
   Y[row, 0 +: 256] = exp(x) / total
 ```
 
@@ -27,7 +27,7 @@ program softmax_tail
 kernel main grid (row: M) threads 128
   let x = X[row, 0 +: 256]
   let kept = exp(x)
-  let total = reduce(kept, axis=0, op=sum)
+  @total let total = reduce(kept, axis=0, op=sum)
   Y[row, 0 +: 256] = kept / total
 ```
 """

@@ -12,10 +12,10 @@ program row_dot
   size K: i32
 kernel main grid (m_tile: ceildiv(M, 64)) threads 128
   fragment acc: f32[64, 64] = 0.0
-  for k in 0..K
+  @k for k in 0..K
     let a = load(A[m_tile * 64 +: 64, k] else 0.0:bf16 clip)
     let b = B[k, 0 +: 64]
-    acc = acc + expand(cast(a, f32), axis=1) * cast(b, f32)
+    acc = acc + cast(expand(a, axis=1), f32) * cast(b, f32)
   C[m_tile * 64 +: 64, 0 +: 64] = acc clip
 ```
 
@@ -33,7 +33,7 @@ program row_dot
   size K: i32
 kernel main grid (m_tile: ceildiv(M, 64)) threads 128
   fragment acc: f32[64, 64] = 0.0
-  for k_tile in 0..ceildiv(K, 32)
+  @k for k_tile in 0..ceildiv(K, 32)
     let a = load(A[m_tile * 64 +: 64, k_tile * 32 +: 32] else 0.0:bf16 clip)
     let b = load(B[k_tile * 32 +: 32, 0 +: 64] else 0.0:bf16 clip)
     mma acc += a * b via fma

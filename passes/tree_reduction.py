@@ -9,7 +9,7 @@ program row_sums
   out S: f32[M]
   size M: i32
 kernel main grid (row: M) threads 128
-  register total: f32 = 0.0
+  @total register total: f32 = 0.0
   for j in 0..256
     total = total + X[row, j]
   S[row] = total
@@ -26,7 +26,7 @@ program row_sums
   out S: f32[M]
   size M: i32
 kernel main grid (row: M) threads 128
-  let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
+  @total let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
   S[row] = total
 ```
 """

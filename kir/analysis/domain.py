@@ -1,6 +1,6 @@
 """Intervals with congruences: the value of an integer expression as `lo <= x <= hi` and `x = residue (mod modulus)`.
 
-Everything is exact arithmetic on mathematical integers; wrapping is the caller's question (`kir.analysis.facts.Facts.fits`). After
+Everything is exact arithmetic on mathematical integers; wrapping is added by `kir.analysis.facts`. After
 P. Granger, "Static analysis of arithmetical congruences" (1989), in a reduced product with intervals.
 """
 from __future__ import annotations

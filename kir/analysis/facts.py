@@ -1,13 +1,13 @@
 """What is known of the integers of a program at a place: size facts, loop and grid ranges, lets.
 
 `Facts.at(program, path)` collects them; `domain(e)` evaluates an expression to an interval with a congruence. Integer arithmetic of the
-IR wraps; domains are computed on mathematical integers and are valid where `fits` says that no intermediate value leaves its dtype.
-Sizes are non-negative.
+IR wraps, and so do domains: each is a fact about the value that a machine computes. Sizes are non-negative.
 """
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import gcd
 from types import MappingProxyType
 
 from kir.analysis import domain as d
@@ -140,12 +140,22 @@ class Facts:
                     pass
 
     def domain(self, e: n.Expr) -> Domain:
-        """The values that an integer expression (of a tile: each element) may take."""
+        """The values that an integer expression (of a tile: each element) may take, wrapping included: where a result may leave its
+        dtype, its range is the dtype's and its congruence is kept modulo powers of two only."""
         found = self._cache.get(e)
         if found is None:
             found = self._domain(e)
+            dtype = dtype_of(e.type)
+            if dtype.is_integer and not found.is_empty and not _inside(found, dtype):
+                low, high = dtype.range
+                found = d.between(low, high, gcd(found.modulus, 1 << dtype.bits) if found.modulus else 1 << dtype.bits, found.residue)
             self._cache[e] = found
         return found
+
+    def is_exact(self, e: n.Expr) -> bool:
+        """Whether the outermost operation of `e` never wraps, so that it equals the same operation on mathematical integers."""
+        dtype = dtype_of(e.type)
+        return not dtype.is_integer or not isinstance(e, (n.Binary, n.Unary)) or _inside(self._domain(e), dtype)
 
     def _domain(self, e: n.Expr) -> Domain:
         match e:
@@ -211,15 +221,6 @@ class Facts:
             out = d.add(out, term)
         return out
 
-    def fits(self, e: n.Expr) -> bool:
-        """Whether no integer operation below `e` can leave the range of its dtype."""
-        for x in walk(e):
-            if isinstance(x, (n.Binary, n.Unary)) and (dtype := dtype_of(x.type)).is_integer:
-                known, (low, high) = self.domain(x), dtype.range
-                if known.lo is None or known.hi is None or known.lo < low or known.hi > high:
-                    return False
-        return True
-
     def expanded(self, e: n.Expr) -> n.Expr:
         """`e` with known integer lets replaced by their values, all the way down."""
         for _ in range(len(self.lets) + 1):
@@ -232,6 +233,11 @@ class Facts:
     def divides(self, c: int, e: n.Expr) -> bool:
         """Whether `e` is proved a multiple of `c`: by congruences of its names, or of the lets it is made of."""
         return self.domain(e).is_multiple_of(c) or self.domain(self.expanded(e)).is_multiple_of(c)
+
+
+def _inside(found: Domain, dtype: DType) -> bool:
+    low, high = dtype.range
+    return found.lo is not None and found.lo >= low and found.hi is not None and found.hi <= high
 
 
 def _is_scalar_integer(e: n.Expr) -> bool:

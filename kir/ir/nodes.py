@@ -326,8 +326,8 @@ class Store(Stmt):
 
 @node
 class Copy(Stmt):
-    """Moves a region to a region of the same shape and dtype. `via`: `plain`, `vector(n)`, `cp_async`, `bulk`, `tma`.
-    Synchronous, unless `signal` names an mbarrier that it completes on or `grouped` leaves it to a commit group."""
+    """Moves a region to a region of the same shape and dtype. `via`: `plain`, `vector(n)`, `cp_async`, `bulk`, `tma`, or
+    `ldmatrix`, `stmatrix` between shared memory and a fragment. Synchronous, unless `signal` names an mbarrier that it completes on or `grouped` leaves it to a commit group."""
 
     src: Load
     dst: Region
@@ -491,7 +491,9 @@ class Workspace(Node):
 
 @node
 class TensorMap(Node):
-    """A TMA descriptor over `of`: box, element strides, swizzle in bytes (0, 32, 64, 128), out-of-bounds fill; im2col adds corners."""
+    """A TMA descriptor over `of`: box, element strides, swizzle in bytes (0, 32, 64, 128), out-of-bounds fill. `merge` = n makes one
+    dimension of the first n (which must be dense). `mode` = im2col has a box of pixels and channels, and corners. A copy names its
+    descriptor in the attr `descriptor`."""
 
     name: str
     of: str

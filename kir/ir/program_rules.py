@@ -92,8 +92,12 @@ def _tensor_map(t: n.TensorMap, p: n.Program) -> Iterator[Diagnostic]:
                   attempt=did_you_mean(t.of, tensors))
         return
     options = dict(t.attrs)
-    if options.get("mode", "tiled") == "tiled" and len(t.box) != len(base.shape):
-        yield _at(t.name, "KIR-V021", f"the box of '{t.name}' has {len(t.box)} dimensions, and '{t.of}' has {len(base.shape)}")
+    merge = options.get("merge", 1)
+    rank = len(base.shape) + 1 - (merge if isinstance(merge, int) else 1)
+    if options.get("mode", "tiled") == "tiled" and len(t.box) != rank:
+        yield _at(t.name, "KIR-V021", f"the box of '{t.name}' has {len(t.box)} dimensions, and '{t.of}' has {rank}")
+    elif options.get("mode") == "im2col" and len(t.box) != 2:
+        yield _at(t.name, "KIR-V021", f"the box of '{t.name}' has {len(t.box)} dimensions", needs="pixels and channels (im2col)")
     if len(t.box) > 5 or any(not 1 <= b <= 256 for b in t.box):
         yield _at(t.name, "KIR-V021", f"the box of '{t.name}' is {list(t.box)}",
                   needs="up to 5 dimensions of 1 to 256 (CUDA driver API, cuTensorMapEncodeTiled)")

@@ -19,7 +19,7 @@ from kir.ir.types import BOOL, I32, MBARRIER, DType, PointerType, StructType, Ti
 from kir.ir.visit import statements, walk
 from kir.ir.wellformed import Expressions, fits, out_of_bounds, parts, same_dims
 
-VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma")
+VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix")
 VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3")
 KINDS = ("serial", "unroll", "vectorize", "pipelined", "static", "warpgroup", "warp", "thread")

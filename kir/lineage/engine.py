@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from kir.diagnostic import KirError
 from kir.ir.canonical import content_hash
 from kir.ir.measure import measure
 from kir.ir.naive import is_naive
@@ -15,12 +14,14 @@ from kir.ir.nodes import Buffer, Program
 from kir.ir.printer import program_text
 from kir.ir.visit import walk
 from kir.lineage.order import Declared, peel_ranks
-from kir.lineage.record import Condition, Violation
+from kir.lineage.record import Condition, Header, Violation
 from kir.lineage.record import Step as Recorded
 from kir.lineage.walk import Candidate, Move
+from kir.problem import load_problem
 from kir.rewrite import Context, Pass, Site, Step, Verdict, apply, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.pipeline import find_site
+from kir.target import target
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class PassEngine:
     naive_arguments: Mapping[str, Any] = field(default_factory=dict)
     assume: frozenset[str] = frozenset()
     context: Context = field(default_factory=Context)
+
+    @classmethod
+    def of(cls, header: Header) -> PassEngine:
+        """The engine that a lineage's header asks for."""
+        arguments: dict[str, Any] = {}
+        if header.problem:
+            problem = load_problem(header.problem)
+            arguments = {"work_item": problem.work_item, "state": problem.state}
+        context = Context(target=target(header.targets[0])) if header.targets else Context()
+        return cls(arguments, frozenset(header.assume), context)
 
     @cached_property
     def passes(self) -> tuple[type[Pass], ...]:
@@ -118,6 +129,3 @@ def _conditions(item: Pass, verdicts: Iterable[tuple[str, Verdict]]) -> tuple[Co
         )
         for identifier, verdict in verdicts
     )
-
-
-__all__ = ["KirError", "PassEngine"]

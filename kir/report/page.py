@@ -84,6 +84,15 @@ def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replay
     )
 
 
+def alone(title: str, fragment: str) -> str:
+    """An HTML fragment as a file of its own, in the report's style."""
+    style = (resources.files("kir.report") / "style.css").read_text(encoding="utf-8")
+    head = Markup('<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{}</title><style>\n{}</style></head>\n').format(
+        title, Markup(style)
+    )
+    return str(head + Markup("<body><main><h1>{}</h1>\n{}\n</main></body></html>\n").format(title, Markup(fragment)))
+
+
 def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Program], diff_html: DiffHtml) -> Shown:
     assert step.after is not None
     optimized = _emitted_of(lineage, step.before)
