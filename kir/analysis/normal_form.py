@@ -79,9 +79,7 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
         case n.Opaque():
             return (s,)
         case _:
-            made = simplified(s, known)
-            assert isinstance(made, n.Stmt)
-            return (made,)
+            return (simplified(s, known),)
 
 
 def _binds(block: n.Block) -> bool:
