@@ -162,7 +162,7 @@ class StagePanels(Pass):
     def _narrowed(self, program: n.Program, path: Path, loop: n.For) -> n.For:
         kernel = kernel_of(program, path)
         axes = TileAxes(kernel)
-        row = n.Var(fresh(loop.var.name.removesuffix("_tile"), names_in(program, kernel) - {loop.var.name}), loop.var.of)
+        row = n.Var(fresh(loop.var.name.removesuffix("_tile"), names_in(program, kernel)), loop.var.of)
         lo = build.mul(loop.var, self.extent)
         found = [c for c in axes.classes() if c.extent == self.extent and c.reduced and c.sweeps
                  and all(x == lo and step in (1, build.const(1)) for x, step in c.sweeps)]

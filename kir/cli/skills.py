@@ -1,5 +1,4 @@
-"""list, show and search the skill cards, and apply one to a program
-"""
+"""list, show and search the skill cards, and apply one to a program"""
 
 from __future__ import annotations
 
@@ -27,7 +26,14 @@ def _listing(found: Any, faults: Any) -> Result:
         shown.add_row(card.name, card.intent, card.status, where, card.carrier.text)
         scope = card.scope.model_dump(mode="json")
         rows.append(
-            {"name": card.name, "intent": card.intent, "status": card.status, "scope": scope, "carrier": card.carrier.text, "file": str(each.path)}
+            {
+                "name": card.name,
+                "intent": card.intent,
+                "status": card.status,
+                "scope": scope,
+                "carrier": card.carrier.text,
+                "file": str(each.path),
+            }
         )
     return Result({"cards": rows}, shown if rows else "no cards", diagnostics=tuple(faults))
 

@@ -67,7 +67,8 @@ class Step(Record):
 
     ``forward`` is the optimizing step as pipeline text, with the witness's parameters and the anchor in the program that it acts on
     (that is, in ``after``); ``witness`` is the same step as JSON with the residue that restores names and statement order, of
-    ``residue_bytes`` bytes. A rejected step says why in ``reason`` and at which ``stage`` it fell; its ``after`` is there when there was a program.
+    ``residue_bytes`` bytes. A rejected step says why in ``reason`` and at which ``stage`` it fell; its ``after`` is there when there
+    was a program.
     """
 
     index: int = Field(ge=0)

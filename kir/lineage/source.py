@@ -83,7 +83,10 @@ def _kernel(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     if not names:
         raise usage("KIR-S018", f"no frontend finds a kernel in {path}", attempt="kir plugins")
     hint = did_you_mean(kernel, names) if kernel else f"name one: {', '.join(names[:8])}"
-    raise usage("KIR-S018", f"there is no kernel '{kernel}' in {path}{f'; {hint}' if hint else ''}" if kernel else f"{path} has several kernels; {hint}")
+    raise usage(
+        "KIR-S018",
+        f"there is no kernel '{kernel}' in {path}{f'; {hint}' if hint else ''}" if kernel else f"{path} has several kernels; {hint}",
+    )
 
 
 def normal_form(generic: Program, binding: Path | None) -> Program:

@@ -12,8 +12,7 @@ from typing import Any
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
-from kir.ir.parser import parse_program
-from kir.ir.printer import program_text
+from kir.ir.verify import verify
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import Effect, Miss, Pass, Rewritten, Site, Witness, found_sites
 from kir.rewrite.edit import Path, node_at, places
@@ -154,13 +153,10 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
 
 
 def check(program: n.Program, item: Pass) -> None:
-    """Whether a result is a program: every name in view, every type right. Raises KirError, with the pass as its subject."""
-    try:
-        same = parse_program(program_text(program)) == program
-    except KirError as bad:
-        raise KirError(*(replace(d, subject=d.subject or str(item), origin=None) for d in bad.diagnostics)) from bad
-    if not same:
-        raise error("KIR-R010", "the result is not in normal form", subject=str(item), needs="expressions made by kir.ir.build")
+    """The verifier's word on a result. Raises KirError, each finding with the pass as its subject."""
+    found = [d for d in verify(program) if d.severity == "error"]
+    if found:
+        raise KirError(*(replace(d, subject=d.subject or str(item)) for d in found))
 
 
 Verdicts = tuple[tuple[str, Verdict], ...]
