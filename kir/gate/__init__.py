@@ -11,5 +11,5 @@ from kir.gate.cpu import gate_cpu
 from kir.gate.realized import Realized, realized, summary
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Run, Stage, Verdict
 
-__all__ = ["CompileRecord", "CorrectnessRecord", "Cost", "Occupancy", "ProfileRecord", "Realized", "Run", "Stage", "Verdict", "gate_cpu", "kernel_cost",
-           "occupancy", "program_cost", "realized", "summary"]
+__all__ = ["CompileRecord", "CorrectnessRecord", "Cost", "Occupancy", "ProfileRecord", "Realized", "Run", "Stage", "Verdict", "gate_cpu",
+           "kernel_cost", "occupancy", "program_cost", "realized", "summary"]

@@ -63,5 +63,4 @@ def _entry(e: Entry) -> list[Any]:
 
 def _to_json(a: Artifact) -> dict[str, Any]:
     return {"surface": a.surface, "target": a.target, "tools": [list(t) for t in a.tools],
-            "kernels": [{"kernel": k.kernel, "registers": k.registers, "spills": k.spills, "shared_bytes": k.shared_bytes, "threads": k.threads,
-                         "mix": dict(k.mix), "texts": dict(k.texts), "options": [list(o) for o in k.options]} for k in a.kernels]}
+            "kernels": [{**k.record(), "texts": dict(k.texts), "options": [list(o) for o in k.options]} for k in a.kernels]}

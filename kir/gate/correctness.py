@@ -20,6 +20,9 @@ from kir.ir.visit import substitute
 from kir.problem import Comparison, Problem, Shape
 
 Array = NDArray[Any]
+Mode = Literal["fast", "check"]
+_FAST: Mode = "fast"
+_CHECK: Mode = "check"
 MOST_ELEMENTS = 1 << 22
 """Elements of the largest array of an interpreted run."""
 
@@ -27,12 +30,35 @@ MOST_ELEMENTS = 1 << 22
 class Case(Protocol):
     """One set of inputs with its judge."""
 
-    shape: str
-    sizes: Mapping[str, int]
-    distribution: str
-    seed: int
-    arrays: Mapping[str, Array]
-    scalars: Mapping[str, int | float]
+    @property
+    def shape(self) -> str:
+        """The name of the sizes."""
+        ...
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes by name."""
+        ...
+
+    @property
+    def distribution(self) -> str:
+        """How the inputs were drawn."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed of the draw."""
+        ...
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Inputs by the program's names, fresh copies each time."""
+        ...
+
+    @property
+    def scalars(self) -> Mapping[str, int | float]:
+        """Sizes and scalar arguments by name."""
+        ...
 
     def compare(self, outputs: Mapping[str, Array]) -> Comparison:
         """Whether these outputs, by the program's names, are right."""
@@ -112,7 +138,8 @@ def check(program: n.Program, cases: list[Case], reference: str, relative: bool 
     weak: list[Diagnostic] = []
     judged = [c for c in cases if math.prod(c.sizes.values()) > 1] or cases
     smallest = min(judged, key=lambda c: math.prod(c.sizes.values()))
-    for case, mode in [*((c, _FAST) for c in cases), (smallest, _CHECK)]:
+    plan: list[tuple[Case, Mode]] = [*((c, _FAST) for c in cases), (smallest, _CHECK)]
+    for case, mode in plan:
         outcome, result = _one(program, case, mode)
         runs.append(outcome)
         if not outcome.ok:
@@ -121,15 +148,12 @@ def check(program: n.Program, cases: list[Case], reference: str, relative: bool 
             errors = tuple(f.diagnostic() for f in result.errors)
             weak += [f.diagnostic() for f in result.findings if f.severity == "weak"]
             if errors:
-                return CorrectnessRecord(reference, False, tuple(runs), errors, tuple(weak), relative, f"{errors[0].id}: {errors[0].message}")
+                said = f"{errors[0].id}: {errors[0].message}"
+                return CorrectnessRecord(reference, False, tuple(runs), errors, tuple(weak), relative, said)
     return CorrectnessRecord(reference, True, tuple(runs), (), tuple(weak), relative)
 
 
-_FAST: Literal["fast"] = "fast"
-_CHECK: Literal["check"] = "check"
-
-
-def _one(program: n.Program, case: Case, mode: Literal["fast", "check"]) -> tuple[Run, Result | None]:
+def _one(program: n.Program, case: Case, mode: Mode) -> tuple[Run, Result | None]:
     def row(c: Comparison) -> Run:
         return Run(case.shape, dict(case.sizes), case.distribution, case.seed, mode, c.ok, c.worst, c.where, c.bound, c.reason)
     wanted = {p.name for p in program.params}
@@ -139,7 +163,8 @@ def _one(program: n.Program, case: Case, mode: Literal["fast", "check"]) -> tupl
             result = run(program, case.arrays, scalars, mode=mode)
     except KirError as refused:
         first = refused.diagnostics[0]
-        return row(Comparison(False, math.inf, first.anchor, 0.0, f"it cannot be run at shape '{case.shape}': {first.id}: {first.message}")), None
+        said = f"it cannot be run at shape '{case.shape}': {first.id}: {first.message}"
+        return row(Comparison(False, math.inf, first.anchor, 0.0, said)), None
     return row(case.compare(result.outputs)), result
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kir.gate.verdict import ProfileRecord
-from kir.gate.work import Work, count
+from kir.gate.work import SECTOR, Work, count
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import DType
@@ -23,6 +23,8 @@ from kir.target import Architecture, Device, Target
 
 LATENCY = 600e-9
 """Seconds from a request to DRAM until its data are there, under load (order of magnitude of published microbenchmarks)."""
+L2_LATENCY = 250e-9
+"""The same for data that are in L2."""
 L2_FACTOR = 2.5
 """Bandwidth of L2 over that of DRAM (A100 and H100 whitepapers: 2.3 times and more)."""
 LAUNCH = 3e-6
@@ -47,8 +49,8 @@ def occupancy(a: Architecture, threads: int, registers: int, shared: int) -> Occ
     per_warp = -(-max(registers, 1) * a.warp_size // a.register_unit) * a.register_unit
     counted = -(-warps // a.warp_unit) * a.warp_unit
     held = -(-(shared + a.shared_reserved) // a.shared_unit) * a.shared_unit
-    limits = {"threads": a.max_warps_per_sm // warps, "registers": a.registers_per_sm // (per_warp * counted), "shared": a.shared_per_sm // held,
-              "ctas": a.max_ctas_per_sm}
+    limits = {"threads": a.max_warps_per_sm // warps, "registers": a.registers_per_sm // (per_warp * counted),
+              "shared": a.shared_per_sm // held, "ctas": a.max_ctas_per_sm}
     if shared > a.shared_per_cta or registers > a.max_registers_per_thread:
         return Occupancy(0, "shared" if shared > a.shared_per_cta else "registers")
     name = min(limits, key=lambda k: (limits[k], k))
@@ -87,10 +89,9 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     tail = math.ceil(waves) / waves if waves > 1 else 1.0
     compulsory = _compulsory(program, kernel, sizes)
     parts = _parts(work, device, compulsory, busy)
-    wanted = device.bandwidth / device.sm_count * LATENCY
-    flight = resident * max(work.in_flight, 1.0)
-    hidden = min(1.0, flight / wanted)
-    memory = max(parts["dram"], parts["l2"]) / max(hidden, 1e-3)
+    flight = resident * max(work.in_flight, SECTOR) * device.sm_count
+    hidden = {"dram": flight / (device.bandwidth * LATENCY), "l2": flight / (device.bandwidth * L2_FACTOR * L2_LATENCY)}
+    memory = max(parts[level] / min(1.0, hidden[level]) for level in ("dram", "l2"))
     compute = max(parts["tensor"], parts["scalar"], parts["special"], parts["issue"], parts["shared"])
     overlap = work.overlapped or resident * threads >= arch.max_threads_per_sm // 4
     seconds = LAUNCH + tail * (max(memory, compute) + (0.0 if overlap else 0.5 * min(memory, compute)))
@@ -143,7 +144,8 @@ def _launched(plan: Sequence[n.Launch | n.Dispatch]) -> Sequence[str]:
     return out
 
 
-def profile(program: n.Program, shapes: Sequence[tuple[str, Mapping[str, int]]], target: Target, artifact: Artifact | None) -> list[ProfileRecord]:
+def profile(program: n.Program, shapes: Sequence[tuple[str, Mapping[str, int]]], target: Target,
+            artifact: Artifact | None) -> list[ProfileRecord]:
     """Modelled seconds of the whole program at each shape."""
     out = []
     for name, sizes in shapes:

@@ -10,10 +10,9 @@ from kir.diagnostic import Diagnostic, KirError, error
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.correctness import check, problem_cases, relative_cases, size_sets
 from kir.gate.cost import profile
-from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Verdict
+from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
-from kir.ir.printer import program_text
 from kir.ir.types import DType
 from kir.ir.verify import verify
 from kir.problem import Problem
@@ -43,8 +42,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     spent["compile"] = time.perf_counter() - begun
     tools = {"kir": kir.__version__, **{name: version for a in compiled.artifacts for name, version in a.tools}}
 
-    def verdict(accepted: bool, stage: str, reason: str, right: CorrectnessRecord | None = None, rows: Sequence[ProfileRecord] = ()) -> Verdict:
-        assert stage in ("compile", "correctness", "profile")
+    def verdict(accepted: bool, stage: Stage, reason: str, right: CorrectnessRecord | None = None,
+                rows: Sequence[ProfileRecord] = ()) -> Verdict:
         return Verdict(accepted, stage, reason, key, reference, compiled, right, tuple(rows), emitted, tools=tools, seconds=spent)
 
     if not compiled.ok:
@@ -64,7 +63,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
 
 # ------------------------------------------------------------------------------------------------------------------------ compile
 
-def _compile(program: Program, surface: str, targets: Sequence[Target], cache: ArtifactCache | None) -> tuple[CompileRecord, Emitted | None]:
+def _compile(program: Program, surface: str, targets: Sequence[Target],
+             cache: ArtifactCache | None) -> tuple[CompileRecord, Emitted | None]:
     if wrong := [d for d in verify(program) if d.severity == "error"]:
         return CompileRecord(surface, False, refusals=tuple(wrong)), None
     try:
@@ -73,7 +73,8 @@ def _compile(program: Program, surface: str, targets: Sequence[Target], cache: A
         return CompileRecord(surface, False, refusals=unknown.diagnostics), None
     if chosen is None:
         if surface in OWN:
-            return CompileRecord(surface or "kir", True, absent=tuple(f"no backend says this program ({d.id}: {d.message})" for d in refusals[:1])), None
+            said = tuple(f"no backend says this program ({d.id}: {d.message})" for d in refusals[:1])
+            return CompileRecord("kir", True, absent=said), None
         return CompileRecord(surface, False, refusals=tuple(refusals)), None
     try:
         emitted = chosen.emit(program)
@@ -112,11 +113,11 @@ def _over_limits(artifacts: Sequence[Artifact], targets: Sequence[Target]) -> li
         limits = target.architecture
         for k in artifact.kernels:
             if k.shared_bytes > limits.shared_per_cta:
-                out.append(Diagnostic("KIR-G003", f"{k.kernel} takes {k.shared_bytes} bytes of shared memory; {limits.name} has {limits.shared_per_cta} "
-                                      "for a CTA", subject=limits.name, needs="smaller tiles or fewer stages"))
+                said = f"{k.kernel} takes {k.shared_bytes} bytes of shared memory; a CTA of {limits.name} has {limits.shared_per_cta}"
+                out.append(Diagnostic("KIR-G003", said, subject=limits.name, needs="smaller tiles or fewer stages"))
             if k.threads * k.registers > limits.registers_per_cta or k.threads > limits.max_threads_per_cta:
-                out.append(Diagnostic("KIR-G003", f"{k.kernel} takes {k.threads} threads of {k.registers} registers; {limits.name} cannot launch that",
-                                      subject=limits.name, needs="fewer threads, or fewer registers each"))
+                said = f"{k.kernel} takes {k.threads} threads of {k.registers} registers; {limits.name} cannot launch that"
+                out.append(Diagnostic("KIR-G003", said, subject=limits.name, needs="fewer threads, or fewer registers each"))
     return out
 
 

@@ -52,8 +52,8 @@ def _kernel_differences(a: CompiledKernel, b: CompiledKernel) -> list[str]:
     out = [f"{head}{what} {x} -> {y}" for what, x, y in (
         ("threads", a.threads, b.threads), ("registers", a.registers, b.registers), ("shared bytes", a.shared_bytes, b.shared_bytes),
         ("spilled bytes", a.spills, b.spills)) if x != y]
-    out += [f"{head}mix {opcode} {b.mix.get(opcode, 0) - a.mix.get(opcode, 0):+d}"
-            for opcode in sorted({*a.mix, *b.mix}, key=lambda o: (-abs(b.mix.get(o, 0) - a.mix.get(o, 0)), o)) if a.mix.get(opcode, 0) != b.mix.get(opcode, 0)]
+    change = {opcode: b.mix.get(opcode, 0) - a.mix.get(opcode, 0) for opcode in {*a.mix, *b.mix}}
+    out += [f"{head}mix {opcode} {by:+d}" for opcode, by in sorted(change.items(), key=lambda kv: (-abs(kv[1]), kv[0])) if by]
     code = "sass" if "sass" in a.texts and "sass" in b.texts else "ptx"
     if not out and code in a.texts and normal_text(code, a.texts[code], a.kernel) != normal_text(code, b.texts.get(code, ""), b.kernel):
         out.append(f"{head}order or operands of the {code.upper()}")

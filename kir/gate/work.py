@@ -28,7 +28,8 @@ _SFU = frozenset({"exp", "exp2", "exp2_approx", "log", "log2", "sin", "cos", "ta
 class Work:
     """Counts of one kernel over its whole grid. `requested`: bytes that threads ask of each space. `sectors`: bytes of global traffic in
     whole sectors. `operations`: floating-point operations by unit (`tensor f16`, `scalar f32`, `special`). `instructions`: instructions
-    issued, per warp. `in_flight`: bytes that one CTA keeps under way. `footprint`: shared and register bytes of a CTA by declaration."""
+    issued, per warp. `in_flight`: bytes, in whole sectors, that the reads of one
+    CTA keep under way. `footprint`: shared and register bytes of a CTA by declaration."""
 
     kernel: str
     ctas: int = 1
@@ -241,7 +242,8 @@ class _Counter:
             return
         moved = self._sectors(r, run, elements, size, at) * SECTOR
         self.work.sectors += moved * at.times
-        self.work.in_flight += elements * size * (at.stages if at.stages > 1 else 1) * (1 if at.team > 1 else self.work.threads)
+        if verb != "write":
+            self.work.in_flight += moved * max(1, at.stages - 1) * (1 if at.team > 1 else self.work.threads)
 
     def _run(self, r: n.Region, at: _At) -> float:
         """Elements that lie side by side in memory: the extent of a span along the dimension of stride one."""
