@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.parser import statements
+from kir.ir.visit import statements
 from kir.ir.types import TileType, TupleType, dtype_of, shape_of
 from kir.ir.visit import walk
 
