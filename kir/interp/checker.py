@@ -41,6 +41,9 @@ class Checker:
         self.released: dict[tuple[int, int], Knowledge] = {}
         self.dirty: list[Memory] = []
         self.overlapping = False
+        self.layers = 4
+        self.followed: object = None
+        """The operation whose agents learned last, and when."""
         self.finest = _finest_view(m.program)
         self.viewed_only = _viewed_only(m.program)
 
@@ -53,6 +56,7 @@ class Checker:
                 memory.shadow.forget(self.overlapping)
         self.roots, self.released = {}, {}
         written = _written(self.m.program, k)
+        self.layers = 4 if _needs_layers(self.m.program, k) else 2
         self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in written}
 
     def end(self) -> None:
@@ -103,7 +107,7 @@ class Checker:
     def enter(self, f: Frame) -> None:
         """A CTA starts (or several, as one frame)."""
         assert f.cta is not None
-        f.clocks = self.roots[id(f)] = Clocks(f.cta)
+        f.clocks = self.roots[id(f)] = Clocks(f.cta, self.layers)
         f.rows, f.agents = np.arange(f.lanes), np.zeros(f.lanes, np.int64)
 
     def fork(self, child: Frame, name: str) -> None:
@@ -125,7 +129,7 @@ class Checker:
         parent, clocks = child.parent, child.clocks
         assert parent is not None and clocks is not None and child.rows is not None
         assert child.agents is not None and parent.agents is not None and parent.rows is not None
-        joined = clocks.know[:, child.rows, child.agents].reshape(4, parent.lanes, -1, clocks.know.shape[-1]).max(axis=2)
+        joined = clocks.know[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.know.shape[-1]).max(axis=2)
         clocks.know[:, parent.rows, parent.agents] = np.maximum(clocks.know[:, parent.rows, parent.agents], joined)
         clocks.tick(child.rows, child.agents)
 
@@ -186,7 +190,7 @@ class Checker:
             return
         clocks, rows, _ = self._who(f)
         for row in np.unique(rows[f.active()]):
-            clocks.foreign[int(row)][EARLIER] = np.zeros((4, 1), np.int32)
+            clocks.foreign[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
 
     def must_meet(self, f: Frame, what: str) -> None:
         """Reports a convergent instruction that only some of its threads reach (KIR-I023)."""
@@ -247,10 +251,15 @@ class Checker:
             if grouped and f.queue is not None:
                 f.queue.slots[family] = made
         live = f.active()
+        key = (id(made[0]), live.tobytes())
         for agents in made if made[0] is not made[1] else made[:1]:
-            clocks.learn(rows[live], agents[live], own[live])
+            if self.followed == (key, clocks.version):
+                clocks.follow(rows[live], agents[live], own[live])
+            else:
+                clocks.learn(rows[live], agents[live], own[live])
             clocks.tick(rows[live], agents[live])
         clocks.tick(rows[live], own[live])
+        self.followed = (key, clocks.version)
         return made
 
     def _slot(self, clocks: Clocks, rows: Array, own: Array, f: Frame, family: str, part: str) -> Array:
@@ -328,9 +337,7 @@ class Checker:
         new = np.broadcast_to(data, shape)[at]
         g = memory.granules(elements, width)
         if memory.shadow is not None:
-            same = np.ascontiguousarray(new).view(np.uint8).reshape(len(elements), -1) == memory.typed(place.dtype)[elements].view(
-                np.uint8).reshape(len(elements), -1)
-            self._write(memory, g, at[0], f, new, same.all(axis=1))
+            self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
             self._count(place, f, want)
         elif memory.owner is not None:
@@ -508,9 +515,7 @@ class Checker:
             a, b = a[apart], b[apart]
         if not len(a):
             return
-        differ = np.ones(len(a), np.bool_) if new is None else np.ascontiguousarray(new[a]).view(np.uint8).reshape(len(a), -1) != \
-            np.ascontiguousarray(new[b]).view(np.uint8).reshape(len(a), -1)
-        loud = differ.reshape(len(a), -1).any(axis=1)
+        loud = np.ones(len(a), np.bool_) if new is None else ~_same_bits(new[a], new[b])
         at = int(loud.argmax())
         s = self.m.site
         other = Access("write", self.m.anchor(s), self.m.thread_name(f, int(lanes[b[at]])), s.origin if s is not None else None)
@@ -560,6 +565,21 @@ class Checker:
         if len(keys):
             most = np.maximum.reduceat(counts, np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])))
             self.m.counters.bank_conflicts += int((most - 1).sum())
+
+
+def _same_bits(a: Array, b: Array) -> Array:
+    """Where two arrays of one dtype hold the same bits."""
+    word = np.dtype(f"u{a.dtype.itemsize}")
+    return np.equal(np.ascontiguousarray(a).view(word), np.ascontiguousarray(b).view(word))
+
+
+def _needs_layers(program: n.Program, k: n.Kernel) -> bool:
+    """Whether a kernel has an async proxy, or atomics that may order memory."""
+    for x in (y for root in (k, *program.functions) for y in walk(root)):
+        if isinstance(x, n.Copy) and x.via in ("bulk", "tma") or isinstance(x, n.Mma) and x.pending or isinstance(x, n.Call) and (
+                x.fn.startswith("atomic_") or x.fn.startswith("fence")):
+            return True
+    return any(True for x in walk(k) if isinstance(x, (n.Load, n.Store)) and x.cache in _SYNCHRONIZING)
 
 
 def _finest_view(program: n.Program) -> int:
