@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# The pins of the extra `zoo`; read as source only, so their own requirements stay out.
+# The pins of the extra `zoo`; read as source only, so their own requirements stay out. Installed after the rest, because
+# pip complains of their unmet requirements whenever it installs something that they name.
 ZOO = $(shell $(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['zoo'])")
 
 DEMO ?= $(BIN)/kir doctor
@@ -21,33 +22,30 @@ demo: $(VENV)/.core $(VENV)/.zoo ## a third-party kernel walked back to naive an
 demo-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.full ## the same with everything compiled (installs torch, Triton, TileLang)
 	$(DEMO_FULL)
 
-test: $(VENV)/.core $(VENV)/.zoo $(VENV)/.dev ## the test suite, without what needs a GPU
+test: $(VENV)/.core $(VENV)/.zoo ## the test suite, without what needs a GPU
 	$(BIN)/python -m pytest -n $(WORKERS) tests -m "not gpu"
 
-lint: $(VENV)/.core $(VENV)/.dev ## ruff and mypy --strict
+lint: $(VENV)/.core ## ruff and mypy --strict
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy kir tests
 
-format: $(VENV)/.dev ## reformat
+format: $(VENV)/.core ## reformat
 	$(BIN)/python -m ruff format .
 
-install: $(VENV)/.core ## KIR itself, editable
+install: $(VENV)/.core ## KIR itself, editable, with what its tests need
 full: $(VENV)/.full ## torch, Triton and TileLang
 
-$(BIN)/python:
+$(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "KIR needs Python 3.11 or newer; set PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
 
-$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable .
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/.made
+	$(PIP) --editable '.[dev]'
 	@touch $@
 
 $(VENV)/.zoo: pyproject.toml | $(VENV)/.core
 	$(PIP) --no-deps $(ZOO)
-	@touch $@
-
-$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.core
-	$(PIP) --editable '.[dev]'
 	@touch $@
 
 $(VENV)/.full: pyproject.toml constraints.txt | $(VENV)/.core

@@ -50,7 +50,8 @@ def table() -> dict[str, Instruction]:
         count = row.get("args", 1)
         least, most = (count, count) if isinstance(count, int) else count
         out[name] = Instruction(name, row["rule"], (least, most), row.get("level", "element"), row.get("effect", ""),
-                                tuple((s, row[s]) for s in ("cuda", "tilelang", "triton") if s in row), row.get("ptx", ""), row.get("doc", ""))
+                                tuple((s, row[s]) for s in ("cuda", "tilelang", "triton") if s in row), row.get("ptx", ""),
+                                row.get("doc", ""))
     return out
 
 

@@ -283,10 +283,10 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
                 clock=1.98e9,
                 memory=141 * _GIB,
                 bandwidth=4.8e12,
-                l2=50 * 2**20,
+                l2=60 * 2**20,
                 tensor=_H100_TENSOR,
                 scalar=_H100_SCALAR,
-                source="H200; rates as in H100, whose GPU it shares",
+                source="H200; rates as in H100, whose GPU it shares; L2 as the driver reports it (cuDeviceGetAttribute)",
             ),
             Device(
                 name="rtx-5090",

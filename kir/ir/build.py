@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from kir.diagnostic import error
-from kir.ir.nodes import COMPARISONS, Attr, Binary, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
+from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
 from kir.ir.types import BOOL, F32, I32, DType, TileType, Type, dtype_of, shape_of
 
 Monomial = tuple[Expr, ...]
@@ -176,18 +176,12 @@ def fold(op: str, a: Const, b: Const) -> Const | None:
         return const({"floordiv": x // y, "mod": x % y, "ceildiv": -(-x // y), "tdiv": quotient, "trem": x - quotient * y}[op], dtype)
     if op in ("shl", "shr") and not 0 <= y < dtype.bits:
         return None
-    match op:
-        case "add": return const(x + y, dtype)
-        case "sub": return const(x - y, dtype)
-        case "mul": return const(x * y, dtype)
-        case "min": return const(min(x, y), dtype)
-        case "max": return const(max(x, y), dtype)
-        case "and": return const(x & y, dtype)
-        case "or": return const(x | y, dtype)
-        case "xor": return const(x ^ y, dtype)
-        case "shl": return const(x << y, dtype)
-        case "shr": return const(x >> y, dtype)
-    return None
+    if op == "shl":
+        return const(x << y, dtype)
+    if op == "shr":
+        return const(x >> y, dtype)
+    results = {"add": x + y, "sub": x - y, "mul": x * y, "min": min(x, y), "max": max(x, y), "and": x & y, "or": x | y, "xor": x ^ y}
+    return const(results[op], dtype) if op in results else None
 
 
 def _coerced(a: Expr, b: Expr | int | float | bool) -> Expr:
@@ -278,7 +272,8 @@ def select(cond: Expr, a: Expr, b: Expr) -> Expr:
     """a where cond holds, else b."""
     da, db = dtype_of(a.type), dtype_of(b.type)
     if da != db or not dtype_of(cond.type).is_bool:
-        raise error("KIR-V002", f"select of {da} and {db} by {dtype_of(cond.type)}: it takes a bool and two values of one dtype", needs="an explicit cast")
+        raise error("KIR-V002", f"select of {da} and {db} by {dtype_of(cond.type)}: it takes a bool and two values of one dtype",
+                    needs="an explicit cast")
     try:
         raw = Select(cond, a, b)
         raw_type = raw.type
@@ -299,15 +294,20 @@ def cast(x: Expr, dtype: DType, rounding: str = "rn") -> Expr:
             return const(int(x.value), dtype)
         if own.is_integer and dtype.is_float and abs(int(x.value)) <= 16:
             return const(int(x.value), dtype)
-        if own == F32 and dtype.is_float and (math.isinf(x.value) and dtype.name in ("f16", "bf16", "f64") or x.value in (0.0, 1.0)):
+        if own == F32 and dtype.is_float and ((math.isinf(x.value) and dtype.name in ("f16", "bf16", "f64")) or x.value in (0.0, 1.0)):
             return const(x.value, dtype)
     return Cast(x, dtype, rounding)
 
 
 def call(fn: str, *args: Expr | Region, of: Type | None = None, **options: Attr) -> Call:
     """A call of an instruction, or of a device function when `of` is given. Raises KirError KIR-V003 when operands do not fit."""
+    return call_with(fn, args, attrs(**options), of)
+
+
+def call_with(fn: str, args: tuple[Expr | Region, ...], options: Attrs = (), of: Type | None = None) -> Call:
+    """`call` with the attributes given as data."""
     from kir.instructions import instruction
-    made = Call(fn, args, attrs(**options), of)
+    made = Call(fn, args, options, of)
     if of is None:
         least, most = instruction(fn).args
         if not least <= len(args) <= most:

@@ -6,13 +6,15 @@ which they are bound. What callers see stays: parameters, sizes, kernel names an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from kir.ir import nodes as n
-from kir.ir.parser import statements
 from kir.ir.printer import program_text
-from kir.ir.visit import transform
+from kir.ir.visit import statements, transform
+
+N = TypeVar("N", bound=n.Node)
 
 
 def bound_names(body: n.Block) -> Iterator[str]:
@@ -32,7 +34,7 @@ def bound_names(body: n.Block) -> Iterator[str]:
                 pass
 
 
-def rename(item: n.Node, names: dict[str, str]) -> n.Node:
+def rename(item: N, names: dict[str, str]) -> N:
     """`item` with local names replaced, wherever they are bound or used."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
@@ -44,37 +46,49 @@ def rename(item: n.Node, names: dict[str, str]) -> n.Node:
                 return replace(new, names=tuple(names.get(x, x) for x in new.names))
             case n.View():
                 return replace(new, axes=tuple(names.get(x, x) for x in new.axes))
+            case n.Opaque():
+                return replace(new, reads=tuple(names.get(x, x) for x in new.reads), writes=tuple(names.get(x, x) for x in new.writes))
             case _:
                 return new
-    result: n.Node = transform(item, leave)
+    result: N = transform(item, leave)
     return result
 
 
-def canonical_kernel(k: n.Kernel) -> n.Kernel:
-    """The kernel with its local names numbered and its labels gone."""
-    order = [*(a.name for a in k.grid), *bound_names(k.body)]
-    made = rename(k, {old: f"_{i}" for i, old in enumerate(order)})
-    assert isinstance(made, n.Kernel)
-    return without_labels(made)
+def outer_names(p: n.Program) -> set[str]:
+    """Names that a program's kernels and functions see from outside: metas, parameters, workspaces, tensor maps."""
+    return {*(m.name for m in p.metas), *(q.name for q in p.params), *(w.buffer.name for w in p.workspaces),
+            *(t.name for t in p.tensor_maps)}
 
 
-def without_labels(k: n.Kernel) -> n.Kernel:
-    """The kernel with labels and origins removed."""
+def _numbered(order: Iterable[str], outer: set[str]) -> dict[str, str]:
+    """A fresh name for each local one: `_0`, `_1`, .., with more underscores where an outer name looks alike."""
+    prefix = "_"
+    while any(name.startswith(prefix) and name.removeprefix(prefix).isdigit() for name in outer):
+        prefix += "_"
+    return {old: f"{prefix}{i}" for i, old in enumerate(dict.fromkeys(order))}
+
+
+def canonical_kernel(k: n.Kernel, outer: set[str]) -> n.Kernel:
+    """The kernel with its local names numbered and its labels gone; `outer` are the names that it sees from outside."""
+    return without_labels(rename(k, _numbered((*(a.name for a in k.grid), *bound_names(k.body)), outer)))
+
+
+def without_labels(item: N) -> N:
+    """A kernel or function with labels and origins removed."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, (n.Stmt, n.Kernel)) and (new.label or new.origin):
             return replace(new, label=None, origin=None)  # type: ignore[type-var]  # every Stmt is a dataclass
-        return new
-    result: n.Kernel = transform(k, leave)
+        return replace(new, origin=None) if isinstance(new, n.Function) and new.origin else new
+    result: N = transform(item, leave)
     return result
 
 
 def canonical(p: n.Program) -> n.Program:
     """The program in alpha-normal form, without labels."""
-    functions = []
-    for f in p.functions:
-        order = [*(x.name for x in f.params), *bound_names(f.body)]
-        functions.append(rename(f, {old: f"_{i}" for i, old in enumerate(order)}))
-    return replace(p, kernels=tuple(canonical_kernel(k) for k in p.kernels), functions=tuple(functions))
+    outer = outer_names(p)
+    functions = tuple(without_labels(rename(f, _numbered((*(x.name for x in f.params), *bound_names(f.body)), outer)))
+                      for f in p.functions)
+    return replace(p, kernels=tuple(canonical_kernel(k, outer) for k in p.kernels), functions=functions)
 
 
 def alpha_equal(a: n.Program, b: n.Program) -> bool:

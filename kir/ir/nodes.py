@@ -11,8 +11,8 @@ Values are immutable `Let`s; everything mutable is a `Buffer`. Names are unique 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
-from typing import Any, Literal, TypeVar, dataclass_transform
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from kir.diagnostic import Origin
 from kir.ir.signatures import elementwise, result_type
@@ -29,18 +29,17 @@ def attrs(**items: Attr) -> Attrs:
     return tuple(sorted(items.items()))
 
 
-@cache
-def compared_fields(cls: type) -> tuple[str, ...]:
-    """Names of the fields that take part in equality."""
-    return tuple(f.name for f in fields(cls) if f.compare)
-
-
 class Node:
     """Base of every node: structural equality, with the hash computed once."""
 
+    all_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields, in order."""
+    compared_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that take part in equality."""
+
     @cached_property
     def _hash(self) -> int:
-        return hash((type(self).__name__, *(getattr(self, f) for f in compared_fields(type(self)))))
+        return hash((type(self).__name__, *(getattr(self, f) for f in self.compared_fields)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -50,13 +49,20 @@ class Node:
             return True
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
-        return all(getattr(self, f) == getattr(other, f) for f in compared_fields(type(self)))
+        return all(getattr(self, f) == getattr(other, f) for f in self.compared_fields)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: cached hashes differ from process to process, so they must not travel in a pickle."""
+        return {f: self.__dict__[f] for f in self.all_fields}
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def node(cls: C) -> C:
     """Decorator of every concrete node: a frozen dataclass that keeps `Node`'s equality and hash."""
-    return dataclass(frozen=True, eq=False)(cls)
+    made: Any = dataclass(frozen=True, eq=False)(cls)
+    made.all_fields = tuple(f.name for f in fields(made))
+    made.compared_fields = tuple(f.name for f in fields(made) if f.compare)
+    return cast(C, made)
 
 
 def _note() -> Any:
@@ -320,8 +326,9 @@ class Store(Stmt):
 
 @node
 class Copy(Stmt):
-    """Moves a region to a region of the same shape and dtype. `via`: `plain`, `vector(n)`, `cp_async`, `bulk`, `tma`.
-    Synchronous, unless `signal` names an mbarrier that it completes on or `grouped` leaves it to a commit group."""
+    """Moves a region to a region of the same shape and dtype. `via`: `plain`, `vector(n)`, `cp_async`, `bulk`, `tma`, or
+    `ldmatrix`, `stmatrix` between shared memory and a fragment. Synchronous, unless `signal` names an mbarrier that it completes on or
+    `grouped` leaves it to a commit group."""
 
     src: Load
     dst: Region
@@ -485,7 +492,9 @@ class Workspace(Node):
 
 @node
 class TensorMap(Node):
-    """A TMA descriptor over `of`: box, element strides, swizzle in bytes (0, 32, 64, 128), out-of-bounds fill; im2col adds corners."""
+    """A TMA descriptor over `of`: box, element strides, swizzle in bytes (0, 32, 64, 128), out-of-bounds fill. `merge` = n makes one
+    dimension of the first n (which must be dense). `mode` = im2col has a box of pixels and channels, and corners. A copy names its
+    descriptor in the attr `descriptor`."""
 
     name: str
     of: str

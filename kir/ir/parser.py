@@ -5,21 +5,35 @@ Names are resolved while reading, so that every reference carries its type. Inte
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.indenter import Indenter
 
-from kir.diagnostic import Diagnostic, KirError, Origin, did_you_mean, error
+from kir.diagnostic import KirError, Origin, did_you_mean, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import SCHEMA
-from kir.ir.types import BOOL, DTYPES, F32, I32, DType, PointerType, Space, StructType, TileType, TupleType, Type, symbolic
+from kir.ir.types import (
+    BOOL,
+    DTYPES,
+    F32,
+    I32,
+    UNIT,
+    DType,
+    PointerType,
+    Space,
+    StructType,
+    TileType,
+    TupleType,
+    Type,
+    symbolic,
+    value_types,
+)
 
 T = Tree[Token]
 Item = T | Token
@@ -27,8 +41,8 @@ Item = T | Token
 
 class _Blocks(Indenter):
     NL_type = "_NL"
-    OPEN_PAREN_types: list[str] = []
-    CLOSE_PAREN_types: list[str] = []
+    OPEN_PAREN_types: ClassVar[list[str]] = []
+    CLOSE_PAREN_types: ClassVar[list[str]] = []
     INDENT_type = "_INDENT"
     DEDENT_type = "_DEDENT"
     tab_len = 4
@@ -301,7 +315,10 @@ class _Reader:
         return n.Opaque(str(surface), json.loads(str(text)), json.loads(str(reason)), _names(reads), _names(writes))
 
     def _hole(self, t: T, scope: _Scope) -> n.Stmt:
-        raise self.fail("KIR-T001", "holes are read by the carrier layer", t)
+        name, contract, reads, writes, attributes = t.children
+        def places(x: Item | None) -> tuple[n.Region, ...]:
+            return tuple(self.place(c, scope) for c in x.children) if isinstance(x, Tree) else ()
+        return n.Hole(_name(name), json.loads(str(contract)), places(reads), places(writes), self.attrs(attributes))
 
     def _for(self, t: T, scope: _Scope) -> n.Stmt:
         name, dtype, lo, hi, step, kind, attributes, body = t.children
@@ -313,7 +330,8 @@ class _Reader:
 
     def _if(self, t: T, scope: _Scope) -> n.Stmt:
         static, cond, then, orelse = t.children
-        return n.If(self.expr(cond, scope), self.block(then, scope), () if orelse is None else self.block(orelse, scope), static is not None)
+        otherwise = () if orelse is None else self.block(orelse, scope)
+        return n.If(self.expr(cond, scope), self.block(then, scope), otherwise, static is not None)
 
     def _while(self, t: T, scope: _Scope) -> n.Stmt:
         return n.While(self.expr(t.children[0], scope), self.block(t.children[1], scope))
@@ -322,7 +340,8 @@ class _Reader:
         out = []
         for r in t.children:
             name, lo, hi, registers, body = _sub(r).children
-            out.append(n.Role(_name(name), int(str(lo)), int(str(hi)), self.block(body, scope), 0 if registers is None else int(str(registers))))
+            limit = 0 if registers is None else int(str(registers))
+            out.append(n.Role(_name(name), int(str(lo)), int(str(hi)), self.block(body, scope), limit))
         return n.Roles(tuple(out))
 
     # ------------------------------------------------------------------------------------------------- types and buffers
@@ -349,9 +368,15 @@ class _Reader:
             case "pointer_type":
                 return PointerType(self.dtype(t.children[0]), self.space(t.children[1]))
             case "tuple_type":
-                return TupleType(tuple(self.type(c, scope) for c in t.children))  # type: ignore[arg-type]  # no nested tuples in the grammar's use
+                return self.tuple_of(tuple(self.type(c, scope) for c in t.children), t)
             case _:
                 return self.structs[_name(t.children[0])]
+
+    def tuple_of(self, types: tuple[Type, ...], at: Item) -> TupleType:
+        try:
+            return TupleType(value_types(types))
+        except TypeError as bad:
+            raise self.fail("KIR-V003", str(bad), at) from bad
 
     def buffer(self, name: Item | None, t: Item | None, space: Space, scope: _Scope) -> n.Buffer:
         assert isinstance(t, Tree)
@@ -407,8 +432,9 @@ class _Reader:
                     return n.Var(name, scope.values[name])
                 return build.load(self.place(place, scope))
             case "load":
-                place, where, other, clip, cache = c
-                return build.load(self.place(place, scope), self.maybe(where, scope), self.maybe(other, scope), clip is not None, _cache(cache))
+                at, where, other, clip, cache = c
+                mask, value = self.maybe(where, scope), self.maybe(other, scope)
+                return build.load(self.place(at, scope), mask, value, clip is not None, _cache(cache))
             case "address":
                 return n.Address(self.place(c[0], scope))
             case "cast":
@@ -442,9 +468,9 @@ class _Reader:
             return build.select(*values)
         results = scope.functions.get(name)
         if results is not None:
-            of = results[0] if len(results) == 1 else TupleType(results)  # type: ignore[arg-type]  # results are no tuples
-            return build.call(name, *args, of=of, **options)
-        return build.call(name, *args, **options)
+            of = UNIT if not results else results[0] if len(results) == 1 else self.tuple_of(results, t)
+            return build.call_with(name, tuple(args), n.attrs(**options), of)
+        return build.call_with(name, tuple(args), n.attrs(**options))
 
     def place(self, t: Item | None, scope: _Scope) -> n.Region:
         assert isinstance(t, Tree)
@@ -495,7 +521,7 @@ def _attr(t: T) -> tuple[str, n.Attr]:
         case "INT":
             return _name(key), int(text)
         case "SIGNED":
-            return _name(key), float(text) if any(x in text for x in ".eE") else int(text)
+            return _name(key), float(text) if any(x in text for x in ".eEn") else int(text)
         case "FLOAT":
             return _name(key), float(text)
         case "BOOL":
@@ -515,24 +541,3 @@ def _literal(text: str) -> n.Const:
         raise error("KIR-T002", f"there is no dtype '{suffix}'", attempt=did_you_mean(suffix, DTYPES))
     dtype = DTYPES[suffix] if suffix else F32 if is_float else I32
     return build.const(float(body) if is_float or dtype.is_float else int(body), dtype)
-
-
-def statements(block: n.Block) -> Iterator[n.Stmt]:
-    """All statements of a block and below, in reading order."""
-    for s in block:
-        yield s
-        for inner in blocks_of(s):
-            yield from statements(inner)
-
-
-def blocks_of(s: n.Stmt) -> tuple[n.Block, ...]:
-    """The blocks directly inside a statement."""
-    match s:
-        case n.For() | n.While():
-            return (s.body,)
-        case n.If():
-            return (s.then, s.orelse)
-        case n.Roles():
-            return tuple(r.body for r in s.roles)
-        case _:
-            return ()

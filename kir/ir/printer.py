@@ -285,8 +285,11 @@ def kernel_lines(k: n.Kernel) -> Iterator[str]:
 
 
 def _function_lines(f: n.Function) -> Iterator[str]:
-    params = [f"{x.space} {name_text(x.name)}: {buffer_type_text(x)}" if isinstance(x, n.Buffer) else f"{name_text(x.name)}: {type_text(x.of)}"
-              for x in f.params]
+    def param(x: n.Var | n.Buffer) -> str:
+        if isinstance(x, n.Buffer):
+            return f"{x.space} {name_text(x.name)}: {buffer_type_text(x)}"
+        return f"{name_text(x.name)}: {type_text(x.of)}"
+    params = [param(x) for x in f.params]
     results = " -> " + ", ".join(map(type_text, f.results)) if f.results else ""
     yield f"function {name_text(f.name)}({', '.join(params)}){results}"
     yield from block_lines(f.body, 1)

@@ -5,7 +5,21 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kir.instructions import instruction
-from kir.ir.types import BOOL, I32, U32, UNIT, DType, TileType, TupleType, Type, broadcast_shapes, dtype_of, shape_of, with_dtype
+from kir.ir.types import (
+    BOOL,
+    I32,
+    U32,
+    UNIT,
+    DType,
+    TileType,
+    TupleType,
+    Type,
+    broadcast_shapes,
+    dtype_of,
+    shape_of,
+    value_types,
+    with_dtype,
+)
 
 if TYPE_CHECKING:
     from kir.ir.nodes import Attr, Expr, Region
@@ -92,12 +106,12 @@ def _reduce(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
     dtype = I32 if attrs.get("op") in ("argmax", "argmin") else dtype_of(args[0].type)
     result: Type = TileType(dtype, out) if out else dtype
     if len(args) > 1:
-        return TupleType(tuple(with_dtype(result, dtype_of(a.type)) for a in args))
+        return TupleType(value_types(with_dtype(result, dtype_of(a.type)) for a in args))
     return result
 
 
 def _scan(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
-    return args[0].type if len(args) == 1 else TupleType(tuple(a.type for a in args))
+    return args[0].type if len(args) == 1 else TupleType(value_types(a.type for a in args))
 
 
 def _gather(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:

@@ -5,6 +5,7 @@ promotion of two symbolic dtypes (`promote(T,f32)`), both resolved by `specializ
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -121,14 +122,18 @@ class StructType:
     """A named record of one thread's values; the fields stand in the program's `structs`."""
 
     name: str
-    fields: tuple[tuple[str, DType], ...]
+    fields: tuple[tuple[str, DType | TileType], ...]
+
+
+ValueType = DType | TileType | PointerType | StructType
+"""What one name may hold."""
 
 
 @dataclass(frozen=True)
 class TupleType:
     """Several results of one call."""
 
-    elements: tuple[DType | TileType | PointerType | StructType, ...]
+    elements: tuple[ValueType, ...]
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,17 @@ class UnitType:
 
 
 UNIT = UnitType()
-Type = DType | TileType | PointerType | StructType | TupleType | UnitType
+Type = ValueType | TupleType | UnitType
+
+
+def value_types(types: Iterable[Type]) -> tuple[ValueType, ...]:
+    """`types` as the elements of a tuple. Raises TypeError where one is no value (a tuple, or nothing at all)."""
+    out: list[ValueType] = []
+    for t in types:
+        if isinstance(t, (TupleType, UnitType)):
+            raise TypeError("a tuple holds values, neither tuples nor the results of calls made for their effect")
+        out.append(t)
+    return tuple(out)
 
 
 def dtype_of(t: Type) -> DType:

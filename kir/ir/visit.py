@@ -2,25 +2,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
-from functools import cache
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from kir.ir import build
-from kir.ir.nodes import Binary, Buffer, Cast, Expr, Load, Node, Region, Select, Span, Unary, Var
+from kir.ir.nodes import Binary, Block, Buffer, Cast, Expr, For, If, Load, Node, Region, Roles, Select, Span, Stmt, Unary, Var, While
 from kir.ir.types import TileType
 
 N = TypeVar("N", bound=Node)
 
 
-@cache
-def _field_names(cls: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(cls) if f.name not in ("label", "origin"))
-
-
 def children(n: Node) -> Iterator[Node]:
     """The nodes directly below, in reading order (buffers referred to by regions included)."""
-    for name in _field_names(type(n)):
+    for name in n.compared_fields:
         yield from _nodes_in(getattr(n, name))
 
 
@@ -74,7 +68,7 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
     if enter is not None and not enter(n):
         return n
     changes = {}
-    for name in _field_names(type(n)):
+    for name in n.compared_fields:
         old = getattr(n, name)
         new = _transform_value(old, leave, enter)
         if new is not old:
@@ -120,6 +114,29 @@ def substitute_buffers(n: N, buffers: Mapping[str, Buffer]) -> Any:
     if not buffers:
         return n
     return transform(n, lambda old, new: buffers.get(old.name, new) if isinstance(old, Buffer) else new)
+
+
+def blocks_of(s: Stmt) -> tuple[Block, ...]:
+    """The blocks directly inside a statement."""
+    match s:
+        case For() | While():
+            return (s.body,)
+        case If():
+            return (s.then, s.orelse)
+        case Roles():
+            return tuple(r.body for r in s.roles)
+        case _:
+            return ()
+
+
+def statements(block: Block) -> Iterator[Stmt]:
+    """All statements of a block and below, in reading order."""
+    stack = list(reversed(block))
+    while stack:
+        s = stack.pop()
+        yield s
+        for inner in reversed(blocks_of(s)):
+            stack.extend(reversed(inner))
 
 
 def names_read(n: Node) -> set[str]:

@@ -1,0 +1,166 @@
+"""A specialized program as a Triton module: one jit function per kernel and per combine function."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kir.analysis.facts import Facts
+from kir.diagnostic import Diagnostic, KirError
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.canonical import bound_names, content_hash
+from kir.ir.types import DType
+from kir.ir.visit import walk
+from kir.surface import Argument, Emitted, Entry, SourceLine
+
+from .expressions import DTYPES, Expressions, refuse
+from .lines import spelled
+from .memory import Memory
+from .statements import Line, Statements, common_stages
+
+WARP = 32
+DIVISOR = 16
+"""Alignment in bytes of pointers, and the divisor of sizes, that Triton's compiler can make use of."""
+_KERNEL_OPTIONS = {"maxnreg": "maxnreg", "num_ctas": "num_ctas"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one run of the emitter gives: the text unless there are refusals."""
+
+    emitted: Emitted | None
+    refusals: tuple[Diagnostic, ...]
+
+
+def write(program: n.Program) -> Written:
+    """`program` as Triton source, with every refusal found on the way."""
+    refusals = list(_program_refusals(program))
+    if refusals:
+        return Written(None, tuple(refusals))
+    functions = {f.name: f for f in program.functions}
+    top = spelled([*functions, *(k.name for k in program.kernels)])
+    facts = Facts.from_program(program)
+    chunks: list[list[Line]] = []
+    entries: list[Entry] = []
+    uses_libdevice = False
+    for f in program.functions:
+        names = {**top, **spelled([*(x.name for x in f.params), *bound_names(f.body)], top.values())}
+        memory = Memory()
+        to = Expressions(names, facts, functions, memory)
+        body = Statements(to, memory, 1, in_function=True)
+        body.block(f.body, (f.name,), 1)
+        refusals += body.refusals
+        head = [("@triton.jit", None), (f"def {top[f.name]}({', '.join(names[x.name] for x in f.params)}):", None)]
+        chunks.append([*head, *body.lines])
+        uses_libdevice = uses_libdevice or to.uses_libdevice
+    for k in program.kernels:
+        params = _parameters(program, k)
+        locals_ = [a.name for a in k.grid] + list(bound_names(k.body))
+        names = {**top, **spelled([*(p.name for p in params), *locals_], top.values())}
+        memory = Memory()
+        to = Expressions(names, facts, functions, memory)
+        for axis in k.grid:
+            to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, _integer(axis.extent)), axis.extent)
+        body = Statements(to, memory, common_stages(k))
+        body.block(k.body, (k.name,), 1)
+        refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
+        head = [("@triton.jit", None), (f"def {top[k.name]}({', '.join(names[p.name] for p in params)}):", None)]
+        chunks.append([*head, *_grid_lines(k, to, names), *((f"    {line}", None) for line in memory.descriptor_lines(to)), *body.lines])
+        uses_libdevice = uses_libdevice or to.uses_libdevice
+        try:
+            entries.append(_entry(program, k, top[k.name], [(names[p.name], p) for p in params], facts))
+        except KirError as refused:
+            refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
+    if refusals:
+        return Written(None, tuple(refusals))
+    header = ["import triton", "import triton.language as tl", *(["from triton.language.extra import libdevice"] if uses_libdevice else [])]
+    lines: list[Line] = [(line, None) for line in header]
+    for chunk in chunks:
+        lines += [("", None), ("", None), *chunk]
+    source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
+    order = {k.kernel: k for k in entries}
+    launched = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
+    text = "\n".join(line for line, _ in lines) + "\n"
+    return Written(Emitted("triton", content_hash(program), text, source_map, tuple(order[name] for name in launched)), ())
+
+
+def _integer(e: n.Expr) -> DType:
+    assert isinstance(e.type, DType)
+    return e.type
+
+
+def _program_refusals(p: n.Program) -> list[Diagnostic]:
+    """What concerns the program as a whole."""
+    out = []
+    symbolic = [q.name for q in p.params if (q.of if isinstance(q.of, DType) else q.of.dtype).is_symbolic]
+    if p.metas or symbolic:
+        names = ", ".join([*(m.name for m in p.metas), *symbolic][:4])
+        out.append(Diagnostic("KIR-B001", f"the program is generic in {names}", subject=p.name, needs="a binding: `specialize` it first"))
+    if any(isinstance(step, n.Dispatch) for step in p.plan):
+        out.append(Diagnostic("KIR-B007", "the launch plan takes one of several kernels at run time", subject=p.name,
+                              needs="one arm: emit each as a program of its own"))
+    if p.tensor_maps:
+        out.append(Diagnostic("KIR-B002", f"Triton makes its tensor maps itself ('{p.tensor_maps[0].name}')", subject=p.name,
+                              needs="copies via tma without a map"))
+    if p.structs:
+        out.append(Diagnostic("KIR-B002", f"Triton has no struct ('{p.structs[0].name}')", subject=p.name))
+    if not p.kernels:
+        out.append(Diagnostic("KIR-B002", "the program has no kernel", subject=p.name))
+    return out
+
+
+def _parameters(p: n.Program, k: n.Kernel) -> list[n.Param]:
+    """The parameters of a kernel's function: all of a program that has one kernel, else those used; workspaces after them."""
+    workspaces = [n.Param(w.buffer.name, "inout", w.buffer) for w in p.workspaces]
+    every = [*p.params, *workspaces]
+    if len(p.kernels) == 1:
+        return every
+    used = {x.name for s in (*k.body, *k.grid) for x in walk(s) if isinstance(x, (n.Var, n.Buffer))}
+    shapes = [q.of for q in every if q.name in used and isinstance(q.of, n.Buffer)]
+    used |= {x.name for b in shapes for x in walk(b) if isinstance(x, n.Var)}
+    return [q for q in every if q.name in used]
+
+
+def _grid_lines(k: n.Kernel, to: Expressions, names: dict[str, str]) -> list[Line]:
+    """The CTA's place in the grid: an axis each, or one linear axis taken apart where there are more than three."""
+    if len(k.grid) <= 3:
+        return [(f"    {names[a.name]} = tl.program_id({i})", None) for i, a in enumerate(k.grid)]
+    linear = next(x for x in ("pid", "pid_linear", "pid_linear_") if x not in names.values())
+    out: list[Line] = [(f"    {linear} = tl.program_id(0)", None)]
+    rest = linear
+    for a in k.grid[:-1]:
+        extent = to.text(a.extent, 8)
+        out += [(f"    {names[a.name]} = {rest} % {extent}", None)]
+        rest = f"({rest} // {extent})" if rest == linear else f"({rest[1:-1]} // {extent})"
+    return [*out, (f"    {names[k.grid[-1].name]} = {rest[1:-1]}", None)]
+
+
+def _entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Param]], facts: Facts) -> Entry:
+    threads = int_value(k.threads)
+    warps = 1 if threads == 1 else (threads or 0) // WARP
+    if threads is None or warps < 1 or warps & (warps - 1) or threads not in (1, warps * WARP) or warps > 32:
+        raise refuse("KIR-B007", "Triton runs a power of two of whole warps in a CTA",
+                     needs="32, 64, 128, .. threads, or 1 for a scalar program")
+    if k.cluster and any(c != 1 for c in k.cluster):
+        raise refuse("KIR-B007", "Triton code cannot shape a cluster", needs="num_ctas")
+    arguments = []
+    for name, q in params:
+        dtype = q.of if isinstance(q.of, DType) else q.of.dtype
+        if dtype.name not in DTYPES:
+            raise refuse("KIR-B004", f"Triton has no dtype {dtype} (parameter '{q.name}')")
+        if isinstance(q.of, n.Buffer):
+            arguments.append(Argument(name, "pointer", dtype.name, DIVISOR if q.of.align and q.of.align % DIVISOR == 0 else 1))
+        else:
+            known = dtype.is_integer and facts.divides(DIVISOR, n.Var(q.name, dtype))
+            arguments.append(Argument(name, "scalar", dtype.name, DIVISOR if known else 1))
+    attrs = dict(k.attrs)
+    options: dict[str, int | float | str | bool] = {"num_warps": warps, "num_stages": common_stages(k)}
+    for name, value in attrs.items():
+        if name in _KERNEL_OPTIONS:
+            options[_KERNEL_OPTIONS[name]] = value
+    grid = tuple(a.extent for a in k.grid)
+    if len(grid) > 3:
+        product = grid[0]
+        for extent in grid[1:]:
+            product = n.Binary("mul", product, extent)
+        grid = (product,)
+    return Entry(k.name, function, tuple(arguments), grid, warps * WARP, tuple(sorted(options.items())))

@@ -1,0 +1,126 @@
+"""Where a tile may hang over the edge of a buffer: which accesses need `clip`, and which do not."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import regions, transform
+
+Ranges = Mapping[str, n.Expr]
+"""Variables that run from 0 up to an exclusive end."""
+
+
+def divisor(e: n.Expr, facts: Sequence[n.Expr]) -> int:
+    """The largest number known to divide an integer expression (0 for zero itself), from its form and facts `x % c == 0`."""
+    known: dict[n.Expr, int] = {}
+    for f in facts:
+        if isinstance(f, n.Binary) and f.op == "eq" and build.is_const(f.b, 0) and isinstance(f.a, n.Binary) and f.a.op == "mod":
+            c = build.int_value(f.a.b)
+            if c:
+                known[f.a.a] = math.lcm(known.get(f.a.a, 1), c)
+    out = 0
+    for monomial, c in build.polynomial(e).items():
+        out = math.gcd(out, abs(c) * math.prod(_atom_divisor(a, known) for a in monomial))
+    return out
+
+
+def _atom_divisor(a: n.Expr, known: Mapping[n.Expr, int]) -> int:
+    return known.get(a, divisor(a.x, ()) if isinstance(a, n.Cast) and dtype_of(a.x.type).is_integer and a.x not in known else
+                     known.get(a.x, 1) if isinstance(a, n.Cast) else 1)
+
+
+def divides(k: int, e: n.Expr, facts: Sequence[n.Expr]) -> bool:
+    """Whether `k` is known to divide `e`."""
+    return divisor(e, facts) % k == 0
+
+
+def hangs_over(r: n.Region, ranges: Ranges, facts: Sequence[n.Expr]) -> bool:
+    """Whether some index of a region of global memory is not known to stay inside its buffer."""
+    if not r.index:
+        return False
+    return any(not _inside(i, d, ranges, facts) for i, d in zip(r.index, r.buffer.shape, strict=True))
+
+
+def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[n.Expr]) -> bool:
+    if isinstance(i, n.Expr):
+        e = _bare(i)
+        value, bound = build.int_value(e), build.int_value(extent)
+        if value is not None:
+            return 0 <= value and (bound is None and value == 0 or bound is not None and value < bound)
+        end = ranges.get(e.name) if isinstance(e, n.Var) else None
+        ends = build.int_value(end) if end is not None else None
+        return end is not None and (end == extent or (ends is not None and bound is not None and ends <= bound))
+    if not (isinstance(i.extent, int) and i.step == 1):
+        return False
+    lo, bound = _bare(i.lo), build.int_value(extent)
+    if build.is_const(lo, 0):
+        return bound is not None and i.extent <= bound or _const_multiple(extent, i.extent)
+    terms = build.polynomial(lo)
+    if len(terms) != 1:
+        return False
+    (monomial, coefficient), = terms.items()
+    if len(monomial) != 1 or coefficient != i.extent or not isinstance(monomial[0], n.Var):
+        return False
+    end = ranges.get(monomial[0].name)
+    tiles = build.ceildiv(extent, i.extent)
+    if end is None or not isinstance(tiles.type, DType):
+        return False
+    return end == build.sub(tiles, 1) or end == build.floordiv(extent, i.extent) or (end == tiles and divides(i.extent, extent, facts))
+
+
+def _const_multiple(extent: n.Expr, k: int) -> bool:
+    value = build.int_value(extent)
+    return value is not None and value >= k
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """An index without the integer casts around it."""
+    while isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer:
+        e = e.x
+    return e
+
+
+def ranges_of(kernel: n.Kernel) -> dict[str, n.Expr]:
+    """Grid axes and loop variables of a kernel that start at 0 and step by 1, with their ends."""
+    out = {a.name: a.extent for a in kernel.grid}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(old, n.For) and build.is_const(old.lo, 0) and build.is_const(old.step, 1):
+            out[old.var.name] = old.hi
+        return old
+    transform(kernel, leave)
+    return out
+
+
+def zero(dtype_source: n.Region) -> n.Expr:
+    """What a clipped load gives outside unless it says otherwise."""
+    return build.const(0, dtype_source.buffer.dtype)
+
+
+def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | None = None) -> n.Kernel:
+    """The kernel with `clip` on exactly those accesses to global memory that may hang over; loads that gain it give zero outside,
+    loads that lose it give nothing outside. Gathers, masked accesses and the regions that `before` had already are left alone."""
+    ranges = ranges_of(kernel)
+    kept = set(regions(before)) if before is not None else set()
+
+    def governed(r: n.Region) -> bool:
+        return r.buffer.space == "global" and bool(r.index) and r not in kept and not any(
+            isinstance(i, n.Expr) and not isinstance(i.type, DType) for i in r.index)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Load() if governed(new.at) and new.mask is None:
+                if hangs_over(new.at, ranges, facts):
+                    return replace(new, clip=True, other=new.other if new.other is not None else zero(new.at))
+                return replace(new, clip=False, other=None)
+            case n.Store() if governed(new.at) and new.mask is None:
+                return replace(new, clip=hangs_over(new.at, ranges, facts))
+            case _:
+                return new
+    result: n.Kernel = transform(kernel, leave)
+    return result
+

@@ -1,0 +1,252 @@
+"""What is known of the integers of a program at a place: size facts, loop and grid ranges, lets.
+
+`Facts.at(program, path)` collects them; `domain(e)` evaluates an expression to an interval with a congruence. Integer arithmetic of the
+IR wraps, and so do domains: each is a fact about the value that a machine computes. Sizes are non-negative.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import gcd
+from types import MappingProxyType
+
+from kir.analysis import domain as d
+from kir.analysis.domain import Domain
+from kir.ir import nodes as n
+from kir.ir.build import int_value, polynomial
+from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.visit import names_read, substitute, walk
+
+_EMPTY: Mapping[str, Domain] = MappingProxyType({})
+_NO_LETS: Mapping[str, n.Expr] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`ranges`: name to its domain; `lets`: name of an integer or boolean let to its value; `holds`: boolean expressions that are true
+    (facts of the header, conditions of enclosing branches, bounds of loop variables)."""
+
+    ranges: Mapping[str, Domain] = field(default_factory=lambda: _EMPTY)
+    lets: Mapping[str, n.Expr] = field(default_factory=lambda: _NO_LETS)
+    holds: tuple[n.Expr, ...] = ()
+    _cache: dict[n.Expr, Domain] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def from_program(cls, program: n.Program) -> Facts:
+        """What the header says: facts on sizes, and values of derived scalars."""
+        ranges: dict[str, Domain] = {}
+        for p in program.params:
+            if isinstance(p.of, DType) and p.of.is_integer:
+                low, high = p.of.range
+                ranges[p.name] = d.between(0 if p.role == "size" else low, high)
+        lets = {p.name: p.value for p in program.params if p.value is not None and isinstance(p.of, DType)}
+        out = cls(MappingProxyType(ranges), MappingProxyType(lets))
+        for fact in program.facts:
+            out = out.knowing(fact)
+        return out
+
+    @classmethod
+    def at(cls, program: n.Program, path: tuple[int | str, ...]) -> Facts:
+        """What holds just before the statement at a path (of a kernel's path: at the start of its body)."""
+        out = cls.from_program(program)
+        kernel = next(k for k in program.kernels if k.name == path[0])
+        for axis in kernel.grid:
+            out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
+        block, rest = kernel.body, path[1:]
+        while rest:
+            index = int(rest[0])
+            out = out.after(block[:index])
+            if len(rest) == 1:
+                break
+            out, block, rest = out.inside(block[index], rest[1:])
+        return out
+
+    def after(self, block: n.Block) -> Facts:
+        """What holds after a block: its integer lets are known."""
+        lets = {name: s.value for s in block if isinstance(s, n.Let) and len(s.names) == 1 for name in s.names
+                if not isinstance(s.value.type, TileType) and _is_scalar_integer(s.value)}
+        return replace(self, lets=MappingProxyType({**self.lets, **lets}), _cache={}) if lets else self
+
+    def inside(self, s: n.Stmt, rest: tuple[int | str, ...]) -> tuple[Facts, n.Block, tuple[int | str, ...]]:
+        """What holds in the block of `s` that `rest` leads into, that block, and the rest of the path."""
+        match s:
+            case n.For():
+                return self.ranging(s.var, s.lo, s.hi, s.step), s.body, rest[1:]
+            case n.If():
+                if rest[0] == "then":
+                    return self.knowing(s.cond), s.then, rest[1:]
+                return self.knowing(_negation(s.cond)), s.orelse, rest[1:]
+            case n.While():
+                return self, s.body, rest[1:]
+            case n.Roles():
+                return self, s.roles[int(rest[1])].body, rest[3:]
+            case _:
+                return self, (), ()
+
+    def ranging(self, var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr | None = None) -> Facts:
+        """With a variable that takes lo, lo + step, .. below hi."""
+        low, high = self.domain(lo), self.domain(hi)
+        stride = 1 if step is None else int_value(step)
+        start = low
+        known = d.between(start.lo, None if high.hi is None else high.hi - 1)
+        if stride is not None and stride > 0:
+            lattice = d.add(Domain(start.value, start.value, start.modulus, start.residue), d.scale(Domain(0, None), stride))
+            known = d.meet(known, Domain(None, None, lattice.modulus, lattice.residue))
+            if stride > 1 and start.value is not None and high.value is not None and high.value > start.value:
+                last = start.value + (high.value - start.value - 1) // stride * stride
+                known = d.meet(known, d.between(None, last))
+        bounds = (n.Binary("le", lo, var), n.Binary("lt", var, hi))
+        return replace(self, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *bounds), _cache={})
+
+    def knowing(self, fact: n.Expr) -> Facts:
+        """With a boolean expression that holds. Conjunctions are taken apart; bounds and congruences of names become domains."""
+        if isinstance(fact, n.Const) or any(isinstance(x, (n.Load, n.Call)) for x in walk(fact)):
+            return self
+        out = replace(self, holds=(*self.holds, fact), _cache={})
+        if isinstance(fact, n.Binary) and fact.op == "and":
+            return self.knowing(fact.a).knowing(fact.b)
+        if isinstance(fact, n.Binary) and fact.op in n.COMPARISONS and dtype_of(fact.a.type).is_integer:
+            for name, known in self._bounds(fact):
+                narrowed = d.meet(out.ranges.get(name, d.TOP), known)
+                out = replace(out, ranges=MappingProxyType({**out.ranges, name: narrowed}), _cache={})
+        return out
+
+    def _bounds(self, fact: n.Binary) -> Iterator[tuple[str, Domain]]:
+        """What a comparison says of a single name, from `name % c == r` and `c0 * name + c1 <op> constant`."""
+        a, b = fact.a, fact.b
+        left, right = (a, b) if int_value(b) is not None else (b, a)
+        c = int_value(right)
+        if fact.op == "eq" and c is not None and isinstance(left, n.Binary) and left.op == "mod" and isinstance(left.a, n.Var):
+            m = int_value(left.b)
+            if m is not None and m > 0 and 0 <= c < m:
+                yield left.a.name, Domain(None, None, m, c)
+        op = fact.op
+        if left is b:
+            op = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
+        bound = self.domain(right)
+        if isinstance(left, n.Var):
+            match op:
+                case "lt":
+                    yield left.name, d.between(None, None if bound.hi is None else bound.hi - 1)
+                case "le":
+                    yield left.name, d.between(None, bound.hi)
+                case "gt":
+                    yield left.name, d.between(None if bound.lo is None else bound.lo + 1, None)
+                case "ge":
+                    yield left.name, d.between(bound.lo, None)
+                case "eq":
+                    yield left.name, bound
+                case _:
+                    pass
+
+    def domain(self, e: n.Expr) -> Domain:
+        """The values that an integer expression (of a tile: each element) may take, wrapping included: where a result may leave its
+        dtype, its range is the dtype's and its congruence is kept modulo powers of two only."""
+        found = self._cache.get(e)
+        if found is None:
+            found = self._domain(e)
+            dtype = dtype_of(e.type)
+            if dtype.is_integer and not found.is_empty and not _inside(found, dtype):
+                low, high = dtype.range
+                found = d.between(low, high, gcd(found.modulus, 1 << dtype.bits) if found.modulus else 1 << dtype.bits, found.residue)
+            self._cache[e] = found
+        return found
+
+    def is_exact(self, e: n.Expr) -> bool:
+        """Whether the outermost operation of `e` never wraps, so that it equals the same operation on mathematical integers."""
+        dtype = dtype_of(e.type)
+        return not dtype.is_integer or not isinstance(e, (n.Binary, n.Unary)) or _inside(self._domain(e), dtype)
+
+    def _domain(self, e: n.Expr) -> Domain:
+        match e:
+            case n.Const():
+                return d.exactly(int(e.value)) if not isinstance(e.value, float) else d.TOP
+            case n.Var():
+                known = self.ranges.get(e.name, d.TOP)
+                if e.name in self.lets:
+                    known = d.meet(known, self.domain(self.lets[e.name]))
+                return known
+            case n.Unary() if e.op == "neg":
+                return d.negate(self.domain(e.x))
+            case n.Binary() if e.op in ("add", "sub", "mul"):
+                return self._sum(e)
+            case n.Binary() if e.op in ("floordiv", "tdiv"):
+                a, b = self.domain(e.a), self.domain(e.b)
+                return d.floordiv(a, b) if e.op == "floordiv" or (a.lo is not None and a.lo >= 0) else d.TOP
+            case n.Binary() if e.op in ("mod", "trem"):
+                a, b = self.domain(e.a), self.domain(e.b)
+                return d.mod(a, b) if e.op == "mod" or (a.lo is not None and a.lo >= 0) else d.TOP
+            case n.Binary() if e.op == "ceildiv":
+                return d.negate(d.floordiv(d.negate(self.domain(e.a)), self.domain(e.b)))
+            case n.Binary() if e.op == "min":
+                return d.least(self.domain(e.a), self.domain(e.b))
+            case n.Binary() if e.op == "max":
+                return d.greatest(self.domain(e.a), self.domain(e.b))
+            case n.Binary() if e.op == "and" and dtype_of(e.type).is_integer:
+                a, b = self.domain(e.a), self.domain(e.b)
+                bounds = [x.hi for x in (a, b) if x.lo is not None and x.lo >= 0 and x.hi is not None]
+                return d.between(0, min(bounds)) if bounds else d.TOP
+            case n.Binary() if e.op in ("xor", "or") and dtype_of(e.type).is_integer:
+                a, b = self.domain(e.a), self.domain(e.b)
+                if a.lo is not None and b.lo is not None and a.lo >= 0 and b.lo >= 0 and a.hi is not None and b.hi is not None:
+                    return d.between(0, (1 << max(a.hi, b.hi).bit_length()) - 1)
+                return d.TOP
+            case n.Binary() if e.op == "shr" and int_value(e.b) is not None:
+                return d.floordiv(self.domain(e.a), d.exactly(1 << int(int_value(e.b) or 0)))
+            case n.Binary() if e.op == "shl" and int_value(e.b) is not None:
+                return d.scale(self.domain(e.a), 1 << int(int_value(e.b) or 0))
+            case n.Select():
+                return d.join(self.domain(e.a), self.domain(e.b))
+            case n.Cast() if dtype_of(e.x.type).is_integer and e.rounding == "rn" and e.dtype.is_integer:
+                inner = self.domain(e.x)
+                low, high = e.dtype.range
+                inside = inner.lo is not None and inner.hi is not None and low <= inner.lo and inner.hi <= high
+                return inner if inside or inner == d.TOP else d.TOP
+            case n.Call() if e.fn == "iota":
+                extent = e.args[0]
+                top = int_value(extent) if isinstance(extent, n.Expr) else None
+                return d.between(0, None if top is None else top - 1)
+            case n.Call() if e.fn in ("expand", "broadcast", "reshape", "trans") and isinstance(e.args[0], n.Expr):
+                return self.domain(e.args[0])
+            case _:
+                return d.TOP
+
+    def _sum(self, e: n.Expr) -> Domain:
+        """A sum of products, term by term in its polynomial form (so that x - x is 0)."""
+        out = d.exactly(0)
+        for atoms, c in polynomial(e).items():
+            term = d.exactly(c)
+            for atom in atoms:
+                term = d.multiply(term, d.TOP if atom is e else self.domain(atom))
+            out = d.add(out, term)
+        return out
+
+    def expanded(self, e: n.Expr) -> n.Expr:
+        """`e` with known integer lets replaced by their values, all the way down."""
+        for _ in range(len(self.lets) + 1):
+            used = names_read(e) & set(self.lets)
+            if not used:
+                return e
+            e = substitute(e, {name: self.lets[name] for name in used})
+        return e
+
+    def divides(self, c: int, e: n.Expr) -> bool:
+        """Whether `e` is proved a multiple of `c`: by congruences of its names, or of the lets it is made of."""
+        return self.domain(e).is_multiple_of(c) or self.domain(self.expanded(e)).is_multiple_of(c)
+
+
+def _inside(found: Domain, dtype: DType) -> bool:
+    low, high = dtype.range
+    return found.lo is not None and found.lo >= low and found.hi is not None and found.hi <= high
+
+
+def _is_scalar_integer(e: n.Expr) -> bool:
+    t = e.type
+    return isinstance(t, DType) and (t.is_integer or t.is_bool) and not any(isinstance(x, (n.Load, n.Call)) for x in walk(e))
+
+
+def _negation(cond: n.Expr) -> n.Expr:
+    opposite = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+    if isinstance(cond, n.Binary) and cond.op in opposite and dtype_of(cond.a.type).is_integer:
+        return n.Binary(opposite[cond.op], cond.a, cond.b)
+    return n.Unary("not", cond)

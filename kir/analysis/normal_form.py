@@ -1,0 +1,132 @@
+"""The normal form that a lineage starts from: simplified under the program's facts, dead lets gone, decided branches taken.
+
+`normalize` preserves meaning and is idempotent. Passes do not run it after each step: what they write is compared in the form that the
+constructors of `kir.ir.build` keep, which does not depend on where an expression stands.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kir.analysis.facts import Facts
+from kir.analysis.simplify import is_true, simplified, simplify
+from kir.analysis.spelling import spell
+from kir.instructions import instruction
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import BOOL
+from kir.ir.visit import names_read, statements, substitute, walk
+
+ROUNDS = 8
+"""Most rounds of simplification; each removes at least one node, and in practice the second changes nothing."""
+
+
+def normalize(program: n.Program) -> n.Program:
+    """The program in normal form."""
+    for _ in range(ROUNDS):
+        spelled = spell(program)
+        made = replace(spelled, kernels=tuple(_kernel(spelled, without_copies(k)) for k in spelled.kernels))
+        if made == program:
+            break
+        program = made
+    return program
+
+
+def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
+    header = Facts.from_program(program)
+    grid = tuple(replace(a, extent=simplify(a.extent, header)) for a in k.grid)
+    k = replace(k, grid=grid, threads=simplify(k.threads, header))
+    return replace(k, body=without_dead_lets(_block(k.body, Facts.at(replace(program, kernels=(k,)), (k.name,)))))
+
+
+def without_copies(k: n.Kernel) -> n.Kernel:
+    """The kernel with lets that only give a literal or another value a second name replaced by it."""
+    copies: dict[str, n.Expr] = {}
+    for s in statements(k.body):
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, (n.Var, n.Const)):
+            copies[s.names[0]] = copies.get(s.value.name, s.value) if isinstance(s.value, n.Var) else s.value
+    made: n.Kernel = substitute(k, copies)
+    return made
+
+
+def _block(block: n.Block, known: Facts) -> n.Block:
+    out: list[n.Stmt] = []
+    for s in block:
+        made = _stmt(s, known)
+        out.extend(made)
+        for x in made:
+            known = known.after((x,))
+    return tuple(out)
+
+
+def _stmt(s: n.Stmt, known: Facts) -> n.Block:
+    match s:
+        case n.For():
+            lo, hi, step = simplify(s.lo, known), simplify(s.hi, known), simplify(s.step, known)
+            body = _block(s.body, known.ranging(s.var, lo, hi, step))
+            return (s if (lo, hi, step, body) == (s.lo, s.hi, s.step, s.body) else replace(s, lo=lo, hi=hi, step=step, body=body),)
+        case n.If():
+            cond = simplify(s.cond, known)
+            if is_true(cond) and not _binds(s.then):
+                return _block(s.then, known)
+            if cond == build.const(False, BOOL) and not _binds(s.orelse):
+                return _block(s.orelse, known)
+            then, orelse = _block(s.then, known.knowing(cond)), _block(s.orelse, known.knowing(build.invert(cond)))
+            return (s if (cond, then, orelse) == (s.cond, s.then, s.orelse) else replace(s, cond=cond, then=then, orelse=orelse),)
+        case n.While():
+            return (replace(s, body=_block(s.body, known)),)
+        case n.Roles():
+            return (replace(s, roles=tuple(replace(r, body=_block(r.body, known)) for r in s.roles)),)
+        case n.Opaque():
+            return (s,)
+        case _:
+            return (simplified(s, known),)
+
+
+def _binds(block: n.Block) -> bool:
+    """Whether a branch declares memory, whose life the branch bounds."""
+    return any(isinstance(s, (n.Alloc, n.View)) for s in block)
+
+
+def is_pure(e: n.Node) -> bool:
+    """Whether evaluating it has no effect (calls of device functions count as having one)."""
+    return all(x.of is None and instruction(x.fn).is_pure and not instruction(x.fn).is_convergent for x in walk(e) if isinstance(x, n.Call))
+
+
+def without_dead_lets(block: n.Block) -> n.Block:
+    """The block without pure lets whose names nothing reads, in one sweep from the end."""
+    if any(isinstance(x, n.Opaque) for s in block for x in walk(s)):
+        return block
+    return _swept(block, set())[0]
+
+
+def _swept(block: n.Block, live: set[str]) -> tuple[n.Block, set[str]]:
+    out: list[n.Stmt] = []
+    live = set(live)
+    for s in reversed(block):
+        if isinstance(s, n.Let) and not (set(s.names) & live) and is_pure(s.value):
+            continue
+        match s:
+            case n.For():
+                body, inner = _swept(s.body, live)
+                s = s if body == s.body else replace(s, body=body)
+                live |= inner | names_read(s.lo) | names_read(s.hi) | names_read(s.step)
+            case n.If():
+                then, first = _swept(s.then, live)
+                orelse, second = _swept(s.orelse, live)
+                s = s if (then, orelse) == (s.then, s.orelse) else replace(s, then=then, orelse=orelse)
+                live |= first | second | names_read(s.cond)
+            case n.While():
+                body, inner = _swept(s.body, live)
+                s = s if body == s.body else replace(s, body=body)
+                live |= inner | names_read(s.cond)
+            case n.Roles():
+                roles = []
+                for r in s.roles:
+                    body, inner = _swept(r.body, live)
+                    roles.append(r if body == r.body else replace(r, body=body))
+                    live |= inner
+                s = s if tuple(roles) == s.roles else replace(s, roles=tuple(roles))
+            case _:
+                live |= names_read(s)
+        out.append(s)
+    return tuple(reversed(out)), live

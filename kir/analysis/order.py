@@ -1,0 +1,137 @@
+"""Order between integer expressions: is `a <= b` under the facts of a place?
+
+The difference is brought to a sum of products and bounded by domains; where that does not do, known inequalities (bounds of loops and
+grids, facts, and what a quotient says of its numerator) are added so that terms cancel, up to `DEPTH` of them.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kir.analysis import domain as d
+from kir.analysis.domain import Domain
+from kir.analysis.facts import Facts
+from kir.ir import nodes as n
+from kir.ir.build import Monomial, int_value, polynomial
+from kir.ir.types import dtype_of
+
+DEPTH = 3
+"""How many inequalities may be added together."""
+
+Terms = Mapping[Monomial, int]
+
+
+def at_most(a: n.Expr, b: n.Expr, known: Facts, gap: int = 0) -> bool:
+    """Whether `a + gap <= b` holds as mathematical integers for the values of `a` and `b`; False when it is not known."""
+    if not (known.is_exact(a) and known.is_exact(b)):
+        return (hi := known.domain(a).hi) is not None and (lo := known.domain(b).lo) is not None and hi + gap <= lo
+    difference = dict(polynomial(a))
+    for m, c in polynomial(b).items():
+        difference[m] = difference.get(m, 0) - c
+    difference[()] = difference.get((), 0) + gap
+    return _never_positive(_clean(difference), known, DEPTH)
+
+
+def less(a: n.Expr, b: n.Expr, known: Facts) -> bool:
+    """Whether `a < b` is known."""
+    return at_most(a, b, known, 1)
+
+
+def _clean(terms: Mapping[Monomial, int]) -> dict[Monomial, int]:
+    return {m: c for m, c in terms.items() if c}
+
+
+def bound(terms: Terms, known: Facts) -> Domain:
+    """The domain of a sum of products of values."""
+    out = d.exactly(0)
+    for atoms, c in terms.items():
+        term = d.exactly(c)
+        for atom in atoms:
+            term = d.multiply(term, known.domain(atom))
+        out = d.add(out, term)
+    return out
+
+
+def _never_positive(terms: Terms, known: Facts, depth: int) -> bool:
+    hi = bound(terms, known).hi
+    if hi is not None and hi <= 0:
+        return True
+    if depth == 0:
+        return False
+    for fact in _nonnegative(terms, known):
+        for m, c in terms.items():
+            if m and c > 0 and fact.get(m, 0) < 0 and c % -fact[m] == 0:
+                factor = c // -fact[m]
+                added = dict(terms)
+                for x, k in fact.items():
+                    added[x] = added.get(x, 0) + k * factor
+                if _never_positive(_clean(added), known, depth - 1):
+                    return True
+    return False
+
+
+def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
+    """Sums of products that are known to be at least 0 and that may cancel a positive term of `terms`."""
+    for fact in known.holds:
+        yield from _inequality(fact, known)
+    atoms = dict.fromkeys(a for m in terms for a in m)
+    for atom in atoms:
+        if isinstance(atom, n.Var) and atom.name in known.lets:
+            told = known.lets[atom.name]
+            if known.is_exact(told) and dtype_of(told.type).is_integer:
+                value = polynomial(told)
+                yield _minus(value, {(atom,): 1})
+                yield _minus({(atom,): 1}, value)
+        if not isinstance(atom, n.Binary):
+            continue
+        itself: Terms = {(atom,): 1}
+        c = int_value(atom.b)
+        if atom.op in ("floordiv", "ceildiv") and c is not None and c > 0 and known.is_exact(atom.a):
+            top = polynomial(atom.a)
+            scaled: Terms = {(atom,): c}
+            if atom.op == "floordiv":
+                yield _minus(top, scaled)
+                yield _minus(_minus(scaled, {(): 1 - c}), top)
+            else:
+                yield _minus(scaled, top)
+                yield _minus(_minus(top, scaled), {(): 1 - c})
+        if atom.op == "min":
+            for side in (atom.a, atom.b):
+                if known.is_exact(side):
+                    yield _minus(polynomial(side), itself)
+        if atom.op == "max":
+            for side in (atom.a, atom.b):
+                if known.is_exact(side):
+                    yield _minus(itself, polynomial(side))
+        if atom.op == "mod" and (low := known.domain(atom.b).lo) is not None and low > 0 and known.is_exact(atom.b):
+            yield _minus({**polynomial(atom.b), (): polynomial(atom.b).get((), 0) - 1}, itself)
+
+
+def _minus(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monomial, int]:
+    out = dict(a)
+    for m, c in b.items():
+        out[m] = out.get(m, 0) - c
+    return _clean(out)
+
+
+def _inequality(fact: n.Expr, known: Facts) -> Iterator[dict[Monomial, int]]:
+    """A comparison that holds, as sums that are at least 0."""
+    if not (isinstance(fact, n.Binary) and fact.op in n.COMPARISONS and dtype_of(fact.a.type).is_integer):
+        return
+    if not (known.is_exact(fact.a) and known.is_exact(fact.b)):
+        return
+    a, b = polynomial(fact.a), polynomial(fact.b)
+    one: dict[Monomial, int] = {(): 1}
+    match fact.op:
+        case "le":
+            yield _minus(b, a)
+        case "lt":
+            yield _minus(_minus(b, a), one)
+        case "ge":
+            yield _minus(a, b)
+        case "gt":
+            yield _minus(_minus(a, b), one)
+        case "eq":
+            yield _minus(a, b)
+            yield _minus(b, a)
+        case _:
+            pass

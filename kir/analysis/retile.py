@@ -1,0 +1,454 @@
+"""Adding a tile axis to everything that depends on a scalar, and dropping it again.
+
+`widen` turns a program over a scalar `m` into one over tiles of `m`: every value that depends on `m` gains a leading axis. `narrow` is its
+inverse for an axis class whose members all carry it in front. Both keep statement structure, so each undoes the other.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
+from kir.analysis.tile_axes import AxisClass, TileAxes
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
+from kir.ir.visit import names_read, substitute, transform
+
+REDUCERS = {"add": "sum", "max": "max", "min": "min"}
+"""The reduction that folds with a binary operation."""
+
+ROW = n.Var("%row", I32)
+"""The axis variable of the axis that comes or goes."""
+
+
+class CannotRetile(Exception):
+    """A statement that has no form with (or without) the axis; carries the statement."""
+
+    def __init__(self, reason: str, stmt: n.Stmt | None = None) -> None:
+        super().__init__(reason)
+        self.stmt = stmt
+
+
+def _syms(shape: tuple[int | n.Expr, ...], skip: int | None = None) -> tuple[list[n.Expr], list[tuple[n.Var, int | n.Expr]]]:
+    """An index of a tile of that shape with `ROW` at `skip`, and the axes that stay."""
+    index: list[n.Expr] = []
+    axes: list[tuple[n.Var, int | n.Expr]] = []
+    for k, d in enumerate(shape):
+        if k == skip:
+            index.append(ROW)
+            continue
+        v = n.Var(f"%{k}", I32)
+        axes.append((v, d))
+        index.append(build.const(0) if d == 1 else v)
+    return index, axes
+
+
+# --------------------------------------------------------------------------------------------------------------------- narrow
+
+@dataclass
+class Narrow:
+    """Drops the axis `cls` of a kernel's body: its element number becomes `at - lo`, so that `lo + row` reads `at`."""
+
+    axes: TileAxes
+    cls: AxisClass
+    lo: n.Expr
+    at: n.Var
+
+    def position(self, name: str) -> int | None:
+        """At which axis a named tile carries the class."""
+        found = [k for k, c in enumerate(self.axes.of(name)) if c is self.cls]
+        if len(found) > 1:
+            raise CannotRetile(f"'{name}' carries the axis twice")
+        return found[0] if found else None
+
+    def block(self, block: n.Block) -> n.Block:
+        """The statements without the axis."""
+        return tuple(self.stmt(s) for s in block)
+
+    def stmt(self, s: n.Stmt) -> n.Stmt:
+        """One statement without the axis."""
+        try:
+            return self._stmt(s)
+        except NotElementwise as bad:
+            raise CannotRetile(f"'{bad}' has no form without the axis", s) from bad
+
+    def _stmt(self, s: n.Stmt) -> n.Stmt:
+        match s:
+            case n.Let():
+                return replace(s, value=self.expr(s.value))
+            case n.Alloc():
+                init = None if s.init is None else self.expr(s.init)
+                return replace(s, buffer=self.buffer(s.buffer), init=init)
+            case n.Store():
+                return self._store(s)
+            case n.For():
+                return replace(s, lo=self.scalar(s.lo), hi=self.scalar(s.hi), step=self.scalar(s.step), body=self.block(s.body))
+            case n.If():
+                return replace(s, cond=self.scalar(s.cond), then=self.block(s.then), orelse=self.block(s.orelse))
+            case n.Mma():
+                return self._mma(s)
+            case n.Eval() if all(isinstance(a, n.Expr) and not isinstance(a.type, TileType) for a in s.call.args):
+                return replace(s, call=replace(s.call, args=tuple(self.scalar(a) for a in s.call.args if isinstance(a, n.Expr))))
+            case _:
+                if not self.touches(s):
+                    return s
+                raise CannotRetile(f"a {type(s).__name__.lower()} over the axis", s)
+
+    def _mma(self, s: n.Mma) -> n.Stmt:
+        """A product of panels becomes one rank-1 update when the axis is the one that it contracts."""
+        a, b = self.axes.of_expr(s.a), self.axes.of_expr(s.b)
+        if a[-1] is not self.cls:
+            if self.cls in a + b:
+                raise CannotRetile("an mma over the axis", s)
+            return s
+        if s.via != "fma" or len(a) != 2 or s.acc.index:
+            raise CannotRetile("the product runs on tensor cores, or in batches", s)
+        (m, _), (_, cols) = shape_of(s.a.type), shape_of(s.b.type)
+        row, col = n.Var("%0", I32), n.Var("%1", I32)
+        dtype = s.acc.buffer.dtype
+        product = build.binary("mul", build.cast(self._settled(element(s.a, [row, ROW])), dtype),
+                               build.cast(self._settled(element(s.b, [ROW, col])), dtype))
+        value = build.binary("add", build.load(s.acc), tile(product, [(row, m), (col, cols)]))
+        return n.Store(s.acc, value, label=s.label, origin=s.origin)
+
+    def touches(self, s: n.Stmt) -> bool:
+        """Whether a statement mentions the axis or the tile number at all."""
+        return bool(names_read(s) & (names_read(self.lo) | {m for m, _ in self.cls.members}))
+
+    def buffer(self, b: n.Buffer) -> n.Buffer:
+        """The declaration of a fragment without the axis; without any axis left it is a register scalar."""
+        p = self.position(b.name)
+        if p is None:
+            return b
+        shape = b.shape[:p] + b.shape[p + 1:]
+        return replace(b, shape=shape, space=b.space if shape else "register", layout=None, strides=None)
+
+    def scalar(self, e: n.Expr) -> n.Expr:
+        """A scalar of the body: it may not depend on which tile this is."""
+        if names_read(e) & names_read(self.lo):
+            raise CannotRetile("a scalar depends on the number of the tile")
+        return e
+
+    def expr(self, e: n.Expr) -> n.Expr:
+        """A value without the axis."""
+        classes = self.axes.of_expr(e)
+        here = [k for k, c in enumerate(classes) if c is self.cls]
+        if len(here) > 1:
+            raise CannotRetile("a tile carries the axis twice")
+        if isinstance(e, n.Call) and e.fn in ("reduce", "scan", "sort"):
+            return self._collective(e)
+        if not here:
+            return self.scalar(e) if not isinstance(e.type, TileType) else self._elementwise(e, None)
+        return self._elementwise(e, here[0])
+
+    def _collective(self, e: n.Call) -> n.Expr:
+        options = dict(e.attrs)
+        axis = int(options["axis"])
+        operands = [a for a in e.args if isinstance(a, n.Expr)]
+        where = {k for a in operands for k, c in enumerate(self.axes.of_expr(a)) if c is self.cls}
+        if axis in where:
+            raise CannotRetile(f"the axis is consumed by a {e.fn}")
+        shift = sum(1 for k in where if k < axis)
+        return replace(e, args=tuple(self.expr(a) for a in operands), attrs=n.attrs(**{**options, "axis": axis - shift}))
+
+    def _elementwise(self, e: n.Expr, position: int | None) -> n.Expr:
+        index, rest = _syms(shape_of(e.type), position)
+        return tile(self._settled(element(e, index)), rest)
+
+    def _settled(self, scalar: n.Expr) -> n.Expr:
+        """A scalar in which named tiles have lost the axis and `lo + ROW` has become `at`."""
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Call) and new.fn == "pick" and isinstance(new.args[0], n.Var):
+                return self._pick(new)
+            if isinstance(new, n.Load) and new.at.buffer.space != "global":
+                return replace(new, at=self._place(new.at))
+            return new
+        settled: n.Expr = transform(scalar, leave)
+        out: n.Expr = substitute(settled, {ROW.name: build.sub(self.at, self.lo)})
+        if names_read(out) & names_read(self.lo):
+            raise CannotRetile("a value depends on where in the tile it is, not only on which element it is")
+        return out
+
+    def _pick(self, e: n.Call) -> n.Expr:
+        source, *index = e.args
+        assert isinstance(source, n.Var)
+        p = self.position(source.name)
+        if p is None:
+            return e
+        if index[p] != ROW:
+            raise CannotRetile(f"'{source.name}' is read across the axis")
+        left = [i for k, i in enumerate(index) if k != p]
+        if not left:
+            return n.Var(source.name, dtype_of(source.of))
+        shape = shape_of(source.of)
+        return build.call("pick", n.Var(source.name, TileType(dtype_of(source.of), shape[:p] + shape[p + 1:])), *left)
+
+    def _place(self, r: n.Region) -> n.Region:
+        p = self.position(r.buffer.name)
+        if p is None or not r.index:
+            return r
+        if r.index[p] != ROW:
+            raise CannotRetile(f"'{r.buffer.name}' is read across the axis")
+        return build.region(self.buffer(r.buffer), *(i for k, i in enumerate(r.index) if k != p))
+
+    def _store(self, s: n.Store) -> n.Stmt:
+        local = s.at.buffer.space != "global"
+        here = [k for k, c in enumerate(self.axes.of_expr(n.Load(s.at))) if c is self.cls]
+        if not here:
+            summed = self._sum(s)
+            if summed is not None:
+                return summed
+            if local or not self.touches(s):
+                return replace(s, value=self.expr(s.value), mask=None if s.mask is None else self.expr(s.mask))
+            raise CannotRetile(f"'{s.at.buffer.name}' is stored once for the whole tile", s)
+        index, rest = _syms(shape_of(s.at.type), here[0])
+        place = element_region(s.at, index)
+        if local:
+            at = build.region(self.buffer(s.at.buffer)) if not s.at.index else self._place(place)
+        else:
+            found = tile_region(_as_region(self._settled(n.Load(place))), rest)
+            if found is None or found[1] != list(range(len(rest))):
+                raise CannotRetile("the place of a store has no form without the axis", s)
+            at = found[0]
+        mask = None if s.mask is None else self._masked(s.mask)
+        return replace(s, at=at, value=self.expr(s.value), mask=mask)
+
+    def _sum(self, s: n.Store) -> n.Stmt | None:
+        """`acc = acc op reduce(x)` over the axis becomes `acc = acc op` the element of x."""
+        v = s.value
+        if not (isinstance(v, n.Binary) and v.op in REDUCERS and v.a == n.Load(s.at) and isinstance(v.b, n.Call) and v.b.fn == "reduce"):
+            return None
+        options, x = dict(v.b.attrs), v.b.args[0]
+        assert isinstance(x, n.Expr)
+        axis = int(options["axis"])
+        if options.get("op") != REDUCERS[v.op] or self.axes.of_expr(x)[axis] is not self.cls or len(v.b.args) != 1:
+            return None
+        return replace(s, value=build.binary(v.op, v.a, self._elementwise(x, axis)))
+
+    def _masked(self, e: n.Expr) -> n.Expr | None:
+        made = self.expr(e)
+        return None if build.is_const(made, True) else made
+
+
+def _as_region(e: n.Expr) -> n.Region:
+    assert isinstance(e, n.Load)
+    return e.at
+
+
+# ---------------------------------------------------------------------------------------------------------------------- widen
+
+@dataclass
+class Widen:
+    """Gives everything that depends on the scalar `at` a leading axis of `extent`, at whose row it is `lo + row`."""
+
+    at: n.Var
+    lo: n.Expr
+    extent: int
+    wide: dict[str, int]
+    """The lets and local buffers that gain the axis, and where: in front, or where a load has it in memory."""
+    contract: bool = False
+    """Whether accumulations over `at` become an mma or a reduction over the new axis."""
+    back: bool = False
+    """Whether the axis comes last instead of first."""
+
+    @classmethod
+    def of(cls, body: n.Block, at: n.Var, lo: n.Expr, extent: int, contract: bool = False, back: bool = False) -> Widen:
+        """Finds what depends on `at`, by fixpoint over the body."""
+        made = cls(at, lo, extent, {}, contract, back)
+        before = -1
+        while before != len(made.wide):
+            before = len(made.wide)
+            made._mark(body)
+        return made
+
+    def _mark(self, body: n.Block) -> None:
+        for s in body:
+            match s:
+                case n.Let() if self.depends(s.value):
+                    for name in s.names:
+                        self.wide[name] = self._place_of(len(shape_of(s.value.type)))
+                case n.Alloc() if s.init is not None and self.depends(s.init):
+                    self.wide[s.buffer.name] = self._place_of(len(s.buffer.shape))
+                case n.Store() if self.is_accumulation(s):
+                    pass
+                case n.Store() if s.at.buffer.space != "global" and (self.depends(s.value) or (s.mask is not None and self.depends(s.mask))):
+                    self.wide[s.at.buffer.name] = self._place_of(len(s.at.buffer.shape))
+                case n.For() | n.While():
+                    self._mark(s.body)
+                case n.If():
+                    self._mark(s.then)
+                    self._mark(s.orelse)
+                case _:
+                    pass
+
+    def _place_of(self, rank: int) -> int:
+        return rank if self.back else 0
+
+    def _with_row(self, rest: list[tuple[n.Var, int | n.Expr]]) -> list[tuple[n.Var, int | n.Expr]]:
+        """The axes of a widened value that had the axes `rest`."""
+        return [*rest, (ROW, self.extent)] if self.back else [(ROW, self.extent), *rest]
+
+    def is_accumulation(self, s: n.Store) -> bool:
+        """Whether a store folds values of all rows into something that does not have the axis."""
+        v = s.value
+        return (self.contract and not s.at.index and s.at.buffer.space != "global" and s.mask is None and isinstance(v, n.Binary)
+                and v.op in REDUCERS and v.a == n.Load(s.at) and s.at.buffer.name not in self.wide and self.depends(v.b))
+
+    def depends(self, e: n.Node) -> bool:
+        """Whether a value changes with the scalar."""
+        found = False
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            nonlocal found
+            if (isinstance(old, n.Var) and (old.name == self.at.name or old.name in self.wide)) or (
+                    isinstance(old, n.Buffer) and old.name in self.wide):
+                found = True
+            return old
+        transform(e, leave)
+        return found
+
+    def block(self, block: n.Block) -> n.Block:
+        """The statements with the axis."""
+        return tuple(self.stmt(s) for s in block)
+
+    def stmt(self, s: n.Stmt) -> n.Stmt:
+        """One statement with the axis."""
+        try:
+            return self._stmt(s)
+        except NotElementwise as bad:
+            raise CannotRetile(f"'{bad}' has no form with the axis", s) from bad
+
+    def _stmt(self, s: n.Stmt) -> n.Stmt:
+        match s:
+            case n.Let():
+                return self._let(s) if self.depends(s.value) else s
+            case n.Alloc() if s.buffer.name in self.wide:
+                return replace(s, buffer=self.buffer(s.buffer), init=None if s.init is None else self._init(s.init))
+            case n.Alloc():
+                return s
+            case n.Store():
+                return self._store(s)
+            case n.For():
+                self._uniform(s, s.lo, s.hi, s.step)
+                return replace(s, body=self.block(s.body))
+            case n.If():
+                self._uniform(s, s.cond)
+                return replace(s, then=self.block(s.then), orelse=self.block(s.orelse))
+            case _:
+                if self.depends(s):
+                    raise CannotRetile(f"a {type(s).__name__.lower()} depends on '{self.at.name}'", s)
+                return s
+
+    def _uniform(self, s: n.Stmt, *parts: n.Expr) -> None:
+        if any(self.depends(e) for e in parts):
+            raise CannotRetile(f"control flow depends on '{self.at.name}'", s)
+
+    def _init(self, e: n.Expr) -> n.Expr:
+        return self.expr(e) if self.depends(e) else e
+
+    def buffer(self, b: n.Buffer) -> n.Buffer:
+        """The declaration with the axis."""
+        if b.name not in self.wide:
+            return b
+        p = self.wide[b.name]
+        return replace(b, shape=(*b.shape[:p], build.const(self.extent), *b.shape[p:]), space="fragment" if b.space == "register" else b.space)
+
+    def _let(self, s: n.Let) -> n.Stmt:
+        if not (isinstance(s.value, n.Load) and len(s.names) == 1):
+            return replace(s, value=self.expr(s.value))
+        index, rest = _syms(shape_of(s.value.type))
+        scalar = self._opened(element(s.value, index))
+        found = tile_region(scalar.at, [(ROW, self.extent), *rest]) if isinstance(scalar, n.Load) else None
+        position = found[1].index(0) if found is not None and 0 in found[1] else self._place_of(len(rest))
+        self.wide[s.names[0]] = position
+        return replace(s, value=tile(scalar, [*rest[:position], (ROW, self.extent), *rest[position:]]))
+
+    def named(self, v: n.Var) -> n.Var:
+        """A widened name, with its new type."""
+        shape, p = shape_of(v.of), self.wide[v.name]
+        return n.Var(v.name, TileType(dtype_of(v.of), (*shape[:p], self.extent, *shape[p:])))
+
+    def expr(self, e: n.Expr) -> n.Expr:
+        """A value with the axis."""
+        if isinstance(e, n.Call) and e.fn in ("reduce", "scan", "sort"):
+            options = dict(e.attrs)
+            args = tuple(self.expr(a) for a in e.args if isinstance(a, n.Expr))
+            return replace(e, args=args, attrs=n.attrs(**{**options, "axis": int(options["axis"]) + (not self.back)}))
+        index, rest = _syms(shape_of(e.type))
+        return tile(self._opened(element(e, index)), self._with_row(rest))
+
+    def _opened(self, scalar: n.Expr) -> n.Expr:
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            match new:
+                case n.Var() if new.name in self.wide and not isinstance(new.of, TileType):
+                    return build.call("pick", self.named(new), ROW)
+                case n.Call(fn="pick", args=(n.Var() as source, *index)) if source.name in self.wide:
+                    p = self.wide[source.name]
+                    return build.call("pick", self.named(source), *index[:p], ROW, *index[p:])
+                case n.Load() if new.at.buffer.name in self.wide:
+                    p = self.wide[new.at.buffer.name]
+                    return build.load(build.region(self.buffer(new.at.buffer), *new.at.index[:p], ROW, *new.at.index[p:]))
+                case _:
+                    return new
+
+        def enter(x: n.Node) -> bool:
+            return not (isinstance(x, n.Var) and isinstance(x.of, TileType))
+        opened: n.Expr = transform(scalar, leave, enter)
+        dtype = self.at.of
+        assert isinstance(dtype, DType)
+        out: n.Expr = substitute(opened, {self.at.name: build.add(self.lo, build.cast(ROW, dtype))})
+        return out
+
+    def _store(self, s: n.Store) -> n.Stmt:
+        local = s.at.buffer.space != "global"
+        if self.is_accumulation(s):
+            return self._contracted(s)
+        if local and s.at.buffer.name not in self.wide:
+            return s
+        if not local and not self.depends(s.at):
+            if self.depends(s.value) or (s.mask is not None and self.depends(s.mask)):
+                raise CannotRetile(f"'{s.at.buffer.name}' is stored at one place for every '{self.at.name}'", s)
+            return s
+        index, rest = _syms(shape_of(s.at.type))
+        if local:
+            at = build.region(self.buffer(s.at.buffer)) if not s.at.index else None
+        else:
+            found = tile_region(_as_region(self._opened(n.Load(element_region(s.at, index)))), self._with_row(rest))
+            at = None if found is None or found[1] != list(range(len(rest) + 1)) else found[0]
+        if at is None:
+            raise CannotRetile(f"the place of a store has no form with the axis {'last' if self.back else 'first'}", s)
+        value = self.expr(s.value) if self.depends(s.value) else self._broadcast(s.value, at)
+        return replace(s, at=at, value=value, mask=None if s.mask is None else self.expr(s.mask))
+
+    def _contracted(self, s: n.Store) -> n.Stmt:
+        v = s.value
+        assert isinstance(v, n.Binary)
+        shape = shape_of(v.b.type)
+        index, rest = _syms(shape)
+        scalar = self._opened(element(v.b, index))
+        panels = _panels(scalar, s.at.buffer.dtype, rest) if v.op == "add" and len(rest) == 2 else None
+        if panels is not None:
+            row, col = rest
+            a = tile(panels[0], [row, (ROW, self.extent)])
+            b = tile(panels[1], [(ROW, self.extent), col])
+            return n.Mma(s.at, a, b, via="fma", label=s.label, origin=s.origin)
+        summed = build.call("reduce", tile(scalar, [(ROW, self.extent), *rest]), axis=0, op=REDUCERS[v.op])
+        return replace(s, value=build.binary(v.op, v.a, summed))
+
+    def _broadcast(self, e: n.Expr, at: n.Region) -> n.Expr:
+        return build.broadcast(e, at.type)
+
+
+def _panels(scalar: n.Expr, dtype: DType, axes: list[tuple[n.Var, int | n.Expr]]) -> tuple[n.Expr, n.Expr] | None:
+    """The factors (of row and k, of k and column) of a product, without the casts that widen them exactly."""
+    if not (isinstance(scalar, n.Binary) and scalar.op == "mul"):
+        return None
+    row, col = axes[0][0].name, axes[1][0].name
+    a, b = scalar.a, scalar.b
+    if row in names_read(b) or col in names_read(a) or ROW.name not in names_read(a) & names_read(b):
+        return None
+
+    def bare(e: n.Expr) -> n.Expr:
+        narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_float and dtype_of(e.x.type).bits < dtype.bits
+        return e.x if narrow and isinstance(e, n.Cast) else e
+    return bare(a), bare(b)

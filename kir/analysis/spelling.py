@@ -1,0 +1,212 @@
+"""One spelling for what can be written in several ways: the structural half of the normal form.
+
+Loops start at 0 and step by 1; reductions, scans and sorts stand in lets of their own; integer index arithmetic is written out where it is
+used, except divisions, which keep their name; new tile axes are introduced at the leaves of an expression; casts around the indices of a
+region vanish (addresses are exact, whatever the width of the index).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kir.analysis.elements import NotElementwise, canonical_tile, element
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
+from kir.ir.types import TileType, dtype_of, shape_of
+from kir.ir.visit import names_read, substitute, transform
+
+COLLECTIVE = frozenset({"reduce", "scan", "sort"})
+DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max"})
+
+
+def spell(program: n.Program) -> n.Program:
+    """The program in the one spelling; idempotent."""
+    taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
+    return replace(program, kernels=tuple(_Speller(k, taken).kernel() for k in program.kernels))
+
+
+class _Speller:
+    def __init__(self, kernel: n.Kernel, taken: set[str]) -> None:
+        self.of = kernel
+        self.header = taken
+        self.taken = taken | {a.name for a in kernel.grid} | set(bound_names(kernel.body))
+
+    def fresh(self, base: str) -> str:
+        name, i = base, 0
+        while name in self.taken:
+            i += 1
+            name = f"{base}_{i}"
+        self.taken.add(name)
+        return name
+
+    def kernel(self) -> n.Kernel:
+        return replace(self.of, body=self.block(self.of.body))
+
+    def block(self, block: n.Block) -> n.Block:
+        out: list[n.Stmt] = []
+        values: dict[str, n.Expr] = {}
+        for s in block:
+            for made in self.stmt(_inlined(s, values) if values else s):
+                if isinstance(made, n.Let) and len(made.names) == 1 and is_index_arithmetic(made.value, self.header):
+                    values[made.names[0]] = made.value
+                else:
+                    out.append(made)
+        return tuple(out)
+
+    def stmt(self, s: n.Stmt) -> Iterator[n.Stmt]:
+        match s:
+            case n.For() if s.kind in ("serial", "pipelined") and not (build.is_const(s.lo, 0) and build.is_const(s.step, 1)):
+                yield self.unit_step(s)
+            case n.For() | n.While():
+                yield replace(s, body=self.block(s.body))
+            case n.If():
+                yield replace(s, then=self.block(s.then), orelse=self.block(s.orelse))
+            case n.Roles():
+                yield replace(s, roles=tuple(replace(r, body=self.block(r.body)) for r in s.roles))
+            case n.Let() | n.Store() | n.Mma() | n.Copy() | n.Alloc():
+                hoisted: list[n.Stmt] = []
+                made = self.hoist(s, hoisted)
+                yield from hoisted
+                yield _canonical(made)
+            case _:
+                yield s
+
+    def unit_step(self, s: n.For) -> n.For:
+        step = build.int_value(s.step)
+        if step is None or step <= 0:
+            return replace(s, body=self.block(s.body))
+        dtype = dtype_of(s.var.type)
+        name = s.var.name if step == 1 else self.fresh(f"{s.var.name}_tile")
+        var = n.Var(name, s.var.of)
+        at = build.add(s.lo, build.mul(var, build.const(step, dtype)))
+        body = substitute(replace(s, lo=build.const(0, dtype), hi=build.const(0, dtype)), {s.var.name: at}).body
+        return replace(s, var=var, lo=build.const(0, dtype), hi=trips(build.sub(s.hi, s.lo), step), step=build.const(1, dtype), body=self.block(body))
+
+    def hoist(self, s: n.Stmt, before: list[n.Stmt]) -> n.Stmt:
+        """`s` with each reduction, scan or sort inside it named by a let in `before`."""
+        root = s.value if isinstance(s, n.Let) else None
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Call) and new.fn in COLLECTIVE and old is not root:
+                name = self.fresh(str(dict(new.attrs).get("op", new.fn)))
+                before.append(_canonical(n.Let((name,), new, origin=s.origin)))
+                return n.Var(name, new.type)
+            return new
+        made: n.Stmt = transform(s, leave)
+        return made
+
+
+def trips(span: n.Expr, step: int) -> n.Expr:
+    """How many steps a loop over a span takes; exact where the step divides every term (loop bounds do not wrap)."""
+    terms = build.polynomial(span)
+    if all(c % step == 0 for c in terms.values()):
+        return build.from_polynomial({m: c // step for m, c in terms.items()}, dtype_of(span.type))
+    return build.ceildiv(span, step)
+
+
+def is_index_arithmetic(e: n.Expr, header: set[str]) -> bool:
+    """Integer or boolean sums, products, comparisons and casts of names, literals and iotas; and divisions, when they are of whole
+    tiles or of nothing but names of the program's header."""
+    d = dtype_of(e.type)
+    if not (d.is_integer or d.is_bool):
+        return False
+    match e:
+        case n.Const():
+            return True
+        case n.Var():
+            return True
+        case n.Unary():
+            return is_index_arithmetic(e.x, header)
+        case n.Cast():
+            return is_index_arithmetic(e.x, header)
+        case n.Binary():
+            divides = e.op in DIVISIONS and not isinstance(e.type, TileType) and not names_read(e) <= header
+            return not divides and is_index_arithmetic(e.a, header) and is_index_arithmetic(e.b, header)
+        case n.Call():
+            shaping = e.fn in ("iota", "expand", "broadcast", "reshape", "trans")
+            return shaping and all(is_index_arithmetic(a, header) for a in e.args if isinstance(a, n.Expr))
+        case _:
+            return False
+
+
+def _inlined(s: n.Stmt, values: dict[str, n.Expr]) -> n.Stmt:
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Var) and new.name in values:
+            return values[new.name]
+        if isinstance(new, n.Call) and new.fn == "pick" and isinstance(old, n.Call) and isinstance(old.args[0], n.Var) and old.args[0].name in values:
+            try:
+                return element(values[old.args[0].name], [a for a in new.args[1:] if isinstance(a, n.Expr)])
+            except NotElementwise:
+                return new
+        return new
+    made: n.Stmt = transform(s, leave)
+    return made
+
+
+def _canonical(s: n.Stmt) -> n.Stmt:
+    """Tile values with their axes at the leaves, region indices without casts."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer.space == "global":
+            return build.region(new.buffer, *(_bare(i) for i in new.index))
+        if isinstance(new, n.Binary) and new.op in n.COMPARISONS and dtype_of(new.a.type).name == "i64":
+            a, b = _narrowed(new.a) if isinstance(new.a, n.Cast) else None, _narrowed(new.b) if isinstance(new.b, (n.Cast, n.Const)) else None
+            return new if a is None or b is None else build.binary(new.op, a, b)
+        return new
+    made: n.Stmt = transform(s, leave)
+    match made:
+        case n.Let() if made.value.type is not None and isinstance(made.value.type, TileType):
+            return replace(made, value=_spelled(made.value))
+        case n.Let() if isinstance(made.value, n.Call) and made.value.fn in COLLECTIVE:
+            return replace(made, value=_spelled(made.value))
+        case n.Store():
+            return replace(made, value=_spelled(made.value), mask=None if made.mask is None else _spelled(made.mask))
+        case n.Mma():
+            return replace(made, a=_spelled(made.a), b=_spelled(made.b))
+        case _:
+            return made
+
+
+def _spelled(e: n.Expr) -> n.Expr:
+    if isinstance(e, n.Call) and e.fn in COLLECTIVE:
+        return replace(e, args=tuple(_spelled(a) if isinstance(a, n.Expr) else a for a in e.args))
+    return canonical_tile(e) if shape_of(e.type) else e
+
+
+def _bare(i: n.Expr | n.Span) -> n.Expr | n.Span:
+    if isinstance(i, n.Span):
+        return replace(i, lo=_uncast(i.lo))
+    return _uncast(i)
+
+
+def _uncast(e: n.Expr) -> n.Expr:
+    """An index without conversions to a wider integer, inside sums and products too."""
+    narrow = _narrowed(e)
+    return narrow if narrow is not None else e
+
+
+def _narrowed(e: n.Expr) -> n.Expr | None:
+    """An i64 index expression computed in i32, when all its leaves are i32 values or small literals; None otherwise."""
+    own = dtype_of(e.type)
+    if own.name == "i32":
+        return e
+    if own.name != "i64":
+        return None
+    match e:
+        case n.Const():
+            low, high = -(1 << 31), (1 << 31) - 1
+            return build.const(int(e.value)) if low <= int(e.value) <= high else None
+        case n.Cast() if dtype_of(e.x.type).name == "i32":
+            return e.x
+        case n.Unary(op="neg"):
+            x = _narrowed(e.x)
+            return None if x is None else build.negate(x)
+        case n.Binary(op="add" | "sub" | "mul" | "floordiv" | "mod" | "min" | "max"):
+            a, b = _narrowed(e.a), _narrowed(e.b)
+            return None if a is None or b is None else build.binary(e.op, a, b)
+        case n.Call(fn="expand" | "broadcast" | "trans" | "reshape"):
+            first = e.args[0]
+            x = _narrowed(first) if isinstance(first, n.Expr) else None
+            return None if x is None else build.call(e.fn, x, *e.args[1:], **dict(e.attrs))
+        case _:
+            return None

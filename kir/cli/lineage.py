@@ -1,0 +1,153 @@
+"""walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps
+
+FILE is IR text (.kir) or a source file, FILE::KERNEL where it holds several; package:path names a file of an installed
+package. The folder receives lineage.json, the programs, one card for each transition and report.html. A killed run is
+taken up again by the same command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from kir.cli._result import Result
+
+if TYPE_CHECKING:
+    from kir.lineage.engine import PassEngine
+    from kir.lineage.folder import Folder
+    from kir.lineage.record import Header, Lineage
+    from kir.lineage.replay import Replayed
+    from kir.lineage.source import Expert
+    from kir.lineage.walk import Budget, Judge
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the folder to write")],
+    problem: Annotated[str, typer.Option(help="what the kernel must compute; without it, the kernel itself is the reference")] = "",
+    on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
+    surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
+    target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
+    assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
+    steps: Annotated[int, typer.Option(help="the most steps to keep")] = 400,
+    attempts: Annotated[int, typer.Option(help="the most programs to gate")] = 1000,
+    seconds: Annotated[float, typer.Option(help="wall time after which the walk ends (0: none); the same command goes on")] = 0.0,
+    workers: Annotated[int, typer.Option(help="programs judged side by side; changes nothing but the time")] = 2,
+    fresh: Annotated[bool, typer.Option("--fresh", help="begin anew in a folder that holds an older walk")] = False,
+) -> Result:
+    """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
+    from kir.diagnostic import Diagnostic
+    from kir.lineage.engine import PassEngine
+    from kir.lineage.folder import Folder
+    from kir.lineage.judge import CpuJudge, require
+    from kir.lineage.record import Header
+    from kir.lineage.source import load_expert
+    from kir.lineage.walk import Budget
+    from kir.report.terminal import summary, table
+
+    require(on)
+    expert = load_expert(file, bind)
+    budget = Budget(steps, attempts, seconds)
+    header = Header(
+        expert=expert.name,
+        source=expert.source,
+        surface=surface or expert.surface,
+        binding=expert.binding,
+        problem=problem,
+        gate=on,
+        targets=tuple(each.strip() for each in target.split(",") if each.strip()),
+        assume=tuple(sorted(assume or ())),
+        budget=budget.to_json(),
+        tools=_tools(),
+    )
+    engine, judge = PassEngine.of(header), CpuJudge.of(header, expert.program)
+    folder = Folder(output)
+    lineage = walked(expert, header, engine, judge, folder, budget, workers, fresh)
+    replayed = written(lineage, folder, engine)
+    notes = tuple(
+        Diagnostic("KIR-S019", each.message, anchor=each.anchor, subject=each.clause, severity="warning")
+        for each in lineage.outcome.violations
+    )
+    files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
+    return Result(
+        {**summary(lineage), "replay_exact": replayed.ok, "files": files},
+        table(lineage),
+        code=0 if replayed.ok else 1,
+        diagnostics=(*replayed.diagnostics, *notes),
+    )
+
+
+def walked(
+    expert: Expert, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, workers: int, fresh: bool
+) -> Lineage:
+    """Walk back, with progress on standard error, and write ``lineage.json``."""
+    from kir.cli._progress import bar
+    from kir.diagnostic import error
+    from kir.lineage.plan import plan
+    from kir.lineage.record import chained
+    from kir.lineage.walk import Walk
+
+    folder.begin(header, fresh=fresh)
+    with bar(f"walking {header.expert} back") as advance:
+        judgement = judge.gate(expert.program)
+        if not judgement.accepted:
+            raise error("KIR-S015", f"{header.expert} does not pass the gate: {judgement.reason}", subject=judgement.stage)
+        order = plan(expert.program, engine)
+        walk = Walk(
+            expert.program,
+            engine,
+            judge,
+            folder,
+            budget,
+            delayed=order.delayed,
+            workers=workers,
+            progress=lambda text, kept, tried: advance(text),
+        )
+        done = walk.run(judgement)
+    lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
+    folder.finish(lineage)
+    return lineage
+
+
+def written(lineage: Lineage, folder: Folder, engine: PassEngine) -> Replayed:
+    """Replay forward, then write the cards, the emitted sources and the report."""
+    from kir.ir.diff import diff, render_html
+    from kir.library.lift import cards_of
+    from kir.library.shelf import Shelf
+    from kir.lineage.replay import replay
+    from kir.report.page import page
+    from kir.store import write_atomic
+
+    replayed = replay(lineage, folder, engine)
+    shelf = Shelf(folder.root / "cards")
+    for card in cards_of(lineage, folder) if replayed.ok else ():
+        shelf.put(card)
+    suffix = {"triton": "py", "tilelang": "py", "cuda": "cu"}.get(lineage.header.surface, "txt")
+    sources = (lineage.start_emitted, *(step.emitted for step in lineage.accepted))
+    for back, (state, emitted) in enumerate(zip(lineage.states, sources, strict=True)):
+        number = len(lineage.accepted) - back
+        write_atomic(folder.root / "states" / f"K{number:02}.kir", folder.store.get(state.text))
+        if emitted:
+            write_atomic(folder.root / "states" / f"K{number:02}.{suffix}", emitted)
+    html = page(lineage, folder, lambda a, b: render_html(diff(a, b)), replayed)
+    write_atomic(folder.root / "report.html", html)
+    return replayed
+
+
+def _tools() -> dict[str, str]:
+    """Versions of everything that has a say in the outcome."""
+    import kir
+    from kir import machine
+
+    found = {"kir": kir.__version__, "python": machine.summary()["python"]}
+    for name in ("triton", "tilelang", "numpy"):
+        if version := machine.package_version(name):
+            found[name] = version
+    if (toolkit := machine.toolkit()) is not None:
+        found["nvcc"] = toolkit.nvcc.version
+    if (ptxas := machine.ptxas()) is not None:
+        found["ptxas"] = ptxas.version
+    return found

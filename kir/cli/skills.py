@@ -1,0 +1,96 @@
+"""list, show and search the skill cards, and apply one to a program"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kir.cli._result import Result
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder of cards, searched first (may be repeated)")]
+
+
+def _listing(found: Any, faults: Any) -> Result:
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("card", "intent", "status", "verified on", "carrier"):
+        shown.add_column(heading, overflow="fold")
+    rows = []
+    for each in found:
+        card = each.card
+        where = f"{card.scope.case} / {card.scope.surface} / {', '.join(card.scope.platforms)}"
+        shown.add_row(card.name, card.intent, card.status, where, card.carrier.text)
+        scope = card.scope.model_dump(mode="json")
+        rows.append(
+            {
+                "name": card.name,
+                "intent": card.intent,
+                "status": card.status,
+                "scope": scope,
+                "carrier": card.carrier.text,
+                "file": str(each.path),
+            }
+        )
+    return Result({"cards": rows}, shown if rows else "no cards", diagnostics=tuple(faults))
+
+
+@app.command("list")
+def list_(library: Shelves = None) -> Result:
+    """List the cards of the library; files that are no cards are reported."""
+    from kir.library.shelf import library as open_library
+
+    return _listing(*open_library(library or ()).cards())
+
+
+@app.command()
+def search(words: Annotated[list[str], typer.Argument(help="words, all of which a card must have")], library: Shelves = None) -> Result:
+    """List the cards that have all these words, in any field or in their prose."""
+    from kir.library.card import card_text
+    from kir.library.shelf import library as open_library
+
+    found, faults = open_library(library or ()).cards()
+    wanted = [word.casefold() for word in words]
+    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults)
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="a card's name, or its file")], library: Shelves = None) -> Result:
+    """Show one card."""
+    from rich.markdown import Markdown
+
+    from kir.library.shelf import library as open_library
+
+    found = open_library(library or ()).card(name)
+    card = found.card
+    return Result({"file": str(found.path), **card.model_dump(mode="json", by_alias=True), "prose": card.prose}, Markdown(card.prose))
+
+
+@app.command("apply")
+def apply_(
+    name: Annotated[str, typer.Argument(help="a card's name, or its file")],
+    file: Annotated[Path, typer.Argument(help="a specialized program (IR text)")],
+    at: Annotated[str, typer.Option(help="the place to apply it at; by default the only one where it applies")] = "",
+    library: Shelves = None,
+) -> Result:
+    """Apply a card's pass to a program and print the result; its preconditions are judged anew."""
+    from dataclasses import replace
+
+    from kir.diagnostic import error
+    from kir.ir.parser import parse_program
+    from kir.ir.printer import program_text
+    from kir.library.shelf import library as open_library
+    from kir.lineage.source import read_text
+    from kir.rewrite import Pipeline, run
+
+    card = open_library(library or ()).card(name).card
+    program = parse_program(read_text(file), str(file))
+    if card.carrier.kind != "pass":
+        raise error("KIR-S023", f"'{card.name}' carries a template, which a provider must fill", subject=card.carrier.text)
+    steps = Pipeline.parse(card.carrier.text).steps
+    trace = run(program, Pipeline(tuple(replace(step, at=at, path=None, hash="") for step in steps)))
+    text = program_text(trace.program)
+    return Result({"card": card.name, "pipeline": str(trace.pipeline), "program": text}, text)

@@ -1,0 +1,1 @@
+"""The library of skills: cards as readable files, and the shelves on which they are looked up."""

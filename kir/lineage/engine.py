@@ -1,0 +1,154 @@
+"""The walk's tie to the rewriting framework: every registered pass, taken back wherever it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kir.diagnostic import KirError
+from kir.ir.canonical import content_hash
+from kir.ir.measure import measure
+from kir.ir.naive import is_naive
+from kir.ir.nodes import Buffer, Program
+from kir.ir.printer import program_text
+from kir.ir.visit import walk
+from kir.lineage.order import Declared, peel_ranks
+from kir.lineage.record import Condition, Header, Violation
+from kir.lineage.record import Step as Recorded
+from kir.lineage.walk import Candidate, Move
+from kir.problem import load_problem
+from kir.rewrite import Context, Pass, Site, Step, Verdict, apply, passes, sites
+from kir.rewrite.anchor import anchor_text
+from kir.rewrite.pipeline import find_site
+from kir.target import target
+
+
+@dataclass(frozen=True)
+class PassEngine:
+    """All passes of the registry. ``work_item`` and ``state`` are the problem's, for the predicate N; ``assume`` are precondition
+    ids that count as assumed where they cannot be decided; ``context`` says what hardware is aimed at. What was found for a program
+    is kept, as the walk comes to the same programs that its plan has been through."""
+
+    naive_arguments: Mapping[str, Any] = field(default_factory=dict)
+    assume: frozenset[str] = frozenset()
+    context: Context = field(default_factory=Context)
+    _sites: dict[tuple[str, str], tuple[Candidate, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _moves: dict[tuple[str, str], Move | KirError] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, header: Header) -> PassEngine:
+        """The engine that a lineage's header asks for."""
+        arguments: dict[str, Any] = {}
+        if header.problem:
+            problem = load_problem(header.problem)
+            arguments = {"work_item": problem.work_item, "state": problem.state}
+        context = Context(target=target(header.targets[0])) if header.targets else Context()
+        return cls(arguments, frozenset(header.assume), context)
+
+    @cached_property
+    def passes(self) -> tuple[type[Pass], ...]:
+        """Every usable pass, what is peeled first in front; ties in order of name."""
+        found = tuple(passes())
+        ranks = peel_ranks(Declared(each.name, each.requires, each.provides, each.conflicts) for each in found)
+        return tuple(sorted(found, key=lambda each: (ranks[each.name], each.name)))
+
+    def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterator[Candidate]:
+        """Every place from which some pass's forward direction restores the program exactly; passes ``delayed`` come last."""
+        text = program_text(program)
+        late = {name: number for number, name in enumerate(delayed, start=1)}
+        for cls in sorted(self.passes, key=lambda each: late.get(each.name, 0)):
+            key = (text, cls.name)
+            if key not in self._sites:
+                self._sites[key] = tuple(_candidates(program, cls))
+            yield from self._sites[key]
+
+    def backward(self, program: Program, candidate: Candidate) -> Move:
+        """Take one pass back, with all checks of the framework. Raises :class:`KirError` as :func:`kir.rewrite.apply` does."""
+        key = (program_text(program), candidate.text)
+        if key not in self._moves:
+            try:
+                self._moves[key] = self._moved(program, candidate)
+            except KirError as fault:
+                self._moves[key] = fault
+        found = self._moves[key]
+        if isinstance(found, KirError):
+            raise found
+        return found
+
+    def _moved(self, program: Program, candidate: Candidate) -> Move:
+        site: Site = candidate.handle
+        item = site.params
+        assume = self.assume & {each.id for each in item.preconditions}
+        done = apply(program, item, site, "backward", assume=assume, context=self.context)
+        witness = done.witness
+        at = anchor_text(done.program, witness.path)
+        step = Step.of(witness.params, at, assume=assume, residue=witness.residue, path=witness.path, hash=content_hash(done.program))
+        return Move(
+            program=done.program,
+            forward=str(Step.of(witness.params, at, assume=assume)),
+            witness=step.to_json(),
+            residue_bytes=witness.residue.size,
+            numerics=item.numerics,
+            conditions=_conditions(item, done.record.verdicts),
+            requires=tuple(item.requires),
+            provides=tuple(item.provides),
+            effect={name: float(value) for name, value in done.record.effect.to_json().items()},
+        )
+
+    def forward(self, program: Program, step: Recorded) -> Program:
+        """Apply a stored step's forward direction. Raises :class:`KirError` when it does not apply or is refused."""
+        stored = Step.from_json(step.witness)
+        item, site = find_site(program, stored)
+        return apply(program, item, site, "forward", assume=stored.assume, left=stored.residue, context=self.context).program
+
+    def exact(self, step: Recorded) -> str:
+        """The stored step as pipeline text, residue and place included."""
+        return str(Step.from_json(step.witness))
+
+    def content(self, program: Program) -> str:
+        """The content hash."""
+        return content_hash(program)
+
+    def text(self, program: Program) -> str:
+        """The printed program."""
+        return program_text(program)
+
+    def measure(self, program: Program) -> tuple[int, ...]:
+        """The measure of law 9."""
+        return tuple(measure(program))
+
+    def size(self, program: Program) -> int:
+        """IR nodes in the kernels and functions; a buffer counts where it is declared, not where it is used."""
+        return sum(1 for part in (*program.kernels, *program.functions) for node in walk(part) if not isinstance(node, Buffer))
+
+    def violations(self, program: Program) -> Sequence[Violation]:
+        """What the predicate N finds."""
+        found: Iterable[Any] = is_naive(program, **self.naive_arguments)
+        return tuple(Violation(anchor=each.anchor, clause=each.clause, message=each.message) for each in found)
+
+
+def _candidates(program: Program, cls: type[Pass]) -> Iterator[Candidate]:
+    taken: dict[str, int] = {}
+    for site in sites(cls.with_options({}), program, "backward"):
+        at = anchor_text(program, site.path)
+        text = f"~{site.params}@{at}"
+        taken[text] = taken.get(text, 0) + 1
+        yield Candidate(cls.name, cls.intent or cls.name, at, text if taken[text] == 1 else f"{text}#{taken[text]}", site)
+
+
+def _conditions(item: Pass, verdicts: Iterable[tuple[str, Verdict]]) -> tuple[Condition, ...]:
+    by_id = {each.id: each for each in item.preconditions}
+    return tuple(
+        Condition(
+            id=identifier,
+            kind=by_id[identifier].kind,
+            category=by_id[identifier].category,
+            sentence=by_id[identifier].sentence,
+            verdict=verdict.kind,
+            scope=verdict.scope,
+            detail="; ".join((*([verdict.reason] if verdict.reason else []), *verdict.witness)),
+        )
+        for identifier, verdict in verdicts
+    )

@@ -1,0 +1,106 @@
+"""Where an expert comes from: IR text, or a kernel of a source file with its binding, as a specialized program in normal form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kir import machine
+from kir.diagnostic import did_you_mean, error, usage
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.registry import registry
+from kir.surface import Frontend, KernelRef, frontend
+
+
+@dataclass(frozen=True)
+class Expert:
+    """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, and the binding's text."""
+
+    program: Program
+    name: str
+    source: str
+    surface: str
+    binding: str = ""
+
+
+def read_text(path: Path) -> str:
+    """The text of a source file; raises :class:`UsageError` (KIR-S018) for one that is not there, with near names."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        folder = path.parent
+        near = did_you_mean(path.name, [each.name for each in folder.iterdir()]) if folder.is_dir() else ""
+        reason = f"there is no file {path}" if isinstance(fault, FileNotFoundError) else f"{path} cannot be read: {fault}"
+        raise usage("KIR-S018", f"{reason}{f'; {near}' if near else ''}") from fault
+
+
+def located(text: str) -> tuple[Path, str]:
+    """File and kernel of ``FILE[::KERNEL]``; a FILE of the form ``package:path`` lies in an installed package, which is not imported.
+
+    Raises :class:`UsageError` (KIR-S018) when there is no such package or file.
+    """
+    place, _, kernel = text.partition("::")
+    package, colon, inside = place.partition(":")
+    if colon and not Path(place).exists():
+        folder = machine.package_folder(package)
+        if folder is None:
+            raise usage("KIR-S018", f"the package '{package}' is not installed", attempt=f"pip install --no-deps {package}")
+        place = str(folder / inside)
+    path = Path(place)
+    read_text(path)
+    return path, kernel
+
+
+def load_expert(text: str, binding: Path | None = None) -> Expert:
+    """The expert named by ``FILE[::KERNEL]`` under a binding: parsed, specialized and brought to normal form.
+
+    Raises :class:`KirError`: KIR-S018 (no such file or kernel), KIR-S016 (a generic program and no binding), and what the
+    frontend, the binding and the passes raise.
+    """
+    path, kernel = located(text)
+    if path.suffix == ".kir":
+        generic, surface = parse_program(read_text(path), str(path)), "kir"
+    else:
+        found, ref = _kernel(path, kernel)
+        generic, surface = found.parse(path, ref.name), ref.surface
+        kernel = ref.name
+    name = (kernel or generic.name).strip("_")
+    source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
+    return Expert(normal_form(generic, binding), name, source, surface, read_text(binding) if binding else "")
+
+
+def _kernel(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
+    """The frontend that finds the kernel in a file, and where."""
+    names: list[str] = []
+    for entry in registry("kir.frontends"):
+        reader = frontend(entry.name)
+        refs = reader.kernels(path)
+        names += [ref.name for ref in refs]
+        for ref in refs:
+            if ref.name == kernel or (not kernel and len(refs) == 1):
+                return reader, ref
+    if not names:
+        raise usage("KIR-S018", f"no frontend finds a kernel in {path}", attempt="kir plugins")
+    hint = did_you_mean(kernel, names) if kernel else f"name one: {', '.join(names[:8])}"
+    raise usage(
+        "KIR-S018",
+        f"there is no kernel '{kernel}' in {path}{f'; {hint}' if hint else ''}" if kernel else f"{path} has several kernels; {hint}",
+    )
+
+
+def normal_form(generic: Program, binding: Path | None) -> Program:
+    """normalize(specialize(generic)), with flat accesses raised to regions."""
+    from kir.analysis import normalize
+    from kir.ir.binding import Binding
+    from kir.ir.specialize import specialize
+    from kir.ir.verify import is_generic
+    from kir.rewrite import run
+
+    if binding is not None:
+        generic = specialize(generic, Binding.read(binding))
+    if is_generic(generic):
+        raise error("KIR-S016", f"{generic.name} is generic", attempt="--bind BINDING.toml")
+    if "raise-regions" in registry("kir.passes"):
+        generic = run(generic, "raise-regions").program
+    return normalize(generic)

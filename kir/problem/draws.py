@@ -1,0 +1,72 @@
+"""Inputs of a problem: reproducible arrays of a distribution, rounded to the dtype they have on the device."""
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.problem.schema import Draw
+
+Array = NDArray[Any]
+
+_NUMPY = {"bool": np.bool_, "f16": np.float16, "f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16,
+          "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2, "e8m0": ml_dtypes.float8_e8m0fnu,
+          **{f"i{n}": getattr(np, f"int{n}") for n in (8, 16, 32, 64)}, **{f"u{n}": getattr(np, f"uint{n}") for n in (8, 16, 32, 64)}}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a dtype of the IR, by its name. Raises KeyError for one that NumPy cannot hold."""
+    out: np.dtype[Any] = np.dtype(_NUMPY[name])
+    return out
+
+
+@cache
+def unit_roundoff(name: str) -> float:
+    """Half the distance from 1 to the next value of a float dtype: the relative error of one rounding to nearest. 0 for integers."""
+    dtype = numpy_dtype(name)
+    return 0.0 if dtype.kind in "iub" and "float" not in dtype.name else float(ml_dtypes.finfo(dtype).eps) / 2
+
+
+@cache
+def smallest_step(name: str) -> float:
+    """The absolute error of one rounding near zero: the distance between subnormals (for f32 the smallest normal, as device math may
+    flush subnormals to zero); 0 for integers."""
+    dtype = numpy_dtype(name)
+    if dtype.kind in "iub" and "float" not in dtype.name:
+        return 0.0
+    info = ml_dtypes.finfo(dtype)
+    return float(info.smallest_normal if name == "f32" else info.smallest_subnormal)
+
+
+def generator(*key: object) -> np.random.Generator:
+    """A stream of random numbers that depends on `key` alone, in every process."""
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+
+
+def draw(how: Draw, shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> Array:
+    """An array of `shape` after `how`, rounded to `dtype`."""
+    match how.kind:
+        case "normal":
+            out = random.normal(how.mean, how.scale, shape)
+        case "uniform":
+            out = random.uniform(how.low, how.high, shape)
+        case "log_uniform":
+            out = np.exp2(random.uniform(how.low, how.high, shape)) * random.choice([-1.0, 1.0], shape)
+        case "alternating":
+            index = np.indices(shape)[-2:].sum(0) if shape else np.zeros(())
+            out = np.where(index % 2 == 0, 1.0, -1.0) * how.scale * (1.0 + random.normal(0.0, 2.0**-6, shape))
+        case "sparse":
+            out = np.where(random.integers(0, how.every, shape) == 0, random.normal(0.0, how.scale, shape), 0.0)
+        case "unit":
+            rows = random.normal(0.0, 1.0, shape)
+            out = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-6)
+        case "integers":
+            out = random.integers(int(how.low), int(how.high), shape).astype(np.float64)
+        case "constant":
+            out = np.full(shape, how.low)
+    return out.astype(numpy_dtype(dtype))

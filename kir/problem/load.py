@@ -1,0 +1,317 @@
+"""Problems: a folder with `problem.toml`, `reference.py` and `naive.kir`, found by name or by path."""
+from __future__ import annotations
+
+import importlib.util
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from kir.diagnostic import Origin, did_you_mean, error
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+from kir.ir.types import DTYPES, DType, PointerType, TileType, Type
+from kir.ir.visit import substitute, transform
+from kir.problem import comparison
+from kir.problem.comparison import Comparison
+from kir.problem.draws import draw, generator, numpy_dtype, unit_roundoff
+from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+
+LOWER = {"f64": "f32", "f32": "bf16", "f16": "f8e4m3", "bf16": "f8e4m3", "f8e4m3": "f8e5m2"}
+"""The next lower precision: what a kernel must not have computed in."""
+
+
+class Reference(Protocol):
+    """What `reference.py` defines."""
+
+    def oracle(self, inputs: Mapping[str, Array], sizes: Mapping[str, Number]) -> Arrays:
+        """The outputs in float64 (integers in int64); `inputs` are float64, `sizes` hold sizes, constants and scalars."""
+
+    def magnitudes(self, inputs: Mapping[str, Array], sizes: Mapping[str, Number]) -> dict[str, Arrays]:
+        """By name, what the error bound scales with: per output, an array that broadcasts to it."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem at one dtype `T`."""
+
+    spec: ProblemFile
+    dtype: str
+    folder: Path
+    reference_folder: Path
+
+    @property
+    def name(self) -> str:
+        """Its name, with the dtype where there are several: `gemm:bf16`."""
+        return self.spec.name if len(self.spec.dtypes) < 2 or self.dtype == self.spec.dtypes[0] else f"{self.spec.name}:{self.dtype}"
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """All shapes that a kernel is checked on."""
+        return self.spec.shapes
+
+    @property
+    def work_item(self) -> WorkItem:
+        """What one thread of the naive program computes."""
+        return self.spec.work_item
+
+    @property
+    def state(self) -> tuple[State, ...]:
+        """Private arrays that a work item may hold."""
+        return self.spec.state
+
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """Names of the input distributions, `normal` first."""
+        return ("normal", *sorted(set(self.spec.distributions) - {"normal"}))
+
+    def shape(self, name: str) -> Shape:
+        """A shape by name. Raises KirError KIR-G902."""
+        for s in self.shapes:
+            if s.name == name:
+                return s
+        names = [s.name for s in self.shapes]
+        raise error("KIR-G902", f"problem '{self.name}' has no shape '{name}'", attempt=did_you_mean(name, names),
+                    needs=f"one of {', '.join(names)}")
+
+    def tagged(self, *tags: str) -> tuple[Shape, ...]:
+        """The shapes that have one of these tags."""
+        return tuple(s for s in self.shapes if set(s.tags) & set(tags))
+
+    def shapes_for(self, program: n.Program) -> tuple[Shape, ...]:
+        """The shapes at which every fact of `program` holds: where it may be called."""
+        def holds(fact: n.Expr, shape: Shape) -> bool:
+            sizes = {p.name: build.const(shape.sizes[p.name], p.of) for p in program.params
+                     if isinstance(p.of, DType) and p.name in shape.sizes}
+            value = substitute(fact, sizes)
+            return not isinstance(value, n.Const) or bool(value.value)
+        return tuple(s for s in self.shapes if all(holds(f, s) for f in program.facts))
+
+    def tensor_dtype(self, tensor: Tensor) -> str:
+        """The dtype of a tensor, with `T` resolved."""
+        return self.dtype if tensor.dtype == "T" else tensor.dtype
+
+    def tensor_shape(self, tensor: Tensor, shape: Shape) -> tuple[int, ...]:
+        """The extents of a tensor at a shape."""
+        return tuple(evaluate(d, shape.sizes) for d in tensor.shape)
+
+    def scalars(self, shape: Shape) -> dict[str, int | float]:
+        """Sizes and scalar parameters of a call."""
+        return {**shape.sizes, **self.spec.scalars}
+
+    def values(self, shape: Shape) -> dict[str, Number]:
+        """Sizes, scalars and constants: what `reference.py` sees."""
+        return {**shape.sizes, **self.spec.scalars, **self.spec.constants}
+
+    # -------------------------------------------------------------------------------------------------- inputs and oracle
+    def inputs(self, shape: Shape | str, seed: int = 0, distribution: str = "normal") -> Arrays:
+        """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. Raises KirError KIR-G902, KIR-G903."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        if distribution not in self.spec.distributions:
+            raise error("KIR-G903", f"problem '{self.name}' has no distribution '{distribution}'",
+                        attempt=did_you_mean(distribution, self.distributions), needs=f"one of {', '.join(self.distributions)}")
+        draws, usual = self.spec.distributions[distribution], self.spec.distributions["normal"]
+        out: Arrays = {}
+        for t in self.spec.tensors:
+            if t.role == "out":
+                continue
+            how = draws.get(t.name) or draws.get("*") or usual.get(t.name) or usual.get("*") or Draw(kind="normal")
+            random = generator(self.spec.name, distribution, seed, t.name, sorted(at.sizes.items()))
+            out[t.name] = draw(how, self.tensor_shape(t, at), self.tensor_dtype(t), random)
+        return out
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The module `reference.py`. Raises KirError KIR-G904 when it lacks one of its two functions."""
+        path = self.reference_folder / "reference.py"
+        spec = importlib.util.spec_from_file_location(f"kir_reference_{self.reference_folder.name}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if missing := [f for f in ("oracle", "magnitudes") if not hasattr(module, f)]:
+            raise error("KIR-G904", f"{path} does not define {' and '.join(missing)}")
+        return cast(Reference, module)
+
+    def oracle(self, inputs: Mapping[str, Array], shape: Shape | str) -> Arrays:
+        """The outputs in float64 (int64 for integers), from inputs as they are on the device."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        return self.reference.oracle(_widened(inputs), self.values(at))
+
+    def bounds(self, inputs: Mapping[str, Array], shape: Shape | str, oracle: Mapping[str, Array] | None = None) -> Arrays:
+        """The absolute error that each element of each output may have."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        wide, values = _widened(inputs), self.values(at)
+        exact = self.reference.oracle(wide, values) if oracle is None else oracle
+        magnitudes = self.reference.magnitudes(wide, values)
+        out: Arrays = {}
+        for t in self._outputs():
+            bound = np.zeros(exact[t.name].shape)
+            for term in self.spec.errors:
+                if term.outputs and t.name not in term.outputs:
+                    continue
+                over = np.abs(exact[t.name]) if term.over == "result" else magnitudes[term.over][t.name]
+                eps = self.tensor_dtype(t) if term.eps == "out" else self.dtype if term.eps == "T" else term.eps
+                bound = bound + term.factor(values) * unit_roundoff(eps) * over
+            out[t.name] = bound
+        return out
+
+    def compare(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array], shape: Shape | str) -> Comparison:
+        """Whether `outputs` (by tensor name) are right for `inputs` (as they were before the call)."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        tensors = self._outputs()
+        for t in tensors:
+            if refused := comparison.check_form(outputs, t, self.tensor_dtype(t), self.tensor_shape(t, at)):
+                return refused
+        exact = self.oracle(inputs, at)
+        relation = self.spec.relation
+        if isinstance(relation, SetWithTies):
+            return comparison.set_with_ties(relation, outputs, inputs, exact)
+        bounds = self.bounds(inputs, at, exact)
+        return comparison.worst_of([
+            comparison.elementwise(t.name, self.tensor_dtype(t), outputs[t.name], exact[t.name], bounds[t.name], self.spec.norm)
+            for t in tensors if t.name in outputs])
+
+    def rounded(self, exact: Mapping[str, Array]) -> Arrays:
+        """Oracle outputs rounded to the dtypes of the tensors: a perfect answer."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return {t.name: exact[t.name].astype(numpy_dtype(self.tensor_dtype(t))) for t in self._outputs() if t.name in exact}
+
+    def _outputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.spec.tensors if t.role != "in")
+
+    def forgeries(self, inputs: Mapping[str, Array], shape: Shape | str) -> dict[str, Arrays]:
+        """Wrong answers that a weak check lets through, by name: each must fail `compare`, except on shapes tagged `one`."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        exact = self.oracle(inputs, at)
+        right = self.rounded(exact)
+        out = {"zeros": {k: np.zeros_like(v) for k, v in right.items()},
+               "mean": self.rounded({k: np.full_like(v, np.asarray(v, np.float64).mean()) for k, v in exact.items()}),
+               "nan": {k: np.full_like(v, np.nan) if _is_float(v) else np.full_like(v, -1) for k, v in right.items()}}
+        first = next(iter(inputs.values())).astype(np.float64).ravel()
+        out["input"] = self.rounded({k: np.resize(first, v.shape) for k, v in exact.items()})
+        lower = {k: _lowered(v) for k, v in inputs.items()}
+        out["lower-precision inputs"] = self.rounded(self.oracle(lower, at))
+        out["lower-precision outputs"] = {k: _lowered(v) for k, v in right.items()}
+        last = {k: v.copy() for k, v in right.items()}
+        for v in last.values():
+            v.reshape(-1)[-1:] = 0
+        out["last element skipped"] = last
+        return out
+
+    # -------------------------------------------------------------------------------------------------------- the program
+    @cached_property
+    def naive(self) -> n.Program:
+        """The program that satisfies predicate N, at this dtype. Raises KirError of the parser, located in `naive.kir`."""
+        path = self.folder / "naive.kir"
+        program = parse_program(path.read_text(), str(path))
+        if not self.spec.dtypes or self.dtype == self.spec.dtypes[0]:
+            return program
+        return with_storage(program, DTYPES[self.spec.dtypes[0]], DTYPES[self.dtype])
+
+
+def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
+    """`program` with every buffer, value, literal and cast of dtype `old` made `new`: the same algorithm over another storage dtype."""
+    def of(t: Type) -> Type:
+        if isinstance(t, TileType):
+            return TileType(new if t.dtype == old else t.dtype, t.shape)
+        if isinstance(t, PointerType):
+            return PointerType(new if t.dtype == old else t.dtype, t.space)
+        return new if t == old else t
+
+    def leave(_: n.Node, node: n.Node) -> n.Node:
+        match node:
+            case n.Buffer() if node.dtype == old:
+                return replace(node, dtype=new)
+            case n.Const() if node.dtype == old:
+                return n.Const(node.value, new)
+            case n.Var():
+                return replace(node, of=of(node.of))
+            case n.Cast() if node.dtype == old:
+                return build.cast(node.x, new, node.rounding)
+            case n.Param() if node.of == old:
+                return replace(node, of=new)
+            case _:
+                return node
+    out = transform(program, leave)
+    assert isinstance(out, n.Program)
+    return out
+
+
+def _is_float(a: Array) -> bool:
+    return a.dtype.kind not in "iub" or "float" in a.dtype.name
+
+
+def _widened(inputs: Mapping[str, Array]) -> Arrays:
+    return {k: v.astype(np.float64 if _is_float(v) else np.int64) for k, v in inputs.items()}
+
+
+def _lowered(a: Array) -> Array:
+    names = {numpy_dtype(k): numpy_dtype(v) for k, v in LOWER.items()}
+    return a.astype(names[a.dtype]).astype(a.dtype) if a.dtype in names else a
+
+
+# ------------------------------------------------------------------------------------------------------------------- finding
+
+def _shipped() -> Path:
+    return Path(str(resources.files("kir.skills"))) / "problems"
+
+
+def problem_names() -> tuple[str, ...]:
+    """Names of the problems that come with KIR."""
+    return tuple(sorted(p.parent.name for p in _shipped().glob("*/problem.toml")))
+
+
+def load_problem(name_or_path: str | Path) -> Problem:
+    """A shipped problem by name, or any by the path of its folder or `problem.toml`; `name:dtype` picks another `T`.
+
+    Raises KirError: KIR-G901 (no such problem, with near names), KIR-G905 (the file is wrong, located), KIR-G906 (no such dtype)."""
+    text, dtype = str(name_or_path), ""
+    if ":" in text and not Path(text).exists():
+        text, _, dtype = text.rpartition(":")
+    path = _shipped() / text if text in problem_names() else Path(text)
+    file = path / "problem.toml" if path.is_dir() else path
+    if not file.is_file():
+        raise error("KIR-G901", f"there is no problem '{text}'", attempt=did_you_mean(text, problem_names()),
+                    needs=f"a folder with a problem.toml, or one of {', '.join(problem_names())}")
+    raw = _read(file)
+    home = file.parent
+    if base := raw.pop("extends", None):
+        home = file.parent.parent / str(base)
+        raw = {**_read(home / "problem.toml"), **raw}
+    try:
+        spec = ProblemFile.model_validate(raw)
+    except ValidationError as bad:
+        first = bad.errors()[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise error("KIR-G905", f"{where + ': ' if where else ''}{first['msg']}", origin=_origin(file, first["loc"])) from None
+    if dtype and dtype not in spec.dtypes:
+        raise error("KIR-G906", f"problem '{spec.name}' is not defined for dtype '{dtype}'", attempt=did_you_mean(dtype, spec.dtypes),
+                    needs=f"one of {', '.join(spec.dtypes) or 'none: its dtypes are fixed'}")
+    return Problem(spec, dtype or (spec.dtypes[0] if spec.dtypes else ""), file.parent, home)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as bad:
+        raise error("KIR-G905", f"{file}: {bad}") from bad
+
+
+def _origin(file: Path, loc: tuple[int | str, ...]) -> Origin | None:
+    text = file.read_text(encoding="utf-8")
+    for name in reversed([p for p in loc if isinstance(p, str)]):
+        at = text.find(name)
+        if at >= 0:
+            return Origin.of(str(file), text, at, at + len(name))
+    return None

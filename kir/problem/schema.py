@@ -1,0 +1,185 @@
+"""The form of `problem.toml`, and the expressions over sizes that stand in it."""
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Number = int | float | bool
+
+_OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "ceildiv": lambda a, b: -(-a // b)}
+
+
+def evaluate(text: str, sizes: Mapping[str, Number]) -> int:
+    """The integer (or truth) value of an expression over sizes: `+ - * // %`, comparisons, `min`, `max`, `ceildiv`.
+
+    Raises ValueError, which names the part that is not understood."""
+    return int(_value(ast.parse(text, mode="eval").body, sizes))
+
+
+def names_in(text: str) -> set[str]:
+    """The sizes that an expression mentions."""
+    tree = ast.parse(text, mode="eval")
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
+
+
+def _value(e: ast.expr, sizes: Mapping[str, Number]) -> Number:
+    match e:
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Name(id=name) if name in sizes:
+            return sizes[name]
+        case ast.UnaryOp(op=ast.USub(), operand=x):
+            return -_value(x, sizes)
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(a, sizes), _value(b, sizes))  # type: ignore[no-any-return]  # operators are untyped
+        case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(a, sizes), _value(b, sizes))  # type: ignore[no-any-return]  # operators are untyped
+        case ast.Call(func=ast.Name(id=fn), args=args) if fn in _FUNCTIONS:
+            return _FUNCTIONS[fn](*(_value(a, sizes) for a in args))
+        case _:
+            raise ValueError(f"'{ast.unparse(e)}' is no expression over {', '.join(sizes) or 'no sizes'}")
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tensor(_Form):
+    """A tensor of the problem. `dtype` is a dtype of the IR, or `T`, the problem's variable; `shape` are expressions over the sizes.
+    An output that is `optional` is checked where a kernel writes it."""
+
+    name: str
+    role: Literal["in", "out", "inout"]
+    dtype: str
+    shape: tuple[str, ...]
+    optional: bool = False
+
+
+class Shape(_Form):
+    """One set of sizes. Tags: `one` (degenerate: a forgery may be right), `small`, `tail` (not divided by tiles), `odd`, `timed`."""
+
+    name: str
+    tags: tuple[Literal["one", "small", "tail", "odd", "timed"], ...]
+    sizes: dict[str, int]
+
+
+class Draw(_Form):
+    """How the elements of an input are drawn (shapes and dtypes are the tensor's): `normal` (mean, scale), `uniform` (low, high),
+    `log_uniform` (random sign, magnitude 2^low .. 2^high), `alternating` (+x, -x along the last axis but one and the last, with a
+    small disturbance: sums cancel), `sparse` (one in `every` is normal * scale, the rest 0), `unit` (normal rows of length 1 along the
+    last axis), `integers` (low .. high - 1; few values make ties), `constant` (low)."""
+
+    kind: Literal["normal", "uniform", "log_uniform", "alternating", "sparse", "unit", "integers", "constant"]
+    mean: float = 0.0
+    scale: float = 1.0
+    low: float = 0.0
+    high: float = 1.0
+    every: int = 8
+
+
+class Term(_Form):
+    """One summand of the error bound of an output: c * unit_roundoff(eps) * over * f(n). `eps` is a dtype, `T` or `out` (the output's);
+    `over` is `result` (|oracle|) or a magnitude that the reference computes; n is an expression over the sizes."""
+
+    outputs: tuple[str, ...] = ()
+    eps: str
+    over: str = "result"
+    c: float
+    f: Literal["constant", "log2", "sqrt", "linear"] = "constant"
+    n: str = "1"
+    why: str
+
+    def factor(self, sizes: Mapping[str, Number]) -> float:
+        """c * f(n) for these sizes."""
+        n = max(evaluate(self.n, sizes), 1)
+        return self.c * {"constant": 1.0, "log2": math.log2(n) + 1, "sqrt": math.sqrt(n), "linear": float(n)}[self.f]
+
+
+class Elementwise(_Form):
+    """Every element within its bound."""
+
+    kind: Literal["elementwise"] = "elementwise"
+
+
+class SetWithTies(_Form):
+    """Along the last axis, `values` is the oracle's multiset in any order, and `indices` are distinct places of `source` that hold
+    these values: which of several equal elements is taken is free."""
+
+    kind: Literal["set_with_ties"]
+    values: str
+    indices: str
+    source: str
+
+
+class WorkItem(_Form):
+    """What one thread of a naive program computes: one `element`, `row`, or `head_column`, for each point of `axes`."""
+
+    kind: Literal["element", "row", "head_column"]
+    axes: tuple[str, ...]
+
+
+class State(_Form):
+    """A private array that one work item may hold."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+
+
+class ProblemFile(_Form):
+    """All of `problem.toml`. `dtypes` are what `T` may be, the first by default. `references` name the panel that is timed beside a
+    kernel. `norm` is the part of the bound's Euclidean norm that the error's may reach on many elements."""
+
+    name: str
+    title: str
+    operator: str
+    dtypes: tuple[str, ...] = ()
+    constants: dict[str, Number] = {}
+    scalars: dict[str, float] = {}
+    facts: tuple[str, ...] = ()
+    tensors: tuple[Tensor, ...]
+    shapes: tuple[Shape, ...]
+    distributions: dict[str, dict[str, Draw]]
+    errors: tuple[Term, ...] = ()
+    relation: Annotated[Elementwise | SetWithTies, Field(discriminator="kind")] = Elementwise()
+    work_item: WorkItem
+    state: tuple[State, ...] = ()
+    norm: float = 0.75
+    scatter: bool = False
+    references: tuple[str, ...] = ()
+
+    @field_validator("distributions")
+    @classmethod
+    def _has_normal(cls, value: dict[str, dict[str, Draw]]) -> dict[str, dict[str, Draw]]:
+        if "normal" not in value or len(value) < 2:
+            raise ValueError("give a distribution called 'normal', and at least one more that is adversarial")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ProblemFile:
+        for shape in self.shapes:
+            for tensor in self.tensors:
+                for dimension in tensor.shape:
+                    if evaluate(dimension, shape.sizes) < 1:
+                        raise ValueError(f"shape '{shape.name}' makes {tensor.name} empty ('{dimension}')")
+            for fact in self.facts:
+                if not evaluate(fact, shape.sizes):
+                    raise ValueError(f"shape '{shape.name}' breaks the fact '{fact}'")
+        for draws in self.distributions.values():
+            for name in draws:
+                if name != "*" and name not in {t.name for t in self.tensors}:
+                    raise ValueError(f"a distribution names '{name}', which is no tensor")
+        for name in self.work_item.axes:
+            if self.shapes and name not in self.shapes[0].sizes:
+                raise ValueError(f"the work item ranges over '{name}', which is no size")
+        if len({s.name for s in self.shapes}) != len(self.shapes) or not self.shapes:
+            raise ValueError("shapes need distinct names, and there must be one")
+        return self

@@ -1,0 +1,1 @@
+"""Reports: a lineage as one HTML file that opens anywhere, without a network."""

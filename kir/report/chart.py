@@ -1,0 +1,138 @@
+"""The chain as a picture: geometry of the states, the steps between them and one curve of modelled time for each target.
+
+Only numbers and words are computed here, in SVG user units; the template draws them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kir.lineage.record import Lineage
+
+LEFT, RIGHT, TOP, LABELS = 64.0, 24.0, 22.0, 118.0
+HEIGHT = 210.0
+LEAST_STEP, WIDTH = 46.0, 900.0
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A state on a curve: place, and what a pointer resting on it is told."""
+
+    x: float
+    y: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One quantity over the states: a target's modelled time, or the number of IR nodes."""
+
+    name: str
+    dots: tuple[Dot, ...]
+    dashed: bool
+
+    @property
+    def points(self) -> str:
+        return " ".join(f"{dot.x:.1f},{dot.y:.1f}" for dot in self.dots)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A transition: the middle of its place on the axis, its number and intent, and whether the compiled code changed."""
+
+    x: float
+    number: int
+    intent: str
+    realized: bool
+
+
+@dataclass(frozen=True)
+class Tick:
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Everything the picture shows. ``unit`` says what the curves measure."""
+
+    width: float
+    height: float
+    left: float
+    right: float
+    base: float
+    states: tuple[tuple[float, str], ...]
+    edges: tuple[Edge, ...]
+    curves: tuple[Curve, ...]
+    ticks: tuple[Tick, ...]
+    unit: str
+
+
+def chart(lineage: Lineage) -> Chart:
+    """The picture of a lineage, naive on the left and the expert on the right."""
+    states = tuple(reversed(lineage.states))
+    count = len(states)
+    step = max(LEAST_STEP, (WIDTH - LEFT - RIGHT) / max(1, count - 1))
+    xs = [LEFT + step * index for index in range(count)]
+    base = TOP + HEIGHT
+    targets = sorted({target for state in states for target in state.modelled})
+    series: list[tuple[str, list[float | None]]] = [(target, [state.modelled.get(target) for state in states]) for target in targets]
+    timed = any(value for _, values in series for value in values)
+    if not timed:
+        series = [("IR nodes", [float(state.nodes) for state in states])]
+    low, high = _range([value for _, values in series for value in values if value])
+    curves = tuple(
+        Curve(
+            name,
+            tuple(
+                Dot(x, _height(value, low, high), f"K{index}, {name}: {seconds(value) if timed else f'{value:g}'}")
+                for index, (x, value) in enumerate(zip(xs, values, strict=True))
+                if value
+            ),
+            order % 2 == 1,
+        )
+        for order, (name, values) in enumerate(series)
+    )
+    edges = tuple(
+        Edge((xs[number - 1] + xs[number]) / 2, number, each.intent, bool(each.realization and each.realization.realized))
+        for number, each in lineage.transitions()
+    )
+    ticks = tuple(Tick(_height(value, low, high), seconds(value) if timed else f"{value:g}") for value in _decades(low, high))
+    marks = tuple((x, f"K{index}") for index, x in enumerate(xs))
+    unit = "modelled time, log scale" if timed else "IR nodes, log scale"
+    return Chart(xs[-1] + RIGHT + 16, base + LABELS, LEFT, xs[-1], base, marks, edges, curves, ticks, unit)
+
+
+def seconds(value: float) -> str:
+    """A duration with three digits and a unit that suits it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def times(value: float) -> str:
+    """A ratio with three digits: ``1.26x``, ``303x``, ``1,260x``."""
+    return f"{value:,.0f}x" if value >= 1000 else f"{value:.3g}x"
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    if not values:
+        return 1.0, 10.0
+    low, high = min(values), max(values)
+    return (low / 1.3, high * 1.3)
+
+
+def _height(value: float, low: float, high: float) -> float:
+    span = math.log(high) - math.log(low)
+    return TOP + HEIGHT * (1 - (math.log(value) - math.log(low)) / span)
+
+
+def _decades(low: float, high: float) -> tuple[float, ...]:
+    """Round values inside the range: powers of ten, with 2 and 5 between them where the range is narrow."""
+    factors = (1, 2, 5) if high / low < 200 else (1,)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    found = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+    return tuple(value for value in found if low < value < high)

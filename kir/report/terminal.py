@@ -1,0 +1,98 @@
+"""A lineage in the terminal: the chain as a table, and what a replay found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kir.library.lift import speedups
+from kir.lineage.record import Lineage, Step
+from kir.report.chart import times
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kir.lineage.replay import Replayed
+
+
+def summary(lineage: Lineage) -> dict[str, Any]:
+    """The figures of a lineage, as JSON."""
+    outcome = lineage.outcome
+    realized = {step.intent for step in lineage.accepted if step.realization and step.realization.realized}
+    return {
+        "expert": lineage.header.expert,
+        "problem": lineage.header.problem,
+        "surface": lineage.header.surface,
+        "targets": list(lineage.header.targets),
+        "ended": outcome.ended,
+        "reason": outcome.reason,
+        "violations": [each.model_dump() for each in outcome.violations],
+        "steps": len(lineage.accepted),
+        "realized": outcome.realized,
+        "intents": sorted(realized),
+        "rejected": len(lineage.rejected),
+        "residue_bytes": outcome.residue_bytes,
+        "residue_share": outcome.residue_bytes / outcome.expert_bytes if outcome.expert_bytes else 0.0,
+        "expert_hash": lineage.start.content,
+        "naive_hash": lineage.states[-1].content,
+        "seal": lineage.seal,
+        "transitions": [_transition(number, step) for number, step in lineage.transitions()],
+    }
+
+
+def _transition(number: int, step: Step) -> dict[str, Any]:
+    assert step.after is not None
+    return {
+        "number": number,
+        "intent": step.intent,
+        "forward": step.forward,
+        "before": step.after.content,
+        "after": step.before.content,
+        "realized": bool(step.realization and step.realization.realized),
+        "speedup_modelled": speedups(step),
+        "residue_bytes": step.residue_bytes,
+        "verdicts": {each.id: each.verdict for each in step.conditions},
+    }
+
+
+def table(lineage: Lineage) -> Table:
+    """The forward transitions, one a row, under a line that says how the walk ended."""
+    from rich.table import Table
+    from rich.text import Text
+
+    outcome = lineage.outcome
+    share = 100 * outcome.residue_bytes / outcome.expert_bytes if outcome.expert_bytes else 0.0
+    ended = {"naive": "walked back to naive", "stuck": "not naive yet", "budget": "the budget ended"}[outcome.ended]
+    title = f"{lineage.header.expert}: {ended}; {outcome.realized} of {len(lineage.accepted)} steps realized; residue {share:.1f} %"
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    shown.add_column("#", justify="right")
+    shown.add_column("intent", no_wrap=True)
+    shown.add_column("forward step", overflow="fold")
+    shown.add_column("realized", no_wrap=True)
+    shown.add_column("modelled", justify="right", no_wrap=True)
+    shown.add_column("residue", justify="right", no_wrap=True)
+    for number, step in lineage.transitions():
+        realized = bool(step.realization and step.realization.realized)
+        mark = Text("yes", style="green") if realized else Text("no", style="yellow")
+        ratio = next(iter(speedups(step).values()), None)
+        shown.add_row(str(number), step.intent, Text(step.forward), mark, times(ratio) if ratio else "", f"{step.residue_bytes} B")
+    return shown
+
+
+def replay_json(replayed: Replayed) -> dict[str, Any]:
+    """A replay as JSON: each transition with the hash expected and found."""
+    return {
+        "ok": replayed.ok,
+        "transitions": [
+            {"number": each.number, "forward": each.step.forward, "expected": each.expected, "found": each.found, "exact": each.exact}
+            for each in replayed.transitions
+        ],
+    }
+
+
+def replay_text(lineage: Lineage, replayed: Replayed) -> str:
+    """A replay in two lines."""
+    count, total = sum(1 for each in replayed.transitions if each.ok), len(lineage.accepted)
+    if not replayed.ok:
+        return f"{count} of {total} transitions replayed, then it differs"
+    letters = " to the letter" if all(each.exact for each in replayed.transitions) else ""
+    return f"{total} of {total} transitions replayed{letters}; the expert {lineage.start.content[:16]} is restored"

@@ -1,0 +1,195 @@
+"""Running passes: finding sites, applying in either direction with every check, and the record of what was done.
+
+Forward and backward share one rule: the preconditions belong to the forward direction, and are judged on the simpler program at the site
+where forward applies. A backward step therefore proves, with its inverse restored exactly, that its transition is sound.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kir.diagnostic import Diagnostic, KirError, error, usage
+from kir.ir import nodes as n
+from kir.ir.canonical import alpha_equal, content_hash
+from kir.ir.verify import verify
+from kir.rewrite.anchor import anchor_text
+from kir.rewrite.base import Effect, Miss, Pass, Rewritten, Site, Witness, found_sites
+from kir.rewrite.edit import Path, node_at, places
+from kir.rewrite.precondition import ANYWHERE, Context, Verdict
+from kir.rewrite.residue import NOTHING, Residue, moved, residue, restore
+from kir.rewrite.text import Direction, Step
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one application did, as data: the step that repeats it exactly, the anchor acted on, content hashes on both sides, and
+    the verdict of each precondition by id. `waived` are ids that were refused and forced."""
+
+    step: Step
+    anchor: str
+    before: str
+    after: str
+    verdicts: tuple[tuple[str, Verdict], ...]
+    waived: tuple[str, ...]
+    numerics: str
+    effect: Effect
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"step": self.step.to_json(), "anchor": self.anchor, "before": self.before, "after": self.after,
+                "verdicts": {id_: v.to_json() for id_, v in self.verdicts}, "waived": list(self.waived), "numerics": self.numerics,
+                "effect": self.effect.to_json(), "residue_bytes": self.step.residue.size}
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The result of `apply`. `witness` leads back: after a backward step it restores the original through `forward`, after a
+    forward step it names the site (in `program`) where `backward` applies."""
+
+    program: n.Program
+    witness: Witness
+    record: Record
+
+
+def sites(item: Pass, program: n.Program, direction: Direction = "forward") -> tuple[Site, ...]:
+    """Where a pass applies. Backward, only places from which `forward` restores the program exactly."""
+    if direction == "forward":
+        return tuple(item.sites(program))
+    return tuple(s for s in item.inverse_sites(program) if _restorable(program, s))
+
+
+def misses(item: Pass, program: n.Program, direction: Direction = "forward") -> tuple[tuple[Path, str], ...]:
+    """Near misses: places where the pattern began to match, and why it does not."""
+    out = []
+    for path, node in places(program):
+        found = item.match(program, path, node) if direction == "forward" else item.match_inverse(program, path, node)
+        if isinstance(found, Miss):
+            out.append((path, found.reason))
+    return tuple(out)
+
+
+def _restorable(program: n.Program, site: Site) -> bool:
+    try:
+        run_backward(program, site)
+    except KirError as bad:
+        if all(d.id == "KIR-R006" for d in bad.diagnostics):
+            return False
+        raise
+    return True
+
+
+def forward_site(program: n.Program, params: Pass, path: Path) -> Site:
+    """The site of a pass at a path. Raises KirError KIR-R004 when the pattern does not match there."""
+    found = params.match(program, path, node_at(program, path))
+    for site in found_sites(found):
+        if site.params == params:
+            return site
+    reason = found.reason if isinstance(found, Miss) else "the pattern does not match"
+    raise error("KIR-R004", f"{params} does not apply here: {reason}", anchor=anchor_text(program, path))
+
+
+def run_forward(program: n.Program, site: Site, left: Residue) -> Rewritten:
+    """`optimize`, and the residue put back."""
+    made = site.params.optimize(program, site)
+    return Rewritten(restore(made.program, left), moved(made.path, left)) if left else made
+
+
+def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
+    """`deoptimize`, and the witness from which `forward` restores `program`, labels included. Raises KirError KIR-R006."""
+    made = site.params.deoptimize(program, site)
+    try:
+        there = forward_site(made.program, site.params, made.path)
+    except KirError as bad:
+        reason = bad.diagnostics[0].message
+        raise _not_restored(program, site, reason) from bad
+    again = there.params.optimize(made.program, there)
+    left = residue(again.program, program)
+    if left is None:
+        raise _not_restored(program, site, "forward gives another program than this one")
+    return made.program, Witness(site.params, made.path, left)
+
+
+def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program, Witness]:
+    """What `backward` makes of a forward step's result at the place that `optimize` named. Raises KirError KIR-R006 when it does not
+    find the same parameters there, or another program than `before` (up to local names)."""
+    for site in found_sites(params.match_inverse(made.program, made.path, node_at(made.program, made.path))):
+        if site.params == params:
+            back, witness = run_backward(made.program, site)
+            if alpha_equal(back, before):
+                return back, witness
+            raise _not_restored(made.program, site, "backward gives another program than forward came from")
+    raise _not_restored(made.program, Site(made.path, params), "its own pattern does not find it again")
+
+
+def _not_restored(program: n.Program, site: Site, reason: str) -> KirError:
+    return error("KIR-R006", f"the inverse of {site.params} is not exact here: {reason}", anchor=anchor_text(program, site.path))
+
+
+def judge(program: n.Program, site: Site, context: Context = ANYWHERE, assume: Iterable[str] = ()) -> tuple[tuple[str, Verdict], ...]:
+    """The verdict of each precondition at a forward site."""
+    wanted = frozenset(assume)
+    return tuple((p.id, p.judge(program, site, context, wanted)) for p in site.params.preconditions)
+
+
+def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "forward", *, assume: Iterable[str] = (), force: bool = False,
+          left: Residue = NOTHING, context: Context = ANYWHERE) -> Applied:
+    """Apply a pass at a site, with every check.
+
+    Raises KirError with the ids of the refused preconditions (all of them), KIR-R006 for a step that the other direction would not
+    undo exactly, and what the verifier finds in the result; UsageError KIR-R009 for an assumed id that the pass does not declare.
+    `force` waives validity preconditions; what it then waives goes unverified, and a forward step need not be invertible.
+    """
+    assumed = frozenset(assume)
+    known = {p.id for p in item.preconditions}
+    if assumed - known:
+        raise usage("KIR-R009", f"'{item.name}' has no precondition {sorted(assumed - known)[0]}",
+                    needs=f"one of {', '.join(sorted(known))}" if known else "none: it has no precondition")
+    if direction == "forward":
+        forward_program, there = program, site
+        made = run_forward(program, site, left)
+        after, witness = made.program, Witness(site.params, made.path)
+    else:
+        after, witness = run_backward(program, site)
+        forward_program, there = after, forward_site(after, site.params, witness.path)
+        left = witness.residue
+    verdicts = judge(forward_program, there, context, assumed)
+    waived = _refuse(forward_program, there, verdicts, force, direction)
+    if not waived:
+        check(after, there.params)
+        if direction == "forward":
+            undone(program, Rewritten(after, witness.path), there.params)
+    before_hash = content_hash(program)
+    step = Step.of(site.params, anchor_text(program, site.path), direction, assume=assumed, force=force,
+                   residue=left if direction == "forward" else Residue(), path=site.path, hash=before_hash)
+    effect = there.params.effect(forward_program, there)
+    record = Record(step, step.at, before_hash, content_hash(after), verdicts, waived, item.numerics, effect)
+    return Applied(after, witness, record)
+
+
+def check(program: n.Program, item: Pass) -> None:
+    """The verifier's word on a result. Raises KirError, each finding with the pass as its subject."""
+    found = [d for d in verify(program) if d.severity == "error"]
+    if found:
+        raise KirError(*(replace(d, subject=d.subject or str(item)) for d in found))
+
+
+Verdicts = tuple[tuple[str, Verdict], ...]
+
+
+def _refuse(program: n.Program, site: Site, verdicts: Verdicts, force: bool, direction: Direction) -> tuple[str, ...]:
+    """Ids of refused validity preconditions when forced; raises them otherwise."""
+    by_id = {p.id: p for p in site.params.preconditions}
+    refused = [(by_id[id_], v) for id_, v in verdicts if not v and by_id[id_].kind == "validity"]
+    if not refused or force:
+        return tuple(p.id for p, _ in refused)
+    node = node_at(program, site.path)
+    where: dict[str, Any] = {"origin": node.origin, "anchor": anchor_text(program, site.path),
+                             "subject": ("~" if direction == "backward" else "") + str(site.params)}
+    raise KirError(*(p.diagnostic(v, **where) for p, v in refused))
+
+
+def notes(item: Pass, verdicts: tuple[tuple[str, Verdict], ...]) -> tuple[Diagnostic, ...]:
+    """Advisory findings: profit preconditions that do not hold."""
+    by_id = {p.id: p for p in item.preconditions}
+    return tuple(by_id[id_].diagnostic(v, subject=str(item)) for id_, v in verdicts if not v and by_id[id_].kind == "profit")

@@ -1,0 +1,107 @@
+"""Preconditions: declared conditions of a pass, evaluable without running it, each with one of five verdicts."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from kir.diagnostic import Diagnostic
+from kir.ir.nodes import Expr, Program
+from kir.ir.printer import expr_text
+
+if TYPE_CHECKING:
+    from kir.rewrite.base import Site
+    from kir.target import Target
+
+VerdictKind = Literal["proved", "guarded", "assumed", "refuted", "unknown"]
+Category = Literal["dtype", "layout", "storage", "pipeline", "hardware", "shape", "aliasing", "numerics"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a precondition came out. `reason` says how it was decided; a refutation carries its `witness` in the user's terms; `guard`
+    is the run-time condition of a guarded one; `needs` and `attempt` say what would make it hold; `scope` for which sizes."""
+
+    kind: VerdictKind
+    reason: str = ""
+    witness: tuple[str, ...] = ()
+    guard: Expr | None = None
+    needs: str = ""
+    attempt: str = ""
+    scope: str = "all sizes under the facts"
+
+    def __bool__(self) -> bool:
+        """Whether a pass may run on it."""
+        return self.kind in ("proved", "guarded", "assumed")
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that are not at their default."""
+        out: dict[str, Any] = {"kind": self.kind}
+        for name in ("reason", "needs", "attempt"):
+            if text := getattr(self, name):
+                out[name] = text
+        if self.witness:
+            out["witness"] = list(self.witness)
+        if self.guard is not None:
+            out["guard"] = expr_text(self.guard)
+        if self.scope != Verdict.scope:
+            out["scope"] = self.scope
+        return out
+
+
+def proved(reason: str, scope: str = Verdict.scope) -> Verdict:
+    """It holds."""
+    return Verdict("proved", reason, scope=scope)
+
+
+def refuted(reason: str, *witness: str, needs: str = "", attempt: str = "") -> Verdict:
+    """It does not hold; `witness` shows it on concrete values."""
+    return Verdict("refuted", reason, witness, needs=needs, attempt=attempt)
+
+
+def unknown(reason: str, needs: str = "", attempt: str = "") -> Verdict:
+    """It could not be decided."""
+    return Verdict("unknown", reason, needs=needs, attempt=attempt)
+
+
+def guarded(reason: str, guard: Expr) -> Verdict:
+    """It holds where `guard` does, which the launch plan checks."""
+    return Verdict("guarded", reason, guard=guard)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an evaluation may look at beside the program: the hardware aimed at (None: not known)."""
+
+    target: Target | None = None
+
+
+ANYWHERE = Context()
+"""No hardware named."""
+
+Evaluate = Callable[[Program, "Site", Context], Verdict]
+
+
+@dataclass(frozen=True)
+class Precondition:
+    """A condition of a pass's *forward* direction, evaluated on the simpler program at the site where forward applies. `kind`:
+    without `validity` the result may be wrong; `profit` is advisory and never refuses. `sentence` states what must hold."""
+
+    id: str
+    kind: Literal["validity", "profit"]
+    category: Category
+    sentence: str
+    evaluate: Evaluate
+
+    def judge(self, program: Program, site: Site, context: Context, assume: frozenset[str]) -> Verdict:
+        """The verdict, with an undecided one turned into `assumed` when its id is in `assume`."""
+        verdict = self.evaluate(program, site, context)
+        if verdict.kind == "unknown" and self.id in assume:
+            return replace(verdict, kind="assumed")
+        return verdict
+
+    def diagnostic(self, verdict: Verdict, **where: Any) -> Diagnostic:
+        """The refusal that a verdict means."""
+        attempt = verdict.attempt or (f"--assume {self.id}" if verdict.kind == "unknown" else "")
+        return Diagnostic(self.id, verdict.reason, witness=verdict.witness, needs=verdict.needs or self.sentence, attempt=attempt,
+                          verdict=f"{verdict.kind} ({self.category})", severity="error" if self.kind == "validity" else "note", **where)

@@ -1,0 +1,191 @@
+"""What a pass's parameters do not say: local names, the order of independent statements, and labels.
+
+`residue(made, wanted)` is worked out by the framework, so that no pass carries any of it; `restore(made, residue) == wanted`. It never
+holds a program, a kernel or a loop body.
+"""
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names, rename, without_labels
+from kir.rewrite.edit import Path, edit_block, fields_of, node_at, places, replace_kernel, replace_stmts
+
+
+@dataclass(frozen=True)
+class Residue:
+    """`names`: (kernel, ((name made, name wanted), ..)); `order`: (path of a block's first statement, permutation);
+    `labels`: (path, label or None) of statements and kernels whose label differs."""
+
+    names: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    order: tuple[tuple[Path, tuple[int, ...]], ...] = ()
+    labels: tuple[tuple[Path, str | None], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.order or self.labels)
+
+    @property
+    def size(self) -> int:
+        """Its bytes as compact JSON; an empty one has none."""
+        return len(self.text().encode()) if self else 0
+
+    def text(self) -> str:
+        """Compact JSON."""
+        return json.dumps(self.to_json(), separators=(",", ":"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The parts that are not empty."""
+        out: dict[str, Any] = {}
+        if self.names:
+            out["names"] = {k: dict(pairs) for k, pairs in self.names}
+        if self.order:
+            out["order"] = [[list(path), list(permutation)] for path, permutation in self.order]
+        if self.labels:
+            out["labels"] = [[list(path), label] for path, label in self.labels]
+        return out
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Residue:
+        """The inverse of `to_json`."""
+        return cls(tuple((k, tuple(pairs.items())) for k, pairs in value.get("names", {}).items()),
+                   tuple((tuple(path), tuple(permutation)) for path, permutation in value.get("order", ())),
+                   tuple((tuple(path), label) for path, label in value.get("labels", ())))
+
+
+NOTHING = Residue()
+"""No residue."""
+
+
+def residue(made: n.Program, wanted: n.Program) -> Residue | None:
+    """What turns `made` into `wanted`, or None when they differ in more than a residue may hold."""
+    if len(made.kernels) != len(wanted.kernels) or replace(made, kernels=()) != replace(wanted, kernels=()):
+        return None
+    names: list[tuple[str, tuple[tuple[str, str], ...]]] = []
+    order: list[tuple[Path, tuple[int, ...]]] = []
+    for a, b in zip(made.kernels, wanted.kernels, strict=True):
+        if a.name != b.name:
+            return None
+        if a == b:
+            continue
+        paired = _pairs(a, b)
+        if paired is None:
+            found = _order(made, a, b)
+            if found is None:
+                return None
+            order += found
+            ordered = _reordered(made, found)
+            paired = _pairs(next(k for k in ordered.kernels if k.name == a.name), b)
+            if paired is None:
+                return None
+        if paired:
+            names.append((a.name, paired))
+    partial = Residue(tuple(names), tuple(order))
+    close = restore(made, partial)
+    labels = tuple((path, y.label) for (path, x), (_, y) in zip(places(close), places(wanted), strict=True) if x.label != y.label)
+    return replace(partial, labels=labels)
+
+
+def restore(made: n.Program, left: Residue) -> n.Program:
+    """`made` with statement order, names and labels as `left` has them."""
+    out = _reordered(made, left.order)
+    for kernel, pairs in left.names:
+        item = rename(next(k for k in out.kernels if k.name == kernel), dict(pairs))
+        assert isinstance(item, n.Kernel)
+        out = replace_kernel(out, kernel, item)
+    for path, label in left.labels:
+        out = relabeled(out, path, label)
+    return out
+
+
+def moved(path: Path, left: Residue) -> Path:
+    """Where the statement at a path of `made` stands in `restore(made, left)`."""
+    for first, permutation in left.order:
+        at = len(first) - 1
+        if len(path) > at and path[:at] == first[:at]:
+            path = (*path[:at], permutation.index(int(path[at])), *path[at + 1:])
+    return path
+
+
+def relabeled(program: n.Program, path: Path, label: str | None) -> n.Program:
+    """`program` with another label on the kernel or statement at `path`."""
+    item = node_at(program, path)
+    made: Any = replace(item, label=label)  # type: ignore[type-var]  # every Stmt is a dataclass
+    if isinstance(made, n.Kernel):
+        return replace_kernel(program, made.name, made)
+    return replace_stmts(program, path, (made,))
+
+
+def local_names(k: n.Kernel) -> list[str]:
+    """Names that a kernel binds, in reading order, each once."""
+    return list(dict.fromkeys([*(a.name for a in k.grid), *bound_names(k.body)]))
+
+
+def _pairs(a: n.Kernel, b: n.Kernel) -> tuple[tuple[str, str], ...] | None:
+    """The renaming of `a`'s local names that makes it equal to `b`."""
+    ours, theirs = local_names(a), local_names(b)
+    if len(ours) != len(theirs):
+        return None
+    pairs = tuple((x, y) for x, y in zip(ours, theirs, strict=True) if x != y)
+    return pairs if rename(a, dict(pairs)) == b else None
+
+
+def _blank(k: n.Kernel) -> n.Kernel:
+    item = rename(without_labels(k), dict.fromkeys(local_names(k), "_"))
+    assert isinstance(item, n.Kernel)
+    return item
+
+
+def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tuple[int, ...]]] | None:
+    """Permutations of blocks (outermost first) after which `a` and `b` agree up to names."""
+    found: list[tuple[Path, tuple[int, ...]]] = []
+
+    def key(s: n.Stmt) -> tuple[Any, ...]:
+        return (shape_key(s),)
+
+    def below(x: n.Block, y: n.Block, prefix: Path) -> bool:
+        if len(x) != len(y):
+            return False
+        waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for i, s in enumerate(x):
+            waiting[key(s)].append(i)
+        permutation = []
+        for s in y:
+            if not waiting[key(s)]:
+                return False
+            permutation.append(waiting[key(s)].pop(0))
+        if permutation != list(range(len(x))):
+            found.append(((*prefix, 0), tuple(permutation)))
+        return all(below(inner, other, (*prefix, i, *fragment))
+                   for i, s in enumerate(y)
+                   for (fragment, other), (_, inner) in zip(fields_of(s), fields_of(x[permutation[i]]), strict=True))
+
+    return found if below(_blank(a).body, _blank(b).body, (a.name,)) else None
+
+
+def shape_key(s: n.Stmt) -> n.Stmt | tuple[Any, ...]:
+    """A statement up to the order of the statements inside it."""
+    inner = list(fields_of(s))
+    if not inner:
+        return s
+    hollow: Any = s
+    match s:
+        case n.For() | n.While():
+            hollow = replace(s, body=())
+        case n.If():
+            hollow = replace(s, then=(), orelse=())
+        case n.Roles():
+            hollow = replace(s, roles=tuple(replace(r, body=()) for r in s.roles))
+        case _:
+            pass
+    return (hollow, *(tuple(sorted(hash(shape_key(x)) for x in block)) for _, block in inner))
+
+
+def _reordered(program: n.Program, order: tuple[tuple[Path, tuple[int, ...]], ...] | list[tuple[Path, tuple[int, ...]]]) -> n.Program:
+    for path, permutation in order:
+        program = edit_block(program, path, lambda block, p=permutation: tuple(block[i] for i in p))  # type: ignore[misc]  # p is bound now
+    return program
+

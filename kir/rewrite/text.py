@@ -1,0 +1,177 @@
+"""Pipelines as text, JSON and values; each form parses back to the others. The grammar is `grammars/pipeline.lark`."""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any, Literal
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedInput
+
+from kir.diagnostic import Origin, usage
+from kir.rewrite.base import Option, Pass
+from kir.rewrite.edit import Path
+from kir.rewrite.residue import NOTHING, Residue
+
+Direction = Literal["forward", "backward"]
+_WORD = re.compile(r"[A-Za-z_][\w/.-]*")
+
+
+def option_text(v: Option) -> str:
+    """A value as the text has it."""
+    match v:
+        case bool():
+            return "true" if v else "false"
+        case tuple():
+            return "[" + ", ".join(map(option_text, v)) + "]"
+        case str():
+            return v if _WORD.fullmatch(v) and v not in ("true", "false") else json.dumps(v)
+        case _:
+            return repr(v)
+
+
+def options_text(options: Mapping[str, Option]) -> str:
+    """`{m=64 n=64}`, or nothing."""
+    return "{" + " ".join(f"{k}={option_text(v)}" for k, v in options.items()) + "}" if options else ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a pipeline. `options` are the parameters that are said; the others are as found or by default. `at` is an anchor
+    ("": the only place there is). `path` with `hash` is the exact place, which decides on the program of that content hash."""
+
+    name: str
+    options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}))
+    at: str = ""
+    direction: Direction = "forward"
+    assume: frozenset[str] = frozenset()
+    force: bool = False
+    residue: Residue = NOTHING
+    path: Path | None = None
+    hash: str = ""
+
+    @classmethod
+    def of(cls, item: Pass, at: str = "", direction: Direction = "forward", **more: Any) -> Step:
+        """A step from a pass with its parameters."""
+        return cls(item.name, MappingProxyType(item.options()), at, direction, **more)
+
+    def __str__(self) -> str:
+        out = ("~" if self.direction == "backward" else "") + self.name + options_text(self.options) + (f"@{self.at}" if self.at else "")
+        out += f" assume {', '.join(sorted(self.assume))}" if self.assume else ""
+        out += " force" if self.force else ""
+        out += f" keep {json.dumps(self.residue.text())}" if self.residue else ""
+        return out + (f" on {self.hash} {json.dumps('/'.join(map(str, self.path)))}" if self.path is not None else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with what is not at its default."""
+        out: dict[str, Any] = {"pass": self.name}
+        if self.options:
+            out["options"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()}
+        if self.at:
+            out["at"] = self.at
+        if self.direction == "backward":
+            out["direction"] = "backward"
+        if self.assume:
+            out["assume"] = sorted(self.assume)
+        if self.force:
+            out["force"] = True
+        if self.residue:
+            out["residue"] = self.residue.to_json()
+        if self.path is not None:
+            out["path"], out["hash"] = list(self.path), self.hash
+        return out
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Step:
+        """The inverse of `to_json`. Raises UsageError KIR-R001 for an unknown field."""
+        unknown = set(value) - {"pass", "options", "at", "direction", "assume", "force", "residue", "path", "hash"}
+        if unknown or "pass" not in value:
+            raise usage("KIR-R001", f"a step has no field '{sorted(unknown)[0]}'" if unknown else "a step names its pass")
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in value.get("options", {}).items()}
+        return cls(str(value["pass"]), MappingProxyType(options), str(value.get("at", "")), value.get("direction", "forward"),
+                   frozenset(value.get("assume", ())), bool(value.get("force", False)), Residue.from_json(value.get("residue", {})),
+                   tuple(value["path"]) if "path" in value else None, str(value.get("hash", "")))
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Steps in order."""
+
+    steps: tuple[Step, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.steps))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A JSON array of steps."""
+        return [s.to_json() for s in self.steps]
+
+    @classmethod
+    def from_json(cls, value: list[Mapping[str, Any]]) -> Pipeline:
+        """The inverse of `to_json`."""
+        return cls(tuple(map(Step.from_json, value)))
+
+    @classmethod
+    def parse(cls, text: str, file: str = "<pipeline>") -> Pipeline:
+        """The pipeline of a text. Raises UsageError KIR-R001 with the place."""
+        try:
+            tree = _lark().parse(text)
+        except UnexpectedInput as bad:
+            line, column = max(bad.line, 1), max(bad.column, 1)
+            rows = text.splitlines() or [""]
+            rest = rows[line - 1][column - 1:].split() if line <= len(rows) else []
+            raise usage("KIR-R001", f"this is no pipeline: unexpected {repr(rest[0]) if rest else 'end'}",
+                        origin=Origin(file, line, column, line, column + 1),
+                        needs="steps such as `unroll{factor=4}@main/k_loop`, separated by `;`") from None
+        return cls(tuple(_step(t) for t in tree.children if isinstance(t, Tree)))
+
+
+@cache
+def _lark() -> Lark:
+    return Lark(resources.files("kir.grammars").joinpath("pipeline.lark").read_text(), parser="lalr", maybe_placeholders=True)
+
+
+def _step(t: Tree[Token]) -> Step:
+    back, name, options, at, *clauses = t.children
+    more: dict[str, Any] = {}
+    for c in clauses:
+        assert isinstance(c, Tree)
+        match c.data:
+            case "assume":
+                more["assume"] = frozenset(map(str, c.children)) | more.get("assume", frozenset())
+            case "force":
+                more["force"] = True
+            case "keep":
+                more["residue"] = Residue.from_json(json.loads(json.loads(str(c.children[0]))))
+            case _:
+                parts = json.loads(str(c.children[1])).split("/")
+                more["hash"], more["path"] = str(c.children[0]), tuple(int(p) if p.isdigit() else p for p in parts)
+    found = {}
+    for o in options.children if isinstance(options, Tree) else ():
+        assert isinstance(o, Tree)
+        found[str(o.children[0])] = _value(o.children[1])
+    direction: Direction = "backward" if back is not None else "forward"
+    return Step(str(name), MappingProxyType(found), "" if at is None else str(at)[1:], direction, **more)
+
+
+def _value(t: Tree[Token] | Token) -> Any:
+    assert isinstance(t, Tree)
+    if t.data == "list":
+        return tuple(_value(c) for c in t.children if c is not None)
+    text = str(t.children[0])
+    match t.data:
+        case "integer":
+            return int(text)
+        case "number":
+            return float(text)
+        case "truth":
+            return text == "true"
+        case "string":
+            return json.loads(text)
+        case _:
+            return text

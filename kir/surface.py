@@ -1,0 +1,191 @@
+"""Surfaces: what a frontend and a backend promise, and the records that pass between them and the gate.
+
+A frontend module offers `FRONTEND`, a backend module `BACKEND`; both are found by the name of their surface through `kir.registry`.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from kir.diagnostic import Diagnostic, error
+from kir.ir.nodes import Expr, Program
+from kir.registry import registry
+from kir.target import Target
+
+StatementPath = tuple[int | str, ...]
+"""A structural path as in `kir.ir.anchors`: kernel name, then statement indices and block names in turn."""
+Option = int | float | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRef:
+    """A kernel found in a source file: its name, the 1-based line of its definition, and the surface that it is written in."""
+
+    name: str
+    file: str
+    line: int
+    surface: str
+
+
+@runtime_checkable
+class Frontend(Protocol):
+    """Source -> generic IR. Reads text only: the package that a file belongs to is never imported or run."""
+
+    surface: str
+
+    def kernels(self, source: Path) -> tuple[KernelRef, ...]:
+        """The kernels of a file, in order. Raises KirError, located, when the file does not parse."""
+        ...
+
+    def parse(self, source: Path, kernel: str) -> Program:
+        """The generic program of one kernel. Raises KirError, with the nearest names, when it is not there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """Line `line` (1-based) of an emitted text says what the statement at `path` says."""
+
+    line: int
+    path: StatementPath
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A run-time argument of an emitted kernel. `kind` is `pointer` or `scalar`, `dtype` an IR dtype name, `divisor` the largest
+    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known)."""
+
+    name: str
+    kind: Literal["pointer", "scalar"]
+    dtype: str
+    divisor: int = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel of an emitted text: the IR kernel, its function there, arguments in ABI order, the grid's extents over the sizes
+    (x, y, z), threads per CTA, and what the launcher must be told (`num_warps`, `num_stages`, `maxnreg`, ..)."""
+
+    kernel: str
+    function: str
+    arguments: tuple[Argument, ...]
+    grid: tuple[Expr, ...]
+    threads: int
+    options: tuple[tuple[str, Option], ...] = ()
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A program in a surface's own language. `program` is the content hash of what it was written from."""
+
+    surface: str
+    program: str
+    text: str
+    source_map: tuple[SourceLine, ...]
+    entries: tuple[Entry, ...]
+
+    def statement_of(self, line: int) -> StatementPath | None:
+        """The statement that a line of the text belongs to, or None for a line that has none."""
+        return next((each.path for each in self.source_map if each.line == line), None)
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What a compiler made of one kernel: registers a thread, bytes spilled, bytes of shared memory a CTA, instructions by SASS
+    opcode (empty when no disassembler was there), and texts by stage (`ttgir`, `ptx`, `sass`, `log`)."""
+
+    kernel: str
+    registers: int
+    spills: int
+    shared_bytes: int
+    threads: int
+    mix: Mapping[str, int] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[tuple[str, Option], ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """What a verdict keeps: everything but the texts."""
+        return {"kernel": self.kernel, "registers": self.registers, "spills": self.spills, "shared_bytes": self.shared_bytes,
+                "threads": self.threads, "mix": dict(sorted(self.mix.items())), "options": dict(self.options)}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled program for one architecture; or, when `absent` says what this machine lacks, nothing but that sentence."""
+
+    surface: str
+    target: str
+    kernels: tuple[CompiledKernel, ...]
+    tools: tuple[tuple[str, str], ...] = ()
+    absent: str = ""
+
+    @property
+    def compiled(self) -> bool:
+        return not self.absent
+
+    @property
+    def registers(self) -> int:
+        """The most registers a thread of any kernel takes."""
+        return max((k.registers for k in self.kernels), default=0)
+
+    @property
+    def spills(self) -> int:
+        """Bytes spilled, over all kernels."""
+        return sum(k.spills for k in self.kernels)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The most shared memory that a CTA of any kernel takes."""
+        return max((k.shared_bytes for k in self.kernels), default=0)
+
+    @property
+    def mix(self) -> dict[str, int]:
+        """SASS instructions by opcode, over all kernels."""
+        out: dict[str, int] = {}
+        for k in self.kernels:
+            for opcode, count in k.mix.items():
+                out[opcode] = out.get(opcode, 0) + count
+        return out
+
+    def record(self) -> dict[str, Any]:
+        """The JSON that a verdict keeps."""
+        return {"surface": self.surface, "target": self.target, "absent": self.absent, "tools": dict(self.tools),
+                "kernels": [k.record() for k in self.kernels]}
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Specialized IR -> source -> compiled artifact."""
+
+    surface: str
+
+    def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
+        """What the surface cannot say, each located; empty when `emit` will succeed."""
+        ...
+
+    def emit(self, program: Program) -> Emitted:
+        """The source text. Raises KirError with the diagnostics of `accepts`."""
+        ...
+
+    def compile(self, emitted: Emitted, target: Target) -> Artifact:
+        """Compiles without a device, in a process of its own. Raises KirError KIR-B010 with the compiler's words when it refuses, and
+        KIR-B011 when it runs out of time; a missing toolchain is no error but an `Artifact` that says so."""
+        ...
+
+
+def frontend(surface: str) -> Frontend:
+    """The frontend of a surface. Raises KirError as `kir.registry` does, and KIR-X005 for a module that offers none."""
+    found = getattr(registry("kir.frontends").load(surface), "FRONTEND", None)
+    if not isinstance(found, Frontend):
+        raise error("KIR-X005", f"the module of frontend '{surface}' offers no FRONTEND with surface, kernels and parse")
+    return found
+
+
+def backend(surface: str) -> Backend:
+    """The backend of a surface. Raises KirError as `kir.registry` does, and KIR-X005 for a module that offers none."""
+    found = getattr(registry("kir.backends").load(surface), "BACKEND", None)
+    if not isinstance(found, Backend):
+        raise error("KIR-X005", f"the module of backend '{surface}' offers no BACKEND with surface, accepts, emit and compile")
+    return found

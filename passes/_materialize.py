@@ -1,0 +1,187 @@
+"""Naming a value that is written out several times, and writing it out again: the core of several passes."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kir.analysis.elements import NotElementwise, element
+from kir.instructions import instruction
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
+from kir.ir.printer import expr_text
+from kir.ir.types import TileType
+from kir.ir.visit import children, names_read, transform, walk
+from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.precondition import Verdict, proved, refuted
+
+
+def is_pure(e: n.Expr) -> bool:
+    """Whether evaluating an expression again gives the same value as long as memory stays as it is."""
+    return all(c.of is None and instruction(c.fn).is_pure and not instruction(c.fn).is_convergent for c in walk(e) if isinstance(c, n.Call))
+
+
+def buffers_read(e: n.Expr) -> set[str]:
+    """Names of the buffers that an expression reads."""
+    return {x.at.buffer.name for x in walk(e) if isinstance(x, n.Load)}
+
+
+def buffers_written(block: n.Block) -> set[str]:
+    """Names of the buffers that statements may write."""
+    out: set[str] = set()
+    for s in block:
+        for x in walk(s):
+            match x:
+                case n.Store():
+                    out.add(x.at.buffer.name)
+                case n.Copy():
+                    out.add(x.dst.buffer.name)
+                case n.Mma():
+                    out.add(x.acc.buffer.name)
+                case n.Call():
+                    out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+                case n.Opaque():
+                    out |= set(x.writes)
+    return out
+
+
+def _is_code(x: n.Node) -> bool:
+    """Whether a node is evaluated where it stands; the shape of a buffer that is named there is not."""
+    return not isinstance(x, n.Buffer)
+
+
+def _expressions(s: n.Stmt) -> Iterator[n.Expr]:
+    """The expressions that a statement evaluates, inner statements included."""
+    stack: list[n.Node] = [s]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, n.Expr):
+            yield x
+        stack.extend(reversed([c for c in children(x) if _is_code(c)]))
+
+
+def _uses(s: n.Stmt, e: n.Expr) -> int:
+    count = 0
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        nonlocal count
+        count += old == e
+        return old
+    transform(s, leave, _is_code)
+    return count
+
+
+def writes_before_last_use(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether memory that the named value reads stays as it is from the first use to the last."""
+    params = site.params
+    assert isinstance(params, Materialize)
+    block, i = block_at(program, site.path), int(site.path[-1])
+    value = params.found(block, i)
+    assert value is not None
+    last = max(k for k in range(i, len(block)) if _uses(block[k], value))
+    clash = sorted(buffers_read(value) & buffers_written(block[i:last + 1]))
+    if "*" in buffers_written(block[i:last + 1]):
+        return refuted("opaque text between the uses may write anything", expr_text(value))
+    if clash:
+        return refuted(f"'{clash[0]}' is written between the uses of {expr_text(value)}", f"a later use sees the old '{clash[0]}'")
+    return proved("nothing that the value reads is written while it is kept")
+
+
+@dataclass(frozen=True)
+class Materialize(Pass):
+    """Base: `value` is the text of the expression that gets a name before the statement at the site."""
+
+    value: str = ""
+
+    def admits(self, e: n.Expr) -> bool:
+        """Whether a value is of the kind that this pass names."""
+        raise TypeError(type(self).__name__)
+
+    def found(self, block: n.Block, i: int) -> n.Expr | None:
+        """The expression with the text `value` in statement `i`."""
+        if i >= len(block):
+            return None
+        for x in _expressions(block[i]):
+            if expr_text(x) == self.value:
+                return x
+        return None
+
+    def candidates(self, program: n.Program, path: Path, s: n.Stmt) -> Iterator[n.Expr]:
+        """Values in a statement that could get a name before it."""
+        block, i = block_at(program, path), int(path[-1])
+        inner = set(bound_names(block[i:]))
+        seen = set()
+        for x in _expressions(s):
+            if x not in seen and self.admits(x) and is_pure(x) and not names_read(x) & inner:
+                seen.add(x)
+                yield x
+
+    def sites(self, program: n.Program) -> Iterator[Site]:
+        """With no `value` given, every candidate that is written out more than once in what follows."""
+        for site in super().sites(program):
+            yield site
+        if not self.value:
+            from kir.rewrite.edit import places
+            for path, node in places(program):
+                if not isinstance(node, n.Stmt):
+                    continue
+                rest = block_at(program, path)[int(path[-1]):]
+                for x in self.candidates(program, path, node):
+                    if sum(_uses(s, x) for s in rest) > 1:
+                        yield Site(path, replace(self, value=expr_text(x)))
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+        """At a statement that writes the value out."""
+        if not self.value or not isinstance(node, n.Stmt):
+            return None
+        for x in self.candidates(program, path, node):
+            if expr_text(x) == self.value:
+                return Site(path, self)
+        return None
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Names the value before the statement; every later place in the block that writes it out uses the name."""
+        kernel, i = kernel_of(program, site.path), int(site.path[-1])
+        value = self.found(block_at(program, site.path), i)
+        assert value is not None
+        name = fresh("kept", names_in(program, kernel))
+        var = n.Var(name, value.type)
+
+        def edit(block: n.Block) -> n.Block:
+            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) for s in block[i:])
+            return (*block[:i], n.Let((name,), value), *after)
+        return Rewritten(edit_block(program, site.path, edit), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+        """At a named value of the kind."""
+        if not (isinstance(node, n.Let) and len(node.names) == 1 and self.admits(node.value) and is_pure(node.value)):
+            return None
+        block, i = block_at(program, path), int(path[-1])
+        if not any(node.names[0] in names_read(s) for s in block[i + 1:]):
+            return Miss("the value is never used")
+        return Site(path, replace(self, value=expr_text(node.value)))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Writes the value out wherever its name stood."""
+        node, i = node_at(program, site.path), int(site.path[-1])
+        assert isinstance(node, n.Let)
+        block = block_at(program, site.path)
+        first = next(k for k in range(i + 1, len(block)) if node.names[0] in names_read(block[k])) - 1
+        made = edit_block(program, site.path, lambda b: (*b[:i], *(inlined(s, node.names[0], node.value) for s in b[i + 1:])))
+        return Rewritten(made, (*site.path[:-1], first))
+
+
+def inlined(s: n.Stmt, name: str, value: n.Expr) -> Any:
+    """A statement with a name replaced by its value; elements picked from it become elements of the value."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Var) and new.name == name:
+            return value
+        if isinstance(old, n.Call) and old.fn == "pick" and isinstance(old.args[0], n.Var) and old.args[0].name == name:
+            assert isinstance(new, n.Call) and isinstance(value.type, TileType)
+            try:
+                return element(value, [a for a in new.args[1:] if isinstance(a, n.Expr)])
+            except NotElementwise:
+                return new
+        return new
+    return transform(s, leave)

@@ -1,0 +1,213 @@
+"""Runs a loop over a fixed number of elements, with the accesses past the end masked, instead of over exactly as many as there are.
+
+before:
+
+```kir
+kir 1
+program row_sums
+  in X: f32[M, N]
+  out S: f32[M]
+  size M: i32
+  size N: i32
+  fact N <= 256
+kernel main grid (row: M) threads 128
+  register total: f32 = 0.0
+  @j for j in 0..N
+    total = total + X[row, j]
+  S[row] = total
+```
+
+pipeline: `mask-tail{extent=256}@main/j`
+
+after:
+
+```kir
+kir 1
+program row_sums
+  in X: f32[M, N]
+  out S: f32[M]
+  size M: i32
+  size N: i32
+  fact N <= 256
+kernel main grid (row: M) threads 128
+  register total: f32 = 0.0
+  @j for j in 0..256
+    total = total + load(X[row, j] else 0.0 clip)
+  S[row] = total
+```
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import names_read, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+
+
+def _governed(loop: n.For, r: n.Region) -> bool:
+    """Whether a region of global memory is indexed by the loop variable itself, in a dimension that ends where the loop does."""
+    return r.buffer.space == "global" and any(i == loop.var and d == loop.hi for i, d in zip(r.index, r.buffer.shape, strict=False))
+
+
+def _long_enough(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop, params = node_at(program, site.path), site.params
+    assert isinstance(loop, n.For) and isinstance(params, MaskTail)
+    exact = build.int_value(loop.hi)
+    if exact is not None:
+        return proved(f"{exact} <= {params.extent}") if exact <= params.extent else refuted(
+            f"the loop has {exact} iterations, more than {params.extent}", f"element {params.extent} is left out")
+    for f in program.facts:
+        if isinstance(f, n.Binary) and f.op in ("le", "lt") and f.a == loop.hi:
+            bound = build.int_value(f.b)
+            if bound is not None and bound - (f.op == "lt") <= params.extent:
+                return proved("a fact bounds the number of iterations")
+    return unknown(f"it is not known that the loop has at most {params.extent} iterations", needs=f"a fact that its end is at most {params.extent}")
+
+
+def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop, params = node_at(program, site.path), site.params
+    assert isinstance(loop, n.For) and isinstance(params, MaskTail)
+    maxima = _running_maxima(kernel_of(program, site.path))
+    for s in loop.body:
+        if not isinstance(s, n.Store):
+            return unknown(f"a {type(s).__name__.lower()} runs past the end too", needs="a body of stores")
+        if s.at.buffer.space == "global":
+            if not _governed(loop, s.at):
+                return refuted(f"'{s.at.buffer.name}' does not end where the loop does", f"{loop.var.name} past the end writes it")
+            continue
+        v = s.value
+        wanted = {"add": 0.0, "max": -math.inf, "min": math.inf}.get(v.op if isinstance(v, n.Binary) else "")
+        if not (isinstance(v, n.Binary) and v.a == n.Load(s.at)) or wanted is None:
+            return unknown(f"'{s.at.buffer.name}' is not a running sum, maximum or minimum")
+        got = _past_end(params._masked(loop, v.b), maxima)
+        if got != wanted:
+            return unknown(f"past the end {'something unknown' if got is None else got} is folded into '{s.at.buffer.name}'",
+                           needs=f"{wanted} there", attempt=f"mask-tail{{extent={params.extent} fill=lowest}}")
+    return proved("past the end nothing is stored, and what is folded in changes nothing")
+
+
+def _running_maxima(kernel: n.Kernel) -> set[str]:
+    """Buffers that only ever take the maximum of themselves and a value: finite once they have seen a finite value, NaN or -inf only
+    when every result of the row is NaN anyway."""
+    written: dict[str, bool] = {}
+    for s in walk(kernel):
+        if isinstance(s, n.Store) and s.at.buffer.space != "global":
+            running = isinstance(s.value, n.Binary) and s.value.op == "max" and s.value.a == n.Load(s.at)
+            written[s.at.buffer.name] = written.get(s.at.buffer.name, True) and running
+    return {name for name, running in written.items() if running}
+
+
+def _past_end(e: n.Expr, maxima: set[str]) -> float | None:
+    """The value of an expression whose clipped loads give their `other`; None when it is not a constant."""
+    def value(x: n.Expr) -> float | None:
+        return _past_end(x, maxima)
+    match e:
+        case n.Const():
+            return float(e.value)
+        case n.Load() if e.clip and e.other is not None:
+            return value(e.other)
+        case n.Cast() if dtype_of(e.type).is_float and dtype_of(e.x.type).is_float:
+            return value(e.x)
+        case n.Binary(op="sub") if value(e.a) == -math.inf and isinstance(e.b, n.Load) and e.b.at.buffer.name in maxima:
+            return -math.inf
+        case n.Binary(op="mul" | "add" | "sub" | "max" | "min"):
+            a, b = value(e.a), value(e.b)
+            if a is None or b is None:
+                return None
+            result = {"mul": lambda: a * b, "add": lambda: a + b, "sub": lambda: a - b, "max": lambda: max(a, b), "min": lambda: min(a, b)}[e.op]()
+            return None if math.isnan(result) else result
+        case n.Call(fn="exp" | "exp2", args=(n.Expr() as x,)):
+            inner = value(x)
+            return 0.0 if inner == -math.inf else 1.0 if inner == 0.0 else None
+        case _:
+            return None
+
+
+@dataclass(frozen=True)
+class MaskTail(Pass):
+    """`extent` is the fixed number of elements; `fill` what masked loads give: `zero`, or the `lowest` value of their dtype."""
+
+    intent: ClassVar[str] = "mask"
+    catalogue: ClassVar[tuple[int, ...]] = (54,)
+    claim: ClassVar[str] = "A fixed trip count needs no branch: lanes past the end are masked."
+    provides: ClassVar[tuple[str, ...]] = ("masked",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P540", "validity", "shape", "there are at most `extent` elements", _long_enough),
+        Precondition("KIR-P541", "validity", "numerics", "what runs past the end has no effect", _harmless),
+    )
+
+    extent: int = 1024
+    fill: Literal["zero", "lowest"] = "zero"
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a serial loop whose end is not a literal, or is below `extent`, with accesses that end where it does."""
+        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+            return None
+        exact = build.int_value(node.hi)
+        if exact is not None and exact >= self.extent:
+            return Miss(f"the loop has {exact} iterations already")
+        found = [x.at for x in walk(node) if isinstance(x, (n.Load, n.Store)) and node.var.name in names_read(x.at)]
+        if not found:
+            return Miss("no access depends on the loop variable")
+        if not all(_governed(node, r) or r.buffer.space != "global" for r in found):
+            return Miss("an access does not end where the loop does")
+        return Site(path, self)
+
+    def _masked(self, loop: n.For, x: n.Node) -> n.Expr:
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            match new:
+                case n.Load() if _governed(loop, new.at) and not new.clip and new.mask is None:
+                    return replace(new, clip=True, other=self._fill(new.at.buffer.dtype))
+                case n.Store() if _governed(loop, new.at) and new.mask is None:
+                    return replace(new, clip=True)
+                case _:
+                    return new
+        made: n.Expr = transform(x, leave)
+        return made
+
+    def _fill(self, dtype: DType) -> n.Const:
+        if self.fill == "zero":
+            return build.const(0, dtype)
+        return build.const(-math.inf if dtype.is_float else dtype.range[0], dtype)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The loop over `extent` elements, with masked accesses."""
+        loop = node_at(program, site.path)
+        assert isinstance(loop, n.For)
+        body = tuple(s for s in (self._masked(loop, s) for s in loop.body) if isinstance(s, n.Stmt))
+        made = replace(loop, hi=build.const(self.extent, loop.hi.type if isinstance(loop.hi.type, DType) else dtype_of(loop.hi.type)), body=body)
+        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a loop of fixed length whose clipped accesses all end at one place."""
+        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+            return None
+        extent = build.int_value(node.hi)
+        clipped = [x for x in walk(node) if isinstance(x, (n.Load, n.Store)) and x.clip and x.at.buffer.space == "global"]
+        ends = {d for x in clipped for i, d in zip(x.at.index, x.at.buffer.shape, strict=False) if i == node.var}
+        if extent is None or not clipped:
+            return None
+        if len(ends) != 1:
+            return Miss(f"the clipped accesses have {len(ends)} ends")
+        lowest = any(isinstance(x, n.Load) and isinstance(x.other, n.Const) and x.other.value == -math.inf for x in clipped)
+        return Site(path, MaskTail(extent, "lowest" if lowest else "zero"), {"end": ends.pop()})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The loop over exactly as many elements as there are."""
+        loop, end = node_at(program, site.path), site.captures["end"]
+        assert isinstance(loop, n.For)
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            match new:
+                case n.Load() | n.Store() if new.clip and any(i == loop.var and d == end for i, d in zip(new.at.index, new.at.buffer.shape, strict=False)):
+                    return replace(new, clip=False, **({"other": None} if isinstance(new, n.Load) else {}))
+                case _:
+                    return new
+        body = tuple(transform(s, leave) for s in loop.body)
+        return Rewritten(replace_stmts(program, site.path, (replace(loop, hi=end, body=body),)), site.path)

@@ -1,0 +1,120 @@
+"""Runs a tile product on tensor cores.
+
+before:
+
+```kir
+kir 1
+program product
+  in A: f16[64, 64]
+  in B: f16[64, 64]
+  out C: f32[64, 64]
+kernel main grid (i: 1) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  let a = A
+  let b = B
+  @mma mma acc += a * b via fma
+  C = acc
+```
+
+pipeline: `mma@main/mma`
+
+after:
+
+```kir
+kir 1
+program product
+  in A: f16[64, 64]
+  in B: f16[64, 64]
+  out C: f32[64, 64]
+kernel main grid (i: 1) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  let a = A
+  let b = B
+  @mma mma acc += a * b
+  C = acc
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.ir import nodes as n
+from kir.ir.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType, dtype_of, shape_of
+from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+
+PAIRS: dict[DType, frozenset[DType]] = {
+    F16: frozenset({F16, F32}), BF16: frozenset({F32}), F64: frozenset({F64}), I8: frozenset({I32}), U8: frozenset({I32}),
+    F8E4M3: frozenset({F32, F16}), F8E5M2: frozenset({F32, F16})}
+"""Operand dtype -> accumulator dtypes of the tensor cores (PTX ISA, mma.sync and wgmma.mma_async)."""
+
+
+def _product(program: n.Program, site: Site) -> n.Mma:
+    node = node_at(program, site.path)
+    assert isinstance(node, n.Mma)
+    return node
+
+
+def _dtypes(program: n.Program, site: Site, context: Context) -> Verdict:
+    s = _product(program, site)
+    a, b, acc = dtype_of(s.a.type), dtype_of(s.b.type), s.acc.buffer.dtype
+    if a == F32 and s.precision.startswith(("tf32", "bf16")):
+        return proved(f"f32 operands run as {s.precision}")
+    if a == b and acc in PAIRS.get(a, frozenset()):
+        return proved(f"{a} x {b} -> {acc} is a tensor-core product")
+    return refuted(f"there is no tensor-core product {a} x {b} -> {acc}", f"operands of dtype {a} and {b}, accumulator {acc}",
+                   needs="f16, bf16, fp8 or i8 operands of one dtype, or precision tf32")
+
+
+def _tiles(program: n.Program, site: Site, context: Context) -> Verdict:
+    s = _product(program, site)
+    a, b = shape_of(s.a.type), shape_of(s.b.type)
+    m, k, cols = a[-2], a[-1], b[-1]
+    if not (isinstance(m, int) and isinstance(k, int) and isinstance(cols, int)):
+        return unknown("the tile has a symbolic extent")
+    depth = max(8, 256 // dtype_of(s.a.type).bits)
+    if m % 16 or cols % 8 or k % depth:
+        return refuted(f"the tile {m} x {cols} x {k} is not made of whole 16 x 8 x {depth} products", f"row {m - m % 16} has no full product",
+                       needs=f"m a multiple of 16, n of 8, k of {depth}")
+    return proved(f"{m} x {cols} x {k} is made of 16 x 8 x {depth} products")
+
+
+@dataclass(frozen=True)
+class TensorCores(Pass):
+    """No parameters: which instruction it becomes is the target's choice."""
+
+    name: ClassVar[str] = "mma"
+    intent: ClassVar[str] = "mma"
+    catalogue: ClassVar[tuple[int, ...]] = (37,)
+    claim: ClassVar[str] = "Tensor cores do a tile's products in one instruction for 16 x 8 of them."
+    numerics: ClassVar[str] = "reassociated(k)"
+    requires: ClassVar[tuple[str, ...]] = ("panels",)
+    provides: ClassVar[tuple[str, ...]] = ("mma",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P370", "validity", "dtype", "the operand and accumulator dtypes are a tensor-core pair", _dtypes),
+        Precondition("KIR-P371", "validity", "shape", "the tile is made of whole instructions", _tiles),
+    )
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+        """At a product on the scalar units."""
+        return Site(path, self) if isinstance(node, n.Mma) and node.via == "fma" else None
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+        """At a product on tensor cores that completes where it stands."""
+        if not (isinstance(node, n.Mma) and node.via == "auto"):
+            return None
+        return Miss("the product is still pending at its end") if node.pending else Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The same product on tensor cores."""
+        return Rewritten(replace_stmts(program, site.path, (replace(_product(program, site), via="auto"),)), site.path)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The same product by fused multiply-adds."""
+        return Rewritten(replace_stmts(program, site.path, (replace(_product(program, site), via="fma"),)), site.path)
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """Flops stay; the units change."""
+        return Effect(flops=0)

@@ -1,0 +1,103 @@
+"""Gives a CTA more threads: what it computes is spread over them.
+
+before:
+
+```kir
+kir 1
+program scale
+  in X: f32[M, 256]
+  out Y: f32[M, 256]
+  size M: i32
+kernel main grid (row: M) threads 1
+  let x = X[row, 0 +: 256]
+  Y[row, 0 +: 256] = x * 2.0
+```
+
+pipeline: `multi-threaded-block{threads=128}@main`
+
+after:
+
+```kir
+kir 1
+program scale
+  in X: f32[M, 256]
+  out Y: f32[M, 256]
+  size M: i32
+kernel main grid (row: M) threads 128
+  let x = X[row, 0 +: 256]
+  Y[row, 0 +: 256] = x * 2.0
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.visit import walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import kernel_of, replace_kernel
+from kir.target import target
+
+
+def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
+    params = site.params
+    assert isinstance(params, MultiThreadedBlock)
+    hardware = (context.target or target("sm_80")).architecture
+    if params.threads % hardware.warp_size or params.threads > hardware.max_threads_per_cta:
+        return refuted(f"{params.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
+                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
+    return proved(f"{params.threads // hardware.warp_size} whole warps")
+
+
+def _team_level(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel = kernel_of(program, site.path)
+    for s in walk(kernel):
+        if isinstance(s, n.Opaque):
+            return refuted("opaque text may count its threads", s.text.splitlines()[0] if s.text else "")
+    return proved("every statement belongs to the CTA as a whole, however many threads it has")
+
+
+@dataclass(frozen=True)
+class MultiThreadedBlock(Pass):
+    """`threads` of the CTA."""
+
+    intent: ClassVar[str] = "multi-threaded-block"
+    catalogue: ClassVar[tuple[int, ...]] = (48,)
+    claim: ClassVar[str] = "More threads share a CTA's tiles, so that each holds less and more memory requests are in flight."
+    numerics: ClassVar[str] = "reassociated(lanes)"
+    provides: ClassVar[tuple[str, ...]] = ("threads",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P480", "validity", "hardware", "the threads are whole warps that one CTA may have", _whole_warps),
+        Precondition("KIR-P481", "validity", "pipeline", "no statement counts on how many threads there are", _team_level),
+    )
+
+    threads: int = 128
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel of one thread per CTA, written for the CTA as a whole."""
+        if not isinstance(node, n.Kernel):
+            return None
+        if not build.is_const(node.threads, 1):
+            return Miss("the CTA has several threads already")
+        return Site(path, self)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel of several threads whose statements all belong to the CTA."""
+        threads = build.int_value(node.threads) if isinstance(node, n.Kernel) else None
+        if threads is None or threads <= 1:
+            return None
+        if any(isinstance(s, n.Roles) or (isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread")) for s in walk(node)):
+            return Miss("some statements belong to single threads or warps")
+        return Site(path, MultiThreadedBlock(threads))
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The kernel with `threads` threads."""
+        kernel = kernel_of(program, site.path)
+        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, threads=build.const(self.threads))), site.path)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The kernel with one thread."""
+        kernel = kernel_of(program, site.path)
+        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, threads=build.const(1))), site.path)

@@ -1,0 +1,168 @@
+"""Keeps several iterations of a loop in flight: loads of later iterations run while earlier ones compute.
+
+before:
+
+```kir
+kir 1
+program product
+  in A: f16[64, K]
+  in B: f16[K, 64]
+  out C: f32[64, 64]
+  size K: i32
+  fact K % 64 == 0
+kernel main grid (i: 1) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  @k for k in 0..ceildiv(K, 64)
+    let a = A[0 +: 64, k * 64 +: 64]
+    let b = B[k * 64 +: 64, 0 +: 64]
+    mma acc += a * b
+  C = acc
+```
+
+pipeline: `pipeline{stages=3}@main/k`
+
+after:
+
+```kir
+kir 1
+program product
+  in A: f16[64, K]
+  in B: f16[K, 64]
+  out C: f32[64, 64]
+  size K: i32
+  fact K % 64 == 0
+kernel main grid (i: 1) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  @k for k in 0..ceildiv(K, 64) pipelined {stages=3}
+    let a = A[0 +: 64, k * 64 +: 64]
+    let b = B[k * 64 +: 64, 0 +: 64]
+    mma acc += a * b
+  C = acc
+```
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.ir import nodes as n
+from kir.ir.types import shape_of
+from kir.ir.visit import names_read, walk
+from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+from kir.target import Target, target
+
+
+def _loop(program: n.Program, site: Site) -> n.For:
+    node = node_at(program, site.path)
+    assert isinstance(node, n.For)
+    return node
+
+
+def _staged(loop: n.For) -> list[n.Load]:
+    """Loads from global memory, of whole tiles, that change with the iteration."""
+    moving = {loop.var.name}
+    out = []
+    for s in loop.body:
+        if isinstance(s, n.Let) and names_read(s.value) & moving:
+            moving |= set(s.names)
+        for x in walk(s):
+            if isinstance(x, n.Load) and x.at.buffer.space == "global" and shape_of(x.type) and names_read(x.at) & moving and x not in out:
+                out.append(x)
+    return out
+
+
+def _bytes(loads: list[n.Load]) -> int | None:
+    total = 0
+    for x in loads:
+        extents = shape_of(x.type)
+        if not all(isinstance(d, int) for d in extents):
+            return None
+        total += math.prod(d for d in extents if isinstance(d, int)) * x.at.buffer.dtype.bytes
+    return total
+
+
+def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop = _loop(program, site)
+    written = {s.at.buffer.name for s in walk(loop) if isinstance(s, n.Store)} | {
+        s.dst.buffer.name for s in walk(loop) if isinstance(s, n.Copy)}
+    for x in _staged(loop):
+        if x.at.buffer.name in written:
+            return refuted(f"'{x.at.buffer.name}' is written in the loop, so a later iteration's load may not run early",
+                           f"iteration 1 loads '{x.at.buffer.name}' before iteration 0 has written it")
+        touched = {y.at.buffer.name for y in walk(x) if isinstance(y, n.Load) and y is not x and y.at.buffer.name in written}
+        if touched:
+            return refuted(f"the address of '{x.at.buffer.name}' depends on '{sorted(touched)[0]}', which the loop changes",
+                           "iteration 1 computes its address before iteration 0 ends")
+    return proved("what is loaded, and where, does not depend on earlier iterations")
+
+
+def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
+    params = site.params
+    assert isinstance(params, Pipeline)
+    each = _bytes(_staged(_loop(program, site)))
+    hardware: Target = context.target or target("sm_80")
+    if each is None:
+        return unknown("the tiles have symbolic extents", needs="a specialized program")
+    limit = hardware.architecture.shared_per_cta
+    if each * params.stages > limit:
+        return refuted(f"{params.stages} stages of {each} bytes are {each * params.stages} bytes; {hardware.name} has {limit} a CTA",
+                       f"stage {limit // each} does not fit", needs=f"at most {limit // each} stages")
+    return proved(f"{params.stages} stages of {each} bytes fit in the {limit} bytes of {hardware.name}")
+
+
+def _overlap(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop = _loop(program, site)
+    if any(isinstance(s, n.Mma) for s in walk(loop)):
+        return proved("the loop computes on what it loads")
+    return unknown("the loop has no tile product to overlap with its loads")
+
+
+@dataclass(frozen=True)
+class Pipeline(Pass):
+    """`stages` is the number of iterations whose operands are in flight."""
+
+    stages: int = 3
+
+    intent: ClassVar[str] = "pipeline"
+    catalogue: ClassVar[tuple[int, ...]] = (18,)
+    claim: ClassVar[str] = "The latency of loads hides behind the arithmetic of earlier iterations."
+    requires: ClassVar[tuple[str, ...]] = ("panels",)
+    provides: ClassVar[tuple[str, ...]] = ("pipelined",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P180", "validity", "pipeline", "an iteration's loads do not depend on earlier iterations", _carried),
+        Precondition("KIR-P181", "validity", "storage", "all stages fit in shared memory", _capacity),
+        Precondition("KIR-P182", "profit", "pipeline", "there is arithmetic to hide the loads behind", _overlap),
+    )
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+        """At a serial loop that loads tiles."""
+        if not (isinstance(node, n.For) and node.kind == "serial"):
+            return None
+        return Site(path, self) if _staged(node) else Miss("the loop loads no tile that changes with its iteration")
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+        """At a pipelined loop."""
+        if not (isinstance(node, n.For) and node.kind == "pipelined"):
+            return None
+        stages = dict(node.attrs).get("stages", 1)
+        return Site(path, Pipeline(int(stages)))
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The loop, pipelined."""
+        loop = _loop(program, site)
+        made = replace(loop, kind="pipelined", attrs=n.attrs(**{**dict(loop.attrs), "stages": self.stages}))
+        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The loop, one iteration after the other."""
+        loop = _loop(program, site)
+        made = replace(loop, kind="serial", attrs=tuple((k, v) for k, v in loop.attrs if k != "stages"))
+        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """Shared memory for the further stages."""
+        each = _bytes(_staged(_loop(program, site)))
+        return Effect(shared_bytes=None if each is None else each * (self.stages - 1))

@@ -1,0 +1,215 @@
+"""Stages panels of a contraction: a loop of rank-1 updates (or of single products) becomes a loop of products of staged panels.
+
+before:
+
+```kir
+kir 1
+program row_dot
+  in A: bf16[M, K]
+  in B: bf16[K, 64]
+  out C: f32[M, 64]
+  size M: i32
+  size K: i32
+kernel main grid (m_tile: ceildiv(M, 64)) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  @k for k in 0..K
+    let a = load(A[m_tile * 64 +: 64, k] else 0.0:bf16 clip)
+    let b = B[k, 0 +: 64]
+    acc = acc + cast(expand(a, axis=1), f32) * cast(b, f32)
+  C[m_tile * 64 +: 64, 0 +: 64] = acc clip
+```
+
+pipeline: `stage-panels{extent=32}@main/k`
+
+after:
+
+```kir
+kir 1
+program row_dot
+  in A: bf16[M, K]
+  in B: bf16[K, 64]
+  out C: f32[M, 64]
+  size M: i32
+  size K: i32
+kernel main grid (m_tile: ceildiv(M, 64)) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  @k for k_tile in 0..ceildiv(K, 32)
+    let a = load(A[m_tile * 64 +: 64, k_tile * 32 +: 32] else 0.0:bf16 clip)
+    let b = load(B[k_tile * 32 +: 32, 0 +: 64] else 0.0:bf16 clip)
+    mma acc += a * b via fma
+  C[m_tile * 64 +: 64, 0 +: 64] = acc clip
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.analysis.clipping import divides, settle_clips
+from kir.analysis.retile import REDUCERS, CannotRetile, Narrow, Widen
+from kir.analysis.tile_axes import TileAxes
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DType
+from kir.ir.visit import names_read, walk
+from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+
+
+def _loop(program: n.Program, site: Site) -> tuple[n.For, int]:
+    loop, params = node_at(program, site.path), site.params
+    assert isinstance(loop, n.For) and isinstance(params, StagePanels)
+    return loop, params.extent
+
+
+def _accumulations(loop: n.For) -> list[n.Store]:
+    return [s for s in walk(loop) if isinstance(s, n.Store) and s.at.buffer.space != "global"]
+
+
+def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop, extent = _loop(program, site)
+    if divides(extent, loop.hi, program.facts):
+        return proved(f"{extent} divides the trip count")
+    for s in _accumulations(loop):
+        v = s.value
+        if not (isinstance(v, n.Binary) and v.op == "add" and isinstance(v.b, n.Binary) and v.b.op == "mul"):
+            return unknown(f"'{s.at.buffer.name}' does not add products, so rows past the end may not add zero",
+                           needs=f"a fact that {extent} divides the trip count")
+    indexed = {x.at for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global" and loop.var.name in names_read(x.at)}
+    for r in indexed:
+        for i, d in zip(r.index, r.buffer.shape, strict=True):
+            if isinstance(i, n.Expr) and loop.var.name in names_read(i) and not (i == loop.var and d == loop.hi):
+                size = build.int_value(loop.hi)
+                text = f"the last panel reads past the trip count, and '{r.buffer.name}' does not end there"
+                if size is None:
+                    return unknown(text, needs=f"a fact that {extent} divides the trip count")
+                return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
+    return proved("both panels end where the loop ends; past it they are clipped to zero, and zero times zero adds nothing")
+
+
+def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop, _ = _loop(program, site)
+    read = {x.at.buffer.name for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global"}
+    written = {s.at.buffer.name for s in walk(loop) if isinstance(s, n.Store) and s.at.buffer.space == "global"}
+    if read & written:
+        name = sorted(read & written)[0]
+        return refuted(f"'{name}' is written in the loop that stages it", f"an iteration writes '{name}' after the panel was staged")
+    return proved("nothing that is staged is written in the loop")
+
+
+@dataclass(frozen=True)
+class StagePanels(Pass):
+    """`extent` is the depth of a panel along the contracted axis."""
+
+    extent: int = 32
+
+    intent: ClassVar[str] = "stage-shared"
+    catalogue: ClassVar[tuple[int, ...]] = (2,)
+    claim: ClassVar[str] = "Operand panels are staged once per CTA and reused by all its rows and columns."
+    numerics: ClassVar[str] = "reassociated(k)"
+    requires: ClassVar[tuple[str, ...]] = ("tiled",)
+    provides: ClassVar[tuple[str, ...]] = ("panels",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P020", "validity", "shape", "the depth divides the trip count, or what lies past the end adds zero", _tails),
+        Precondition("KIR-P021", "validity", "aliasing", "operands do not change while they are staged", _immutable),
+    )
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+        """At a serial loop from 0 by 1 that folds something over its variable."""
+        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+            return None
+        if not any(isinstance(s, n.Store) and s.at.buffer.space != "global" for s in node.body):
+            return None
+        try:
+            body = self._widened(node, "%tile")
+        except CannotRetile as bad:
+            return Miss(str(bad))
+        folded = any(isinstance(s, n.Mma) or (isinstance(s, n.Store) and isinstance(s.value, n.Binary) and isinstance(s.value.b, n.Call)
+                                              and s.value.b.fn == "reduce") for s in body)
+        return Site(path, self) if folded else Miss("nothing is accumulated over the loop")
+
+    def _widened(self, loop: n.For, tile: str) -> n.Block:
+        lo = build.mul(n.Var(tile, loop.var.of), self.extent)
+        return Widen.of(loop.body, loop.var, lo, self.extent, contract=True).block(loop.body)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Widens the loop body over the loop variable."""
+        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
+        assert isinstance(loop, n.For)
+        tile = n.Var(fresh(f"{loop.var.name}_tile", names_in(program, kernel)), loop.var.of)
+        made = replace(loop, var=tile, hi=build.ceildiv(loop.hi, self.extent), body=self._widened(loop, tile.name))
+        return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
+
+    def _settled(self, made: n.Program, site: Site, before: n.Kernel) -> Rewritten:
+        kernel = settle_clips(kernel_of(made, site.path), made.facts, before)
+        return Rewritten(replace_kernel(made, kernel.name, kernel), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+        """At a loop over panels that an FMA product (or a reduction) consumes."""
+        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+            return None
+        extent = _depth(node)
+        if extent is None:
+            return None
+        params = StagePanels(extent)
+        try:
+            params._narrowed(program, path, node)
+        except CannotRetile as bad:
+            return Miss(str(bad))
+        return Site(path, params)
+
+    def _narrowed(self, program: n.Program, path: Path, loop: n.For) -> n.For:
+        kernel = kernel_of(program, path)
+        axes = TileAxes(kernel)
+        row = n.Var(fresh(loop.var.name.removesuffix("_tile"), names_in(program, kernel)), loop.var.of)
+        lo = build.mul(loop.var, self.extent)
+        found = [c for c in axes.classes() if c.extent == self.extent and c.reduced and c.sweeps
+                 and all(x == lo and step in (1, build.const(1)) for x, step in c.sweeps)]
+        if len(found) != 1:
+            raise CannotRetile(f"{len(found)} axes run over the panels of '{loop.var.name}'")
+        hi = _elements(loop.hi, self.extent)
+        if hi is None:
+            raise CannotRetile("the number of panels is not that of whole tiles")
+        return replace(loop, var=row, hi=hi, body=Narrow(axes, found[0], lo, row).block(loop.body))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Narrows the loop body to one element of the contracted axis at a time."""
+        loop = node_at(program, site.path)
+        assert isinstance(loop, n.For)
+        made = replace_stmts(program, site.path, (self._narrowed(program, site.path, loop),))
+        return self._settled(made, site, kernel_of(program, site.path))
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """The bytes of the staged panels, which live in shared memory."""
+        loop, extent = _loop(program, site)
+        staged = 0
+        for s in self._widened(loop, "%tile"):
+            if isinstance(s, n.Let) and isinstance(s.value, n.Load) and s.value.at.buffer.space == "global":
+                size = 1
+                for i in s.value.at.index:
+                    size *= i.extent if isinstance(i, n.Span) and isinstance(i.extent, int) else 1
+                staged += size * s.value.at.buffer.dtype.bytes
+        return Effect(shared_bytes=staged)
+
+
+def _depth(loop: n.For) -> int | None:
+    """The depth of the panels that the products or reductions of a loop body contract."""
+    for s in loop.body:
+        if isinstance(s, n.Mma):
+            depth = s.a.type.shape[-1] if not isinstance(s.a.type, DType) and hasattr(s.a.type, "shape") else None
+            return depth if isinstance(depth, int) else None
+        if isinstance(s, n.Store) and isinstance(s.value, n.Binary) and s.value.op in REDUCERS and isinstance(s.value.b, n.Call) \
+                and s.value.b.fn == "reduce" and isinstance(s.value.b.args[0], n.Expr):
+            shape = getattr(s.value.b.args[0].type, "shape", ())
+            depth = shape[int(dict(s.value.b.attrs)["axis"])]
+            return depth if isinstance(depth, int) else None
+    return None
+
+
+def _elements(panels: n.Expr, extent: int) -> n.Expr | None:
+    """How many elements `panels` panels cover."""
+    if isinstance(panels, n.Binary) and panels.op == "ceildiv" and build.int_value(panels.b) == extent:
+        return panels.a
+    count = build.int_value(panels)
+    return build.const(count * extent, panels.type) if count is not None and isinstance(panels.type, DType) else None

@@ -1,0 +1,198 @@
+"""Tiles a grid axis: one CTA computes `extent` neighbors along it instead of one.
+
+before:
+
+```kir
+kir 1
+program scale
+  in X: f32[M]
+  out Y: f32[M]
+  size M: i32
+kernel main grid (m: M) threads 1
+  let x = X[m]
+  Y[m] = x * 2.0
+```
+
+pipeline: `tile{axis=0 extent=128}`
+
+after:
+
+```kir
+kir 1
+program scale
+  in X: f32[M]
+  out Y: f32[M]
+  size M: i32
+kernel main grid (m_tile: ceildiv(M, 128)) threads 1
+  let x = load(X[m_tile * 128 +: 128] else 0.0 clip)
+  Y[m_tile * 128 +: 128] = x * 2.0 clip
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.analysis.clipping import divides, settle_clips
+from kir.analysis.retile import CannotRetile, Narrow, Widen
+from kir.analysis.tile_axes import AxisClass, TileAxes
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import names_read, walk
+from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+
+
+def _stores_over(kernel: n.Kernel, axis: n.Axis) -> list[n.Store]:
+    """Stores to global memory whose place depends directly on a grid axis."""
+    return [s for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.space == "global" and axis.name in names_read(s.at)]
+
+
+def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel, params = kernel_of(program, site.path), site.params
+    assert isinstance(params, Tile)
+    axis = kernel.grid[params.axis]
+    if divides(params.extent, axis.extent, program.facts):
+        return proved(f"{params.extent} divides the extent of '{axis.name}'")
+    for s in _stores_over(kernel, axis):
+        for i, d in zip(s.at.index, s.at.buffer.shape, strict=True):
+            if isinstance(i, n.Expr) and axis.name in names_read(i) and not (i == build.var(axis.name) and d == axis.extent):
+                size = build.int_value(axis.extent)
+                if size is not None:
+                    return refuted(f"the last tile ends at {-(-size // params.extent) * params.extent}, past the {size} of '{axis.name}', "
+                                   f"and '{s.at.buffer.name}' does not end there", f"'{axis.name}' = {size} writes '{s.at.buffer.name}'",
+                                   needs="an extent that divides the axis")
+                return unknown(f"the last tile may hang over '{axis.name}', and '{s.at.buffer.name}' does not end where the axis ends",
+                               needs=f"a fact that {params.extent} divides the extent")
+    return proved("every store over the axis ends where the axis ends, so the overhang is clipped")
+
+
+def _private(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel, params = kernel_of(program, site.path), site.params
+    assert isinstance(params, Tile)
+    axis = kernel.grid[params.axis]
+    written = {s.at.buffer.name for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.space == "global"}
+    read = {x.at.buffer.name for x in walk(kernel) if isinstance(x, n.Load)}
+    both = sorted(written & read)
+    for name in both:
+        places = {s.at for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.name == name}
+        reads = {x.at for x in walk(kernel) if isinstance(x, n.Load) and x.at.buffer.name == name}
+        if not reads <= places:
+            return unknown(f"'{name}' is read and written at different places, so one row may read what another wrote",
+                           needs=f"rows of '{axis.name}' that are independent")
+    return proved("no row reads what another writes")
+
+
+@dataclass(frozen=True)
+class Tile(Pass):
+    """`axis` is the position of the grid axis, `extent` the elements of a tile; `back` puts the new axis of values behind those that
+    they have already."""
+
+    axis: int = 0
+    extent: int = 64
+    back: bool = False
+
+    intent: ClassVar[str] = "tile"
+    catalogue: ClassVar[tuple[int, ...]] = (1,)
+    claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
+    provides: ClassVar[tuple[str, ...]] = ("tiled",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
+        Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
+    )
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel, when everything that depends on the axis has a form as a tile."""
+        if not isinstance(node, n.Kernel) or self.axis >= len(node.grid):
+            return None
+        if build.is_const(node.grid[self.axis].extent, 1):
+            return Miss("the axis has one element")
+        try:
+            self._widened(program, node, node.grid[self.axis].name)
+        except CannotRetile as bad:
+            return Miss(str(bad))
+        return Site(path, self)
+
+    def _widened(self, program: n.Program, kernel: n.Kernel, tile: str) -> n.Block:
+        at = build.var(kernel.grid[self.axis].name)
+        lo = build.mul(build.var(tile), self.extent)
+        return Widen.of(kernel.body, at, lo, self.extent, back=self.back).block(kernel.body)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Widens the body over the axis; accesses that may hang over are clipped."""
+        kernel = kernel_of(program, site.path)
+        axis = kernel.grid[self.axis]
+        tile = fresh(f"{axis.name}_tile", names_in(program, kernel))
+        made = n.Axis(tile, build.ceildiv(axis.extent, self.extent))
+        grid = (*kernel.grid[:self.axis], made, *kernel.grid[self.axis + 1:])
+        wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel)
+        return Rewritten(replace_kernel(program, kernel.name, wide), site.path)
+
+    def inverse_sites_of(self, program: n.Program, kernel: n.Kernel) -> list[tuple[int, AxisClass]]:
+        """Grid axes that number tiles, with the class of axes inside the tile."""
+        axes = TileAxes(kernel)
+        out = []
+        for position, axis in enumerate(kernel.grid):
+            for c in axes.classes():
+                if isinstance(c.extent, int) and c.sweeps and not c.reduced and all(_is_tile_of(lo, step, axis.name, c.extent)
+                                                                                     for lo, step in c.sweeps):
+                    out.append((position, c))
+        return out
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel with a grid axis that only numbers the tiles of one axis class."""
+        if not isinstance(node, n.Kernel):
+            return None
+        reason: Miss | None = None
+        out: list[Site] = []
+        for position, c in self.inverse_sites_of(program, node):
+            assert isinstance(c.extent, int)
+            if divides_exactly(node.grid[position].extent, c.extent) is None:
+                continue
+            try:
+                Tile(position, c.extent)._narrowed(program, node)
+            except CannotRetile as bad:
+                reason = Miss(str(bad))
+                continue
+            out += [Site(path, Tile(position, c.extent, back)) for back in (False, True)]
+        return tuple(out) or reason
+
+    def _narrowed(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
+        axes = TileAxes(kernel)
+        tile = kernel.grid[self.axis]
+        row = build.var(fresh(tile.name.removesuffix("_tile"), names_in(program, kernel)))
+        lo = build.mul(build.var(tile.name), self.extent)
+        found = [c for c in axes.classes() if c.extent == self.extent and c.sweeps and not c.reduced
+                 and all(_is_tile_of(x, step, tile.name, self.extent) for x, step in c.sweeps)]
+        if len(found) != 1:
+            raise CannotRetile(f"{len(found)} axes run over the tiles of '{tile.name}'")
+        body = Narrow(axes, found[0], lo, row).block(kernel.body)
+        extent = divides_exactly(tile.extent, self.extent)
+        assert extent is not None
+        grid = (*kernel.grid[:self.axis], n.Axis(row.name, extent), *kernel.grid[self.axis + 1:])
+        return settle_clips(replace(kernel, grid=grid, body=body), program.facts, kernel)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Narrows the body; the axis counts elements again."""
+        kernel = kernel_of(program, site.path)
+        return Rewritten(replace_kernel(program, kernel.name, self._narrowed(program, kernel)), site.path)
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """No claim: how much traffic falls depends on what the other axes share."""
+        return Effect()
+
+
+def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
+    """How many elements `tiles` tiles of `extent` cover: x of `ceildiv(x, extent)`, or the product of a literal count."""
+    if isinstance(tiles, n.Binary) and tiles.op == "ceildiv" and build.int_value(tiles.b) == extent:
+        return tiles.a
+    count, each = build.int_value(tiles), build.int_value(extent)
+    dtype = dtype_of(tiles.type)
+    assert isinstance(dtype, DType)
+    return build.const(count * each, dtype) if count is not None and each is not None else None
+
+
+def _is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
+    return step in (1, build.const(1)) and isinstance(extent, int) and lo == build.mul(build.var(name), extent)

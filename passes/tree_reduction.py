@@ -1,0 +1,215 @@
+"""Reduces a tile as a tree over the threads instead of one element after the other.
+
+before:
+
+```kir
+kir 1
+program row_sums
+  in X: f32[M, 256]
+  out S: f32[M]
+  size M: i32
+kernel main grid (row: M) threads 128
+  @total register total: f32 = 0.0
+  for j in 0..256
+    total = total + X[row, j]
+  S[row] = total
+```
+
+pipeline: `tree-reduction@main/total`
+
+after:
+
+```kir
+kir 1
+program row_sums
+  in X: f32[M, 256]
+  out S: f32[M]
+  size M: i32
+kernel main grid (row: M) threads 128
+  @total let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
+  S[row] = total
+```
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.analysis.elements import NotElementwise, element, tile
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
+from kir.ir.visit import transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+
+OPS = {"sum": "add", "max": "max", "min": "min"}
+"""Reductions by the binary operation that they fold."""
+
+
+def identity(op: str, dtype: DType) -> n.Const:
+    """What a reduction starts from: 0 for sums, the lowest value for maxima, the highest for minima."""
+    if op == "sum":
+        return build.const(0, dtype)
+    if dtype.is_float:
+        return build.const(-math.inf if op == "max" else math.inf, dtype)
+    return build.const(dtype.range[0 if op == "max" else 1], dtype)
+
+
+def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
+    """(reduction, element) of an accumulator and the loop that folds into it, and does nothing else."""
+    if not (isinstance(acc, n.Alloc) and acc.buffer.space in ("register", "fragment") and isinstance(loop, n.For) and loop.kind == "serial"
+            and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and len(loop.body) == 1):
+        return None
+    s = loop.body[0]
+    if not (isinstance(s, n.Store) and s.at == n.Region(acc.buffer) and s.mask is None and isinstance(s.value, n.Binary)
+            and s.value.a == n.Load(s.at)):
+        return None
+    op = next((r for r, b in OPS.items() if b == s.value.op), None)
+    if op is None or acc.init != identity(op, acc.buffer.dtype) or acc.buffer.name in {
+            x.at.buffer.name for x in walk(s.value.b) if isinstance(x, n.Load)}:
+        return None
+    return op, s.value.b
+
+
+def _order_free(program: n.Program, site: Site, context: Context) -> Verdict:
+    acc = node_at(program, site.path)
+    assert isinstance(acc, n.Alloc)
+    if acc.buffer.dtype.is_float and not acc.buffer.dtype.is_symbolic:
+        return proved("the order of the reduction is declared to change (numerics: reassociated)")
+    return proved("integer reductions give the same in any order")
+
+
+def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
+    acc = node_at(program, site.path)
+    assert isinstance(acc, n.Alloc)
+    writes = [s for k in program.kernels for s in walk(k) if isinstance(s, n.Store) and s.at.buffer.name == acc.buffer.name]
+    if len(writes) > 1:
+        return refuted(f"'{acc.buffer.name}' is written elsewhere too", f"{len(writes)} statements write it")
+    return proved("only the loop writes the result")
+
+
+@dataclass(frozen=True)
+class TreeReduction(Pass):
+    """`axis` of the tile that is reduced."""
+
+    intent: ClassVar[str] = "tree-reduction"
+    catalogue: ClassVar[tuple[int, ...]] = (44,)
+    claim: ClassVar[str] = "A reduction takes the logarithm of its length in steps, spread over the threads."
+    numerics: ClassVar[str] = "reassociated(axis)"
+    provides: ClassVar[tuple[str, ...]] = ("reduction",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P440", "validity", "numerics", "the operation is associative and commutative up to rounding", _order_free),
+        Precondition("KIR-P441", "validity", "storage", "nothing else writes the result", _written_once),
+    )
+
+    axis: int = 0
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At an accumulator that the next statement, a loop of known length, folds into."""
+        if not isinstance(node, n.Alloc):
+            return None
+        block, i = block_at(program, path), int(path[-1])
+        found = _folds(node, block[i + 1]) if i + 1 < len(block) else None
+        if found is None:
+            return None
+        loop = block[i + 1]
+        assert isinstance(loop, n.For)
+        if build.int_value(loop.hi) is None:
+            return Miss("the number of elements is not known")
+        if self.axis > len(shape_of(found[1].type)):
+            return Miss(f"there is no axis {self.axis}")
+        try:
+            _widened(loop, found[1], self.axis)
+        except NotElementwise as bad:
+            return Miss(f"'{bad}' has no form as a tile")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One reduction of the whole tile."""
+        block, i = block_at(program, site.path), int(site.path[-1])
+        acc, loop = block[i], block[i + 1]
+        found = _folds(acc, loop)
+        assert found is not None and isinstance(acc, n.Alloc) and isinstance(loop, n.For)
+        value = build.call("reduce", _widened(loop, found[1], self.axis), axis=self.axis, op=found[0])
+        name = acc.buffer.name
+        var = n.Var(name, value.type)
+
+        def named(old: n.Node, new: n.Node) -> n.Node:
+            return var if isinstance(new, n.Load) and new.at == n.Region(acc.buffer) else new
+        let = n.Let((name,), value, label=acc.label, origin=acc.origin)
+        made = edit_block(program, site.path, lambda b: (*b[:i], let, *(transform(s, named) for s in b[i + 2:])))
+        return Rewritten(made, site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a named reduction of a tile."""
+        if not (isinstance(node, n.Let) and isinstance(node.value, n.Call) and node.value.fn == "reduce" and len(node.names) == 1):
+            return None
+        options = dict(node.value.attrs)
+        if options.get("op") not in OPS or options.get("keep") or len(node.value.args) != 1:
+            return Miss("only sums, maxima and minima fold serially")
+        source = node.value.args[0]
+        assert isinstance(source, n.Expr)
+        axis = int(options["axis"])
+        if not isinstance(shape_of(source.type)[axis], int):
+            return Miss("the number of elements is not known")
+        try:
+            _narrowed(source, axis, n.Var("%j", I32))
+        except NotElementwise as bad:
+            return Miss(f"'{bad}' has no single elements")
+        return Site(path, TreeReduction(axis))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """An accumulator, and a loop over the elements."""
+        node, i, kernel = node_at(program, site.path), int(site.path[-1]), kernel_of(program, site.path)
+        assert isinstance(node, n.Let) and isinstance(node.value, n.Call)
+        op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
+        assert isinstance(source, n.Expr)
+        taken = names_in(program, kernel)
+        j = n.Var(fresh("j", taken), I32)
+        shape = shape_of(node.value.type)
+        dtype = dtype_of(node.value.type)
+        buffer = n.Buffer(node.names[0], dtype, tuple(build.const(d) if isinstance(d, int) else d for d in shape),
+                          "fragment" if shape else "register")
+        place = n.Region(buffer)
+        fold = n.Store(place, build.binary(OPS[op], n.Load(place), _narrowed(source, self.axis, j)))
+        extent = shape_of(source.type)[self.axis]
+        assert isinstance(extent, int)
+        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (fold,))
+
+        def read(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Var) and new.name == node.names[0]:
+                return n.Load(place)
+            if isinstance(old, n.Call) and old.fn == "pick" and old.args[0] == n.Var(node.names[0], node.value.type):
+                assert isinstance(new, n.Call)
+                return build.load(build.region(buffer, *(a for a in new.args[1:] if isinstance(a, n.Expr))))
+            return new
+        acc = n.Alloc(buffer, identity(op, dtype), label=node.label, origin=node.origin)
+        made = edit_block(program, site.path, lambda b: (*b[:i], acc, loop, *(transform(s, read) for s in b[i + 1:])))
+        return Rewritten(made, site.path)
+
+
+def _syms(shape: tuple[int | n.Expr, ...]) -> list[tuple[n.Var, int | n.Expr]]:
+    return [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape)]
+
+
+def _narrowed(source: n.Expr, axis: int, j: n.Var) -> n.Expr:
+    """The tile that the reduction folds in at step `j` (a scalar when nothing is left)."""
+    shape = shape_of(source.type)
+    rest = _syms(shape[:axis] + shape[axis + 1:])
+    index: list[n.Expr] = [v for v, _ in rest]
+    index.insert(axis, j)
+    return tile(element(source, index), rest)
+
+
+def _widened(loop: n.For, folded: n.Expr, axis: int) -> n.Expr:
+    """The tile of all that a loop folds in, with the loop variable as `axis`."""
+    extent = build.int_value(loop.hi)
+    assert extent is not None
+    rest = _syms(shape_of(folded.type))
+    scalar = element(folded, [v for v, _ in rest]) if isinstance(folded.type, TileType) else folded
+    own = n.Var(loop.var.name, loop.var.of)
+    return tile(scalar, [*rest[:axis], (own, extent), *rest[axis:]])
+
+

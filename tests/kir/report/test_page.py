@@ -1,0 +1,110 @@
+"""The report: one file, nothing fetched, everything the lineage knows in it, and all text escaped."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from kir.ir.nodes import Program
+from kir.lineage.folder import Folder
+from kir.lineage.record import Lineage
+from kir.lineage.replay import replay
+from kir.report.chart import chart, seconds
+from kir.report.page import page
+from tests.kir.lineage.test_walk import finished, walked
+from tests.kir.lineage.toy import ToyEngine, ToyJudge
+
+
+def plain_diff(before: Program, after: Program) -> str:
+    return f"<pre>{len(before.kernels[0].attrs)} to {len(after.kernels[0].attrs)}</pre>"
+
+
+@pytest.fixture
+def lineage(tmp_path: Path) -> Lineage:
+    def rule(there: list[str]) -> bool:
+        return "a" in there or "b" not in there
+
+    return finished(tmp_path, walked(tmp_path, ToyEngine(), ToyJudge(rule, ignored="c")))
+
+
+class Outline(HTMLParser):
+    """Checks nesting and collects ids, links and text."""
+
+    void = frozenset({"meta", "circle", "line", "polyline", "br", "i"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        if identifier := named.get("id"):
+            self.ids.append(identifier)
+        for key in ("href", "src"):
+            if value := named.get(key):
+                self.links.append(value)
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in self.void
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.void:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_fetches_nothing(lineage: Lineage, tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    html = page(lineage, folder, plain_diff, replay(lineage, folder, ToyEngine()))
+    outline = Outline()
+    outline.feed(html)
+    assert outline.open == []
+    assert len(outline.ids) == len(set(outline.ids))
+    assert all(link.startswith("#") and link[1:] in outline.ids for link in outline.links)
+    assert not re.search(r"https?://|@import|url\(", html)
+    for step in lineage.accepted:
+        assert step.forward in html and step.intent in html
+    for step in lineage.rejected:
+        assert step.reason in html
+    assert lineage.seal in html and "the expert's hash is restored" in html.replace("&#39;", "'")
+    assert "not realized: the compiler gives the same code" in html
+
+
+def test_text_from_outside_is_escaped(lineage: Lineage, tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    header = lineage.header.model_copy(update={"expert": evil, "source": evil, "tools": {evil: evil}})
+    steps = tuple(step.model_copy(update={"forward": evil, "intent": evil, "reason": evil, "emitted": evil}) for step in lineage.steps)
+    html = page(lineage.model_copy(update={"header": header, "steps": steps}), Folder(tmp_path), plain_diff)
+    assert evil not in html
+
+
+def test_the_picture_has_every_state_and_step(lineage: Lineage) -> None:
+    picture = chart(lineage)
+    assert [name for _, name in picture.states] == ["K0", "K1", "K2", "K3"]
+    assert [edge.intent for edge in picture.edges] == [step.intent for _, step in lineage.transitions()]
+    (curve,) = picture.curves
+    assert curve.name == "sm_80" and len(curve.dots) == 4
+    assert [dot.y for dot in curve.dots] == sorted(dot.y for dot in curve.dots), "faster states stand lower"
+
+
+def test_a_lineage_without_times_shows_sizes(lineage: Lineage) -> None:
+    bare = lineage.model_copy(
+        update={
+            "start": lineage.start.model_copy(update={"modelled": {}}),
+            "steps": tuple(
+                step.model_copy(update={"after": step.after.model_copy(update={"modelled": {}})}) for step in lineage.steps if step.after
+            ),
+        }
+    )
+    assert [curve.name for curve in chart(bare).curves] == ["IR nodes"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.5, "1.5 s"), (0.0123, "12.3 ms"), (4.2e-5, "42 µs"), (3e-9, "3 ns")])
+def test_durations_are_readable(value: float, text: str) -> None:
+    assert seconds(value) == text

@@ -1,0 +1,137 @@
+"""Every problem proves that its own check tells right from wrong."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.diagnostic import KirError
+from kir.ir.naive import is_naive
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.problem import Problem, load_problem, problem_names
+from kir.problem.comparison import elementwise
+
+VARIANTS = [f"{name}:{dtype}" if dtype else name for name in problem_names() for dtype in load_problem(name).spec.dtypes or ("",)]
+
+
+@pytest.fixture(params=VARIANTS)
+def problem(request: pytest.FixtureRequest) -> Problem:
+    return load_problem(str(request.param))
+
+
+def test_a_perfect_answer_passes(problem: Problem) -> None:
+    for shape in problem.tagged("one", "small", "tail", "odd"):
+        if "timed" in shape.tags:
+            continue
+        for distribution in problem.distributions:
+            inputs = problem.inputs(shape, 1, distribution)
+            verdict = problem.compare(problem.rounded(problem.oracle(inputs, shape)), inputs, shape)
+            assert verdict.ok, (shape.name, distribution, verdict)
+
+
+def test_forgeries_fail(problem: Problem) -> None:
+    for shape in problem.tagged("small", "tail", "odd"):
+        if "timed" in shape.tags:
+            continue
+        inputs = problem.inputs(shape, 2)
+        for what, outputs in problem.forgeries(inputs, shape).items():
+            assert not problem.compare(outputs, inputs, shape).ok, f"{what} passes at {shape.name}"
+
+
+def test_one_nan_never_passes(problem: Problem) -> None:
+    shape = problem.tagged("small")[0]
+    inputs = problem.inputs(shape)
+    right = problem.rounded(problem.oracle(inputs, shape))
+    for name, value in right.items():
+        if "float" not in value.dtype.name:
+            continue
+        wrong = {k: v.copy() for k, v in right.items()}
+        wrong[name].reshape(-1)[3] = np.nan
+        assert not problem.compare(wrong, inputs, shape).ok
+
+
+def test_another_dtype_or_shape_or_a_missing_output_fails(problem: Problem) -> None:
+    shape = problem.tagged("small")[0]
+    inputs = problem.inputs(shape)
+    right = problem.rounded(problem.oracle(inputs, shape))
+    name = next(iter(right))
+    assert "dtype" in problem.compare({**right, name: right[name].astype(np.float64)}, inputs, shape).reason
+    assert "shape" in problem.compare({**right, name: right[name].reshape(-1)}, inputs, shape).reason
+    assert "not returned" in problem.compare({}, inputs, shape).reason
+
+
+def test_inputs_depend_on_their_arguments_alone(problem: Problem) -> None:
+    shape = problem.tagged("small")[0]
+    first, again, other = problem.inputs(shape, 5), problem.inputs(shape, 5), problem.inputs(shape, 6)
+    assert all(first[k].tobytes() == again[k].tobytes() for k in first)
+    assert any(first[k].tobytes() != other[k].tobytes() for k in first)
+
+
+def test_the_naive_program_parses_and_has_the_problems_tensors(problem: Problem) -> None:
+    program = problem.naive
+    assert parse_program(program_text(program)) == program
+    tensors = {p.name: p.role for p in program.params if p.role in ("in", "out", "inout")}
+    assert tensors == {t.name: t.role for t in problem.spec.tensors}
+    for p in program.params:
+        for t in problem.spec.tensors:
+            if p.name == t.name:
+                assert p.of.dtype.name == problem.tensor_dtype(t)  # type: ignore[union-attr]  # tensors have buffers
+
+
+def test_the_naive_program_satisfies_predicate_n(problem: Problem) -> None:
+    assert is_naive(problem.naive, problem.work_item, problem.state, problem.spec.scatter) == ()
+
+
+def test_an_infinite_oracle_asks_for_an_infinity() -> None:
+    problem = load_problem("gemm")
+    inputs = {"A": np.full((64, 64), 60000, np.float16), "B": np.full((64, 64), 60000, np.float16)}
+    assert problem.compare({"C": np.full((64, 64), np.inf, np.float16)}, inputs, "small").ok
+    assert not problem.compare({"C": np.full((64, 64), 65504, np.float16)}, inputs, "small").ok
+    assert not problem.compare({"C": np.full((64, 64), -np.inf, np.float16)}, inputs, "small").ok
+
+
+def test_a_bias_within_each_bound_is_no_rounding_noise() -> None:
+    problem = load_problem("gemm")
+    inputs = problem.inputs("small")
+    exact, bound = problem.oracle(inputs, "small")["C"], problem.bounds(inputs, "small")["C"]
+    assert "norm" in elementwise("C", "f32", (exact + 0.9 * bound).astype(np.float32), exact, bound, 0.75).reason
+
+
+@pytest.mark.parametrize(("name", "id", "says"), [
+    ("gem", "KIR-G901", "gemm"), ("gemm:f61", "KIR-G906", "f16"), ("/nowhere", "KIR-G901", "softmax")])
+def test_an_unknown_problem_or_dtype_names_the_nearest(name: str, id: str, says: str) -> None:
+    with pytest.raises(KirError) as caught:
+        load_problem(name)
+    assert caught.value.diagnostics[0].id == id
+    assert says in caught.value.diagnostics[0].attempt + caught.value.diagnostics[0].needs
+
+
+def test_an_unknown_shape_or_distribution_is_refused() -> None:
+    problem = load_problem("gemm")
+    with pytest.raises(KirError, match="KIR-G902"):
+        problem.inputs("smal")
+    with pytest.raises(KirError, match="KIR-G903"):
+        problem.inputs("small", 0, "gaussian")
+
+
+def test_a_wrong_file_is_located(tmp_path: Path) -> None:
+    text = (Path(load_problem("gemm").folder) / "problem.toml").read_text()
+    file = tmp_path / "problem.toml"
+    file.write_text(text.replace("operator =", "operater ="))
+    with pytest.raises(KirError) as caught:
+        load_problem(tmp_path)
+    assert caught.value.diagnostics[0].id == "KIR-G905"
+    file.write_text(text.replace('shape = ["M", "K"]', 'shape = ["M", "L"]'))
+    with pytest.raises(KirError, match="no expression over"):
+        load_problem(tmp_path)
+    file.write_text("name = ")
+    with pytest.raises(KirError, match="KIR-G905"):
+        load_problem(tmp_path)
+
+
+def test_shapes_for_keeps_where_the_facts_hold() -> None:
+    problem = load_problem("gemm")
+    text = (Path(problem.folder) / "naive.kir").read_text().replace("kernel main", "  fact K % 8 == 0\nkernel main")
+    assert {s.name for s in problem.shapes_for(parse_program(text))} == {s.name for s in problem.shapes if s.sizes["K"] % 8 == 0}

@@ -1,0 +1,54 @@
+"""Every pass: its before/after box runs, its text and JSON parse back, it sits in a module of its own."""
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from kir.analysis import normalize
+from kir.ir.canonical import alpha_equal
+from kir.rewrite import Pass, Pipeline, Step, passes, run
+from kir.rewrite.box import box_of
+
+ALL = {cls.name: cls for cls in passes()}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_box_of_a_pass_shows_what_it_does(name: str) -> None:
+    box_of(sys.modules[ALL[name].__module__].__doc__ or "", name).run()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_box_leads_back(name: str) -> None:
+    box = box_of(sys.modules[ALL[name].__module__].__doc__ or "", name)
+    trace = run(normalize(box.before), box.pipeline)
+    for step in reversed(trace.steps):
+        there = step.witness
+        sites = [s for s in ALL[step.record.step.name]().inverse_sites(step.after) if s.path == there.path and s.params == there.params]
+        assert sites, "backward does not apply where forward has been"
+        back, witness = sites[0].params.backward(step.after, sites[0])
+        assert alpha_equal(back, step.before)
+        assert witness.params == there.params
+        assert not witness.residue.order
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_pass_declares_what_it_is(name: str) -> None:
+    cls = ALL[name]
+    assert cls.intent and cls.claim.endswith(".") and cls.catalogue
+    for p in cls.preconditions:
+        assert int(p.id[5:]) // 10 in cls.catalogue, f"{p.id}: the ids of a pass are its catalogue row times ten and up"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_text_json_and_values_are_one(name: str) -> None:
+    item: Pass = ALL[name]()
+    for direction in ("forward", "backward"):
+        pipeline = Pipeline((Step.of(item, "main/k_loop", direction), Step.of(item, force=True)))  # type: ignore[arg-type]  # a Direction
+        assert Pipeline.parse(str(pipeline)) == pipeline
+        assert Pipeline.from_json(pipeline.to_json()) == pipeline
+        assert cls_from(pipeline.steps[0], name) == item
+
+
+def cls_from(step: Step, name: str) -> Pass:
+    return ALL[name].with_options(step.options)
