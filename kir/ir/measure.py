@@ -1,0 +1,275 @@
+"""The measure of law 9: every deoptimizing step strictly decreases it, so lineages end without a step limit.
+
+`measure` is a tuple of natural numbers, compared from the left (lexicographic order on tuples of a fixed length is well-founded). It
+goes from what only hardware explains to what any program has, so that a step may pay for the removal of a feature with anything that
+stands further right: taking back an asynchronous copy may add a barrier, taking back an mma may add loops.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kir.instructions import table
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.anchors import child_blocks
+from kir.ir.types import TileType, Type, dtype_of
+from kir.ir.visit import statements, walk
+
+
+class Measure(NamedTuple):
+    """Counts, in the order in which they are compared."""
+
+    generic: int
+    """Meta parameters, static branches and loops."""
+    launch: int
+    """Kernels, workspaces, arms of the launch plan, CTAs of a cluster (bits), launch options."""
+    roles: int
+    """Sub-teams with code of their own."""
+    asynchrony: int
+    """Asynchronous copies (TMA 3, bulk 2, cp.async 1), signals, pending mma, calls on mbarriers and groups, tensor maps, mbarriers."""
+    stages: int
+    """Stages of pipelined loops."""
+    tensor: int
+    """Matrix instructions: wgmma 4, mma.sync 3, an mma of unsaid kind 2, one by scalars 1."""
+    lanes: int
+    """Exchanges between lanes, loops over warps and warpgroups."""
+    synchronization: int
+    """Barriers, fences and atomics."""
+    shared: int
+    """Buffers and views in shared and cluster memory."""
+    layouts: int
+    """Local buffers with a layout, strides or alignment of their own; vector copies."""
+    coupling: int
+    """Pairs of local buffers that one loop carries (what loop fission takes apart)."""
+    tiles: int
+    """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma and stores to global memory."""
+    threads: int
+    """Loops over threads, and bits of the number of threads of a CTA."""
+    names: int
+    """Definitions: lets, allocations and views."""
+    reductions: int
+    """Reductions, scans, sorts and the like of whole tiles."""
+    hoisted: int
+    """How far definitions and copies stand outside the deepest loop."""
+    fused: int
+    """Operations inside the values stored to global memory."""
+    annotations: int
+    """Kinds of loops other than serial, options of loops and copies, cache policies."""
+    coalesced: int
+    """Accesses to global memory whose last index moves with neighboring threads."""
+    division: int
+    """Integer divisions, remainders, minima and maxima (the arithmetic of tile orders)."""
+    masks: int
+    """Masked and clipped accesses."""
+    statements: int
+    nodes: int
+
+
+def measure(program: n.Program) -> Measure:
+    """The measure of a program; linear in its size."""
+    counts = dict.fromkeys(Measure._fields, 0)
+    counts["generic"] = len(program.metas)
+    counts["launch"] = len(program.kernels) + len(program.workspaces) + _arms(program.plan)
+    counts["asynchrony"] = len(program.tensor_maps)
+    for k in program.kernels:
+        counts["launch"] += len(k.attrs) + math.prod(k.cluster).bit_length() * bool(k.cluster)
+        counts["threads"] += (build.int_value(k.threads) or 1).bit_length() - 1
+        _Counter(counts, _fastest(k)).block(k.body, 0, _depth(k.body))
+    for f in program.functions:
+        _Counter(counts, "").block(f.body, 0, _depth(f.body))
+    return Measure(**counts)
+
+
+def decreases(before: n.Program, after: n.Program) -> bool:
+    """Whether a step from `before` to `after` is a deoptimization by the measure."""
+    return measure(after) < measure(before)
+
+
+def deciding(before: Measure, after: Measure) -> str:
+    """The first component in which two measures differ, "" when they are equal."""
+    return next((f for f, a, b in zip(Measure._fields, before, after, strict=True) if a != b), "")
+
+
+def _arms(plan: tuple[n.Launch | n.Dispatch, ...]) -> int:
+    total = 0
+    for s in plan:
+        if isinstance(s, n.Dispatch):
+            total += len(s.arms) + sum(_arms(arm) for _, arm in s.arms) + _arms(s.orelse)
+        else:
+            total += len(s.attrs)
+    return total
+
+
+def _depth(block: n.Block) -> int:
+    return max((isinstance(s, (n.For, n.While)) + max((_depth(b) for _, b in child_blocks(s)), default=0) for s in block), default=0)
+
+
+def _fastest(k: n.Kernel) -> str:
+    """The variable that neighboring threads differ in: that of the first loop over threads, else the first grid axis."""
+    for s in statements(k.body):
+        if isinstance(s, n.For) and s.kind == "thread":
+            return s.var.name
+    return k.grid[0].name if k.grid else ""
+
+
+def _bits(t: Type) -> int:
+    """Bits of the number of elements of a tile; a symbolic extent counts as much as 2^16 elements."""
+    if not isinstance(t, TileType):
+        return 0
+    return max(1, sum(d.bit_length() - 1 if isinstance(d, int) and d > 0 else 16 if not isinstance(d, int) else 0 for d in t.shape))
+
+
+_TILE_CALLS = frozenset({"reduce", "scan", "sort", "histogram"})
+_ASYNC_COPIES = {"cp_async": 1, "bulk": 2, "tma": 3}
+_MMA = {"wgmma": 4, "mma_sync": 3, "auto": 2, "fma": 1}
+
+
+class _Counter:
+    def __init__(self, counts: dict[str, int], fastest: str) -> None:
+        self.counts, self.fastest = counts, fastest
+
+    def add(self, name: str, by: int = 1) -> None:
+        self.counts[name] += by
+
+    def block(self, block: n.Block, depth: int, deepest: int) -> set[str]:
+        """Counts a block; gives the names of local buffers that it writes and does not declare."""
+        written: set[str] = set()
+        declared: set[str] = set()
+        for s in block:
+            self.add("statements")
+            self.own(s, depth, deepest)
+            declared |= _declared(s)
+            written |= _written(s)
+            inner: set[str] = set()
+            for _, body in child_blocks(s):
+                inner |= self.block(body, depth + isinstance(s, (n.For, n.While)), deepest)
+            if isinstance(s, n.While) or (isinstance(s, n.For) and s.kind not in ("thread", "warp", "warpgroup")):
+                self.add("coupling", len(inner) * (len(inner) - 1) // 2)
+            written |= inner
+        return written - declared
+
+    def own(self, s: n.Stmt, depth: int, deepest: int) -> None:
+        """Counts a statement without its blocks."""
+        for x in _expressions(s):
+            self.node(x)
+        match s:
+            case n.Let():
+                self.add("names", len(s.names))
+                self.add("hoisted", deepest - depth)
+                self.add("tiles", _bits(s.value.type))
+            case n.Alloc() | n.View():
+                self.add("names")
+                self.add("hoisted", deepest - depth)
+                self.buffer(s.buffer)
+            case n.Store():
+                if s.at.buffer.space == "global":
+                    self.add("tiles", _bits(s.at.type))
+                    self.add("fused", sum(isinstance(x, (n.Binary, n.Unary, n.Select, n.Cast, n.Call)) for x in walk(s.value)))
+                self.add("masks", s.clip + (s.mask is not None))
+                self.add("annotations", bool(s.cache))
+            case n.Copy():
+                kind = s.via.partition("(")[0]
+                self.add("asynchrony", _ASYNC_COPIES.get(kind, 0) + (s.signal is not None) + s.grouped)
+                self.add("layouts", kind == "vector")
+                self.add("tiles", _bits(s.dst.type))
+                self.add("hoisted", deepest - depth)
+                self.add("masks", s.clip + (s.mask is not None))
+                self.add("annotations", len(s.attrs))
+            case n.Mma():
+                self.add("tensor", _MMA.get(s.via, 2))
+                self.add("asynchrony", s.pending)
+                self.add("tiles", _bits(s.acc.type))
+                self.add("annotations", len(s.attrs) + (s.precision != "ieee"))
+            case n.For():
+                if s.kind == "static":
+                    self.add("generic")
+                elif s.kind in ("warp", "warpgroup"):
+                    self.add("lanes")
+                elif s.kind == "thread":
+                    self.add("threads")
+                elif s.kind != "serial":
+                    self.add("annotations")
+                options = dict(s.attrs)
+                stages = options.pop("stages", 0)
+                self.add("stages", (1 if s.kind == "pipelined" else 0) + (int(stages) if isinstance(stages, int) else 0))
+                self.add("annotations", len(options))
+            case n.If():
+                self.add("generic", s.static)
+            case n.Roles():
+                self.add("roles", len(s.roles))
+            case _:
+                pass
+
+    def buffer(self, b: n.Buffer) -> None:
+        """Counts a local buffer."""
+        self.add("shared", b.space in ("shared", "cluster"))
+        self.add("asynchrony", b.dtype.name == "mbarrier")
+        self.add("layouts", (b.layout is not None) + (b.strides is not None) + (b.align != 0))
+        if b.space != "global":
+            self.add("tiles", _bits(n.Region(b).type))
+
+    def node(self, x: n.Node) -> None:
+        """Counts one node of an expression."""
+        self.add("nodes")
+        match x:
+            case n.Load():
+                self.add("masks", x.clip + (x.mask is not None))
+                self.add("annotations", bool(x.cache))
+            case n.Region():
+                last = x.index[-1] if x.index else None
+                place = last.lo if isinstance(last, n.Span) else last
+                if x.buffer.space == "global" and place is not None and any(
+                        any(isinstance(a, n.Var) and a.name == self.fastest for a in m) and c == 1 and len(m) == 1
+                        for m, c in build.polynomial(place).items()):
+                    self.add("coalesced")
+            case n.Binary() if x.op in ("floordiv", "ceildiv", "mod", "tdiv", "trem", "min", "max") and dtype_of(x.type).is_integer:
+                self.add("division")
+            case n.Call():
+                self.call(x)
+            case _:
+                pass
+
+    def call(self, x: n.Call) -> None:
+        """Counts a call by the kind of its row."""
+        row = table().get(x.fn)
+        if row is None:
+            return
+        if x.fn == "mma_sync":
+            self.add("tensor", 3)
+        elif row.effect == "async" or x.fn.startswith(("mbar_", "fence_async", "fence_mbar", "grid_dependency")):
+            self.add("asynchrony")
+        elif row.effect == "sync" or x.fn.startswith("atomic_"):
+            self.add("synchronization")
+        elif row.is_convergent:
+            self.add("lanes")
+        elif x.fn in _TILE_CALLS:
+            self.add("reductions")
+
+
+def _declared(s: n.Stmt) -> set[str]:
+    return {s.buffer.name} if isinstance(s, (n.Alloc, n.View)) else set()
+
+
+def _written(s: n.Stmt) -> set[str]:
+    """The local buffer that a statement writes."""
+    at = s.at if isinstance(s, n.Store) else s.dst if isinstance(s, n.Copy) else s.acc if isinstance(s, n.Mma) else None
+    return {at.buffer.name} if at is not None and at.buffer.space != "global" else set()
+
+
+def _expressions(s: n.Stmt) -> Iterator[n.Node]:
+    """Every node of a statement's own expressions: not its blocks, nor the shapes of the buffers that it refers to."""
+    stack: list[n.Node] = []
+    for name in s.compared_fields:
+        if name not in ("body", "then", "orelse", "roles", "buffer"):
+            value = getattr(s, name)
+            stack.extend(x for x in (value if isinstance(value, tuple) else (value,)) if isinstance(x, n.Node))
+    while stack:
+        x = stack.pop()
+        if isinstance(x, n.Buffer):
+            continue
+        yield x
+        for name in x.compared_fields:
+            value = getattr(x, name)
+            stack.extend(y for y in (value if isinstance(value, tuple) else (value,)) if isinstance(y, n.Node))
