@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kir.analysis.elements import NotElementwise, element
+from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType
-from kir.ir.visit import names_read, transform, walk
-from kir.instructions import instruction
+from kir.ir.visit import children, names_read, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 from kir.rewrite.precondition import Verdict, proved, refuted
@@ -46,6 +46,21 @@ def buffers_written(block: n.Block) -> set[str]:
     return out
 
 
+def _is_code(x: n.Node) -> bool:
+    """Whether a node is evaluated where it stands; the shape of a buffer that is named there is not."""
+    return not isinstance(x, n.Buffer)
+
+
+def _expressions(s: n.Stmt) -> Iterator[n.Expr]:
+    """The expressions that a statement evaluates, inner statements included."""
+    stack: list[n.Node] = [s]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, n.Expr):
+            yield x
+        stack.extend(reversed([c for c in children(x) if _is_code(c)]))
+
+
 def _uses(s: n.Stmt, e: n.Expr) -> int:
     count = 0
 
@@ -53,7 +68,7 @@ def _uses(s: n.Stmt, e: n.Expr) -> int:
         nonlocal count
         count += old == e
         return old
-    transform(s, leave)
+    transform(s, leave, _is_code)
     return count
 
 
@@ -87,8 +102,8 @@ class Materialize(Pass):
         """The expression with the text `value` in statement `i`."""
         if i >= len(block):
             return None
-        for x in walk(block[i]):
-            if isinstance(x, n.Expr) and expr_text(x) == self.value:
+        for x in _expressions(block[i]):
+            if expr_text(x) == self.value:
                 return x
         return None
 
@@ -97,8 +112,8 @@ class Materialize(Pass):
         block, i = block_at(program, path), int(path[-1])
         inner = set(bound_names(block[i:]))
         seen = set()
-        for x in walk(s):
-            if isinstance(x, n.Expr) and x not in seen and self.admits(x) and is_pure(x) and not names_read(x) & inner:
+        for x in _expressions(s):
+            if x not in seen and self.admits(x) and is_pure(x) and not names_read(x) & inner:
                 seen.add(x)
                 yield x
 
@@ -134,7 +149,7 @@ class Materialize(Pass):
         var = n.Var(name, value.type)
 
         def edit(block: n.Block) -> n.Block:
-            after = tuple(transform(s, lambda old, new: var if new == value else new) for s in block[i:])
+            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) for s in block[i:])
             return (*block[:i], n.Let((name,), value), *after)
         return Rewritten(edit_block(program, site.path, edit), site.path)
 

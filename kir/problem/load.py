@@ -184,7 +184,7 @@ class Problem:
 
     def rounded(self, exact: Mapping[str, Array]) -> Arrays:
         """Oracle outputs rounded to the dtypes of the tensors: a perfect answer."""
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             return {t.name: exact[t.name].astype(numpy_dtype(self.tensor_dtype(t))) for t in self._outputs() if t.name in exact}
 
     def _outputs(self) -> tuple[Tensor, ...]:

@@ -34,7 +34,7 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
             return item, exact
     found = [s for s in sites(item, program, step.direction)
              if (wanted is None or s.path in wanted) and all(getattr(s.params, k) == getattr(item, k) for k in step.options)]
-    if len(found) > 1 and step.options:
+    if len({s.path for s in found}) == 1:
         found = [s for s in found if s.params == item] or found
     if len(found) == 1:
         return item, found[0]
