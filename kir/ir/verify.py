@@ -454,6 +454,7 @@ class _Verifier:
     def split(self, s: n.For, team: _Team) -> Iterator[Diagnostic]:
         if team.level in TEAMS and TEAMS.index(s.kind) >= TEAMS.index(team.level):
             yield self.fail("KIR-V012", f"a {team.level} is split into {s.kind}s", needs="a split into smaller teams")
+            return
         if not build.is_const(s.lo, 0) or not build.is_const(s.step, 1):
             yield self.fail("KIR-V012", f"the split over '{s.var.name}' does not count 0, 1, 2, ..", needs=f"for {s.var.name} in 0..n")
         count = build.int_value(s.hi)
