@@ -33,16 +33,18 @@ class Operation:
     site: Stmt | None
     writer: Array | None = None
     reader: Array | None = None
-    cta: Array | None = None
+    frame: Frame | None = None
     signals: tuple[tuple[Mbarrier, int], ...] = ()
     registers: Memory | None = None
     acted: bool = False
 
-    def run(self) -> None:
-        """Acts, once."""
+    def run(self, m: Machine) -> None:
+        """Acts, once; what it does is found at the statement that issued it."""
         if not self.acted:
             self.acted = True
+            here, m.site = m.site, self.site
             self.act()
+            m.site = here
 
 
 @dataclass(eq=False)
@@ -60,6 +62,8 @@ class Queue:
 
     open: dict[str, list[Operation]] = field(default_factory=dict)
     groups: dict[str, list[Group]] = field(default_factory=dict)
+    slots: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    """Checking mode: the agents that stand for the operations of the group that is open."""
 
 
 def family_of(s: Copy) -> str:
@@ -80,14 +84,14 @@ def copy(m: Machine, s: Copy, f: Frame) -> None:
         return
     family = family_of(s)
     proxy = 1 if family == "bulk" else 0
-    reader, writer = m.agents_for(f, family, 2 if family == "bulk" else 1)
+    reader, writer = m.agents_for(f, family, s.grouped)
     readers, writers = f.snapshot(reader, proxy), f.snapshot(writer, proxy)
     lanes = f.active()
     signals: tuple[tuple[Mbarrier, int], ...] = ()
     if s.signal is not None:
         size = _bytes_of(target) if family == "bulk" else -1
         signals = tuple((b, size) for b in m.barriers(s.signal, f, "signals", proxy=proxy, agents=writer))
-    made = Operation(family, lambda: _move(m, s, readers, writers, source, target, mask, inner, other), lanes, s, writer, reader, f.cta,
+    made = Operation(family, lambda: _move(m, s, readers, writers, source, target, mask, inner, other), lanes, s, writer, reader, f,
                      signals)
     _launch(m, made, f)
 
@@ -110,7 +114,7 @@ def _move(m: Machine, s: Copy, readers: Frame, writers: Frame, source: Place, ta
 def issue_mma(m: Machine, s: Mma, f: Frame) -> None:
     """A wgmma left in flight: its operands are read and its accumulator written until a wait."""
     from kir.interp.statements import multiply
-    _, agents = m.agents_for(f, "wgmma", 1)
+    _, agents = m.agents_for(f, "wgmma", True)
     acting = f.snapshot(agents, 1)
     registers = resolve(m, s.acc, f).memory
     if m.checking:
@@ -121,14 +125,14 @@ def issue_mma(m: Machine, s: Mma, f: Frame) -> None:
         multiply(m, s, acting, m.evaluate(s.a, acting), m.evaluate(s.b, acting))
         registers.pending = held
 
-    made = Operation("wgmma", act, f.active(), s, agents, agents, f.cta, (), registers)
+    made = Operation("wgmma", act, f.active(), s, agents, agents, f, (), registers)
     registers.pending.append(made)
     _launch(m, made, f)
 
 
 def _launch(m: Machine, made: Operation, f: Frame) -> None:
     if not m.lazy:
-        made.run()
+        made.run(m)
     if made.signals:
         for b, _ in made.signals:
             b.flying += 1
@@ -143,10 +147,10 @@ def _launch(m: Machine, made: Operation, f: Frame) -> None:
 
 def finish(m: Machine, made: Operation) -> None:
     """Completes an operation that signals: it acts, and its barriers count its bytes (or its arrival)."""
-    made.run()
+    made.run(m)
     for b, size in made.signals:
         b.flying -= 1
-        m.publish(b, made.writer, made.cta)
+        m.publish(b, made)
         if size < 0:
             b.pending -= 1
         else:
@@ -164,6 +168,7 @@ def commit(m: Machine, family: str, f: Frame) -> None:
     for made in f.queue.open.get(family, []):
         (closed if (made.lanes & lanes).any() or not made.lanes.any() else still).append(made)
     f.queue.open[family] = still
+    f.queue.slots.pop(family, None)
     f.queue.groups.setdefault(family, []).append(Group(closed, lanes.copy()))
 
 
@@ -179,11 +184,11 @@ def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) 
         if not due.any():
             continue
         for made in group.operations:
-            made.run()
+            made.run(m)
             if made.registers is not None and made in made.registers.pending:
                 made.registers.pending.remove(made)
             for agents in ((made.reader,) if read_only else (made.reader, made.writer)):
-                m.observe(f, agents, due)
+                m.observe(f, agents, due & made.lanes)
         group.read = due.copy() if group.read is None else group.read | due
         if not read_only:
             group.lanes = group.lanes & ~due
@@ -201,14 +206,14 @@ def unfinished(queue: Queue) -> list[tuple[Operation, str]]:
     return out
 
 
-def drain(queue: Queue) -> None:
+def drain(m: Machine, queue: Queue) -> None:
     """Lets everything that is left act: the end of the kernel."""
     for pending in queue.open.values():
         for o in pending:
-            o.run()
+            o.run(m)
     for groups in queue.groups.values():
         for g in groups:
             for o in g.operations:
-                o.run()
+                o.run(m)
     queue.open.clear()
     queue.groups.clear()

@@ -213,7 +213,7 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     for queue, frame in m.queues:
         if m.checking:
             m.checker.ended(queue, frame)
-        asynchrony.drain(queue)
+        asynchrony.drain(m, queue)
     while m.complete_one():
         pass
     m.queues.clear()

@@ -7,7 +7,7 @@ import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import evaluate, rendezvous, statements
-from kir.interp.asynchrony import Queue
+from kir.interp.asynchrony import Operation, Queue
 from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
 from kir.interp.frame import Frame, Mask, Val, both, lift
@@ -244,7 +244,7 @@ class Machine(Rendezvous):
         """Reports active elements outside their buffer (KIR-I010)."""
         assert place.inside is not None
         rank = max(place.inside.ndim, 1 if want is None else want.ndim) - 1
-        bad: Array = np.asarray(both(~lift(place.inside, rank), None if want is None else lift(want, rank)))
+        bad: Any = both(~lift(place.inside, rank), None if want is None else lift(want, rank))
         if f.live is not None:
             bad = np.logical_and(bad, lift(f.live, rank))
         if not bad.any():
@@ -307,9 +307,9 @@ class Machine(Rendezvous):
         if self.checking:
             self.checker.exchange(f)
 
-    def agents_for(self, f: Frame, family: str, count: int) -> tuple[Array | None, Array | None]:
-        """Agents that stand for the reading and the writing part of an operation that `f` issues (one agent, or two)."""
-        return self.checker.asynchronous(f, family, count) if self.checking else (None, None)
+    def agents_for(self, f: Frame, family: str, grouped: bool) -> tuple[Array | None, Array | None]:
+        """Agents that stand for the reading and the writing part of an operation that `f` issues."""
+        return self.checker.asynchronous(f, family, grouped) if self.checking else (None, None)
 
     def observe(self, f: Frame, agents: Array | None, lanes: Array) -> None:
         """The given lanes learn what their own operations did."""
@@ -354,10 +354,10 @@ class Machine(Rendezvous):
         if self.checking:
             b.clock = self.checker.release(f, lane, b.clock)
 
-    def publish(self, b: Mbarrier, agents: Array | None, cta: Array | None) -> None:
+    def publish(self, b: Mbarrier, made: Operation) -> None:
         """A completed operation publishes what it did."""
-        if self.checking and agents is not None:
-            b.clock = self.checker.publish(agents, cta, b.clock)
+        if self.checking and made.writer is not None and made.frame is not None:
+            b.clock = self.checker.publish(made.frame, made.writer, b.clock)
 
     def acquire(self, f: Frame, clock: Any, lane: int | None = None) -> None:
         """One lane, or all active ones, learn what was published."""
