@@ -40,7 +40,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Applied", "Context", "Direction", "Effect", "Found", "Miss", "Pass", "Path", "Pipeline", "Place", "Precondition", "Record", "Residue",
-    "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "decided", "find_site", "forward_site", "guarded", "judge",
-    "misses", "pass_class", "pass_names", "passes", "proved", "refuted", "run", "sites", "summaries", "unknown",
+    "Applied", "Context", "Direction", "Effect", "Found", "Miss", "Pass", "Path", "Pipeline", "Place", "Precondition", "Record",
+    "Residue", "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "decided", "find_site",
+    "forward_site", "guarded", "judge", "misses", "pass_class", "pass_names", "passes", "proved", "refuted", "run", "sites",
+    "summaries", "unknown",
 ]
