@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kir.analysis.elements import NotElementwise, element
+from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType
-from kir.ir.visit import names_read, transform, walk
-from kir.instructions import instruction
+from kir.ir.visit import children, names_read, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 from kir.rewrite.precondition import Verdict, proved, refuted
@@ -46,6 +46,21 @@ def buffers_written(block: n.Block) -> set[str]:
     return out
 
 
+def _is_code(x: n.Node) -> bool:
+    """Whether a node is evaluated where it stands; the shape of a buffer that is named there is not."""
+    return not isinstance(x, n.Buffer)
+
+
+def _expressions(s: n.Stmt) -> Iterator[n.Expr]:
+    """The expressions that a statement evaluates, inner statements included."""
+    stack: list[n.Node] = [s]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, n.Expr):
+            yield x
+        stack.extend(reversed([c for c in children(x) if _is_code(c)]))
+
+
 def _uses(s: n.Stmt, e: n.Expr) -> int:
     count = 0
 
@@ -53,7 +68,7 @@ def _uses(s: n.Stmt, e: n.Expr) -> int:
         nonlocal count
         count += old == e
         return old
-    transform(s, leave)
+    transform(s, leave, _is_code)
     return count
 
 
@@ -84,21 +99,16 @@ class Materialize(Pass):
         raise TypeError(type(self).__name__)
 
     def found(self, block: n.Block, i: int) -> n.Expr | None:
-        """The expression with the text `value` in statement `i`."""
-        if i >= len(block):
-            return None
-        for x in walk(block[i]):
-            if isinstance(x, n.Expr) and expr_text(x) == self.value:
-                return x
-        return None
+        """The expression with the text `value` in the first statement from `i` on that has it."""
+        return next((x for s in block[i:] for x in _expressions(s) if expr_text(x) == self.value), None)
 
     def candidates(self, program: n.Program, path: Path, s: n.Stmt) -> Iterator[n.Expr]:
-        """Values in a statement that could get a name before it."""
+        """Values in a statement that could get a name before the place at `path`."""
         block, i = block_at(program, path), int(path[-1])
         inner = set(bound_names(block[i:]))
         seen = set()
-        for x in walk(s):
-            if isinstance(x, n.Expr) and x not in seen and self.admits(x) and is_pure(x) and not names_read(x) & inner:
+        for x in _expressions(s):
+            if x not in seen and self.admits(x) and is_pure(x) and not names_read(x) & inner:
                 seen.add(x)
                 yield x
 
@@ -117,12 +127,13 @@ class Materialize(Pass):
                         yield Site(path, replace(self, value=expr_text(x)))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
-        """At a statement that writes the value out."""
+        """Before the first statement that writes the value out, or further up in its block."""
         if not self.value or not isinstance(node, n.Stmt):
             return None
-        for x in self.candidates(program, path, node):
-            if expr_text(x) == self.value:
-                return Site(path, self)
+        for s in block_at(program, path)[int(path[-1]):]:
+            for x in self.candidates(program, path, s):
+                if expr_text(x) == self.value:
+                    return Site(path, self)
         return None
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -130,11 +141,11 @@ class Materialize(Pass):
         kernel, i = kernel_of(program, site.path), int(site.path[-1])
         value = self.found(block_at(program, site.path), i)
         assert value is not None
-        name = fresh("kept", names_in(program, kernel))
+        name = fresh(suggested_name(value), names_in(program, kernel))
         var = n.Var(name, value.type)
 
         def edit(block: n.Block) -> n.Block:
-            after = tuple(transform(s, lambda old, new: var if new == value else new) for s in block[i:])
+            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) for s in block[i:])
             return (*block[:i], n.Let((name,), value), *after)
         return Rewritten(edit_block(program, site.path, edit), site.path)
 
@@ -151,10 +162,22 @@ class Materialize(Pass):
         """Writes the value out wherever its name stood."""
         node, i = node_at(program, site.path), int(site.path[-1])
         assert isinstance(node, n.Let)
-        block = block_at(program, site.path)
-        first = next(k for k in range(i + 1, len(block)) if node.names[0] in names_read(block[k])) - 1
         made = edit_block(program, site.path, lambda b: (*b[:i], *(inlined(s, node.names[0], node.value) for s in b[i + 1:])))
-        return Rewritten(made, (*site.path[:-1], first))
+        return Rewritten(made, site.path)
+
+
+def suggested_name(value: n.Expr) -> str:
+    """What a reader would call a value: after the buffer that it is loaded from, or the function that makes it."""
+    match value:
+        case n.Load():
+            name = value.at.buffer.name.lower()
+            return name if name != value.at.buffer.name else f"{name}_kept"
+        case n.Cast():
+            return suggested_name(value.x)
+        case n.Call():
+            return value.fn
+        case _:
+            return "kept"
 
 
 def inlined(s: n.Stmt, name: str, value: n.Expr) -> Any:

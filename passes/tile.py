@@ -40,8 +40,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, walk
-from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 
@@ -87,10 +87,12 @@ def _private(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class Tile(Pass):
-    """`axis` is the position of the grid axis, `extent` the elements of a tile."""
+    """`axis` is the position of the grid axis, `extent` the elements of a tile; `back` puts the new axis of values behind those that
+    they have already."""
 
     axis: int = 0
     extent: int = 64
+    back: bool = False
 
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1,)
@@ -101,7 +103,7 @@ class Tile(Pass):
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
     )
 
-    def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel, when everything that depends on the axis has a form as a tile."""
         if not isinstance(node, n.Kernel) or self.axis >= len(node.grid):
             return None
@@ -116,13 +118,13 @@ class Tile(Pass):
     def _widened(self, program: n.Program, kernel: n.Kernel, tile: str) -> n.Block:
         at = build.var(kernel.grid[self.axis].name)
         lo = build.mul(build.var(tile), self.extent)
-        return Widen.of(kernel.body, at, lo, self.extent).block(kernel.body)
+        return Widen.of(kernel.body, at, lo, self.extent, back=self.back).block(kernel.body)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Widens the body over the axis; accesses that may hang over are clipped."""
         kernel = kernel_of(program, site.path)
         axis = kernel.grid[self.axis]
-        tile = fresh(f"{axis.name}_tile", names_in(program, kernel))
+        tile = fresh(tile_name(axis.name), names_in(program, kernel))
         made = n.Axis(tile, build.ceildiv(axis.extent, self.extent))
         grid = (*kernel.grid[:self.axis], made, *kernel.grid[self.axis + 1:])
         wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel)
@@ -139,30 +141,28 @@ class Tile(Pass):
                     out.append((position, c))
         return out
 
-    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with a grid axis that only numbers the tiles of one axis class."""
         if not isinstance(node, n.Kernel):
             return None
         reason: Miss | None = None
+        out: list[Site] = []
         for position, c in self.inverse_sites_of(program, node):
-            extent = node.grid[position].extent
-            if not (isinstance(extent, n.Binary) and extent.op == "ceildiv" and build.int_value(extent.b) == c.extent):
-                if divides_exactly(extent, c.extent) is None:
-                    continue
             assert isinstance(c.extent, int)
-            params = Tile(position, c.extent)
+            if divides_exactly(node.grid[position].extent, c.extent) is None:
+                continue
             try:
-                params._narrowed(program, node)
+                Tile(position, c.extent)._narrowed(program, node)
             except CannotRetile as bad:
                 reason = Miss(str(bad))
                 continue
-            return Site(path, params)
-        return reason
+            out += [Site(path, Tile(position, c.extent, back)) for back in (False, True)]
+        return tuple(out) or reason
 
     def _narrowed(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
         axes = TileAxes(kernel)
         tile = kernel.grid[self.axis]
-        row = build.var(fresh(tile.name.removesuffix("_tile"), names_in(program, kernel) - {tile.name}))
+        row = build.var(fresh(element_name(tile.name), names_in(program, kernel)))
         lo = build.mul(build.var(tile.name), self.extent)
         found = [c for c in axes.classes() if c.extent == self.extent and c.sweeps and not c.reduced
                  and all(_is_tile_of(x, step, tile.name, self.extent) for x, step in c.sweeps)]

@@ -138,7 +138,8 @@ def _entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.P
     threads = int_value(k.threads)
     warps = 1 if threads == 1 else (threads or 0) // WARP
     if threads is None or warps < 1 or warps & (warps - 1) or threads not in (1, warps * WARP) or warps > 32:
-        raise refuse("KIR-B007", "Triton runs a power of two of whole warps in a CTA", needs="32, 64, 128, .. threads, or 1 for a scalar program")
+        raise refuse("KIR-B007", "Triton runs a power of two of whole warps in a CTA",
+                     needs="32, 64, 128, .. threads, or 1 for a scalar program")
     if k.cluster and any(c != 1 for c in k.cluster):
         raise refuse("KIR-B007", "Triton code cannot shape a cluster", needs="num_ctas")
     arguments = []

@@ -13,20 +13,22 @@ from kir.analysis.facts import Facts
 from kir.diagnostic import KirError, error
 from kir.instructions import instruction
 from kir.ir import nodes as n
-from kir.ir.build import int_value
+from kir.ir.build import from_polynomial, int_value, mul, polynomial
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 10)
-_INFIX = {"or": ("|", OR), "xor": ("^", XOR), "and": ("&", AND), "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM), "sub": ("-", SUM),
-          "mul": ("*", PRODUCT), "div": ("/", PRODUCT), "tdiv": ("//", PRODUCT), "trem": ("%", PRODUCT)}
+_INFIX = {"or": ("|", OR), "xor": ("^", XOR), "and": ("&", AND), "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM),
+          "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT), "tdiv": ("//", PRODUCT), "trem": ("%", PRODUCT)}
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 DTYPES: Mapping[str, str] = {
-    "bool": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8e4nv", "f8e5m2": "float8e5",
+    "bool": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
+    "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8e4nv", "f8e5m2": "float8e5",
 }
 """IR dtype to its name in triton.language."""
-_REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor_sum", "or": "tl.reduce_or", "argmax": "tl.argmax", "argmin": "tl.argmin"}
+_REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor_sum", "or": "tl.reduce_or", "argmax": "tl.argmax",
+               "argmin": "tl.argmin"}
+_CAST_BACK = "an operand cast to 32 bits, and the result cast back"
 _SCANS = {"sum": "tl.cumsum", "prod": "tl.cumprod"}
 _FLOAT_MATH = frozenset({"exp", "exp2", "log", "log2", "sqrt", "sqrt_approx", "rsqrt", "sin", "cos", "erf", "sigmoid", "floor", "ceil"})
 """Functions of triton.language that take f32 and f64 only."""
@@ -72,6 +74,44 @@ def dtype_name(d: DType) -> str:
     return f"tl.{DTYPES[d.name]}"
 
 
+def not_negative(facts: Facts, e: n.Expr) -> bool:
+    """Whether an integer expression is known to be at least 0: by its interval, or as what is left over of a whole: x - floor(y / c) * c
+    with y <= x, the last group of a grouped raster."""
+    low = facts.domain(e).lo
+    if low is not None and low >= 0:
+        return True
+    full = facts.expanded(e)
+    low = facts.domain(full).lo
+    if low is not None and low >= 0:
+        return True
+    if isinstance(full, n.Binary) and full.op in ("min", "max"):
+        sides = [not_negative(facts, side) for side in (full.a, full.b)]
+        return all(sides) if full.op == "min" else any(sides)
+    return _leftover(facts, full)
+
+
+def _leftover(facts: Facts, e: n.Expr) -> bool:
+    """x - (v // d) * c is positive where v < end and end <= x * (d / c): a program id below the grid's extent, by groups of c rows."""
+    terms = polynomial(e)
+    for monomial, c in terms.items():
+        division = next((a for a in monomial if isinstance(a, n.Binary) and a.op == "floordiv"), None)
+        if c >= 0 or division is None or len(monomial) != 1 or not isinstance(division.a, n.Var):
+            continue
+        rest = from_polynomial({m: k for m, k in terms.items() if m != monomial}, dtype_of(e.type))
+        for held in facts.holds:
+            if isinstance(held, n.Binary) and held.op == "lt" and held.a == division.a:
+                whole, group = polynomial(facts.expanded(held.b)), polynomial(facts.expanded(division.b))
+                if whole == polynomial(mul(rest, _divided(group, -c, dtype_of(e.type)))):
+                    return True
+    return False
+
+
+def _divided(group: dict[tuple[n.Expr, ...], int], c: int, dtype: DType) -> n.Expr:
+    """A sum of products over c, or 0 where c does not divide it."""
+    exact = all(k % c == 0 for k in group.values())
+    return from_polynomial({m: k // c for m, k in group.items()} if exact else {}, dtype)
+
+
 @dataclass
 class Expressions:
     """Writes expressions. `names` maps IR names to Python's; `facts` are those of the statement being written; `reader` writes loads of
@@ -86,7 +126,7 @@ class Expressions:
 
     def text(self, e: n.Expr, least: int = 0) -> str:
         """`e`, in parentheses when it binds more loosely than `least`."""
-        text, level = self._spell(e)
+        text, level = self.spell(e)
         return text if level >= least else f"({text})"
 
     def tensor(self, e: n.Expr) -> str:
@@ -115,7 +155,8 @@ class Expressions:
         return f"tl.broadcast_to({self.text(e)}, {dims(shape)})"
 
     # ------------------------------------------------------------------------------------------------------------------ nodes
-    def _spell(self, e: n.Expr) -> tuple[str, int]:
+    def spell(self, e: n.Expr) -> tuple[str, int]:
+        """Text and binding level."""
         match e:
             case n.Const():
                 text = literal(e)
@@ -160,12 +201,11 @@ class Expressions:
         raise refuse("KIR-B002", f"Triton has no operator '{e.op}'")
 
     def _check_sign(self, e: n.Binary) -> None:
-        """Integer division of Triton truncates: it rounds down only where both operands are known not to be negative."""
+        """Integer division of Triton truncates: it rounds down only where the operands are known not to be negative."""
         if dtype_of(e.type).kind == "uint":
             return
         for side, what in ((e.a, "dividend"), (e.b, "divisor")):
-            low = self.facts.domain(self.facts.expanded(side)).lo
-            if (low is None or low < 0) and (side is e.a or isinstance(side, n.Const)):
+            if not not_negative(self.facts, side):
                 raise refuse("KIR-B005", f"{expr_text(e)} rounds down, Triton's division truncates, and the {what} may be negative",
                              needs=f"a fact that {expr_text(side)} >= 0, or tdiv and trem")
 
@@ -198,7 +238,8 @@ class Expressions:
                 return f"tl.reshape({self.text(args[0])}, {dims(tile_shape(e.type))})", ATOM
             case "trans":
                 order = [str(int_value(a)) for a in args[1:]]
-                return f"tl.permute({self.text(args[0])}, {', '.join(order)})" if order != ["1", "0"] else f"tl.trans({self.text(args[0])})", ATOM
+                operand = self.text(args[0])
+                return f"tl.trans({operand})" if order == ["1", "0"] else f"tl.permute({operand}, {', '.join(order)})", ATOM
             case "reduce":
                 return self._reduce(e, args, attrs), ATOM
             case "scan":
@@ -263,7 +304,7 @@ class Expressions:
         if op not in _REDUCTIONS:
             raise refuse("KIR-B008", f"Triton has no reduction '{op}'", needs="a combine function")
         if dtype.bits < 32 and (op in ("max", "min") or dtype.is_integer):
-            raise refuse("KIR-B004", f"{_REDUCTIONS[op]} widens {dtype} to 32 bits", needs="an operand cast to 32 bits, and the result cast back")
+            raise refuse("KIR-B004", f"{_REDUCTIONS[op]} widens {dtype} to 32 bits", needs=_CAST_BACK)
         return f"{_REDUCTIONS[op]}({self.text(args[0])}, axis={axis}{keep})"
 
     def _scan(self, e: n.Call, args: list[n.Expr], attrs: Mapping[str, n.Attr]) -> str:
@@ -274,8 +315,8 @@ class Expressions:
         op, dtype = str(attrs.get("op")), dtype_of(args[0].type)
         if op not in _SCANS:
             raise refuse("KIR-B008", f"Triton has no scan '{op}'", needs="a combine function")
-        if dtype.is_integer and dtype.bits < 32 or dtype.name == "bf16":
-            raise refuse("KIR-B004", f"{_SCANS[op]} widens {dtype}", needs="an operand cast to 32 bits, and the result cast back")
+        if (dtype.is_integer and dtype.bits < 32) or dtype.name == "bf16":
+            raise refuse("KIR-B004", f"{_SCANS[op]} widens {dtype}", needs=_CAST_BACK)
         return f"{_SCANS[op]}({self.text(args[0])}, axis={axis}{reverse})"
 
 

@@ -1,17 +1,16 @@
 """Places in memory as pointer arithmetic with masks, or as boxes of a tensor descriptor."""
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
-from kir.ir.types import TileType, shape_of
+from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import substitute
 
-from .expressions import ATOM, COMPARE, OR, PRODUCT, SUM, Expressions, LoadWriter, dims, refuse, tile_shape
+from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, not_negative, refuse, tile_shape
 
 _MODIFIERS = frozenset({"ca", "cg", "cv", "wb", "cs", "wt"})
 _EVICTIONS = frozenset({"evict_first", "evict_last"})
@@ -40,10 +39,10 @@ def in_bounds(facts: Facts, lo: n.Expr, extent: int | n.Expr, step: int | n.Expr
         return False
     span = (count - 1) * stride + 1
     low = facts.expanded(lo)
-    room = facts.domain(build.sub(size, build.add(low, build.const(span, build.dtype_of(low.type))))
-                        if build.dtype_of(low.type) == build.dtype_of(size.type) else low)
-    if build.dtype_of(low.type) == build.dtype_of(size.type) and room.lo is not None and room.lo >= 0:
-        return True
+    if dtype_of(low.type) == dtype_of(size.type):
+        room = facts.domain(build.sub(size, build.add(low, span))).lo
+        if room is not None and room >= 0:
+            return True
     for held in facts.holds:
         if isinstance(held, n.Binary) and held.op == "lt" and isinstance(held.a, n.Var) and _below(facts, low, held.a, held.b, span, size):
             return True
@@ -96,10 +95,9 @@ class Memory(LoadWriter):
         i = index[axis]
         spans = [a for a, x in enumerate(index) if isinstance(x, n.Span)]
         if isinstance(i, n.Expr):
-            return to._spell(i)
-        (extent,) = tile_shape(TileType(build.dtype_of(i.lo.type), (i.extent,)))
-        text = f"tl.arange(0, {extent})" if extent > 1 or len(spans) == 1 else f"tl.arange(0, {extent})"
-        level = ATOM
+            return to.spell(i)
+        (extent,) = tile_shape(TileType(dtype_of(i.lo.type), (i.extent,)))
+        text, level = f"tl.arange(0, {extent})", ATOM
         if i.step != 1:
             stride = i.step if isinstance(i.step, int) else to.text(i.step, PRODUCT + 1)
             text, level = f"{text} * {stride}", PRODUCT
@@ -116,32 +114,20 @@ class Memory(LoadWriter):
         index = at.index or tuple(build.span(0, d) for d in at.buffer.shape)
         for axis, (i, size) in enumerate(zip(index, at.buffer.shape, strict=True)):
             lo, extent, step = (i.lo, i.extent, i.step) if isinstance(i, n.Span) else (i, 1, 1)
-            low = to.facts.domain(to.facts.expanded(lo)).lo
             text, level = self._index(to, index, axis)
             shown = text if level > OR else f"({text})"
-            if low is None or low < 0:
+            if not not_negative(to.facts, lo):
                 out.append(f"{shown} >= 0")
-            scalar = isinstance(i, n.Span) or not isinstance(i.type, TileType)
-            if not (scalar and in_bounds(to.facts, lo, extent, step, size)) and not self._tile_in_bounds(to, i, size):
+            if not in_bounds(to.facts, lo, extent, step, size):
                 out.append(f"{shown} < {to.text(size, OR)}")
         return out
 
-    def _tile_in_bounds(self, to: Expressions, i: n.Expr | n.Span, size: n.Expr) -> bool:
-        if not isinstance(i, n.Expr):
-            return False
-        high, low = to.facts.domain(to.facts.expanded(i)).hi, to.facts.domain(size).lo
-        return high is not None and low is not None and high < low
-
     def mask(self, to: Expressions, at: n.Region, mask: n.Expr | None, clip: bool) -> str:
         """The conjunction of the bounds (under `clip`) and an explicit mask, or nothing."""
-        parts = self.bounds(to, at) if clip else []
+        parts = [(p, OR - 1) for p in (self.bounds(to, at) if clip else ())]
         if mask is not None:
-            text, level = to._spell(mask)
-            if not parts:
-                return text
-            parts.append(text if level > COMPARE and level != OR else text)
-            return " & ".join([*(f"({p})" for p in parts[:-1]), text if level >= ATOM else f"({text})"])
-        return parts[0] if len(parts) == 1 else " & ".join(f"({p})" for p in parts)
+            parts.append(to.spell(mask))
+        return parts[0][0] if len(parts) == 1 else " & ".join(p if level >= ATOM else f"({p})" for p, level in parts)
 
     # --------------------------------------------------------------------------------------------------------------- accesses
     def _options(self, cache: str) -> str:
@@ -193,7 +179,7 @@ class Memory(LoadWriter):
             if isinstance(i, n.Expr):
                 values[name] = i
                 continue
-            place: n.Expr = build.add(build.broadcast(i.lo, TileType(build.dtype_of(i.lo.type), (i.extent,))), build.iota(i.extent))
+            place: n.Expr = build.add(build.broadcast(i.lo, TileType(dtype_of(i.lo.type), (i.extent,))), build.iota(i.extent))
             rank = len(spans)
             for other in range(rank):
                 if spans[other] != axis:
@@ -234,7 +220,8 @@ class Memory(LoadWriter):
         self._checked(at)
         spans = [i for i in at.index if isinstance(i, n.Span)]
         if len(spans) != len(at.index) or not spans or any(i.step != 1 for i in spans):
-            raise refuse("KIR-B002", f"'{at.buffer.name}' is copied by tma from a place that is no box", needs="a span of step 1 in every dimension")
+            raise refuse("KIR-B002", f"'{at.buffer.name}' is copied by tma from a place that is no box",
+                         needs="a span of step 1 in every dimension")
         shape = tile_shape(at.type)
         name = f"{to.names[at.buffer.name]}_desc"
         for known, (buffer, box) in self.descriptors.items():

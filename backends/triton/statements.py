@@ -8,7 +8,7 @@ from kir.analysis.facts import Facts
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.types import F32, TileType, dtype_of, shape_of
+from kir.ir.types import F32, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
@@ -174,7 +174,7 @@ class Statements:
 
     def _alloc(self, s: n.Alloc, depth: int, path: StatementPath) -> None:
         b, to = s.buffer, self.expressions
-        if b.space not in ("fragment", "register") or b.layout is not None and b.layout.name != "auto":
+        if b.space not in ("fragment", "register") or (b.layout is not None and b.layout.name != "auto"):
             kind = f"a layout on {b.space} memory" if b.space in ("fragment", "register") else f"{b.space} memory of its own"
             raise refuse("KIR-B002", f"'{b.name}' needs {kind}, which the Triton compiler hands out itself",
                          needs="fragments without layouts; the inverse of the pass that staged it")
@@ -182,14 +182,9 @@ class Statements:
         tile_shape(of)
         if s.init is not None:
             self.put(f"{to.names[b.name]} = {to.filled(s.init, of)}", depth, path)
-        elif not self._assigned_first:
+        else:  # a variable that Python first sees inside a loop or branch would end with it
             zero = n.Const(0.0, b.dtype) if b.dtype.is_float else n.Const(False, b.dtype) if b.dtype.is_bool else n.Const(0, b.dtype)
             self.put(f"{to.names[b.name]} = {to.filled(zero, of)}", depth, path)
-
-    @property
-    def _assigned_first(self) -> bool:
-        """A variable that Python first sees inside a loop or branch ends with it, so uninitialized ones are always given a value."""
-        return False
 
     def _store(self, s: n.Store, depth: int, path: StatementPath) -> None:
         to, b = self.expressions, s.at.buffer
@@ -233,7 +228,8 @@ class Statements:
         """`acc = tl.dot(a, b, acc)`. Ranks 2 and 3; f32 operands name their precision, for narrower ones it means nothing."""
         to, acc = self.expressions, s.acc.buffer
         if s.pending or s.via not in ("auto", "fma") or s.attrs:
-            raise refuse("KIR-B002", f"Triton code cannot choose the matrix instruction ({'pending' if s.pending else s.via})", needs="via auto")
+            raise refuse("KIR-B002", f"Triton code cannot choose the matrix instruction ({'pending' if s.pending else s.via})",
+                         needs="via auto")
         if acc.space not in ("fragment", "register") or s.acc.index:
             raise refuse("KIR-B006", f"the accumulator '{acc.name}' is no whole fragment")
         a, b = tile_shape(s.a.type), tile_shape(s.b.type)
@@ -262,7 +258,7 @@ class Statements:
             case "serial" | "pipelined":
                 known = {"stages", "disallow_acc_multi_buffer", "flatten", "warp_specialize"}
                 stages = stages_of(s)
-                if own_mma and stages != self.stages or not own_mma and s.kind == "pipelined":
+                if (own_mma and stages != self.stages) or (not own_mma and s.kind == "pipelined"):
                     options += f", num_stages={stages}"
             case "unroll" if "factor" in attrs:
                 known = {"factor"}
@@ -320,7 +316,8 @@ class Statements:
 
     def _jump(self, s: n.Jump, depth: int, path: StatementPath) -> None:
         if s.kind != "return":
-            raise refuse("KIR-B002", f"Triton has no '{s.kind}'", needs="a condition in the loop's head, or a branch around the rest of its body")
+            raise refuse("KIR-B002", f"Triton has no '{s.kind}'",
+                         needs="a condition in the loop's head, or a branch around the rest of its body")
         if self._loops:
             raise refuse("KIR-B002", "Triton cannot return from inside a loop")
         self.put("return" + (" " + ", ".join(map(self.expressions.tensor, s.values)) if s.values else ""), depth, path)
@@ -330,5 +327,3 @@ def _anchor(path: StatementPath, s: n.Stmt) -> str:
     """A statement's place in words: labels where there are some, else structural indices."""
     return "/".join(map(str, path[:-1] if s.label else path)) + (f"/{s.label}" if s.label else "")
 
-
-__all__ = ["Line", "Statements", "common_stages", "mma_loops", "shape_of", "stages_of"]

@@ -66,7 +66,10 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
     if len(monomial) != 1 or coefficient != i.extent or not isinstance(monomial[0], n.Var):
         return False
     end = ranges.get(monomial[0].name)
-    return end is not None and end == build.ceildiv(extent, i.extent) and divides(i.extent, extent, facts)
+    tiles = build.ceildiv(extent, i.extent)
+    if end is None or not isinstance(tiles.type, DType):
+        return False
+    return end == build.sub(tiles, 1) or end == build.floordiv(extent, i.extent) or (end == tiles and divides(i.extent, extent, facts))
 
 
 def _const_multiple(extent: n.Expr, k: int) -> bool:

@@ -83,25 +83,27 @@ def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
                 yield _minus({(atom,): 1}, value)
         if not isinstance(atom, n.Binary):
             continue
+        itself: Terms = {(atom,): 1}
         c = int_value(atom.b)
         if atom.op in ("floordiv", "ceildiv") and c is not None and c > 0 and known.is_exact(atom.a):
-            top, scaled = polynomial(atom.a), {(atom,): c}
+            top = polynomial(atom.a)
+            scaled: Terms = {(atom,): c}
             if atom.op == "floordiv":
                 yield _minus(top, scaled)
-                yield _minus({**scaled, (): c - 1}, top)
+                yield _minus(_minus(scaled, {(): 1 - c}), top)
             else:
                 yield _minus(scaled, top)
                 yield _minus(_minus(top, scaled), {(): 1 - c})
         if atom.op == "min":
             for side in (atom.a, atom.b):
                 if known.is_exact(side):
-                    yield _minus(polynomial(side), {(atom,): 1})
+                    yield _minus(polynomial(side), itself)
         if atom.op == "max":
             for side in (atom.a, atom.b):
                 if known.is_exact(side):
-                    yield _minus({(atom,): 1}, polynomial(side))
+                    yield _minus(itself, polynomial(side))
         if atom.op == "mod" and (low := known.domain(atom.b).lo) is not None and low > 0 and known.is_exact(atom.b):
-            yield _minus({**polynomial(atom.b), (): polynomial(atom.b).get((), 0) - 1}, {(atom,): 1})
+            yield _minus({**polynomial(atom.b), (): polynomial(atom.b).get((), 0) - 1}, itself)
 
 
 def _minus(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monomial, int]:

@@ -248,11 +248,13 @@ class Widen:
     """The lets and local buffers that gain the axis, and where: in front, or where a load has it in memory."""
     contract: bool = False
     """Whether accumulations over `at` become an mma or a reduction over the new axis."""
+    back: bool = False
+    """Whether the axis comes last instead of first."""
 
     @classmethod
-    def of(cls, body: n.Block, at: n.Var, lo: n.Expr, extent: int, contract: bool = False) -> Widen:
+    def of(cls, body: n.Block, at: n.Var, lo: n.Expr, extent: int, contract: bool = False, back: bool = False) -> Widen:
         """Finds what depends on `at`, by fixpoint over the body."""
-        made = cls(at, lo, extent, {}, contract)
+        made = cls(at, lo, extent, {}, contract, back)
         before = -1
         while before != len(made.wide):
             before = len(made.wide)
@@ -264,13 +266,13 @@ class Widen:
             match s:
                 case n.Let() if self.depends(s.value):
                     for name in s.names:
-                        self.wide[name] = 0
+                        self.wide[name] = self._place_of(len(shape_of(s.value.type)))
                 case n.Alloc() if s.init is not None and self.depends(s.init):
-                    self.wide[s.buffer.name] = 0
+                    self.wide[s.buffer.name] = self._place_of(len(s.buffer.shape))
                 case n.Store() if self.is_accumulation(s):
                     pass
                 case n.Store() if s.at.buffer.space != "global" and (self.depends(s.value) or (s.mask is not None and self.depends(s.mask))):
-                    self.wide[s.at.buffer.name] = 0
+                    self.wide[s.at.buffer.name] = self._place_of(len(s.at.buffer.shape))
                 case n.For() | n.While():
                     self._mark(s.body)
                 case n.If():
@@ -278,6 +280,13 @@ class Widen:
                     self._mark(s.orelse)
                 case _:
                     pass
+
+    def _place_of(self, rank: int) -> int:
+        return rank if self.back else 0
+
+    def _with_row(self, rest: list[tuple[n.Var, int | n.Expr]]) -> list[tuple[n.Var, int | n.Expr]]:
+        """The axes of a widened value that had the axes `rest`."""
+        return [*rest, (ROW, self.extent)] if self.back else [(ROW, self.extent), *rest]
 
     def is_accumulation(self, s: n.Store) -> bool:
         """Whether a store folds values of all rows into something that does not have the axis."""
@@ -338,10 +347,11 @@ class Widen:
         return self.expr(e) if self.depends(e) else e
 
     def buffer(self, b: n.Buffer) -> n.Buffer:
-        """The declaration with the axis in front."""
+        """The declaration with the axis."""
         if b.name not in self.wide:
             return b
-        return replace(b, shape=(build.const(self.extent), *b.shape), space="fragment" if b.space == "register" else b.space)
+        p = self.wide[b.name]
+        return replace(b, shape=(*b.shape[:p], build.const(self.extent), *b.shape[p:]), space="fragment" if b.space == "register" else b.space)
 
     def _let(self, s: n.Let) -> n.Stmt:
         if not (isinstance(s.value, n.Load) and len(s.names) == 1):
@@ -349,7 +359,7 @@ class Widen:
         index, rest = _syms(shape_of(s.value.type))
         scalar = self._opened(element(s.value, index))
         found = tile_region(scalar.at, [(ROW, self.extent), *rest]) if isinstance(scalar, n.Load) else None
-        position = found[1].index(0) if found is not None and 0 in found[1] else 0
+        position = found[1].index(0) if found is not None and 0 in found[1] else self._place_of(len(rest))
         self.wide[s.names[0]] = position
         return replace(s, value=tile(scalar, [*rest[:position], (ROW, self.extent), *rest[position:]]))
 
@@ -359,13 +369,13 @@ class Widen:
         return n.Var(v.name, TileType(dtype_of(v.of), (*shape[:p], self.extent, *shape[p:])))
 
     def expr(self, e: n.Expr) -> n.Expr:
-        """A value with the axis in front."""
+        """A value with the axis."""
         if isinstance(e, n.Call) and e.fn in ("reduce", "scan", "sort"):
             options = dict(e.attrs)
             args = tuple(self.expr(a) for a in e.args if isinstance(a, n.Expr))
-            return replace(e, args=args, attrs=n.attrs(**{**options, "axis": int(options["axis"]) + 1}))
+            return replace(e, args=args, attrs=n.attrs(**{**options, "axis": int(options["axis"]) + (not self.back)}))
         index, rest = _syms(shape_of(e.type))
-        return tile(self._opened(element(e, index)), [(ROW, self.extent), *rest])
+        return tile(self._opened(element(e, index)), self._with_row(rest))
 
     def _opened(self, scalar: n.Expr) -> n.Expr:
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -376,7 +386,8 @@ class Widen:
                     p = self.wide[source.name]
                     return build.call("pick", self.named(source), *index[:p], ROW, *index[p:])
                 case n.Load() if new.at.buffer.name in self.wide:
-                    return build.load(build.region(self.buffer(new.at.buffer), ROW, *new.at.index))
+                    p = self.wide[new.at.buffer.name]
+                    return build.load(build.region(self.buffer(new.at.buffer), *new.at.index[:p], ROW, *new.at.index[p:]))
                 case _:
                     return new
 
@@ -402,10 +413,10 @@ class Widen:
         if local:
             at = build.region(self.buffer(s.at.buffer)) if not s.at.index else None
         else:
-            found = tile_region(_as_region(self._opened(n.Load(element_region(s.at, index)))), [(ROW, self.extent), *rest])
+            found = tile_region(_as_region(self._opened(n.Load(element_region(s.at, index)))), self._with_row(rest))
             at = None if found is None or found[1] != list(range(len(rest) + 1)) else found[0]
         if at is None:
-            raise CannotRetile("the place of a store has no form with the axis in front", s)
+            raise CannotRetile(f"the place of a store has no form with the axis {'last' if self.back else 'first'}", s)
         value = self.expr(s.value) if self.depends(s.value) else self._broadcast(s.value, at)
         return replace(s, at=at, value=value, mask=None if s.mask is None else self.expr(s.mask))
 

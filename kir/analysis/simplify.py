@@ -6,31 +6,33 @@ expression stays. Floating point is never touched.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most, less
+from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, const, from_polynomial, int_value, polynomial
 from kir.ir.types import BOOL, TileType, dtype_of, shape_of
 from kir.ir.visit import children, transform
 
+N = TypeVar("N", bound=n.Node)
 _REDUCIBLE = frozenset({"floordiv", "mod", "ceildiv", "tdiv", "trem", "min", "max", "and", "or"}) | n.COMPARISONS
 
 
 def simplify(e: n.Expr, known: Facts) -> n.Expr:
     """`e` in a simpler form that has the same value wherever the facts hold; the same type."""
-    made: n.Expr = simplified(e, known)
-    return made
+    return simplified(e, known)
 
 
-def simplified(item: n.Node, known: Facts) -> n.Node:  # type: ignore[misc]  # gives the type that it takes
+def simplified(item: N, known: Facts) -> N:
     """A node with every expression below it simplified. It must not contain a block: names bound below are not known here."""
     if not _has_work(item):
         return item
-    made: n.Node = transform(item, lambda old, new: _step(new, known), _has_work)
+    made: N = transform(item, lambda old, new: _step(new, known), _has_work)
     return made
 
 
@@ -38,7 +40,8 @@ def _has_work(item: n.Node) -> bool:
     """Whether a reducible operation stands somewhere below (cached on the node)."""
     found = item.__dict__.get("_reducible")
     if found is None:
-        found = isinstance(item, n.Select) or (isinstance(item, n.Binary) and item.op in _REDUCIBLE) or any(map(_has_work, children(item)))
+        found = isinstance(item, n.Select) or (isinstance(item, n.Binary) and item.op in _REDUCIBLE) or \
+            (isinstance(item, n.Call) and item.fn == "expand") or any(map(_has_work, children(item)))
         item.__dict__["_reducible"] = found
     return bool(found)
 
@@ -65,8 +68,34 @@ def _step(e: n.Node, known: Facts) -> n.Node:
             return replace(e, mask=None)
         case n.Select() if is_true(e.cond):
             return build.broadcast(e.a, e.type) if isinstance(e.type, TileType) else e.a
+        case n.Call() if e.fn == "expand" and isinstance(e.args[0], n.Expr):
+            return expanded_at_leaves(e.args[0], int(dict(e.attrs)["axis"]))
         case _:
             return e
+
+
+def expanded_at_leaves(e: n.Expr, axis: int) -> n.Expr:
+    """`expand(e, axis)`, with the new axis introduced directly at the values that elementwise operations start from."""
+    rank = len(shape_of(e.type))
+
+    def inner(x: n.Expr) -> n.Expr:
+        own = len(shape_of(x.type))
+        at = axis - (rank - own)
+        return expanded_at_leaves(x, at) if own and (at > 0 or own == rank) else x
+
+    match e:
+        case n.Binary():
+            return build.binary(e.op, inner(e.a), inner(e.b))
+        case n.Unary():
+            return build.unary(e.op, inner(e.x))
+        case n.Cast():
+            return build.cast(inner(e.x), e.dtype, e.rounding)
+        case n.Select():
+            return build.select(inner(e.cond), inner(e.a), inner(e.b))
+        case n.Call() if e.of is None and instruction(e.fn).level == "element" and instruction(e.fn).is_pure:
+            return n.Call(e.fn, tuple(inner(x) if isinstance(x, n.Expr) else x for x in e.args), e.attrs)
+        case _:
+            return build.expand(e, axis)
 
 
 def _shaped(value: n.Expr, like: n.Expr) -> n.Expr:

@@ -67,7 +67,10 @@ def command(
     folder = Folder(output)
     lineage = walked(expert, header, engine, judge, folder, budget, workers, fresh)
     replayed = written(lineage, folder, engine)
-    notes = tuple(Diagnostic("KIR-S019", each.message, anchor=each.anchor, subject=each.clause, severity="warning") for each in lineage.outcome.violations)
+    notes = tuple(
+        Diagnostic("KIR-S019", each.message, anchor=each.anchor, subject=each.clause, severity="warning")
+        for each in lineage.outcome.violations
+    )
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
@@ -83,6 +86,7 @@ def walked(
     """Walk back, with progress on standard error, and write ``lineage.json``."""
     from kir.cli._progress import bar
     from kir.diagnostic import error
+    from kir.lineage.plan import plan
     from kir.lineage.record import chained
     from kir.lineage.walk import Walk
 
@@ -91,7 +95,17 @@ def walked(
         judgement = judge.gate(expert.program)
         if not judgement.accepted:
             raise error("KIR-S015", f"{header.expert} does not pass the gate: {judgement.reason}", subject=judgement.stage)
-        walk = Walk(expert.program, engine, judge, folder, budget, workers=workers, progress=lambda text, kept, tried: advance(text))
+        order = plan(expert.program, engine)
+        walk = Walk(
+            expert.program,
+            engine,
+            judge,
+            folder,
+            budget,
+            delayed=order.delayed,
+            workers=workers,
+            progress=lambda text, kept, tried: advance(text),
+        )
         done = walk.run(judgement)
     lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
     folder.finish(lineage)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from kir.diagnostic import KirError
 from kir.ir.canonical import content_hash
 from kir.ir.measure import measure
 from kir.ir.naive import is_naive
@@ -27,11 +28,14 @@ from kir.target import target
 @dataclass(frozen=True)
 class PassEngine:
     """All passes of the registry. ``work_item`` and ``state`` are the problem's, for the predicate N; ``assume`` are precondition
-    ids that count as assumed where they cannot be decided; ``context`` says what hardware is aimed at."""
+    ids that count as assumed where they cannot be decided; ``context`` says what hardware is aimed at. What was found for a program
+    is kept, as the walk comes to the same programs that its plan has been through."""
 
     naive_arguments: Mapping[str, Any] = field(default_factory=dict)
     assume: frozenset[str] = frozenset()
     context: Context = field(default_factory=Context)
+    _sites: dict[tuple[str, str], tuple[Candidate, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _moves: dict[tuple[str, str], Move | KirError] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, header: Header) -> PassEngine:
@@ -50,27 +54,54 @@ class PassEngine:
         ranks = peel_ranks(Declared(each.name, each.requires, each.provides, each.conflicts) for each in found)
         return tuple(sorted(found, key=lambda each: (ranks[each.name], each.name)))
 
-    def candidates(self, program: Program) -> Iterator[Candidate]:
-        """Every place from which some pass's forward direction restores the program exactly."""
-        taken: dict[str, int] = {}
-        for cls in self.passes:
-            for site in sites(cls.with_options({}), program, "backward"):
-                text = f"~{site.params}@{anchor_text(program, site.path)}"
-                taken[text] = taken.get(text, 0) + 1
-                shown = text if taken[text] == 1 else f"{text}#{taken[text]}"
-                yield Candidate(cls.name, cls.intent or cls.name, anchor_text(program, site.path), shown, site)
+    def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Sequence[Candidate]:
+        """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
+
+        First comes what lowers the leftmost component of the measure, which goes from what only hardware explains to what any
+        program has; then the order that the passes' declarations give. What refuses stands at the end.
+        """
+        found = [each for cls in self.passes for each in self._found(program, cls)]
+        late = {name: number for number, name in enumerate(delayed, start=1)}
+        rank = {cls.name: number for number, cls in enumerate(self.passes)}
+        before = self.measure(program)
+        return sorted(found, key=lambda each: (late.get(each.name, 0), self._component(program, before, each), rank[each.name]))
+
+    def _found(self, program: Program, cls: type[Pass]) -> tuple[Candidate, ...]:
+        key = (program_text(program), cls.name)
+        if key not in self._sites:
+            self._sites[key] = tuple(_candidates(program, cls))
+        return self._sites[key]
+
+    def _component(self, program: Program, before: tuple[int, ...], candidate: Candidate) -> int:
+        """The first component of the measure that the candidate lowers; past the last when it lowers none first, or is refused."""
+        try:
+            after = self.measure(self.backward(program, candidate).program)
+        except KirError:
+            return len(before)
+        changed = next((index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new), len(before))
+        return changed if after < before else len(before)
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
         """Take one pass back, with all checks of the framework. Raises :class:`KirError` as :func:`kir.rewrite.apply` does."""
+        key = (program_text(program), candidate.text)
+        if key not in self._moves:
+            try:
+                self._moves[key] = self._moved(program, candidate)
+            except KirError as fault:
+                self._moves[key] = fault
+        found = self._moves[key]
+        if isinstance(found, KirError):
+            raise found
+        return found
+
+    def _moved(self, program: Program, candidate: Candidate) -> Move:
         site: Site = candidate.handle
         item = site.params
         assume = self.assume & {each.id for each in item.preconditions}
         done = apply(program, item, site, "backward", assume=assume, context=self.context)
         witness = done.witness
         at = anchor_text(done.program, witness.path)
-        step = Step.of(
-            witness.params, at, assume=assume, residue=witness.residue, path=witness.path, hash=content_hash(done.program)
-        )
+        step = Step.of(witness.params, at, assume=assume, residue=witness.residue, path=witness.path, hash=content_hash(done.program))
         return Move(
             program=done.program,
             forward=str(Step.of(witness.params, at, assume=assume)),
@@ -113,6 +144,15 @@ class PassEngine:
         """What the predicate N finds."""
         found: Iterable[Any] = is_naive(program, **self.naive_arguments)
         return tuple(Violation(anchor=each.anchor, clause=each.clause, message=each.message) for each in found)
+
+
+def _candidates(program: Program, cls: type[Pass]) -> Iterator[Candidate]:
+    taken: dict[str, int] = {}
+    for site in sites(cls.with_options({}), program, "backward"):
+        at = anchor_text(program, site.path)
+        text = f"~{site.params}@{at}"
+        taken[text] = taken.get(text, 0) + 1
+        yield Candidate(cls.name, cls.intent or cls.name, at, text if taken[text] == 1 else f"{text}#{taken[text]}", site)
 
 
 def _conditions(item: Pass, verdicts: Iterable[tuple[str, Verdict]]) -> tuple[Condition, ...]:

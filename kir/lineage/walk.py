@@ -51,8 +51,8 @@ class Move:
 class Engine(Protocol):
     """The rewriting framework, as the walk needs it."""
 
-    def candidates(self, program: Program) -> Iterable[Candidate]:
-        """Every place where a registered pass can be taken back, what to peel first in front. May be lazy."""
+    def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterable[Candidate]:
+        """Every place where a registered pass can be taken back, what to peel first in front, passes ``delayed`` last. May be lazy."""
         ...
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
@@ -187,11 +187,12 @@ class Walk:
         journal: Journal,
         budget: Budget,
         *,
+        delayed: Sequence[str] = (),
         workers: int = 2,
         progress: Progress | None = None,
     ) -> None:
         self.start, self.engine, self.judge, self.journal, self.budget = start, engine, judge, journal, budget
-        self.workers = max(1, workers)
+        self.delayed, self.workers = tuple(delayed), max(1, workers)
         self.progress = progress or (lambda text, kept, attempts: None)
         self.steps: list[Step] = []
         self.seen: set[str] = set()
@@ -305,7 +306,7 @@ class Walk:
             return refused
         before = self.state(tip)
         seen = self.seen | {self.engine.content(each.after) for each in pending}
-        for candidate in self._by_luck(self.engine.candidates(tip)):
+        for candidate in self._by_luck(self.engine.candidates(tip, self.delayed)):
             if candidate.text in barred:
                 continue
             outcome = self._attempt(tip, before, candidate, seen)

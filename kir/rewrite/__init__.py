@@ -1,17 +1,47 @@
-"""Rewriting: passes with two directions, preconditions with five verdicts, pipelines, and traces that undo, replay and explain."""
+"""Rewriting: passes with two directions, preconditions with five verdicts, pipelines, and traces that undo, replay and explain.
+
+Names are imported from their modules on first use, so that the table of passes costs no more than reading it.
+"""
 from __future__ import annotations
 
-from kir.rewrite.base import Effect, Found, Miss, Pass, Rewritten, Site, Witness
-from kir.rewrite.driver import Applied, Record, apply, forward_site, judge, misses, sites
-from kir.rewrite.edit import Path, Place
-from kir.rewrite.pipeline import Trace, TraceStep, find_site, run
-from kir.rewrite.precondition import Context, Precondition, Verdict, guarded, proved, refuted, unknown
-from kir.rewrite.registry import pass_class, pass_names, passes, summaries
-from kir.rewrite.residue import Residue
-from kir.rewrite.text import Direction, Pipeline, Step
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kir.rewrite.base import Effect, Found, Miss, Pass, Rewritten, Site, Witness
+    from kir.rewrite.catalog import summaries
+    from kir.rewrite.driver import Applied, Record, apply, forward_site, judge, misses, sites
+    from kir.rewrite.edit import Path, Place
+    from kir.rewrite.pipeline import Trace, TraceStep, find_site, run
+    from kir.rewrite.precondition import Context, Precondition, Verdict, decided, guarded, proved, refuted, unknown
+    from kir.rewrite.registry import pass_class, pass_names, passes
+    from kir.rewrite.residue import Residue
+    from kir.rewrite.text import Direction, Pipeline, Step
+
+_HOMES = {
+    "base": ("Effect", "Found", "Miss", "Pass", "Rewritten", "Site", "Witness",),
+    "catalog": ("summaries",),
+    "driver": ("Applied", "Record", "apply", "forward_site", "judge", "misses", "sites",),
+    "edit": ("Path", "Place",),
+    "pipeline": ("Trace", "TraceStep", "find_site", "run",),
+    "precondition": ("Context", "Precondition", "Verdict", "decided", "guarded", "proved", "refuted", "unknown",),
+    "registry": ("pass_class", "pass_names", "passes",),
+    "residue": ("Residue",),
+    "text": ("Direction", "Pipeline", "Step",),
+}
+"""The module that each public name lives in."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
-    "Applied", "Context", "Direction", "Effect", "Found", "Miss", "Pass", "Path", "Pipeline", "Place", "Precondition", "Record", "Residue",
-    "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "find_site", "forward_site", "guarded", "judge",
-    "misses", "pass_class", "pass_names", "passes", "proved", "refuted", "run", "sites", "summaries", "unknown",
+    "Applied", "Context", "Direction", "Effect", "Found", "Miss", "Pass", "Path", "Pipeline", "Place", "Precondition", "Record",
+    "Residue", "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "decided", "find_site",
+    "forward_site", "guarded", "judge", "misses", "pass_class", "pass_names", "passes", "proved", "refuted", "run", "sites",
+    "summaries", "unknown",
 ]

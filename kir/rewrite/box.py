@@ -24,16 +24,16 @@ class Box:
     after: Program
 
     def run(self) -> None:
-        """Run it. Raises KirError KIR-R011 when the pipeline gives another program than the box shows."""
+        """Run it. Raises KirError KIR-R010 when the pipeline gives another program than the box shows."""
         made = run(self.before, self.pipeline).program
         if not alpha_equal(made, self.after):
-            raise error("KIR-R011", f"the box of `{self.pipeline}` shows another program than it gives", notes=(program_text(made),))
+            raise error("KIR-R010", f"the box of `{self.pipeline}` shows another program than it gives", notes=(program_text(made),))
 
 
 def box_of(docstring: str, name: str) -> Box:
-    """The box of a docstring. Raises KirError KIR-R011 when there is none."""
+    """The box of a docstring. Raises KirError KIR-R010 when there is none."""
     programs, pipeline = _FENCE.findall(docstring), _PIPELINE.search(docstring)
     if len(programs) != 2 or pipeline is None:
-        raise error("KIR-R011", f"'{name}' has no before/after box", needs="two ```kir fences and a line: pipeline: `..`")
+        raise error("KIR-R010", f"'{name}' has no before/after box", needs="two ```kir fences and a line: pipeline: `..`")
     before, after = (parse_program(text, f"{name}:{which}") for text, which in zip(programs, ("before", "after"), strict=True))
     return Box(before, pipeline.group(1), after)

@@ -11,14 +11,13 @@ from typing import Any
 
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n
-from kir.ir.canonical import content_hash
-from kir.ir.parser import parse_program
-from kir.ir.printer import program_text
+from kir.ir.canonical import alpha_equal, content_hash
+from kir.ir.verify import verify
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import Effect, Miss, Pass, Rewritten, Site, Witness, found_sites
 from kir.rewrite.edit import Path, node_at, places
 from kir.rewrite.precondition import ANYWHERE, Context, Verdict
-from kir.rewrite.residue import NOTHING, Residue, residue, restore
+from kir.rewrite.residue import NOTHING, Residue, moved, residue, restore
 from kir.rewrite.text import Direction, Step
 
 
@@ -93,7 +92,7 @@ def forward_site(program: n.Program, params: Pass, path: Path) -> Site:
 def run_forward(program: n.Program, site: Site, left: Residue) -> Rewritten:
     """`optimize`, and the residue put back."""
     made = site.params.optimize(program, site)
-    return Rewritten(restore(made.program, left), made.path) if left else made
+    return Rewritten(restore(made.program, left), moved(made.path, left)) if left else made
 
 
 def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
@@ -111,6 +110,18 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
     return made.program, Witness(site.params, made.path, left)
 
 
+def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program, Witness]:
+    """What `backward` makes of a forward step's result at the place that `optimize` named. Raises KirError KIR-R006 when it does not
+    find the same parameters there, or another program than `before` (up to local names)."""
+    for site in found_sites(params.match_inverse(made.program, made.path, node_at(made.program, made.path))):
+        if site.params == params:
+            back, witness = run_backward(made.program, site)
+            if alpha_equal(back, before):
+                return back, witness
+            raise _not_restored(made.program, site, "backward gives another program than forward came from")
+    raise _not_restored(made.program, Site(made.path, params), "its own pattern does not find it again")
+
+
 def _not_restored(program: n.Program, site: Site, reason: str) -> KirError:
     return error("KIR-R006", f"the inverse of {site.params} is not exact here: {reason}", anchor=anchor_text(program, site.path))
 
@@ -125,8 +136,9 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
           left: Residue = NOTHING, context: Context = ANYWHERE) -> Applied:
     """Apply a pass at a site, with every check.
 
-    Raises KirError with the ids of the refused preconditions (all of them), KIR-R006 for a backward step that forward would not
-    restore, and what the verifier finds in the result; UsageError KIR-R009 for an assumed id that the pass does not declare.
+    Raises KirError with the ids of the refused preconditions (all of them), KIR-R006 for a step that the other direction would not
+    undo exactly, and what the verifier finds in the result; UsageError KIR-R009 for an assumed id that the pass does not declare.
+    `force` waives validity preconditions; what it then waives goes unverified, and a forward step need not be invertible.
     """
     assumed = frozenset(assume)
     known = {p.id for p in item.preconditions}
@@ -145,6 +157,8 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
     waived = _refuse(forward_program, there, verdicts, force, direction)
     if not waived:
         check(after, there.params)
+        if direction == "forward":
+            undone(program, Rewritten(after, witness.path), there.params)
     before_hash = content_hash(program)
     step = Step.of(site.params, anchor_text(program, site.path), direction, assume=assumed, force=force,
                    residue=left if direction == "forward" else Residue(), path=site.path, hash=before_hash)
@@ -154,13 +168,10 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
 
 
 def check(program: n.Program, item: Pass) -> None:
-    """Whether a result is a program: every name in view, every type right. Raises KirError, with the pass as its subject."""
-    try:
-        same = parse_program(program_text(program)) == program
-    except KirError as bad:
-        raise KirError(*(replace(d, subject=d.subject or str(item), origin=None) for d in bad.diagnostics)) from bad
-    if not same:
-        raise error("KIR-R010", "the result is not in normal form", subject=str(item), needs="expressions made by kir.ir.build")
+    """The verifier's word on a result. Raises KirError, each finding with the pass as its subject."""
+    found = [d for d in verify(program) if d.severity == "error"]
+    if found:
+        raise KirError(*(replace(d, subject=d.subject or str(item)) for d in found))
 
 
 Verdicts = tuple[tuple[str, Verdict], ...]

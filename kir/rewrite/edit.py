@@ -10,8 +10,12 @@ from dataclasses import replace
 from kir.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
+from kir.ir.paths import Path, with_block
+from kir.ir.paths import child_blocks as fields_of
 
-Path = tuple[int | str, ...]
+__all__ = ["Path", "Place", "block_at", "edit_block", "enclosing", "fields_of", "fresh", "kernel_of", "names_in", "node_at", "places",
+           "replace_kernel", "replace_stmts", "with_block"]
+
 Place = n.Kernel | n.Stmt
 
 
@@ -26,35 +30,6 @@ def kernel_of(program: n.Program, path: Path) -> n.Kernel:
 def replace_kernel(program: n.Program, name: str, kernel: n.Kernel) -> n.Program:
     """`program` with the kernel of that name replaced."""
     return replace(program, kernels=tuple(kernel if k.name == name else k for k in program.kernels))
-
-
-def fields_of(s: n.Stmt) -> Iterator[tuple[Path, n.Block]]:
-    """The blocks directly inside a statement, each with the path fragment that leads to it."""
-    match s:
-        case n.For() | n.While():
-            yield ("body",), s.body
-        case n.If():
-            yield ("then",), s.then
-            yield ("orelse",), s.orelse
-        case n.Roles():
-            for i, r in enumerate(s.roles):
-                yield ("roles", i, "body"), r.body
-        case _:
-            pass
-
-
-def with_block(s: n.Stmt, fragment: Path, block: n.Block) -> n.Stmt:
-    """`s` with one of its blocks replaced."""
-    match s:
-        case n.For() | n.While():
-            return replace(s, body=block)
-        case n.If():
-            return replace(s, then=block) if fragment == ("then",) else replace(s, orelse=block)
-        case n.Roles():
-            roles = tuple(replace(r, body=block) if i == fragment[1] else r for i, r in enumerate(s.roles))
-            return replace(s, roles=roles)
-        case _:
-            raise TypeError(f"{type(s).__name__} has no blocks")
 
 
 def _fragment(path: Path) -> tuple[Path, Path]:
@@ -142,3 +117,13 @@ def fresh(base: str, taken: set[str]) -> str:
         name = f"{base}_{i}"
     taken.add(name)
     return name
+
+
+def tile_name(element: str) -> str:
+    """The name of a variable that numbers tiles, from that of one which numbers their elements; the inverse of `element_name`."""
+    return element.removesuffix("_el") if element.endswith("_el") else f"{element}_tile"
+
+
+def element_name(tile: str) -> str:
+    """The name of a variable that numbers elements, from that of one which numbers tiles."""
+    return tile.removesuffix("_tile") if tile.endswith("_tile") else f"{tile}_el"

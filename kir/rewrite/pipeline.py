@@ -9,9 +9,10 @@ from kir.diagnostic import KirError, error
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.registry import registry
-from kir.rewrite.anchor import anchor_text, path_of
+from kir.rewrite.anchor import anchor_text, paths_of
 from kir.rewrite.base import Pass, Site, Witness
 from kir.rewrite.driver import Applied, Record, apply, forward_site, misses, sites
+from kir.rewrite.edit import Path
 from kir.rewrite.precondition import ANYWHERE, Context
 from kir.rewrite.registry import pass_class
 from kir.rewrite.residue import Residue
@@ -22,18 +23,18 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
     """The pass and the one site that a step means. On the program whose hash the step recorded its path decides, on another one its
     anchor. Raises KirError KIR-R004 (nowhere, with the nearest miss) or KIR-R005 (several places, all listed)."""
     item = pass_class(step.name).with_options(step.options)
-    path = None
+    wanted: tuple[Path, ...] | None = None
     if step.path is not None and step.hash == content_hash(program):
-        path = step.path
+        wanted = (step.path,)
     elif step.at:
-        path = path_of(program, step.at)
-    if path is not None and step.direction == "forward":
-        exact = _exact(program, item, path)
+        wanted = paths_of(program, step.at)
+    if wanted is not None and len(wanted) == 1 and step.direction == "forward":
+        exact = _exact(program, item, wanted[0])
         if exact is not None:
             return item, exact
     found = [s for s in sites(item, program, step.direction)
-             if (path is None or s.path == path) and all(getattr(s.params, k) == getattr(item, k) for k in step.options)]
-    if len(found) > 1 and step.options:
+             if (wanted is None or s.path in wanted) and all(getattr(s.params, k) == getattr(item, k) for k in step.options)]
+    if len({s.path for s in found}) == 1:
         found = [s for s in found if s.params == item] or found
     if len(found) == 1:
         return item, found[0]
@@ -42,12 +43,12 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
         choices = tuple(f"{subject.removesuffix(str(item))}{s.params}@{anchor_text(program, s.path)}" for s in found[:12])
         raise error("KIR-R005", f"it applies at {len(found)} places", subject=subject, witness=choices,
                     needs="an anchor, or a parameter, that tells them apart")
-    near = [f"{anchor_text(program, p)}: {reason}" for p, reason in misses(item, program, step.direction) if path is None or p == path]
+    near = [f"{anchor_text(program, p)}: {reason}" for p, reason in misses(item, program, step.direction) if wanted is None or p in wanted]
     where = f" at {step.at}" if step.at else ""
     raise error("KIR-R004", f"it does not apply{where}", subject=subject, anchor=step.at, witness=tuple(near[:5]))
 
 
-def _exact(program: n.Program, item: Pass, path: tuple[int | str, ...]) -> Site | None:
+def _exact(program: n.Program, item: Pass, path: Path) -> Site | None:
     try:
         return forward_site(program, item, path)
     except KirError as bad:

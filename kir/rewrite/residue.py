@@ -77,8 +77,8 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
             if found is None:
                 return None
             order += found
-            moved = _reordered(made, found)
-            paired = _pairs(next(k for k in moved.kernels if k.name == a.name), b)
+            ordered = _reordered(made, found)
+            paired = _pairs(next(k for k in ordered.kernels if k.name == a.name), b)
             if paired is None:
                 return None
         if paired:
@@ -99,6 +99,15 @@ def restore(made: n.Program, left: Residue) -> n.Program:
     for path, label in left.labels:
         out = relabeled(out, path, label)
     return out
+
+
+def moved(path: Path, left: Residue) -> Path:
+    """Where the statement at a path of `made` stands in `restore(made, left)`."""
+    for first, permutation in left.order:
+        at = len(first) - 1
+        if len(path) > at and path[:at] == first[:at]:
+            path = (*path[:at], permutation.index(int(path[at])), *path[at + 1:])
+    return path
 
 
 def relabeled(program: n.Program, path: Path, label: str | None) -> n.Program:

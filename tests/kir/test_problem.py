@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kir.diagnostic import KirError
+from kir.ir.naive import is_naive
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.problem import Problem, load_problem, problem_names
@@ -77,6 +78,10 @@ def test_the_naive_program_parses_and_has_the_problems_tensors(problem: Problem)
         for t in problem.spec.tensors:
             if p.name == t.name:
                 assert p.of.dtype.name == problem.tensor_dtype(t)  # type: ignore[union-attr]  # tensors have buffers
+
+
+def test_the_naive_program_satisfies_predicate_n(problem: Problem) -> None:
+    assert is_naive(problem.naive, problem.work_item, problem.state, problem.spec.scatter) == ()
 
 
 def test_an_infinite_oracle_asks_for_an_infinity() -> None:

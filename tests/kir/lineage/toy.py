@@ -38,9 +38,10 @@ class ToyEngine:
         self.order, self.refused, self.broken_forward = order, refused, broken_forward
         self.asked: list[str] = []
 
-    def candidates(self, program: Program) -> Sequence[Candidate]:
+    def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Sequence[Candidate]:
         there = names(program)
-        return [Candidate(name, f"set {name}", "main", f"unset-{name}@main") for name in self.order if name in there]
+        order = [name for name in self.order if name not in delayed] + list(delayed)
+        return [Candidate(name, f"set {name}", "main", f"unset-{name}@main") for name in order if name in there]
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
         self.asked.append(candidate.text)

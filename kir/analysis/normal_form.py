@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from kir.analysis.facts import Facts
 from kir.analysis.simplify import is_true, simplified, simplify
+from kir.analysis.spelling import spell
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -22,7 +23,8 @@ ROUNDS = 8
 def normalize(program: n.Program) -> n.Program:
     """The program in normal form."""
     for _ in range(ROUNDS):
-        made = replace(program, kernels=tuple(_kernel(program, without_copies(k)) for k in program.kernels))
+        spelled = spell(program)
+        made = replace(spelled, kernels=tuple(_kernel(spelled, without_copies(k)) for k in spelled.kernels))
         if made == program:
             break
         program = made
@@ -77,9 +79,7 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
         case n.Opaque():
             return (s,)
         case _:
-            made = simplified(s, known)
-            assert isinstance(made, n.Stmt)
-            return (made,)
+            return (simplified(s, known),)
 
 
 def _binds(block: n.Block) -> bool:

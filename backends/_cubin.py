@@ -1,0 +1,79 @@
+"""What a cubin holds: registers, stack, shared memory and the mix of SASS instructions, as the toolkit's own programs print them."""
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kir.machine import Tool, binary_tool
+
+from ._process import run
+
+SECONDS = 60.0
+_USAGE = re.compile(r"Function (\S+?):\s*\n?\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+_SECTION = re.compile(r"^\s*(?:\.text\.(\S+):|Function : (\S+))", re.MULTILINE)
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)([.\w]*)", re.MULTILINE)
+_SIZED = frozenset({"LDG", "STG", "LDS", "STS", "LDL", "STL"})
+_WIDTH = re.compile(r"\.(32|64|128|U8|S8|U16|S16)\b")
+_DIRECTIVES = (".section", ".headerflags", ".align", ".size", ".type", ".global")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Resources of one function of a cubin: registers a thread, bytes of stack and of static shared memory."""
+
+    registers: int
+    stack: int
+    shared: int
+
+
+@cache
+def tool(name: str) -> Tool | None:
+    """A program of the toolkit, looked for once."""
+    return binary_tool(name)
+
+
+def usage(cubin: Path) -> dict[str, Usage]:
+    """Resources by function; empty when there is no cuobjdump."""
+    found = tool("cuobjdump")
+    if found is None:
+        return {}
+    text = run([found.path, "--dump-resource-usage", cubin], cubin.parent, SECONDS).out
+    return {name: Usage(int(registers), int(stack) + int(local), int(shared))
+            for name, registers, stack, shared, local in _USAGE.findall(text)}
+
+
+def sass(cubin: Path) -> str:
+    """The disassembly; "" when there is no disassembler."""
+    if (found := tool("nvdisasm")) is not None:
+        done = run([found.path, "-c", cubin], cubin.parent, SECONDS)
+        if done.code == 0:
+            return done.out
+    if (found := tool("cuobjdump")) is not None:
+        return run([found.path, "-sass", cubin], cubin.parent, SECONDS).out
+    return ""
+
+
+def mixes(text: str) -> dict[str, dict[str, int]]:
+    """Instructions by opcode for each function of a disassembly. Loads and stores keep their width (`LDG.128`); NOPs, which pad the
+    function, do not count."""
+    out: dict[str, dict[str, int]] = {}
+    heads = list(_SECTION.finditer(text))
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        body = text[head.end(): following.start() if following else len(text)]
+        counts: Counter[str] = Counter()
+        for opcode, modifiers in _INSTRUCTION.findall(body):
+            if opcode == "NOP":
+                continue
+            width = _WIDTH.search(modifiers) if opcode in _SIZED else None
+            counts[opcode + (f".{width[1]}" if width else "")] += 1
+        out[head[1] or head[2]] = dict(counts)
+    return out
+
+
+def stripped(text: str) -> str:
+    """A disassembly without addresses, encodings and comments, for comparison."""
+    lines = (re.sub(r"/\*.*?\*/", "", line).split("//")[0].strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith(_DIRECTIVES))

@@ -1,0 +1,79 @@
+"""Compiling emitted Triton without a device: Triton's compiler in a worker process, then what its cubins hold."""
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kir.diagnostic import Diagnostic, KirError
+from kir.machine import package_version
+from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry
+from kir.target import Target
+
+from .. import _cubin
+from .._process import run
+
+SECONDS = 240.0
+"""How long the compiler may take over one program."""
+_SIGNATURE = {
+    "bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "u8", "u16": "u16", "u32": "u32", "u64": "u64",
+    "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8e4nv", "f8e5m2": "fp8e5",
+}
+
+
+def compile_for(emitted: Emitted, target: Target) -> Artifact:
+    """Compile every kernel of `emitted`. Raises KirError KIR-B010 with the compiler's words, located in the IR where it names a line,
+    KIR-B011 when it takes too long, KIR-B012 when it dies. Without Triton the artifact says what is absent."""
+    version = package_version("triton")
+    if version is None:
+        return Artifact("triton", target.architecture.name, (), (), "Triton is not here: pip install 'kernel-lineage[triton]'")
+    major, minor = target.architecture.capability
+    with tempfile.TemporaryDirectory(prefix="kir-triton-") as name:
+        folder = Path(name)
+        (folder / "emitted.py").write_text(emitted.text)
+        entries = list({e.function: e for e in emitted.entries}.values())
+        job = {"module": str(folder / "emitted.py"), "capability": major * 10 + minor, "kernels": [_kernel(e) for e in entries]}
+        (folder / "job.json").write_text(json.dumps(job))
+        environment = {"TRITON_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        done = run([sys.executable, "-B", Path(__file__).with_name("_worker.py"), folder / "job.json", folder / "result.json"], folder,
+                   SECONDS, environment)
+        if done.code != 0 or not (folder / "result.json").is_file():
+            last = "\n".join(done.err.strip().splitlines()[-6:])
+            raise KirError(Diagnostic("KIR-B012", f"Triton's compiler died (exit code {done.code})", witness=(last,) if last else ()))
+        result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+        faults = [_fault(emitted, each) for each in result["kernels"] if "error" in each]
+        if faults:
+            raise KirError(*faults)
+        kernels = tuple(_compiled(e, each) for e, each in zip(entries, result["kernels"], strict=True))
+    tools = [("triton", str(result["version"])), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := _cubin.tool(x)))]
+    return Artifact("triton", target.architecture.name, kernels, tuple(tools))
+
+
+def _kernel(e: Entry) -> dict[str, Any]:
+    def kind(a: Argument) -> str:
+        return ("*" if a.kind == "pointer" else "") + _SIGNATURE[a.dtype]
+    return {"function": e.function, "signature": {a.name: kind(a) for a in e.arguments}, "options": dict(e.options),
+            "attrs": [(i, a.divisor) for i, a in enumerate(e.arguments) if a.divisor > 1]}
+
+
+def _fault(emitted: Emitted, each: dict[str, Any]) -> Diagnostic:
+    words = str(each["error"]).strip().splitlines()
+    line = int(each.get("line", 0))
+    path = emitted.statement_of(line) if line else None
+    rows = emitted.text.splitlines()
+    notes = (f"line {line} of the emitted text: {rows[line - 1].strip()}",) if 0 < line <= len(rows) else ()
+    return Diagnostic("KIR-B010", f"Triton's compiler refuses this: {words[-1] if words else 'no reason given'}",
+                      anchor="/".join(map(str, path or ())), witness=tuple(words[-8:-1]), notes=notes)
+
+
+def _compiled(e: Entry, each: dict[str, Any]) -> CompiledKernel:
+    cubin = Path(each["cubin"])
+    used = _cubin.usage(cubin).get(each["name"])
+    disassembly = _cubin.sass(cubin)
+    mix = _cubin.mixes(disassembly).get(each["name"], {})
+    texts = {**each["texts"], "sass": _cubin.stripped(disassembly)} if disassembly else dict(each["texts"])
+    registers, spills = (used.registers, used.stack) if used else (0, 0)
+    return CompiledKernel(e.kernel, registers, spills, int(each["shared"]), e.threads, mix, texts, e.options)

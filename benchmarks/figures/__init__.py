@@ -1,0 +1,1 @@
+"""The figures, a module for each group; each has a generator ``figures``."""

@@ -1,0 +1,63 @@
+"""How fast sources are read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.measure import Figure
+from kir import machine
+from kir.diagnostic import KirError
+from kir.surface import KernelRef, frontend
+
+PACKAGES = ("liger_kernel", "fla", "flag_gems")
+"""Import names of the packages whose kernels are read, when they are installed."""
+
+MOST_SECONDS = 60.0
+"""A package is read no longer than this; the rate is over what was read until then."""
+
+
+def figures() -> Iterator[Figure]:
+    """Lines of kernel source a minute, from a cold start of the frontend to the generic program, over whole packages."""
+    reader = frontend("triton")
+    for package in PACKAGES:
+        folder = machine.package_folder(package)
+        what = f"Triton frontend over `{package}`"
+        if folder is None:
+            yield Figure(what, None, "lines/min", 60_000, False, "the package is not installed")
+            continue
+        lines = kernels = failed = 0
+        start = time.perf_counter()
+        for file in sorted(folder.rglob("*.py")):
+            if time.perf_counter() - start > MOST_SECONDS:
+                break
+            if "@triton.jit" not in file.read_text(encoding="utf-8", errors="replace"):
+                continue
+            refs = reader.kernels(file)
+            for ref in refs:
+                kernels += 1
+                lines += _length(file, ref, refs)
+                try:
+                    reader.parse(file, ref.name)
+                except KirError:
+                    failed += 1
+        minutes = (time.perf_counter() - start) / 60
+        told = f"{kernels} kernels, {lines:,} lines{f', {failed} refused' if failed else ''}"
+        yield Figure(what, lines / minutes, "lines/min", 60_000, False, told)
+
+
+def _length(file: Path, ref: KernelRef, refs: tuple[KernelRef, ...]) -> int:
+    """Lines from a kernel's definition to the end of its indented body."""
+    rows = file.read_text(encoding="utf-8", errors="replace").split("\n")[ref.line - 1 :]
+    count = 0
+    body = False
+    for row in rows:
+        inside = row[:1] in (" ", "\t", ")", "#", "") or (not body and row.startswith(("def ", "@")))
+        if not inside:
+            break
+        body = body or row[:1] in (" ", "\t")
+        count += 1
+    while count and not rows[count - 1].strip():
+        count -= 1
+    return max(1, count)

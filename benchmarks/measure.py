@@ -1,0 +1,49 @@
+"""How a figure is taken: the best of several runs, each timed alone, and what it is held against."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the table. ``value`` in ``unit``; ``bound`` is what is asked for, ``most`` whether it is an upper bound.
+
+    ``note`` says what was measured, or, with ``value`` None, why it was not.
+    """
+
+    what: str
+    value: float | None
+    unit: str
+    bound: float | None = None
+    most: bool = True
+    note: str = ""
+
+    @property
+    def met(self) -> str:
+        """``yes``, ``no``, or nothing where there is no bound or no value."""
+        if self.value is None or self.bound is None:
+            return ""
+        return "yes" if (self.value <= self.bound if self.most else self.value >= self.bound) else "no"
+
+    def row(self) -> str:
+        """The row in Markdown."""
+        asked = "" if self.bound is None else f"{'under' if self.most else 'at least'} {self.bound:,g} {self.unit}"
+        value = "not measured" if self.value is None else f"{self.value:,.4g} {self.unit}"
+        return f"| {self.what} | {value} | {asked} | {self.met} | {self.note} |"
+
+
+def best(action: Callable[[], T], runs: int = 5) -> tuple[float, T]:
+    """Seconds of the fastest of several runs, and the last run's value."""
+    fastest, value = float("inf"), None
+    for _ in range(runs):
+        start = time.perf_counter()
+        value = action()
+        fastest = min(fastest, time.perf_counter() - start)
+    assert value is not None or runs
+    return fastest, value  # type: ignore[return-value]  # at least one run was made

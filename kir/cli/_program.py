@@ -1,0 +1,26 @@
+"""Programs that a command is given: IR text as it stands, or a kernel of a source file in its normal form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kir.ir.nodes import Program
+
+
+def read(file: str, bind: Path | None = None) -> Program:
+    """The program of ``FILE.kir`` (as written, when no binding is given) or ``FILE::KERNEL``.
+
+    Raises what the parser, the verifier, the frontend, the binding and the normal form raise.
+    """
+    from kir.lineage.source import load_expert, read_text
+
+    if file.endswith(".kir") and bind is None:
+        from kir.ir.parser import parse_program
+        from kir.ir.verify import check
+
+        program = parse_program(read_text(Path(file)), file)
+        check(program)
+        return program
+    return load_expert(file, bind).program

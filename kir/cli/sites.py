@@ -1,0 +1,59 @@
+"""show where each pass applies to a program, forward and backward, and why not
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kir.cli._program import read
+from kir.cli._result import Result
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    name: Annotated[str, typer.Option("--pass", help="only this pass")] = "",
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
+    near: Annotated[bool, typer.Option(help="also near misses, each with its reason")] = False,
+) -> Result:
+    """Show where each pass applies, forward and backward, with the verdict of every precondition."""
+    from kir.diagnostic import KirError
+    from kir.rewrite import judge, misses, pass_class, passes, sites
+    from kir.rewrite.anchor import anchor_text
+    from kir.rewrite.driver import forward_site, run_backward
+    from kir.rewrite.text import Direction
+
+    program = read(file, bind)
+    chosen = [pass_class(name)] if name else list(passes())
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
+    directions: tuple[Direction, ...] = ("forward", "backward")
+    for cls in chosen:
+        item = cls.with_options({})
+        for direction in directions:
+            mark = "~" if direction == "backward" else ""
+            for site in sites(item, program, direction):
+                if direction == "forward":
+                    verdicts = judge(program, site)
+                else:
+                    simpler, witness = run_backward(program, site)
+                    verdicts = judge(simpler, forward_site(simpler, witness.params, witness.path))
+                anchor = anchor_text(program, site.path)
+                rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
+                             "verdicts": {id_: v.to_json() for id_, v in verdicts}})
+                refused = [(id_, v) for id_, v in verdicts if not v]
+                lines.append(f"{mark}{site.params}@{anchor}  " + ("applies" if not refused else "refused"))
+                for id_, v in refused:
+                    lines.append(f"    {id_} {v.kind}: {v.reason}")
+                    lines += [f"      witness: {w}" for w in v.witness]
+            if near:
+                try:
+                    for path, reason in misses(item, program, direction):
+                        anchor = anchor_text(program, path)
+                        rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
+                        lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
+                except KirError as bad:
+                    lines.append(f"{mark}{cls.name}: {bad.diagnostics[0].message}")
+    return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies")

@@ -1,0 +1,66 @@
+"""Compiled artifacts kept by the hash of all that went in: emitted text, launch, target and the versions of the tools."""
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kir import machine
+from kir.ir.printer import expr_text
+from kir.store import write_atomic
+from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Entry
+from kir.target import Target
+
+
+@cache
+def tool_versions() -> tuple[tuple[str, str], ...]:
+    """Everything whose version changes what a compiler makes."""
+    toolkit = machine.toolkit()
+    nvcc = toolkit.nvcc.version if toolkit else ""
+    return (("nvcc", nvcc), *((name, machine.package_version(name) or "") for name in ("triton", "tilelang")))
+
+
+@dataclass(frozen=True)
+class ArtifactCache:
+    """A folder of artifacts. Files that cannot be read are as good as absent: they are made again."""
+
+    root: Path
+
+    def compiled(self, by: Backend, emitted: Emitted, target: Target) -> Artifact:
+        """What `by` makes of `emitted`, made now if it is not kept. What was not compiled for want of a tool is never kept."""
+        path = self.root / f"{self.key(emitted, target)}.json.gz"
+        kept = self._read(path)
+        if kept is not None:
+            return kept
+        made = by.compile(emitted, target)
+        if made.compiled:
+            write_atomic(path, gzip.compress(json.dumps(_to_json(made)).encode(), mtime=0))
+        return made
+
+    def key(self, emitted: Emitted, target: Target) -> str:
+        """64 hexadecimal digits."""
+        entries = [_entry(e) for e in emitted.entries]
+        parts: list[Any] = [emitted.surface, emitted.text, entries, target.architecture.name, tool_versions()]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def _read(self, path: Path) -> Artifact | None:
+        try:
+            row = json.loads(gzip.decompress(path.read_bytes()))
+            kernels = tuple(CompiledKernel(**{**k, "options": tuple((a, b) for a, b in k["options"])}) for k in row["kernels"])
+            return Artifact(row["surface"], row["target"], kernels, tuple((a, b) for a, b in row["tools"]))
+        except (OSError, ValueError, KeyError, TypeError, EOFError):
+            return None
+
+
+def _entry(e: Entry) -> list[Any]:
+    return [e.kernel, e.function, [[a.name, a.kind, a.dtype, a.divisor] for a in e.arguments], [expr_text(x) for x in e.grid], e.threads,
+            [list(o) for o in e.options]]
+
+
+def _to_json(a: Artifact) -> dict[str, Any]:
+    return {"surface": a.surface, "target": a.target, "tools": [list(t) for t in a.tools],
+            "kernels": [{**k.record(), "texts": dict(k.texts), "options": [list(o) for o in k.options]} for k in a.kernels]}

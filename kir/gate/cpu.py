@@ -1,0 +1,151 @@
+"""The gate on a machine without a GPU: compile for real, interpret for correctness, model the profile. Fail-closed at every stage."""
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import kir
+from kir.diagnostic import Diagnostic, KirError, error
+from kir.gate.artifacts import ArtifactCache
+from kir.gate.correctness import check, problem_cases, relative_cases, size_sets
+from kir.gate.cost import profile
+from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
+from kir.ir.types import DType
+from kir.ir.verify import verify
+from kir.problem import Problem
+from kir.registry import registry
+from kir.surface import Artifact, Backend, Emitted, backend
+from kir.target import Target
+
+OWN = ("", "kir")
+"""Surfaces that mean IR text: the first backend that accepts the program compiles it, and none need."""
+PREFERRED = ("triton", "cuda", "tilelang")
+
+
+def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: Sequence[Target], against: Program | None = None, *,
+             names: Mapping[str, str] | None = None, cache: Path | None = None) -> Verdict:
+    """The CPU gate's verdict on a specialized program.
+
+    `surface` is what it is written in and compiled as (`kir`: whatever backend accepts it, and none need). Correctness is judged by
+    `problem`, else relative to `against`; `names` gives the problem's tensor for a parameter of another name. Compiled artifacts are kept
+    in `cache`, by the hash of what went in. A refusal is a verdict, not an error; KirError KIR-G001 only when neither is given."""
+    if problem is None and against is None:
+        raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
+    spent: dict[str, float] = {}
+    reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
+    begun = time.perf_counter()
+    key = content_hash(program)
+    compiled, emitted = _compile(program, surface, targets, ArtifactCache(cache) if cache else None)
+    spent["compile"] = time.perf_counter() - begun
+    tools = {"kir": kir.__version__, **{name: version for a in compiled.artifacts for name, version in a.tools}}
+
+    def verdict(accepted: bool, stage: Stage, reason: str, right: CorrectnessRecord | None = None,
+                rows: Sequence[ProfileRecord] = ()) -> Verdict:
+        return Verdict(accepted, stage, reason, key, reference, compiled, right, tuple(rows), emitted, tools=tools, seconds=spent)
+
+    if not compiled.ok:
+        first = compiled.refusals[0]
+        return verdict(False, "compile", f"{first.id}: {first.message}")
+    begun = time.perf_counter()
+    right = _correct(program, problem, against, names or {})
+    spent["correctness"] = time.perf_counter() - begun
+    if not right.ok:
+        return verdict(False, "correctness", right.reason, right)
+    begun = time.perf_counter()
+    rows = _profile(program, problem, targets, compiled.artifacts)
+    spent["profile"] = time.perf_counter() - begun
+    where = f"; not compiled: {compiled.absent[0]}" if compiled.absent else ""
+    return verdict(True, "profile", f"right on {len(right.runs)} runs{where}", right, rows)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ compile
+
+def _compile(program: Program, surface: str, targets: Sequence[Target],
+             cache: ArtifactCache | None) -> tuple[CompileRecord, Emitted | None]:
+    if wrong := [d for d in verify(program) if d.severity == "error"]:
+        return CompileRecord(surface, False, refusals=tuple(wrong)), None
+    try:
+        chosen, refusals = _backend(program, surface)
+    except KirError as unknown:
+        return CompileRecord(surface, False, refusals=unknown.diagnostics), None
+    if chosen is None:
+        if surface in OWN:
+            said = tuple(f"no backend says this program ({d.id}: {d.message})" for d in refusals[:1])
+            return CompileRecord("kir", True, absent=said), None
+        return CompileRecord(surface, False, refusals=tuple(refusals)), None
+    try:
+        emitted = chosen.emit(program)
+    except KirError as refused:
+        return CompileRecord(surface, False, refusals=refused.diagnostics), None
+    artifacts: list[Artifact] = []
+    faults: list[Diagnostic] = []
+    for target in targets:
+        try:
+            artifacts.append(cache.compiled(chosen, emitted, target) if cache else chosen.compile(emitted, target))
+        except KirError as refused:
+            faults += refused.diagnostics
+    faults += _over_limits(artifacts, targets)
+    absent = tuple(dict.fromkeys(a.absent for a in artifacts if a.absent))
+    return CompileRecord(chosen.surface, not faults, tuple(artifacts), tuple(faults), absent), emitted
+
+
+def _backend(program: Program, surface: str) -> tuple[Backend | None, list[Diagnostic]]:
+    """The backend that compiles the program, or the diagnostics of the one that came nearest (fewest)."""
+    known = [entry.name for entry in registry("kir.backends")]
+    wanted = [surface] if surface not in OWN else [*(x for x in PREFERRED if x in known), *(x for x in known if x not in PREFERRED)]
+    refusals: list[list[Diagnostic]] = []
+    for name in wanted:
+        candidate = backend(name)
+        said = list(candidate.accepts(program))
+        if not said:
+            return candidate, []
+        refusals.append(said)
+    return None, min(refusals, key=len, default=[Diagnostic("KIR-G002", "no backend is installed", needs="kir plugins")])
+
+
+def _over_limits(artifacts: Sequence[Artifact], targets: Sequence[Target]) -> list[Diagnostic]:
+    """A configuration that compiles and cannot be launched is refused (references/gate.md, row 38)."""
+    out = []
+    for artifact, target in zip(artifacts, targets, strict=False):
+        limits = target.architecture
+        for k in artifact.kernels:
+            if k.shared_bytes > limits.shared_per_cta:
+                said = f"{k.kernel} takes {k.shared_bytes} bytes of shared memory; a CTA of {limits.name} has {limits.shared_per_cta}"
+                out.append(Diagnostic("KIR-G003", said, subject=limits.name, needs="smaller tiles or fewer stages"))
+            if k.threads * k.registers > limits.registers_per_cta or k.threads > limits.max_threads_per_cta:
+                said = f"{k.kernel} takes {k.threads} threads of {k.registers} registers; {limits.name} cannot launch that"
+                out.append(Diagnostic("KIR-G003", said, subject=limits.name, needs="fewer threads, or fewer registers each"))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------- correctness, profile
+
+def _correct(program: Program, problem: Problem | None, against: Program | None, names: Mapping[str, str]) -> CorrectnessRecord:
+    try:
+        if problem is not None:
+            return check(program, list(problem_cases(program, problem, names)), problem.name)
+        assert against is not None
+        return check(program, relative_cases(program, against), f"program {content_hash(against)[:12]}", relative=True)
+    except KirError as fault:
+        first = fault.diagnostics[0]
+        return CorrectnessRecord(problem.name if problem else "program", False, findings=fault.diagnostics, relative=problem is None,
+                                 reason=f"{first.id}: {first.message}")
+
+
+def _profile(program: Program, problem: Problem | None, targets: Sequence[Target], artifacts: Sequence[Artifact]) -> list[ProfileRecord]:
+    """Modelled at the problem's timed shapes that the program allows (else its largest), or at sizes made up from the facts."""
+    if problem is not None:
+        allowed = problem.shapes_for(program)
+        timed = [s for s in allowed if "timed" in s.tags] or list(allowed[-1:])
+        shapes: list[tuple[str, Mapping[str, int]]] = [(s.name, s.sizes) for s in timed]
+    else:
+        shapes = [("large", sizes) for sizes in size_sets(program, (4096,)) or size_sets(program, (1024, 256, 64))[:1]]
+    if not shapes and not any(p.role == "size" and isinstance(p.of, DType) for p in program.params):
+        shapes = [("fixed", {})]
+    by_target = {a.target: a for a in artifacts}
+    return [row for target in targets for row in profile(program, shapes, target, by_target.get(target.architecture.name))]
+
+

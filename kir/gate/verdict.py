@@ -1,0 +1,132 @@
+"""What the gate says of a program: one record for each of compile, correctness and profile, and the verdict over them."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from kir.diagnostic import Diagnostic
+from kir.surface import Artifact, Emitted
+
+Stage = Literal["compile", "correctness", "profile"]
+
+
+@dataclass(frozen=True)
+class CompileRecord:
+    """The first stage: `surface` and `targets` that were asked for, the artifact of each target, refusals of backend and compilers,
+    and, for what this machine lacks, a sentence each in `absent`."""
+
+    surface: str
+    ok: bool
+    artifacts: tuple[Artifact, ...] = ()
+    refusals: tuple[Diagnostic, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; texts of the compiled code stay out."""
+        return {"surface": self.surface, "ok": self.ok, "artifacts": [a.record() for a in self.artifacts],
+                "refusals": [d.to_json() for d in self.refusals], "absent": list(self.absent)}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the interpreter. `worst` is the largest error as a multiple of its bound, at `where`, with the absolute `bound` there."""
+
+    shape: str
+    sizes: Mapping[str, int]
+    distribution: str
+    seed: int
+    mode: Literal["fast", "check"]
+    ok: bool
+    worst: float
+    where: str
+    bound: float
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; an infinite error becomes the text `inf`, which JSON can hold."""
+        row = asdict(self)
+        return {**row, "worst": _number(self.worst), "bound": _number(self.bound)}
+
+
+@dataclass(frozen=True)
+class CorrectnessRecord:
+    """The second stage. `reference` names the oracle; `relative` says that it was no problem's but another program's. `findings` are the
+    hazards of the checked run, `weak` those that refuse nothing."""
+
+    reference: str
+    ok: bool
+    runs: tuple[Run, ...] = ()
+    findings: tuple[Diagnostic, ...] = ()
+    weak: tuple[Diagnostic, ...] = ()
+    relative: bool = False
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"reference": self.reference, "relative": self.relative, "ok": self.ok, "reason": self.reason,
+                "runs": [r.to_json() for r in self.runs], "findings": [d.to_json() for d in self.findings],
+                "weak": [d.to_json() for d in self.weak]}
+
+
+@dataclass(frozen=True)
+class ProfileRecord:
+    """The third stage, from the cost model: seconds at each shape of a target, and what bounds them. Never measured."""
+
+    target: str
+    shape: str
+    seconds: float
+    bound_by: str
+    parts: Mapping[str, float] = field(default_factory=dict)
+    kind: Literal["modelled"] = "modelled"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The gate's word. `stage` is the last stage reached: the one that refused, or `profile`. `record` is what is kept of it."""
+
+    accepted: bool
+    stage: Stage
+    reason: str
+    program: str
+    problem: str
+    compile: CompileRecord
+    correctness: CorrectnessRecord | None = None
+    profile: tuple[ProfileRecord, ...] = ()
+    emitted: Emitted | None = None
+    isolation: str = "compilers in processes of their own; interpreter and oracle in this one"
+    tools: Mapping[str, str] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """What was compiled, one per target."""
+        return self.compile.artifacts
+
+    def modelled(self) -> dict[str, float]:
+        """Modelled seconds by target, summed over the shapes."""
+        out: dict[str, float] = {}
+        for row in self.profile:
+            out[row.target] = out.get(row.target, 0.0) + row.seconds
+        return out
+
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Why it was refused, or what was found without refusing."""
+        found = self.compile.refusals
+        return (*found, *(() if self.correctness is None else (*self.correctness.findings, *self.correctness.weak)))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The verdict as JSON, without wall times (`seconds`), so that the same program under the same tools gives the same bytes."""
+        return {"schema": "kir.verdict/1", "accepted": self.accepted, "stage": self.stage, "reason": self.reason, "program": self.program,
+                "problem": self.problem, "compile": self.compile.to_json(),
+                "correctness": None if self.correctness is None else self.correctness.to_json(),
+                "profile": [row.to_json() for row in self.profile], "isolation": self.isolation, "tools": dict(sorted(self.tools.items()))}
+
+
+def _number(x: float) -> float | str:
+    return x if abs(x) < float("inf") else str(x)

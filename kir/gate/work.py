@@ -1,0 +1,322 @@
+"""Counting the work of a program at given sizes, without running it: bytes per space, sectors, operations per unit, instructions.
+
+Every statement is counted as often as its team runs it: grid times loop trips times instances of the team. Branches count both arms half.
+Loops whose bounds depend on values that are not known count once, and are named in `unknown`.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kir.instructions import instruction, table
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value, polynomial
+from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
+from kir.ir.visit import substitute, walk
+
+SECTOR = 32
+"""Bytes of global memory that one request moves at least (CUDA C++ Programming Guide, device memory accesses)."""
+VECTOR = 16
+"""Bytes that one lane moves at most with one instruction."""
+WARP = 32
+_SFU = frozenset({"exp", "exp2", "exp2_approx", "log", "log2", "sin", "cos", "tanh", "tanh_approx", "rsqrt", "rcp", "rcp_approx", "sqrt",
+                  "sqrt_approx", "sigmoid", "erf", "div_approx", "pow"})
+
+
+@dataclass
+class Work:
+    """Counts of one kernel over its whole grid. `requested`: bytes that threads ask of each space. `sectors`: bytes of global traffic in
+    whole sectors. `operations`: floating-point operations by unit (`tensor f16`, `scalar f32`, `special`). `instructions`: instructions
+    issued, per warp. `in_flight`: bytes, in whole sectors, that the reads of one
+    CTA keep under way. `footprint`: shared and register bytes of a CTA by declaration."""
+
+    kernel: str
+    ctas: int = 1
+    threads: int = 1
+    requested: dict[str, float] = field(default_factory=dict)
+    sectors: float = 0.0
+    operations: dict[str, float] = field(default_factory=dict)
+    instructions: float = 0.0
+    in_flight: float = 0.0
+    shared: int = 0
+    registers: int = 0
+    overlapped: bool = False
+    unknown: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _At:
+    """Where a statement stands: how many times each CTA comes by, threads of the team that run it together, values of loop variables
+    (their middle), and the innermost thread variable."""
+
+    times: float
+    team: int
+    values: Mapping[str, n.Expr]
+    lane: str | None = None
+    stages: int = 1
+
+
+def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> Work:
+    """The work of one kernel at these sizes (sizes and integer scalars by name)."""
+    values: dict[str, n.Expr] = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
+    for p in program.params:
+        if p.value is not None and isinstance(p.of, DType):
+            values[p.name] = substitute(p.value, values)
+    ctas = 1
+    work = Work(kernel.name)
+    for axis in kernel.grid:
+        extent = _value(axis.extent, values)
+        if extent is None:
+            work.unknown.append(f"grid axis {axis.name}")
+        ctas *= max(1, extent or 1)
+        values[axis.name] = const((extent or 1) // 2, dtype_of(axis.extent.type))
+    work.ctas, work.threads = ctas, _value(kernel.threads, values) or 1
+    counter = _Counter(work)
+    counter.block(kernel.body, _At(1.0, work.threads, values))
+    counter.scale(ctas)
+    return work
+
+
+def _value(e: n.Expr | int, values: Mapping[str, n.Expr]) -> int | None:
+    return e if isinstance(e, int) else int_value(substitute(e, values))
+
+
+@dataclass
+class _Counter:
+    work: Work
+
+    def scale(self, ctas: int) -> None:
+        w = self.work
+        w.requested = {k: v * ctas for k, v in w.requested.items()}
+        w.operations = {k: v * ctas for k, v in w.operations.items()}
+        w.sectors, w.instructions = w.sectors * ctas, w.instructions * ctas
+
+    def block(self, block: n.Block, at: _At) -> None:
+        for s in block:
+            if isinstance(s, n.Let) and len(s.names) == 1 and not isinstance(s.value.type, TileType) and _is_index(s.value.type):
+                found = substitute(s.value, at.values)
+                if isinstance(found, n.Const):
+                    at = _At(at.times, at.team, {**at.values, s.names[0]: found}, at.lane, at.stages)
+            self.statement(s, at)
+
+    def statement(self, s: n.Stmt, at: _At) -> None:
+        match s:
+            case n.For():
+                self._for(s, at)
+            case n.If():
+                self.expression(s.cond, at)
+                half = _At(at.times / (2 if s.orelse else 1), at.team, at.values, at.lane, at.stages)
+                self.block(s.then, half)
+                self.block(s.orelse, half)
+            case n.While():
+                self.work.unknown.append("while")
+                self.expression(s.cond, at)
+                self.block(s.body, at)
+            case n.Roles():
+                for role in s.roles:
+                    self.block(role.body, _At(at.times, max(1, role.hi - role.lo) * WARP, at.values, at.lane, at.stages))
+            case n.Alloc():
+                elements = math.prod(_value(d, at.values) or 1 for d in s.buffer.shape)
+                if s.buffer.space == "shared":
+                    self.work.shared += elements * s.buffer.dtype.bytes
+                elif s.buffer.space in ("fragment", "register"):
+                    self.work.registers += -(-elements * s.buffer.dtype.bytes // (4 * max(1, at.team)))
+                if s.init is not None:
+                    self.expression(s.init, at)
+            case n.Store():
+                self.expression(s.value, at)
+                self._access(s.at, "write", at)
+            case n.Copy():
+                self.expression(s.src, at)
+                self._access(s.dst, "write", at)
+            case n.Mma():
+                self.expression(s.a, at)
+                self.expression(s.b, at)
+                self._mma(s, at)
+            case n.Let():
+                self.expression(s.value, at)
+            case n.Eval():
+                self.expression(s.call, at)
+            case _:
+                pass
+
+    def _for(self, s: n.For, at: _At) -> None:
+        lo, hi, step = (_value(x, at.values) for x in (s.lo, s.hi, s.step))
+        trips = None if lo is None or hi is None or not step else max(0, -(-(hi - lo) // step))
+        if trips is None:
+            self.work.unknown.append(f"loop {s.label or s.var.name}")
+            trips = 1
+        middle = const((lo or 0) + trips // 2 * (step or 1), dtype_of(s.var.of))
+        values = {**at.values, s.var.name: middle}
+        if s.kind in ("thread", "warp", "warpgroup"):
+            team = 1 if s.kind == "thread" else WARP if s.kind == "warp" else 4 * WARP
+            self.block(s.body, _At(at.times * trips, team, values, s.var.name if s.kind == "thread" else at.lane, at.stages))
+            return
+        stages = int(dict(s.attrs).get("stages", 1)) if s.kind == "pipelined" else at.stages
+        self.work.overlapped = self.work.overlapped or stages > 1
+        unrolled = s.kind in ("unroll", "static", "vectorize")
+        if not unrolled:
+            self._issue(2.0, at, trips)
+        self.block(s.body, _At(at.times * trips, at.team, values, at.lane, stages))
+
+    # ------------------------------------------------------------------------------------------------------------ expressions
+    def expression(self, e: n.Expr, at: _At) -> None:
+        """Loads and arithmetic of an expression; index arithmetic inside places counts as one instruction an access."""
+        match e:
+            case n.Load():
+                self._access(e.at, "read", at)
+                if e.mask is not None:
+                    self.expression(e.mask, at)
+            case n.Binary() | n.Unary() | n.Select() | n.Cast():
+                for x in (getattr(e, name) for name in ("cond", "a", "b", "x") if hasattr(e, name)):
+                    self.expression(x, at)
+                self._arithmetic(e, at)
+            case n.Call():
+                for a in e.args:
+                    if isinstance(a, n.Expr):
+                        self.expression(a, at)
+                    elif e.fn in table() and instruction(e.fn).effect == "memory":
+                        self._access(a, "update", at)
+                self._call(e, at)
+            case _:
+                pass
+
+    def _arithmetic(self, e: n.Expr, at: _At) -> None:
+        elements, dtype = _elements(e.type, at.values), dtype_of(e.type)
+        self._issue(elements / at.team if at.team > 1 else elements, at)
+        if isinstance(e, (n.Binary, n.Unary)) and dtype.is_float:
+            unit = "special" if isinstance(e, n.Binary) and e.op == "div" else f"scalar {_scalar_name(dtype)}"
+            self._operations(unit, elements * at.times)
+
+    def _call(self, e: n.Call, at: _At) -> None:
+        if e.fn in ("reduce", "scan") and isinstance(e.args[0], n.Expr):
+            elements = _elements(e.args[0].type, at.values)
+            self._operations(f"scalar {_scalar_name(dtype_of(e.args[0].type))}", elements * at.times)
+            self._issue(elements / at.team + 10.0, at)
+            return
+        t = e.type
+        if not isinstance(t, (DType, TileType)):
+            self._issue(1.0, at)
+            return
+        elements = _elements(t, at.values)
+        if e.fn in ("iota", "expand", "broadcast", "reshape", "trans", "multiple_of", "max_contiguous"):
+            return
+        self._issue(elements / at.team, at)
+        if e.fn in _SFU:
+            self._operations("special", elements * at.times)
+        elif dtype_of(t).is_float:
+            self._operations(f"scalar {_scalar_name(dtype_of(t))}", elements * at.times * (2 if e.fn == "fma" else 1))
+        if e.fn == "mma_sync":
+            shape = str(dict(e.attrs).get("shape", "m16n8k16"))
+            m, rest = shape.removeprefix("m").split("n")
+            columns, k = rest.split("k")
+            first = e.args[0]
+            dtype = dtype_of(first.type)
+            self._operations(f"tensor {dtype.name}", 2.0 * int(m) * int(columns) * int(k) * at.times / WARP)
+
+    def _mma(self, s: n.Mma, at: _At) -> None:
+        a, b = shape_of(s.a.type), shape_of(s.b.type)
+        extents = [_value(x, at.values) or 1 for x in (*a, b[-1])]
+        flops = 2.0 * math.prod(extents) * at.times
+        dtype = dtype_of(s.a.type)
+        scalar = s.via == "fma" or (dtype.name == "f32" and s.precision == "ieee") or dtype.name == "f64"
+        name = "tf32" if dtype.name == "f32" else "fp8" if dtype.name.startswith("f8") else dtype.name
+        self._operations(f"scalar {_scalar_name(dtype)}" if scalar else f"tensor {name}", flops)
+        self._issue(flops / at.times / (2 * max(at.team, 1)) / (1 if scalar else 64), at)
+
+    # ----------------------------------------------------------------------------------------------------------------- memory
+    def _access(self, r: n.Region, verb: str, at: _At) -> None:
+        space, size = r.buffer.space, r.buffer.dtype.bytes
+        if space in ("register", "fragment"):
+            return
+        elements = _elements(r.type, at.values)
+        total = elements * size * at.times
+        key = f"{verb} {space}"
+        self.work.requested[key] = self.work.requested.get(key, 0.0) + total
+        run = self._run(r, at)
+        vector = max(1.0, min(VECTOR / size, run if at.team == 1 else run / at.team if run >= at.team else 1.0))
+        per_lane = elements / at.team if at.team > 1 else elements
+        self._issue(per_lane / vector + 1.0, at)
+        if space != "global":
+            return
+        moved = self._sectors(r, run, elements, size, at) * SECTOR
+        self.work.sectors += moved * at.times
+        if verb != "write":
+            self.work.in_flight += moved * max(1, at.stages - 1) * (1 if at.team > 1 else self.work.threads)
+
+    def _run(self, r: n.Region, at: _At) -> float:
+        """Elements that lie side by side in memory: the extent of a span along the dimension of stride one."""
+        if not r.index:
+            return float(_elements(r.type, at.values))
+        last = r.index[-1]
+        unit = r.buffer.strides is None or (int_value(r.buffer.strides[-1]) == 1)
+        if isinstance(last, n.Span) and unit and last.step == 1:
+            return float(_value(last.extent, at.values) or 1)
+        return 1.0
+
+    def _sectors(self, r: n.Region, run: float, elements: float, size: int, at: _At) -> float:
+        """Sectors of one execution by one team; a thread's access shares its sectors with the neighbor lanes where they are near."""
+        if at.team > 1 or at.lane is None:
+            return elements / run * max(1.0, math.ceil(run * size / SECTOR))
+        stride = self._lane_stride(r, at)
+        if stride is None:
+            return max(1.0, elements * size / SECTOR)
+        if stride == 0:
+            return max(elements / run * math.ceil(run * size / SECTOR) / WARP, 1.0 / WARP)
+        return max(min(abs(stride) * size, SECTOR) / SECTOR, elements * size / SECTOR) if run >= elements else elements
+
+    def _lane_stride(self, r: n.Region, at: _At) -> int | None:
+        """Elements between the places of neighboring threads, None when it is no constant."""
+        from kir.ir.build import add, mul
+        shape = [substitute(d, at.values) for d in r.buffer.shape]
+        strides = list(r.buffer.strides or ())
+        if not strides:
+            step: n.Expr = const(1)
+            for d in reversed(shape):
+                strides.insert(0, step)
+                step = mul(step, d) if dtype_of(step.type) == dtype_of(d.type) else step
+        hidden = {k: v for k, v in at.values.items() if k != at.lane}
+        flat: n.Expr | None = None
+        for i, s in zip(r.index, strides, strict=False):
+            lo = substitute(i.lo if isinstance(i, n.Span) else i, hidden)
+            stride = substitute(s, hidden)
+            if isinstance(lo.type, TileType) or dtype_of(lo.type) != dtype_of(stride.type):
+                return None
+            term = mul(lo, stride)
+            flat = term if flat is None else add(flat, term)
+        if flat is None:
+            return 0
+        out = 0
+        for monomial, c in polynomial(flat).items():
+            if any(isinstance(x, n.Var) and x.name == at.lane for a in monomial for x in walk(a)):
+                if len(monomial) != 1 or not isinstance(monomial[0], n.Var):
+                    inner = monomial[0]
+                    if len(monomial) == 1 and isinstance(inner, n.Binary) and inner.op == "mod":
+                        out += c
+                        continue
+                    if len(monomial) == 1 and isinstance(inner, n.Binary) and inner.op in ("floordiv", "tdiv"):
+                        continue
+                    return None
+                out += c
+        return out
+
+    def _issue(self, per_lane: float, at: _At, times: float = 1.0) -> None:
+        """Instructions of the team's warps: at least one a warp; a lone thread is a lane of a warp that others fill."""
+        warps = max(1.0, at.team / WARP) if at.team > 1 or self.work.threads == 1 else 1.0 / WARP
+        self.work.instructions += max(1.0, per_lane) * warps * at.times * times
+
+    def _operations(self, unit: str, amount: float) -> None:
+        self.work.operations[unit] = self.work.operations.get(unit, 0.0) + amount
+
+
+def _is_index(t: Type) -> bool:
+    return isinstance(t, DType) and t.is_integer
+
+
+def _elements(t: Type, values: Mapping[str, n.Expr]) -> float:
+    return float(math.prod(_value(d, values) or 1 for d in shape_of(t)))
+
+
+def _scalar_name(d: DType) -> str:
+    return d.name if d.name in ("f16", "bf16", "f64") else "f32"

@@ -1,0 +1,183 @@
+"""Instruction table, family `matrix`: ldmatrix, stmatrix and mma.sync on the packed elements of each lane of a warp.
+
+Lane mappings are those of PTX ISA 9.7.14 ("Matrix Fragments for mma.m16n8k16" and "ldmatrix"). Numerics of every matrix product:
+products are exact, sums are made in f32 in the order of NumPy's matrix product, and added to the accumulator once.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kir.diagnostic import error
+from kir.interp.calls_warp import WARP_SIZE, lanes_of
+from kir.interp.frame import Frame, Mask, Val
+from kir.interp.memory import Place, resolve
+from kir.interp.number import Array, narrow, storage, to_tf32
+from kir.ir.nodes import Call, Expr, Region
+from kir.ir.types import BF16, F32, F64, DType, dtype_of
+
+if TYPE_CHECKING:
+    from kir.interp.machine import Machine
+
+
+def product(a: Array, b: Array, of: DType, precision: str) -> Array:
+    """`a` [.., m, k] times `b` [.., k, n], elements of dtype `of`, as f32 (f64 for f64, i32 for integers). `precision`: `ieee`,
+    `tf32` (operands rounded), `tf32x3` and `bf16x3` (operands split in two parts, the product of the small parts dropped)."""
+    if of == F64:
+        return _matmul(a, b)
+    if of.is_integer or of.is_bool:
+        return _matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(np.int32)
+    x, y = a.astype(np.float32), b.astype(np.float32)
+    if of != F32 or precision == "ieee":
+        return _matmul(x, y)
+    def coarse(v: Array) -> Array:
+        return to_tf32(v) if precision.startswith("tf32") else v.astype(storage(BF16)).astype(np.float32)
+    high_a, high_b = coarse(x), coarse(y)
+    if not precision.endswith("x3"):
+        return _matmul(high_a, high_b)
+    low_a, low_b = coarse(x - high_a), coarse(y - high_b)
+    return _matmul(low_a, high_b) + _matmul(high_a, low_b) + _matmul(high_a, high_b)
+
+
+ONE_THREAD = 1 << 18
+"""Multiply-adds up to which OpenBLAS stays on one thread: its threads cost more than they bring here, and tile sizes stay small."""
+
+
+def _matmul(a: Array, b: Array) -> Array:
+    """`np.matmul` in blocks of rows, each small enough to stay on one thread."""
+    rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    step = max(1, ONE_THREAD // max(1, inner * columns))
+    if rows <= step:
+        return np.asarray(np.matmul(a, b))
+    return np.concatenate([np.matmul(a[..., i : i + step, :], b) for i in range(0, rows, step)], axis=-2)
+
+
+def _fragment(rows: Array, cols: Array) -> tuple[Array, Array]:
+    return rows.astype(np.int64), cols.astype(np.int64)
+
+
+def fragment_a(k: int, bits: int) -> tuple[Array, Array]:
+    """(row, column) of element i of lane l of operand a of m16n8k<k>: two arrays [32, elements]."""
+    lane, per = np.arange(32)[:, None], 32 // bits
+    i = np.arange(16 * k // 32)[None]
+    rows = lane // 4 + 8 * (i // per % 2)
+    cols = (lane % 4) * per + i % per + 4 * per * (i // (2 * per))
+    return _fragment(rows, cols)
+
+
+def fragment_b(k: int, bits: int) -> tuple[Array, Array]:
+    """(row, column) of operand b, k x 8."""
+    lane, per = np.arange(32)[:, None], 32 // bits
+    i = np.arange(8 * k // 32)[None]
+    return _fragment((lane % 4) * per + i % per + 4 * per * (i // per), np.broadcast_to(lane // 4, (32, 8 * k // 32)))
+
+
+def fragment_c() -> tuple[Array, Array]:
+    """(row, column) of the 16 x 8 accumulator, four elements a lane."""
+    lane, i = np.arange(32)[:, None], np.arange(4)[None]
+    return _fragment(lane // 4 + 8 * (i // 2), (lane % 4) * 2 + i % 2)
+
+
+def _by_warps(v: Val, f: Frame) -> tuple[Array, Mask]:
+    full = np.broadcast_to(v.data, (f.lanes, *v.tile)).reshape(f.lanes // WARP_SIZE, WARP_SIZE, -1)
+    ok = None if v.ok is None else np.broadcast_to(v.ok, v.data.shape if v.data.shape[0] > 1 else (1, *v.tile))
+    return full, None if ok is None else np.broadcast_to(ok, (f.lanes, *v.tile)).reshape(full.shape)
+
+
+def _whole_warps(m: Machine, e: Call, f: Frame) -> None:
+    lane, _ = lanes_of(f)
+    if f.lanes % WARP_SIZE or not (lane == np.arange(f.lanes) % WARP_SIZE).all():
+        raise error("KIR-I002", f"'{e.fn}' needs whole warps of 32 lanes")
+    m.must_converge(f, e.fn)
+
+
+def _mma_sync(m: Machine, e: Call, f: Frame) -> Val:
+    _whole_warps(m, e, f)
+    a, b, c = (m.evaluate(x, f) for x in e.args if isinstance(x, Expr))
+    shape = str(dict(e.attrs).get("shape", "m16n8k16"))
+    if not shape.startswith("m16n8k"):
+        raise error("KIR-I002", f"mma_sync of shape {shape}", needs="m16n8k4, m16n8k8, m16n8k16 or m16n8k32")
+    k, of = int(shape.removeprefix("m16n8k")), dtype_of(e.args[0].type)
+    maps = fragment_a(k, of.bits), fragment_b(k, of.bits), fragment_c()
+    tiles, defined = [], []
+    for v, (rows, cols), extent in zip((a, b, c), maps, ((16, k), (k, 8), (16, 8)), strict=True):
+        data, ok = _by_warps(v, f)
+        if data.shape[2] != rows.shape[1]:
+            raise error("KIR-I002", f"mma_sync {shape}: {data.shape[2]} elements a lane where {rows.shape[1]} are needed")
+        tile = np.zeros((len(data), *extent), data.dtype)
+        tile[:, rows, cols] = data
+        tiles.append(tile)
+        good = np.ones(tile.shape, np.bool_)
+        if ok is not None:
+            good[:, rows, cols] = ok
+        defined.append(good)
+    precision = "tf32" if of == F32 else "ieee"
+    out = (tiles[2].astype(np.float32) if narrow(dtype_of(e.args[2].type)) else tiles[2]) + product(tiles[0], tiles[1], of, precision)
+    m.counters.count_flops("tensor", 2 * 16 * 8 * k * len(out))
+    rows, cols = maps[2]
+    packed = out[:, rows, cols].reshape(f.lanes, -1).astype(storage(dtype_of(e.args[2].type)))
+    if not m.checking or all(d.all() for d in defined):
+        return Val(packed)
+    good_out: Array = np.asarray(defined[0].all(2))[:, :, None] & np.asarray(defined[1].all(1))[:, None, :] & defined[2]
+    return Val(packed, good_out[:, rows, cols].reshape(packed.shape))
+
+
+def _rows(m: Machine, e: Call, f: Frame, num: int, verb: str) -> tuple[Place, Array]:
+    """Element indices [warps, matrix, row, 8] of the rows that lanes 0 .. 8 * num - 1 of each warp name."""
+    region = e.args[0]
+    if not isinstance(region, Region):
+        raise error("KIR-I002", f"'{e.fn}' acts on a place (&As[row, column])")
+    place = resolve(m, region, f)
+    if storage(place.dtype).itemsize != 2:
+        raise error("KIR-I002", f"'{e.fn}' moves 16-bit elements, not {place.dtype}")
+    if place.inside is not None:
+        m.out_of_bounds(place, f, None, verb)
+    first = np.broadcast_to(place.index.reshape(place.index.shape[0], -1)[:, 0], (f.lanes,)).reshape(-1, WARP_SIZE)
+    if m.checking:
+        m.checker.aligned(place, first[:, : 8 * num] * 2, 16, e.fn)
+    index = first[:, : 8 * num].reshape(-1, num, 8, 1) + np.arange(8)
+    lane = np.arange(f.lanes).reshape(-1, WARP_SIZE)[:, : 8 * num].reshape(-1, num, 8, 1) + np.zeros(8, np.int64)
+    if m.checking:
+        m.checker.on_rows(place, f, index, lane, verb)
+    return place, index
+
+
+def _owned(trans: bool) -> tuple[Array, Array]:
+    lane, i = np.arange(32)[:, None], np.arange(2)[None]
+    rows, cols = np.broadcast_to(lane // 4, (32, 2)), (lane % 4) * 2 + i
+    return (cols, rows) if trans else (rows, cols)
+
+
+def _ldmatrix(m: Machine, e: Call, f: Frame) -> Val:
+    _whole_warps(m, e, f)
+    options = dict(e.attrs)
+    num, trans = int(options.get("num", 4)), bool(options.get("trans", False))
+    place, index = _rows(m, e, f, num, "read")
+    flat = place.memory.typed(place.dtype)
+    limit = flat.size - 1
+    rows, cols = _owned(trans)
+    pick = np.minimum(index, limit)[:, :, rows, cols].transpose(0, 2, 1, 3).reshape(f.lanes, 2 * num)
+    m.counters.count_bytes("read", place.memory.space, index.size * 2)
+    return Val(flat[pick], m.checker.validity(place.memory, pick, 2) if m.checking else None)
+
+
+def _stmatrix(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    _whole_warps(m, e, f)
+    options = dict(e.attrs)
+    value = next(m.evaluate(a, f) for a in e.args if isinstance(a, Expr))
+    num, trans = value.data.shape[-1] // 2, bool(options.get("trans", False))
+    place, index = _rows(m, e, f, num, "write")
+    flat = place.memory.typed(place.dtype)
+    rows, cols = _owned(trans)
+    target = index[:, :, rows, cols].transpose(0, 2, 1, 3).reshape(f.lanes, 2 * num)
+    flat[target] = np.broadcast_to(value.data, target.shape)
+    m.counters.count_bytes("write", place.memory.space, target.size * 2)
+    if m.checking:
+        m.checker.mark(place.memory, target, 2, value.ok)
+    return ()
+
+
+MATRIX: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
+    "mma_sync": _mma_sync, "ldmatrix": _ldmatrix, "stmatrix": _stmatrix}

@@ -1,0 +1,179 @@
+"""Instruction table, families `sync` and `async`: fences, barriers, mbarriers, groups.
+
+`barrier()` meets the siblings of the innermost split into sub-teams; outside any split a team runs its statements in order, and it
+means nothing. Counts are per thread for named and cluster barriers, and per executing instance (an active thread, or a whole team)
+for mbarriers.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from kir.diagnostic import error
+from kir.interp import asynchrony
+from kir.interp.frame import Frame, Val
+from kir.interp.schedule import Wait
+from kir.ir.nodes import Call, Expr, Region
+
+if TYPE_CHECKING:
+    from kir.interp.machine import Machine
+
+Steps = Iterator[Wait]
+NOTHING: tuple[Val, ...] = ()
+
+
+def _number(m: Machine, e: Call, at: int, f: Frame) -> int:
+    value = e.args[at]
+    assert isinstance(value, Expr)
+    return m.uniform(value, f)
+
+
+def _place(e: Call) -> Region:
+    if not e.args or not isinstance(e.args[0], Region):
+        raise error("KIR-I002", f"'{e.fn}' acts on an mbarrier (&bar[i])")
+    return e.args[0]
+
+
+def _fence(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    if m.checking:
+        m.checker.fence(f, e.fn, str(dict(e.attrs).get("scope", "")))
+    return NOTHING
+
+
+def _warp_sync(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    if m.checking:
+        m.checker.warp_sync(f)
+    return NOTHING
+
+
+def _mbar_init(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    m.init_barriers(_place(e), _number(m, e, 1, f), f)
+    return NOTHING
+
+
+def _mbar_arrive(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    region = _place(e)
+    size = None
+    if e.fn != "mbar_arrive":
+        second = e.args[1]
+        assert isinstance(second, Expr)
+        size = m.evaluate(second, f)
+        m.must_be_defined(size, f, "a byte count")
+    lanes = f.active().nonzero()[0]
+    barriers = m.barriers(region, f, "arrives on" if e.fn != "mbar_expect" else "expects bytes on")
+    for lane, b in zip(lanes, barriers, strict=True):
+        if size is not None:
+            b.tx += int(size.data[lane if size.data.shape[0] > 1 else 0])
+        if e.fn != "mbar_expect":
+            m.release(b, f, int(lane))
+            b.pending -= 1
+        m.settle(b)
+    return NOTHING
+
+
+def _named_arrive(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    m.arrive_named(f, ("named", _number(m, e, 0, f)), _number(m, e, 1, f))
+    return NOTHING
+
+
+def _cluster_arrive(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    m.arrive_named(f, ("cluster", 0), m.cluster_threads)
+    f.cluster_generation = m.named_barrier(f, ("cluster", 0)).generation if m.named_barrier(f, ("cluster", 0)).arrived else -1
+    return NOTHING
+
+
+def _commit(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    asynchrony.commit(m, {"async_commit": "cp_async", "bulk_commit": "bulk", "wgmma_commit": "wgmma"}[e.fn], f)
+    return NOTHING
+
+
+def _group_wait(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    family = {"async_wait": "cp_async", "bulk_wait": "bulk", "wgmma_wait": "wgmma"}[e.fn]
+    asynchrony.wait(m, family, _number(m, e, 0, f), f, bool(dict(e.attrs).get("read", False)))
+    return NOTHING
+
+
+def _trap(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    m.report("trap", "error", "the kernel traps here", f, id="KIR-I025")
+    f.stop("return")
+    return NOTHING
+
+
+def _dependency(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    if m.checking:
+        m.checker.dependency(f, e.fn)
+    return NOTHING
+
+
+SYNC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
+    **dict.fromkeys(("fence", "fence_async", "fence_mbar_init", "wgmma_fence"), _fence), "warp_sync": _warp_sync,
+    "mbar_init": _mbar_init, **dict.fromkeys(("mbar_expect", "mbar_arrive", "mbar_arrive_expect"), _mbar_arrive),
+    "named_barrier_arrive": _named_arrive, "cluster_arrive": _cluster_arrive,
+    **dict.fromkeys(("async_commit", "bulk_commit", "wgmma_commit"), _commit),
+    **dict.fromkeys(("async_wait", "bulk_wait", "wgmma_wait"), _group_wait),
+    **dict.fromkeys(("grid_dependency_wait", "grid_dependency_launch"), _dependency), "trap": _trap}
+
+
+# ------------------------------------------------------------------------------------------------------------------- waiting
+
+def _barrier(m: Machine, e: Call, f: Frame) -> Steps:
+    m.counters.barriers += 1
+    team = f.team
+    if m.checking:
+        m.checker.must_meet(f, e.fn)
+    if team is None:
+        return
+    if not f.split:
+        if m.checking:
+            m.checker.meet(f, [f.agents] if f.agents is not None else [])
+        return
+    generation = team.arrive(f.lanes, f.agents)
+
+    def opened() -> bool:
+        if team.generation == generation and team.arrived + team.left >= team.size:
+            team.generation, team.arrived = generation + 1, 0
+            if m.checking:
+                m.checker.meet(f, team.agents)
+            team.agents = []
+        return team.generation != generation
+
+    yield Wait(opened, "the other threads at barrier()")
+
+
+def _named_sync(m: Machine, e: Call, f: Frame) -> Steps:
+    m.counters.barriers += 1
+    number, expected = _number(m, e, 0, f), _number(m, e, 1, f)
+    b = m.named_barrier(f, ("named", number))
+    generation = b.generation
+    m.arrive_named(f, ("named", number), expected)
+    if b.generation == generation:
+        yield Wait(lambda: b.generation != generation, f"named barrier {number}, where {expected} threads meet")
+    m.acquire(f, b.opened)
+
+
+def _cluster_wait(m: Machine, e: Call, f: Frame) -> Steps:
+    b = m.named_barrier(f, ("cluster", 0))
+    generation = f.cluster_generation
+    if generation >= 0 and b.generation == generation:
+        yield Wait(lambda: b.generation != generation, "the other CTAs of its cluster")
+    m.acquire(f, b.opened)
+
+
+def _mbar_wait(m: Machine, e: Call, f: Frame) -> Steps:
+    parity_ = e.args[1]
+    assert isinstance(parity_, Expr)
+    parity = m.evaluate(parity_, f)
+    m.must_be_defined(parity, f, "a phase parity")
+    lanes = f.active().nonzero()[0]
+    pairs = [(b, int(parity.data[lane if parity.data.shape[0] > 1 else 0]) & 1)
+             for lane, b in zip(lanes, m.barriers(_place(e), f, "waits on"), strict=True)]
+    unique = {(id(b), p): (b, p) for b, p in pairs}
+    for b, p in unique.values():
+        if not b.passed(p):
+            yield Wait(lambda b=b, p=p: b.passed(p), f"phase parity {p} of mbarrier {b.name}")  # type: ignore[misc]  # bound at once
+    for lane, (b, _) in zip(lanes, pairs, strict=True):
+        m.acquire(f, b.completed, int(lane))
+
+
+WAITING: dict[str, Callable[[Machine, Call, Frame], Steps]] = {
+    "barrier": _barrier, "named_barrier_sync": _named_sync, "cluster_wait": _cluster_wait, "mbar_wait": _mbar_wait}

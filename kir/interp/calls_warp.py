@@ -1,0 +1,104 @@
+"""Instruction table, family `warp`: lanes of a warp exchange values. Lanes are grouped by 32 in the order of the thread loop.
+
+A shuffle from a lane that is out of range of its segment keeps the own value; from an inactive lane the value is undefined.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kir.diagnostic import error
+from kir.interp.frame import Frame, Val, lift
+from kir.interp.number import Array
+from kir.ir.nodes import Call, Expr
+
+if TYPE_CHECKING:
+    from kir.interp.machine import Machine
+
+WARP_SIZE = 32
+
+
+def lanes_of(f: Frame) -> tuple[Array, Array]:
+    """For each lane of a thread frame its number in the warp, and the frame's lane where its warp starts.
+    Raises KirError KIR-I002 outside a loop over threads."""
+    if f.level != "thread":
+        raise error("KIR-I002", "warp operations belong into a loop over threads")
+    own = f.thread_numbers()
+    lane = own % WARP_SIZE
+    return lane, np.arange(f.lanes) - lane
+
+
+def _full(x: Array, lanes: int) -> Array:
+    return np.broadcast_to(x, (lanes, *x.shape[1:]))
+
+
+def _shuffle(m: Machine, e: Call, f: Frame) -> Val:
+    assert isinstance(e.args[0], Expr) and isinstance(e.args[1], Expr)
+    value, amount = m.evaluate(e.args[0], f), m.evaluate(e.args[1], f)
+    m.must_be_defined(amount, f, "a lane number")
+    lane, start = lanes_of(f)
+    width = int(dict(e.attrs).get("width", WARP_SIZE))
+    by = _full(amount.data.reshape(amount.data.shape[0]), f.lanes).astype(np.int64)
+    segment = lane // width * width
+    source = {"shfl_xor": lane ^ by, "shfl_up": lane - by, "shfl_down": lane + by, "shfl_idx": segment + by % width}[e.fn]
+    valid = {"shfl_up": source >= segment, "shfl_down": source < segment + width}.get(e.fn, source < segment + width)
+    target = np.clip(start + np.where(valid, source, lane), 0, f.lanes - 1)
+    m.exchange(f)
+    data = _full(value.data, f.lanes)[target]
+    if not m.checking:
+        return Val(data)
+    ok = np.ones(data.shape, np.bool_) if value.ok is None else _full(np.broadcast_to(value.ok, value.data.shape), f.lanes)[target]
+    if f.live is not None:
+        ok = ok & lift(f.live[target], data.ndim - 1)
+    return Val(data, None if ok.all() else ok)
+
+
+def _by_warp(m: Machine, e: Call, f: Frame) -> tuple[Val, Array, Array]:
+    assert isinstance(e.args[0], Expr)
+    value = m.evaluate(e.args[0], f)
+    m.exchange(f)
+    lane, start = lanes_of(f)
+    return value, lane, start
+
+
+def _vote(m: Machine, e: Call, f: Frame) -> Val:
+    value, lane, start = _by_warp(m, e, f)
+    m.must_be_defined(value, f, "a vote")
+    truth, active = _full(value.data, f.lanes).astype(np.bool_), f.active()
+    group = start + 0
+    if e.fn == "vote_any":
+        found = np.zeros(f.lanes + WARP_SIZE, np.bool_)
+        np.logical_or.at(found, group, truth & active)
+        return Val(found[group])
+    if e.fn == "vote_all":
+        found = np.ones(f.lanes + WARP_SIZE, np.bool_)
+        np.logical_and.at(found, group, truth | ~active)
+        return Val(found[group])
+    bits = np.zeros(f.lanes + WARP_SIZE, np.uint32)
+    np.bitwise_or.at(bits, group, np.where(truth & active, np.uint32(1) << lane.astype(np.uint32), np.uint32(0)))
+    return Val(bits[group])
+
+
+def _match(m: Machine, e: Call, f: Frame) -> Val:
+    value, _, start = _by_warp(m, e, f)
+    m.must_be_defined(value, f, "a match")
+    x, active, out = _full(value.data, f.lanes), f.active(), np.zeros(f.lanes, np.uint32)
+    for i in range(WARP_SIZE):
+        other = np.clip(start + i, 0, f.lanes - 1)
+        same = (x[other] == x) & active[other] & (start + i < f.lanes)
+        out |= np.where(same, np.uint32(1) << np.uint32(i), np.uint32(0)).astype(np.uint32)
+    return Val(out)
+
+
+def _active_mask(m: Machine, e: Call, f: Frame) -> Val:
+    lane, start = lanes_of(f)
+    bits = np.zeros(f.lanes + WARP_SIZE, np.uint32)
+    np.bitwise_or.at(bits, start, np.where(f.active(), np.uint32(1) << lane.astype(np.uint32), np.uint32(0)))
+    return Val(bits[start])
+
+
+WARP: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
+    **dict.fromkeys(("shfl_xor", "shfl_up", "shfl_down", "shfl_idx"), _shuffle),
+    **dict.fromkeys(("vote_any", "vote_all", "ballot"), _vote), "match_any": _match, "active_mask": _active_mask}

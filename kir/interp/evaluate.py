@@ -1,0 +1,134 @@
+"""Expressions: strict evaluation of the pure part of the language over all lanes at once."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kir.diagnostic import did_you_mean, error
+from kir.instructions import table
+from kir.interp import access, number
+from kir.interp.calls_atomic import ATOMIC
+from kir.interp.calls_math import MATH
+from kir.interp.calls_matrix import MATRIX
+from kir.interp.calls_sync import SYNC
+from kir.interp.calls_tile import TILE
+from kir.interp.calls_warp import WARP
+from kir.interp.frame import Frame, Val, aligned, defined
+from kir.interp.memory import Handle, resolve
+from kir.ir.nodes import Address, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
+from kir.ir.types import DType, dtype_of
+
+if TYPE_CHECKING:
+    from kir.interp.machine import Machine
+
+Semantics = Callable[["Machine", Call, Frame], "Val | tuple[Val, ...]"]
+CALLS: dict[str, Semantics] = {**MATH, **TILE, **ATOMIC, **WARP, **MATRIX, **SYNC}
+"""What each row of the instruction table does."""
+
+POINTER_SHIFT = 40
+"""A pointer is the number of its memory above this bit, and a byte offset below."""
+
+
+def evaluate(m: Machine, e: Expr, f: Frame) -> Val:
+    """The value of an expression with one result. Raises KirError KIR-I002 for one that has no meaning here."""
+    out: Val | tuple[Val, ...] = _BY_TYPE[type(e)](m, e, f)
+    if isinstance(out, tuple):
+        if len(out) != 1:
+            raise error("KIR-I002", f"{len(out)} results where one value is needed")
+        out = out[0]
+    return out
+
+
+def evaluate_all(m: Machine, e: Expr, f: Frame) -> tuple[Val, ...]:
+    """The results of an expression, one for each element of a tuple type."""
+    out = _BY_TYPE[type(e)](m, e, f)
+    return out if isinstance(out, tuple) else (out,)
+
+
+def constant(value: int | float | bool, dtype: DType) -> Val:
+    """A literal in every lane."""
+    kind = number.storage(dtype)
+    return Val(np.array([value]).astype(kind) if dtype.is_float else np.array([value], dtype=kind))
+
+
+def _const(m: Machine, e: Const, f: Frame) -> Val:
+    found = m.constants.get(id(e))
+    if found is None:
+        found = m.constants[id(e)] = constant(e.value, e.dtype)
+        m.kept.append(e)
+    return found
+
+
+def _var(m: Machine, e: Var, f: Frame) -> Val:
+    found = f.find(e.name)
+    if found is None:
+        found = m.globals.get(e.name)
+    if not isinstance(found, Val):
+        raise error("KIR-I005", f"'{e.name}' has no value here")
+    return found
+
+
+def _unary(m: Machine, e: Unary, f: Frame) -> Val:
+    x = evaluate(m, e.x, f)
+    return Val(number.unary(e.op, dtype_of(e.x.type), x.data), x.ok)
+
+
+def _binary(m: Machine, e: Binary, f: Frame) -> Val:
+    a, b = evaluate(m, e.a, f), evaluate(m, e.b, f)
+    dtype = dtype_of(e.a.type)
+    if a.data.ndim == b.data.ndim:
+        x, y = a.data, b.data
+    else:
+        x, y = aligned(a, b)
+    out = Val(number.binary(e.op, dtype, x, y), defined(a, b) if m.checking else None)
+    if m.checking and dtype.is_float:
+        m.counters.count_flops("fp" + str(dtype.bits), out.data.size)
+    return out
+
+
+def _select(m: Machine, e: Select, f: Frame) -> Val:
+    values = evaluate(m, e.cond, f), evaluate(m, e.a, f), evaluate(m, e.b, f)
+    cond, x, y = aligned(*values)
+    ok = None
+    if m.checking and any(v.ok is not None for v in values):
+        oks = [Val(np.ones((1,) * v.data.ndim, np.bool_) if v.ok is None else v.ok) for v in values]
+        oc, oa, ob = aligned(*oks)
+        ok = oc & np.where(cond, oa, ob)
+    return Val(np.where(cond, x, y), ok)
+
+
+def _cast(m: Machine, e: Cast, f: Frame) -> Val:
+    x = evaluate(m, e.x, f)
+    return Val(number.cast(x.data, dtype_of(e.x.type), e.dtype, e.rounding), x.ok)
+
+
+def _load(m: Machine, e: Load, f: Frame) -> Val:
+    return access.load(m, e, f)
+
+
+def _address(m: Machine, e: Address, f: Frame) -> Val:
+    place = resolve(m, e.at, f)
+    size = number.storage(place.dtype).itemsize
+    return Val((place.index % max(1, place.memory.size // size)) * size + (m.number_of(place.memory) << POINTER_SHIFT))
+
+
+def _call(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
+    made = CALLS.get(e.fn)
+    if made is not None and e.of is None:
+        return made(m, e, f)
+    if e.fn in m.functions:
+        return m.call(e, f)
+    if e.fn in table():
+        raise error("KIR-I002", f"'{e.fn}' waits for others, so it stands alone as a statement")
+    raise error("KIR-I002", f"there is no function '{e.fn}'", attempt=did_you_mean(e.fn, [*CALLS, *m.functions]))
+
+
+_BY_TYPE: dict[type, Callable[[Any, Any, Frame], Any]] = {
+    Const: _const, Var: _var, Unary: _unary, Binary: _binary, Select: _select, Cast: _cast, Load: _load, Address: _address, Call: _call}
+
+
+def is_handle(x: object) -> bool:
+    """Whether a name stands for memory."""
+    return isinstance(x, Handle)

@@ -1,0 +1,286 @@
+"""Running a whole program: sizes from shapes, tensors into memory, the launch plan, and CTAs in chunks.
+
+A kernel that never waits runs many CTAs at once as lanes of one frame; one that waits (mbarriers, named barriers, roles, spinning)
+runs each CTA as a coroutine. Kernels of a plan run one after another, each seeing all that came before.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from kir.diagnostic import error
+from kir.interp import asynchrony, statements
+from kir.interp.asynchrony import Queue
+from kir.interp.evaluate import constant
+from kir.interp.frame import Frame, Val
+from kir.interp.machine import Machine
+from kir.interp.memory import Handle, Memory, bytes_needed, fill_poison
+from kir.interp.number import Array, storage
+from kir.interp.result import Finding, Result
+from kir.interp.schedule import Task, drive
+from kir.ir import nodes as n
+from kir.ir.anchors import anchors
+from kir.ir.types import DType, TileType
+from kir.ir.visit import walk
+
+LANE_BUDGET = 1 << 21
+"""Elements of the largest value of a kernel, over all CTAs that run as one frame."""
+THREAD_BUDGET = 1 << 16
+CHECKED_THREADS = 1 << 12
+"""The same for threads; the checker keeps what every thread knows of every other."""
+RESIDENT = 1024
+"""CTAs that run as coroutines at the same time."""
+_WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "cluster_wait", "cluster_arrive"})
+
+
+def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None, *,
+        mode: Literal["fast", "check"] = "fast") -> Result:
+    """Runs a specialized program on NumPy arrays.
+
+    `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
+    ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it
+    may, and compares, unless the first run has found errors. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008 (arguments do not fit)."""
+    _must_run(program)
+    first = _once(program, arrays, scalars or {}, mode, lazy=False)
+    if mode == "fast" or not _has_choice(program) or any(x.severity == "error" for x in first[0].findings.values()):
+        return _result(first)
+    second = _once(program, arrays, scalars or {}, mode, lazy=True)
+    return _agreeing(first, second, program)
+
+
+def _result(m: tuple[Machine, dict[str, Array]]) -> Result:
+    return Result(m[1], tuple(m[0].findings.values()), m[0].counters)
+
+
+def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, dict[str, Array]], program: n.Program) -> Result:
+    """Findings of both runs, and one more for an output that depends on when asynchronous operations act (KIR-I024)."""
+    merged = {**first[0].findings, **second[0].findings}
+    atomics = any(isinstance(x, n.Call) and x.fn == "atomic_add" for k in program.kernels for x in walk(k))
+    for name, a in first[1].items():
+        b = second[1][name]
+        if a.tobytes() != b.tobytes():
+            at = (*a.shape, -1)
+            differ = np.argwhere(np.ascontiguousarray(a).view(np.uint8).reshape(at) != np.ascontiguousarray(b).view(np.uint8).reshape(at))
+            where = [int(x) for x in differ[0][:-1]]
+            merged[("KIR-I024", name)] = Finding("KIR-I024", "timing", "weak" if atomics else "error",
+                                                 f"{name}{where} depends on when asynchronous operations act", "", name)
+    return Result(first[1], tuple(merged.values()), first[0].counters)
+
+
+def _must_run(program: n.Program) -> None:
+    if program.metas:
+        raise error("KIR-I003", f"program '{program.name}' is generic in {', '.join(m.name for m in program.metas)}", needs="a binding")
+    for s in walk(program):
+        if isinstance(s, (n.Opaque, n.Hole)):
+            what = f"hole '{s.name}'" if isinstance(s, n.Hole) else f"opaque {s.surface} source ({s.reason})"
+            raise error("KIR-I001", f"{what} has no meaning to run", origin=s.origin)
+
+
+def _has_choice(program: n.Program) -> bool:
+    return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
+               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and x.fn in _WAITS) for k in program.kernels for x in walk(k))
+
+
+def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
+          lazy: bool) -> tuple[Machine, dict[str, Array]]:
+    m = Machine(program, lazy=lazy)
+    for text, _, stmt in anchors(program):
+        m.anchors.setdefault(id(stmt), text)
+    if mode == "check":
+        from kir.interp.checker import Checker
+        m.checking, m.checker_or_none = True, Checker(m)
+    with np.errstate(all="ignore"):
+        host = Frame(1, "host")
+        _bind_sizes(m, arrays, scalars, host)
+        for fact in program.facts:
+            if not m.evaluate(fact, host).data.all():
+                from kir.ir.printer import expr_text
+                raise error("KIR-I008", f"the fact '{expr_text(fact)}' does not hold for these sizes")
+        for p in program.params:
+            if isinstance(p.of, n.Buffer):
+                m.globals[p.name] = _tensor(m, p, p.of, arrays.get(p.name), host)
+        for w in program.workspaces:
+            handle = _global(m, w.buffer, host)
+            if w.init is not None:
+                handle.memory.typed(w.buffer.dtype)[:] = m.evaluate(w.init, host).data.reshape(-1)[0]
+            if m.checking:
+                m.checker.adopt(handle.memory, w.buffer, w.init is not None)
+            m.globals[w.buffer.name] = handle
+        plan = program.plan or tuple(n.Launch(k.name) for k in program.kernels)
+        kernels = {k.name: k for k in program.kernels}
+        for launch in _launches(m, plan, host):
+            if launch.kernel not in kernels:
+                raise error("KIR-I005", f"there is no kernel '{launch.kernel}' to launch")
+            _kernel(m, kernels[launch.kernel], host, launch)
+        outputs = {p.name: _gathered(m, p) for p in program.params if p.role in ("out", "inout")}
+    return m, outputs
+
+
+def _launches(m: Machine, steps: tuple[n.Launch | n.Dispatch, ...], host: Frame) -> Iterator[n.Launch]:
+    for s in steps:
+        if isinstance(s, n.Launch):
+            yield s
+            continue
+        taken = next((arm for guard, arm in s.arms if m.evaluate(guard, host).data.all()), s.orelse)
+        yield from _launches(m, taken, host)
+
+
+# ------------------------------------------------------------------------------------------------------- sizes and tensors
+
+def _bind_sizes(m: Machine, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], host: Frame) -> None:
+    known: dict[str, int | float] = dict(scalars)
+    wanted = {p.name: p for p in m.program.params if not isinstance(p.of, n.Buffer)}
+    for p in m.program.params:
+        if not isinstance(p.of, n.Buffer) or p.name not in arrays:
+            continue
+        array = arrays[p.name]
+        if array.ndim != len(p.of.shape):
+            raise error("KIR-I008", f"'{p.name}' has {array.ndim} dimensions where {len(p.of.shape)} are declared")
+        for d, extent in zip(p.of.shape, array.shape, strict=True):
+            if isinstance(d, n.Var) and d.name in wanted and known.setdefault(d.name, extent) != extent:
+                raise error("KIR-I008", f"'{d.name}' is {known[d.name]} elsewhere and {extent} in '{p.name}'")
+    for p in m.program.params:
+        if isinstance(p.of, DType) and p.name in known:
+            m.globals[p.name] = constant(known[p.name], p.of)
+    for p in m.program.params:
+        if isinstance(p.of, DType) and p.name not in known:
+            if p.value is None:
+                raise error("KIR-I008", f"{p.role} '{p.name}' is not given and no array's shape gives it")
+            m.globals[p.name] = m.evaluate(p.value, host)
+
+
+def _global(m: Machine, b: n.Buffer, host: Frame) -> Handle:
+    shape = tuple(m.size(d, host) for d in b.shape)
+    strides, swizzles = statements.layout_of(m, b, shape, host)
+    memory = Memory(b.name, b.space, 1, bytes_needed(shape, strides, swizzles, storage(b.dtype).itemsize), None)
+    fill_poison(memory, b.dtype)
+    return Handle(b, memory, shape, strides, swizzles)
+
+
+def _offsets(handle: Handle) -> Array:
+    shape = handle.shape
+    grid: list[Array] = [np.arange(d, dtype=np.int64).reshape((-1,) + (1,) * (len(shape) - 1 - i)) for i, d in enumerate(shape)]
+    offset = handle.element(grid, storage(handle.buffer.dtype).itemsize)
+    return np.broadcast_to(offset, shape) if shape else offset.reshape(())
+
+
+def _tensor(m: Machine, p: n.Param, b: n.Buffer, array: Array | None, host: Frame) -> Handle:
+    handle = _global(m, b, host)
+    if array is not None and tuple(array.shape) != handle.shape:
+        raise error("KIR-I008", f"'{p.name}' has shape {list(array.shape)} where {list(handle.shape)} is declared")
+    if p.role != "out":
+        if array is None:
+            raise error("KIR-I008", f"tensor '{p.name}' is not given")
+        if array.dtype != storage(b.dtype):
+            raise error("KIR-I008", f"'{p.name}' is {array.dtype} where {b.dtype} is declared")
+        handle.memory.typed(b.dtype)[_offsets(handle)] = array
+    if m.checking:
+        m.checker.adopt(handle.memory, b, False)
+        if p.role != "out":
+            m.checker.mark(handle.memory, _offsets(handle), storage(b.dtype).itemsize, None)
+    return handle
+
+
+def _gathered(m: Machine, p: n.Param) -> Array:
+    handle = m.globals[p.name]
+    assert isinstance(handle, Handle)
+    at = _offsets(handle)
+    if m.checking:
+        m.checker.on_output(handle, at)
+    return np.asarray(handle.memory.typed(handle.buffer.dtype)[at])
+
+
+# ------------------------------------------------------------------------------------------------------------------ kernels
+
+def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
+    m.kernel = k
+    m.forget_barriers()
+    _plan_splits(m, k)
+    extents = [m.uniform(a.extent, host) for a in k.grid]
+    threads = m.uniform(k.threads, host)
+    total = int(np.prod(extents, dtype=np.int64))
+    m.cluster_threads = threads * int(np.prod(k.cluster, dtype=np.int64)) if k.cluster else threads
+    m.stepping = any(m.split_loops.values()) or any(_may_block(x) for x in _reachable(m, k))
+    if m.checking:
+        m.checker.begin(k, launch)
+    if m.stepping:
+        roots = (_cta(m, k, extents, np.array([i]), threads) for i in range(total))
+        drive(m, roots, RESIDENT)
+    else:
+        for start in range(0, total, chunk := _chunk(m, k, threads)):
+            task = _cta(m, k, extents, np.arange(start, min(total, start + chunk)), threads)
+            drive(m, iter((task,)), 1)
+    for queue, frame in m.queues:
+        if m.checking:
+            m.checker.ended(queue, frame)
+        asynchrony.drain(m, queue)
+    while m.complete_one():
+        pass
+    m.queues.clear()
+    m.cluster_homes.clear()
+    if m.checking:
+        m.checker.end()
+
+
+def _cta(m: Machine, k: n.Kernel, extents: list[int], ctas: Array, threads: int) -> Task:
+    f = Frame(len(ctas), "cta", name=f"CTA {int(ctas[0])}", threads=threads)
+    rest = ctas
+    for axis, extent in zip(k.grid, extents, strict=True):
+        f.env[axis.name] = Val((rest % max(1, extent)).astype(np.int32))
+        rest = rest // max(1, extent)
+    f.cta = ctas
+    f.queue = Queue()
+    m.queues.append((f.queue, f))
+    if m.checking:
+        m.checker.enter(f)
+    return Task(f.name, statements.block(m, k.body, f))
+
+
+def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:
+    """CTAs that run as one frame: bounded by the elements of the largest value."""
+    most = threads
+    for x in walk(k):
+        shape: tuple[Any, ...] = ()
+        if isinstance(x, n.Buffer) and x.space in ("shared", "fragment", "register"):
+            shape = x.shape
+        elif isinstance(x, n.Region) and isinstance(x.type, TileType):
+            shape = x.type.shape
+        count = 1
+        for d in shape:
+            count *= int(d.value) if isinstance(d, n.Const) else d if isinstance(d, int) else 64
+        most = max(most, count)
+    budget = max(1, LANE_BUDGET // max(1, most))
+    return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // max(1, threads)))
+
+
+def _may_block(x: n.Node) -> bool:
+    """Whether a statement or call may wait for another coroutine."""
+    return isinstance(x, n.Roles) or (isinstance(x, n.Call) and x.fn in _WAITS) or (isinstance(x, n.While) and _polls(x))
+
+
+def _polls(s: n.While) -> bool:
+    """Whether a loop may wait for another thread: it reads memory that others write, and writes none itself."""
+    memory, reads = ("global", "shared", "cluster"), False
+    for x in walk(s):
+        if isinstance(x, (n.Store, n.Copy)) and (x.at if isinstance(x, n.Store) else x.dst).buffer.space in memory:
+            return False
+        reads = reads or (isinstance(x, n.Load) and x.at.buffer.space in memory) or (isinstance(x, n.Call) and x.fn.startswith("atomic_"))
+    return reads
+
+
+def _reachable(m: Machine, k: n.Kernel) -> Iterator[n.Node]:
+    yield from walk(k)
+    for fn in m.program.functions:
+        yield from walk(fn)
+
+
+def _plan_splits(m: Machine, k: n.Kernel) -> None:
+    """Finds the loops over a level whose instances wait for one another."""
+    waiting = {fn.name for fn in m.program.functions if any(isinstance(x, n.Call) and x.fn in _WAITS for x in walk(fn))}
+    for s in walk(k):
+        if isinstance(s, n.For) and s.kind in statements.LEVELS:
+            inside = (x for b in s.body for x in walk(b))
+            m.split_loops[id(s)] = any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in waiting))
+                                       for x in inside)

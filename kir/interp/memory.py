@@ -1,0 +1,243 @@
+"""Memory as bytes, and places in it: buffers with strides and layouts, byte reinterpretations, and functional views.
+
+Every memory is one array of bytes for each lane of the frame that owns it (one copy for global memory). A buffer's element is found
+through its strides or layout, so a swizzle on one side only shows as wrong values.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kir.diagnostic import error
+from kir.interp.frame import Frame, Mask, Val, lift
+from kir.interp.number import Array, poison, storage
+from kir.ir.nodes import Buffer, Expr, Layout, Region, Span, View
+from kir.ir.types import DType
+
+if TYPE_CHECKING:
+    from kir.interp.machine import Machine
+    from kir.interp.shadow import Shadow
+
+ALIGNMENT = 16
+"""Bytes to which the memory of a lane is padded, so that every dtype sees whole elements."""
+
+
+@dataclass(eq=False)
+class Memory:
+    """Bytes [lanes, size]. `valid` (checking mode) has a flag per granule of `granule` bytes; `written` and `fenced` count the
+    generic writes to registers and those that a `wgmma_fence` has seen; `pending` names asynchronous operations in flight."""
+
+    name: str
+    space: str
+    lanes: int
+    size: int
+    owner: Frame | None
+    granule: int = 1
+    valid: Array | None = None
+    shadow: Shadow | None = None
+    data: Array = field(init=False)
+    unfenced: bool = False
+    pending: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.size = -(-max(self.size, 1) // ALIGNMENT) * ALIGNMENT
+        self.data = np.zeros((self.lanes, self.size), np.uint8)
+
+    def typed(self, dtype: DType) -> Array:
+        """All elements of all lanes as one flat array that shares the bytes."""
+        return self.data.reshape(-1).view(storage(dtype))
+
+    def granules(self, index: Array, width: int) -> Array:
+        """Indices of the granules of elements of `width` bytes: one more axis at the end."""
+        per = max(1, width // self.granule)
+        if width < self.granule:
+            return (index * width // self.granule)[..., None]
+        if per == 1:
+            return index[..., None]
+        out: Array = index[..., None] * per + np.arange(per)
+        return out
+
+    def track(self, defined: bool) -> None:
+        """Starts keeping validity, with everything defined or nothing."""
+        self.valid = np.full(self.lanes * self.size // self.granule, defined, np.bool_)
+
+
+@dataclass(eq=False)
+class Handle:
+    """A buffer's name at run time. `base` is the byte offset of its first element in each lane of `frame`; a functional view has
+    `view` and is looked up in `frame`."""
+
+    buffer: Buffer
+    memory: Memory
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    swizzles: tuple[tuple[int, int, int], ...] = ()
+    base: Array | None = None
+    frame: Frame | None = None
+    view: View | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether elements lie row-major from the start of the memory."""
+        return self.view is None and self.base is None and not self.swizzles and self.strides == row_major(self.shape)
+
+    def element(self, indices: list[Array], itemsize: int) -> Array:
+        """Offsets in elements, from indices per dimension that broadcast (int64)."""
+        offset: Array = np.zeros((1,), np.int64)
+        for i, s in zip(indices, self.strides, strict=True):
+            offset = offset + i * s if s != 1 else offset + i
+        if not self.swizzles:
+            return offset
+        at = offset * itemsize
+        for bits, low, shift in self.swizzles:
+            at = at ^ ((at & (((1 << bits) - 1) << (low + shift))) >> shift)
+        return at // itemsize
+
+
+@dataclass(eq=False)
+class Place:
+    """A resolved region: element indices `index` [l, *tile] into `memory.typed(dtype)`, and where they lie `inside` the buffer."""
+
+    handle: Handle
+    memory: Memory
+    index: Array
+    inside: Mask
+    indices: list[Array]
+    fill: Expr | None = None
+    contiguous: int = 1
+    """Extent of the innermost span, when its elements are neighbors."""
+
+    @property
+    def dtype(self) -> DType:
+        """Dtype of the elements."""
+        return self.handle.buffer.dtype
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of a dense row-major array."""
+    out, step = [], 1
+    for d in reversed(shape):
+        out.append(step)
+        step *= d
+    return tuple(reversed(out))
+
+
+def arrange(layout: Layout | None, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
+    """Strides in elements and byte swizzles (bits, base, shift) of a layout. Raises KirError KIR-I004 for one without addresses."""
+    if layout is None or layout.name == "auto":
+        return row_major(shape), ()
+    numbers = tuple(a for a in layout.args if isinstance(a, int))
+    if layout.name == "strides":
+        given = layout.args[0] if layout.args and isinstance(layout.args[0], tuple) else numbers
+        return tuple(given), ()
+    if layout.name == "swizzle" and len(numbers) == 3:
+        return row_major(shape), ((numbers[0], numbers[1], numbers[2]),)
+    if layout.name == "compose":
+        strides = row_major(shape)
+        swizzles: tuple[tuple[int, int, int], ...] = ()
+        for part in reversed(layout.args):
+            if isinstance(part, Layout):
+                inner, more = arrange(part, shape)
+                strides = inner if part.name != "swizzle" else strides
+                swizzles += more
+        return strides, swizzles
+    raise error("KIR-I004", f"layout '{layout.name}' gives no addresses in memory",
+                needs="strides(..), swizzle(..) or a compose(..) of them")
+
+
+def bytes_needed(shape: tuple[int, ...], strides: tuple[int, ...], swizzles: tuple[tuple[int, int, int], ...], itemsize: int) -> int:
+    """Bytes from the first to past the last element, rounded up to the period of the swizzles."""
+    if any(d == 0 for d in shape):
+        return 0
+    size = (sum((d - 1) * abs(s) for d, s in zip(shape, strides, strict=True)) + 1) * itemsize
+    for bits, low, shift in swizzles:
+        period = 1 << (bits + low + shift)
+        size = -(-size // period) * period
+    return size
+
+
+def resolve(machine: Machine, region: Region, frame: Frame) -> Place:
+    """The place that a region names for every lane of `frame`. Raises KirError KIR-I005 for a name that holds no buffer."""
+    handle = frame.find(region.buffer.name) or machine.globals.get(region.buffer.name)
+    if not isinstance(handle, Handle):
+        raise error("KIR-I005", f"'{region.buffer.name}' is no buffer here")
+    index: tuple[Expr | Span, ...] = region.index
+    if not index:
+        indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(handle.shape) - 1 - i)) for i, d in enumerate(handle.shape)]
+        extents = [(d, 1) for d in handle.shape]
+    else:
+        indices, extents = _indices(machine, index, frame)
+    contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and handle.strides and handle.strides[-1] == 1 else 1
+    if handle.view is not None and handle.view.axes:
+        return _through(machine, handle, indices, frame)
+    return locate(handle, indices, frame, contiguous)
+
+
+def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame) -> tuple[list[Array], list[tuple[int, int]]]:
+    spans = [i for i in index if isinstance(i, Span)]
+    out: list[Array] = []
+    extents: list[tuple[int, int]] = []
+    axis = 0
+    values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
+    rank = max((v.data.ndim for v in values), default=1) - 1
+    for i, v in zip(index, values, strict=True):
+        machine.must_be_defined(v, frame, "an address")
+        x = v.data.astype(np.int64)
+        if isinstance(i, Span):
+            extent, step = machine.size(i.extent, frame), machine.size(i.step, frame)
+            steps = np.arange(extent, dtype=np.int64) * step
+            x = (x[:, None] + steps).reshape((x.shape[0],) + (1,) * axis + (extent,) + (1,) * (len(spans) - 1 - axis))
+            extents.append((extent, step if axis == len(spans) - 1 and i is index[-1] else 0))
+            axis += 1
+        else:
+            x = x.reshape(x.shape[:1] + (1,) * len(spans)) if spans else lift(x, rank)
+        out.append(x)
+    return out, extents
+
+
+def locate(handle: Handle, indices: list[Array], frame: Frame, contiguous: int = 1) -> Place:
+    """The elements at `indices` (int64 [l, *tile] per dimension) of a buffer with addresses."""
+    inside: Mask = None
+    for x, d in zip(indices, handle.shape, strict=True):
+        if x.size and (int(x.min()) < 0 or int(x.max()) >= d):
+            within = (x >= 0) & (x < d)
+            inside = within if inside is None else inside & within
+    kind = storage(handle.buffer.dtype)
+    offset = handle.element(indices, kind.itemsize)
+    if handle.base is not None:
+        assert handle.frame is not None
+        lanes = frame.lane_in(handle.frame)
+        base = handle.base if lanes is None or handle.base.shape[0] == 1 else handle.base[lanes]
+        offset = offset + (base // kind.itemsize).reshape((-1,) + (1,) * (offset.ndim - 1))
+    memory = handle.memory
+    if inside is not None:
+        offset = np.where(inside, offset, 0)
+    if memory.owner is not None and memory.lanes > 1:
+        mapped = frame.lane_in(memory.owner)
+        lane = np.arange(memory.lanes) if mapped is None else mapped
+        offset = offset + (lane * (memory.size // kind.itemsize)).reshape((-1,) + (1,) * (offset.ndim - 1))
+    return Place(handle, memory, offset, inside, indices, None, contiguous)
+
+
+def _through(machine: Machine, handle: Handle, indices: list[Array], frame: Frame) -> Place:
+    """Elements of a functional view: its axes take the indices, and the place that it stands for is resolved with them."""
+    view = handle.view
+    assert view is not None
+    inner = Frame(frame.lanes, frame.level, frame, None, frame.live, name=frame.name)
+    own: Mask = None
+    for axis, x, d in zip(view.axes, indices, handle.shape, strict=True):
+        if x.size and (int(x.min()) < 0 or int(x.max()) >= d):
+            within = (x >= 0) & (x < d)
+            own = within if own is None else own & within
+        inner.env[axis] = Val(x.astype(np.int32))
+    place = resolve(machine, view.at, inner)
+    if own is not None:
+        place = Place(place.handle, place.memory, place.index, own if place.inside is None else own & place.inside, place.indices)
+    return Place(place.handle, place.memory, place.index, place.inside, indices, view.fill if view.fill is not None else place.fill)
+
+
+def fill_poison(memory: Memory, dtype: DType) -> None:
+    """Writes the pattern of undefined values over the whole memory."""
+    memory.typed(dtype)[:] = poison(dtype)

@@ -1,0 +1,85 @@
+"""What a run returns: outputs, findings and counts."""
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from kir.diagnostic import Diagnostic, Origin
+from kir.interp.number import Array
+
+
+@dataclass(frozen=True)
+class Access:
+    """One side of a finding: what was done (`read`, `write`, `update`, `wait`, ..), where in the program, and by which thread."""
+
+    verb: str
+    anchor: str
+    thread: str
+    origin: Origin | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verb} at {self.anchor} by {self.thread}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A hazard. `error`: another value or a hang is possible. `weak`: concurrent stores of the same value, or an order that only
+    a shuffle gives; reported, never refused. `kind` is one word (`race`, `poison`, `bounds`, `deadlock`, ..), `id` its diagnostic."""
+
+    id: str
+    kind: str
+    severity: Literal["error", "weak"]
+    message: str
+    kernel: str = ""
+    buffer: str = ""
+    accesses: tuple[Access, ...] = ()
+
+    def diagnostic(self) -> Diagnostic:
+        """The finding as a located diagnostic; a weak one is a warning."""
+        first = self.accesses[0] if self.accesses else None
+        return Diagnostic(self.id, self.message, first.origin if first else None, first.anchor if first else self.kernel, self.kind,
+                          tuple(str(a) for a in self.accesses), severity="error" if self.severity == "error" else "warning")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
+
+
+@dataclass
+class Counters:
+    """Counts over the whole run. Bytes by `read global`, `write shared`, ..; a uniform access counts once. FLOPs by unit: `tensor`
+    and the `via` of a tile product, `fp32`, `sfu`, ..; elementwise work, sectors (32 bytes of global memory per warp access) and
+    bank conflicts (extra passes of a warp through shared memory) are counted in checking mode only."""
+
+    bytes: dict[str, int] = field(default_factory=dict)
+    flops: dict[str, int] = field(default_factory=dict)
+    sectors: int = 0
+    bank_conflicts: int = 0
+    barriers: int = 0
+
+    def count_bytes(self, verb: str, space: str, count: int) -> None:
+        """Adds to the bytes of one direction in one space."""
+        key = f"{verb} {space}"
+        self.bytes[key] = self.bytes.get(key, 0) + count
+
+    def count_flops(self, unit: str, count: int) -> None:
+        """Adds floating-point operations of one unit."""
+        self.flops[unit] = self.flops.get(unit, 0) + count
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Result:
+    """`outputs` holds every `out` and `inout` tensor by name, in its own dtype (bf16 and fp8 as ml_dtypes)."""
+
+    outputs: dict[str, Array]
+    findings: tuple[Finding, ...]
+    counters: Counters
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that refuse a program."""
+        return tuple(f for f in self.findings if f.severity == "error")

@@ -1,0 +1,124 @@
+"""Takes the last iteration out of a loop, so that the loop itself needs no masks.
+
+before:
+
+```kir
+kir 1
+program sums
+  in X: f32[K, 64]
+  out S: f32[64]
+  size K: i32
+  fact K >= 1
+kernel main grid (i: 1) threads 128
+  fragment acc: f32[64] = 0.0
+  @k for k in 0..ceildiv(K, 32)
+    let x = load(X[k * 32 +: 32, 0 +: 64] else 0.0 clip)
+    let s = reduce(x, axis=0, op=sum)
+    acc = acc + s
+  S = acc
+```
+
+pipeline: `specialize-tail@main/k`
+
+after:
+
+```kir
+kir 1
+program sums
+  in X: f32[K, 64]
+  out S: f32[64]
+  size K: i32
+  fact K >= 1
+kernel main grid (i: 1) threads 128
+  fragment acc: f32[64] = 0.0
+  @k for k in 0..ceildiv(K, 32) - 1
+    let x = X[k * 32 +: 32, 0 +: 64]
+    let s = reduce(x, axis=0, op=sum)
+    acc = acc + s
+  let x_1 = load(X[ceildiv(K, 32) * 32 - 32 +: 32, 0 +: 64] else 0.0 clip)
+  let s_1 = reduce(x_1, axis=0, op=sum)
+  acc = acc + s_1
+  S = acc
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.analysis.clipping import settle_clips
+from kir.analysis.facts import Facts
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names, rename
+from kir.ir.visit import substitute, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+
+
+def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop = node_at(program, site.path)
+    assert isinstance(loop, n.For)
+    known = Facts.at(program, site.path)
+    trips = known.domain(known.expanded(loop.hi))
+    if trips.lo is not None and trips.lo >= 1:
+        return proved(f"the loop has {trips} iterations")
+    if trips.hi is not None and trips.hi < 1:
+        return refuted("the loop never runs, so it has no last iteration", f"its end is {trips}")
+    return unknown("the loop may have no iteration at all", needs="a fact that it has at least one")
+
+
+@dataclass(frozen=True)
+class SpecializeTail(Pass):
+    """No parameters: the last iteration is the one."""
+
+    intent: ClassVar[str] = "specialize-tail"
+    catalogue: ClassVar[tuple[int, ...]] = (53,)
+    claim: ClassVar[str] = "Only the last iteration can hang over the edge, so only it is masked."
+    provides: ClassVar[tuple[str, ...]] = ("peeled",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P530", "validity", "shape", "the loop runs at least once", _runs),)
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a loop over tiles whose accesses hang over the edge only in its last iteration."""
+        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+            return None
+        if any(isinstance(x, (n.Jump, n.Alloc)) for s in node.body for x in walk(s)):
+            return Miss("the body leaves early, or declares memory of its own")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The loop without its last iteration, and that iteration behind it."""
+        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
+        assert isinstance(loop, n.For)
+        taken = names_in(program, kernel)
+        names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
+        last = {loop.var.name: build.sub(loop.hi, 1)}
+        tail = tuple(replace(copy, label=None) for s in loop.body  # type: ignore[type-var]  # every Stmt is a dataclass
+                     if isinstance(copy := substitute(rename(s, names), last), n.Stmt))
+        made = replace_stmts(program, site.path, (replace(loop, hi=build.sub(loop.hi, 1)), *tail))
+        return self._settled(made, site)
+
+    def _settled(self, made: n.Program, site: Site) -> Rewritten:
+        """Clips inside the loop follow from its new range."""
+        loop = node_at(made, site.path)
+        settled = settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0]
+        return Rewritten(replace_stmts(made, site.path, (settled,)), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a loop that is followed by one more copy of its body."""
+        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+            return None
+        block, i, size = block_at(program, path), int(path[-1]), len(node.body)
+        tail = block[i + 1:i + 1 + size]
+        if len(tail) != size or [type(s) for s in tail] != [type(s) for s in node.body]:
+            return None
+        return Site(path, self)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The loop with the iteration behind it taken back in."""
+        loop = node_at(program, site.path)
+        assert isinstance(loop, n.For)
+        whole = replace(loop, hi=build.add(loop.hi, 1))
+        made = replace_stmts(program, site.path, (whole,), 1 + len(loop.body))
+        return self._settled(made, site)

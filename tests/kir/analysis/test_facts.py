@@ -1,0 +1,160 @@
+"""Domains, order and simplification agree with evaluation; proofs that are claimed hold for every value."""
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kir.analysis import Facts, normalize, simplify
+from kir.analysis import domain as d
+from kir.analysis.order import at_most, less
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const, var
+from kir.ir.parser import parse_program
+from kir.ir.printer import expr_text, program_text
+from kir.ir.types import I8, I32, DType
+from kir.ir.visit import substitute
+
+SMALL = st.integers(-6, 12)
+
+
+@st.composite
+def domains(draw: st.DrawFn) -> d.Domain:
+    lo = draw(st.integers(-8, 8))
+    modulus = draw(st.integers(1, 6))
+    return d.between(lo, lo + draw(st.integers(0, 14)), modulus, draw(st.integers(0, 5)))
+
+
+def members(x: d.Domain) -> list[int]:
+    assert x.lo is not None and x.hi is not None
+    if x.is_empty:
+        return []
+    return [v for v in range(x.lo, x.hi + 1) if (v == x.residue if x.modulus == 0 else (v - x.residue) % x.modulus == 0)]
+
+
+def holds(x: d.Domain, value: int) -> bool:
+    return (x.lo is None or value >= x.lo) and (x.hi is None or value <= x.hi) and \
+        (value == x.residue if x.modulus == 0 else (value - x.residue) % x.modulus == 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(domains(), domains())
+def test_domain_operations_hold_every_result(a: d.Domain, b: d.Domain) -> None:
+    operations = {d.add: lambda x, y: x + y, d.multiply: lambda x, y: x * y, d.least: min, d.greatest: max,
+                  d.floordiv: lambda x, y: x // y, d.mod: lambda x, y: x % y}
+    for x, y in itertools.product(members(a), members(b)):
+        for operation, exact in operations.items():
+            if operation in (d.floordiv, d.mod) and not (b.lo is not None and b.lo > 0):
+                continue
+            assert holds(operation(a, b), exact(x, y)), (operation.__name__, str(a), str(b), x, y)
+        assert holds(d.join(a, b), x) and holds(d.join(a, b), y)
+    both = set(members(a)) & set(members(b))
+    met = d.meet(a, b)
+    assert all(holds(met, v) for v in both)
+
+
+def expressions(dtype: DType, names: tuple[str, ...]) -> st.SearchStrategy[n.Expr]:
+    leaves = st.one_of(st.sampled_from([var(x, dtype) for x in names]), st.integers(-9, 9).map(lambda v: const(v, dtype)))
+    positive = st.integers(1, 9).map(lambda v: const(v, dtype))
+
+    def grow(inner: st.SearchStrategy[n.Expr]) -> st.SearchStrategy[n.Expr]:
+        return st.one_of(
+            st.builds(build.binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), inner, inner),
+            st.builds(build.binary, st.sampled_from(["floordiv", "mod", "ceildiv", "tdiv", "trem"]), inner, positive),
+        )
+    return st.recursive(leaves, grow, max_leaves=8)
+
+
+def evaluate(e: n.Expr, values: dict[str, int], dtype: DType) -> int | bool:
+    made = substitute(e, {k: const(v, dtype) for k, v in values.items()})
+    assert isinstance(made, n.Const), expr_text(made)
+    assert not isinstance(made.value, float)
+    return made.value
+
+
+@pytest.mark.parametrize("dtype", [I32, I8], ids=str)
+@settings(max_examples=250, deadline=None)
+@given(data=st.data())
+def test_simplified_expressions_have_the_same_value(dtype: DType, data: st.DataObject) -> None:
+    """i8 wraps at once, so that a proof that forgets wrapping shows."""
+    step = data.draw(st.integers(1, 4))
+    known = Facts().ranging(var("x", dtype), const(0, dtype), const(20, dtype), const(step, dtype))
+    known = known.ranging(var("y", dtype), const(-5, dtype), const(7, dtype))
+    e = data.draw(expressions(dtype, ("x", "y")))
+    f = data.draw(expressions(dtype, ("x", "y")))
+    simple, within = simplify(e, known), known.domain(e)
+    below, comparison = at_most(e, f, known), simplify(build.compare("lt", e, f), known)
+    for x in range(0, 20, step):
+        for y in range(-5, 7, 3):
+            values = {"x": x, "y": y}
+            value = evaluate(e, values, dtype)
+            assert evaluate(simple, values, dtype) == value, (expr_text(e), expr_text(simple), values)
+            assert holds(within, int(value)), (expr_text(e), str(within), values)
+            if below:
+                assert value <= evaluate(f, values, dtype), (expr_text(e), expr_text(f), values)
+            assert evaluate(comparison, values, dtype) == (value < evaluate(f, values, dtype))
+
+
+def test_bounds_of_loops_and_grids_prove_order_between_symbols() -> None:
+    known = Facts().knowing(build.compare("le", var("M"), 65536)).knowing(build.compare("ge", var("M"), 0))
+    tile = known.ranging(var("t"), const(0), build.ceildiv(var("M"), 64))
+    assert less(build.mul(var("t"), 64), var("M"), tile)
+    assert not less(build.add(build.mul(var("t"), 64), 63), var("M"), tile)
+    whole = known.knowing(build.compare("eq", build.mod(var("M"), 64), 0)).ranging(var("t"), const(0), build.floordiv(var("M"), 64))
+    assert less(build.add(build.mul(var("t"), 64), 63), var("M"), whole)
+
+
+def test_facts_are_those_of_the_place() -> None:
+    p = parse_program("""kir 1
+program p
+  size N: i32
+  out Y: i32[N]
+  fact N % 8 == 0
+  fact N <= 4096
+kernel main grid (b: N // 8) threads 1
+  let first = b * 8
+  for i in 0..8 step 2
+    if i < 4
+      Y[first + i] = i
+    else
+      Y[first + i] = 0
+""")
+    known = Facts.at(p, ("main", 1, "body", 0, "then", 0))
+    assert str(known.domain(var("i"))) == "0..2 = 0 mod 2"
+    assert known.divides(8, var("first")) and not known.divides(16, var("first"))
+    assert less(build.add(var("first"), var("i")), var("N"), known)
+    assert known.domain(var("N")).is_multiple_of(8)
+    other = Facts.at(p, ("main", 1, "body", 0, "orelse", 0))
+    assert str(other.domain(var("i"))) == "4..6 = 0 mod 2"
+
+
+def test_a_product_that_may_wrap_keeps_only_powers_of_two() -> None:
+    known = Facts().knowing(build.compare("eq", build.mod(var("N"), 12), 0)).knowing(build.compare("ge", var("N"), 0))
+    square = build.mul(var("N"), var("N"))
+    assert known.domain(square).is_multiple_of(16) and not known.domain(square).is_multiple_of(3)
+
+
+def test_normalize_takes_decided_branches_and_drops_what_is_dead() -> None:
+    p = parse_program("""kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: 1) threads 1
+  let four = 4
+  let unused = X[0]
+  for i in 0..four
+    let same = i
+    if same < four
+      Y[min(same, 7)] = X[(same * 4 + 3) // 4]
+    else
+      Y[0] = 1.0
+""")
+    made = normalize(p)
+    assert program_text(made).endswith("""  for i in 0..4
+    Y[i] = X[i]
+""")
+    assert normalize(made) == made

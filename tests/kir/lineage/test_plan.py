@@ -1,0 +1,48 @@
+"""Looking ahead: dead ends of the declared order are avoided by putting passes off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kir.diagnostic import error
+from kir.ir.nodes import Program
+from kir.lineage.plan import descend, plan
+from kir.lineage.walk import Candidate, Move
+from tests.kir.lineage.toy import ToyEngine, expert, names
+
+
+class Ordered(ToyEngine):
+    """``after`` says which attributes must be gone before a name can go."""
+
+    def __init__(self, after: dict[str, str]) -> None:
+        super().__init__()
+        self.after = after
+
+    def backward(self, program: Program, candidate: Candidate) -> Move:
+        if missing := [name for name in self.after.get(candidate.name, "") if name not in names(program)]:
+            raise error("KIR-R999", f"{candidate.name} needs {missing[0]}")
+        return super().backward(program, candidate)
+
+
+def delays(after: dict[str, str], most: int = 100) -> tuple[Sequence[str], int]:
+    found = plan(expert(), Ordered(after), most)
+    return found.delayed, found.violations
+
+
+def test_an_order_that_works_is_kept() -> None:
+    assert delays({}) == ((), 0)
+
+
+def test_a_pass_that_bars_another_is_put_off() -> None:
+    # `c` can go only while `a` is there: the order a, b, c ends with c.
+    assert descend(expert(), Ordered({"c": "a"}), ()).violations == 1
+    assert delays({"c": "a"}) == (("a",), 0)
+
+
+def test_two_passes_are_put_off_together() -> None:
+    assert delays({"c": "ab"}) == (("a", "b"), 0)
+
+
+def test_what_cannot_be_reached_ends_the_search() -> None:
+    assert delays({"b": "x"})[1] == 1
+    assert delays({"c": "ab"}, most=3)[1] > 0

@@ -1,0 +1,125 @@
+"""The laws of rewriting, over every registered pass and every program that is shipped.
+
+Law 2: each pass is a lens. Law 2b: parameters alone suffice. Law 7: a trace replays to the same hashes. Also: the normal form is
+idempotent, and pipelines survive as text and JSON.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kir.analysis import normalize
+from kir.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.canonical import alpha_equal, content_hash
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.ir.verify import is_generic
+from kir.rewrite import Pass, Pipeline, Site, Step, Trace, Witness, apply, passes, run, sites
+from kir.rewrite.base import Rewritten
+from kir.rewrite.driver import forward_site, undone
+from kir.rewrite.edit import places
+from kir.rewrite.residue import Residue, residue
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(str(p.relative_to(ROOT)) for folder in ("skills", "tests") for p in (ROOT / folder).rglob("*.kir"))
+PASSES = {cls.name: cls for cls in passes()}
+MOST = 12
+"""Sites tried of each pass in each program."""
+
+
+@cache
+def program(file: str) -> n.Program | None:
+    """A shipped program in normal form; None for a generic one."""
+    read = parse_program((ROOT / file).read_text(encoding="utf-8"), file)
+    return None if is_generic(read) else normalize(read)
+
+
+SPECIALIZED = [f for f in FILES if program(f) is not None]
+
+
+def of(file: str) -> n.Program:
+    found = program(file)
+    assert found is not None
+    return found
+
+
+def backward_sites(cls: type[Pass], p: n.Program) -> Iterator[Site]:
+    return iter(sites(cls.with_options({}), p, "backward")[:MOST])
+
+
+@pytest.mark.parametrize("file", SPECIALIZED)
+def test_normal_form_is_idempotent_and_prints_byte_for_byte(file: str) -> None:
+    p = of(file)
+    assert normalize(p) == p
+    assert parse_program(program_text(p)) == p
+    assert program_text(parse_program(program_text(p))) == program_text(p)
+
+
+@pytest.mark.parametrize("file", SPECIALIZED)
+@pytest.mark.parametrize("name", PASSES)
+def test_forward_restores_what_backward_took(name: str, file: str) -> None:
+    p = of(file)
+    for site in backward_sites(PASSES[name], p):
+        q, w = site.params.backward(p, site)
+        there = forward_site(q, w.params, w.path)
+        again = there.params.forward(q, there, w.residue)
+        assert again == p
+        assert [x.label for _, x in places(again)] == [x.label for _, x in places(p)]
+        assert content_hash(again) == content_hash(p)
+
+
+@pytest.mark.parametrize("file", SPECIALIZED)
+@pytest.mark.parametrize("name", PASSES)
+def test_parameters_alone_suffice_up_to_names_and_order(name: str, file: str) -> None:
+    p = of(file)
+    for site in backward_sites(PASSES[name], p):
+        q, w = site.params.backward(p, site)
+        there = forward_site(q, w.params, w.path)
+        bare = there.params.forward(q, there)
+        left = residue(bare, p)
+        assert left is not None
+        assert alpha_equal(bare, p) or left.order
+        assert w.residue.size <= 0.2 * len(program_text(p)), "a residue holds names and order, not a program"
+
+
+@pytest.mark.parametrize("file", SPECIALIZED)
+@pytest.mark.parametrize("name", PASSES)
+def test_backward_finds_what_forward_did(name: str, file: str) -> None:
+    p = of(file)
+    for site in sites(PASSES[name].with_options({}), p)[:MOST]:
+        try:
+            done = apply(p, site.params, site)
+        except KirError as refused:
+            assert all(d.id[4] == "P" or d.id == "KIR-R006" for d in refused.diagnostics), refused
+            continue
+        back, witness = undone(p, Rewritten(done.program, done.witness.path), site.params)
+        assert alpha_equal(back, p)
+        assert witness == Witness(site.params, witness.path, Residue(witness.residue.names, (), witness.residue.labels))
+
+
+@pytest.mark.parametrize("file", SPECIALIZED)
+def test_a_trace_replays_and_its_pipeline_is_text_and_json(file: str) -> None:
+    p = of(file)
+    trace = Trace(p)
+    for name in PASSES:
+        found = next(backward_sites(PASSES[name], trace.program), None)
+        if found is None:
+            continue
+        try:
+            trace = trace.extended(apply(trace.program, found.params, found, "backward"))
+        except KirError as refused:
+            assert all(d.id[4] == "P" for d in refused.diagnostics), refused
+    assert trace.replay().program == trace.program
+    text = str(trace.pipeline)
+    assert Pipeline.parse(text) == trace.pipeline
+    assert Pipeline.from_json(json.loads(json.dumps(trace.pipeline.to_json()))) == trace.pipeline
+    assert content_hash(run(p, Pipeline.parse(text)).program) == content_hash(trace.program)
+    forward = Trace(trace.program)
+    for step in reversed(trace.steps):
+        forward = forward.then(Step.of(step.witness.params, residue=step.witness.residue, path=step.witness.path, hash=step.record.after))
+    assert forward.program == p
