@@ -40,12 +40,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from kir.analysis.facts import Facts
+from kir.analysis.solver import multiple
 from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, sub
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
 
 
@@ -64,7 +65,8 @@ def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
         return refuted("the last pass through the body would run past the end of the loop",
                        f"the range is {found}, which leaves {left} after steps of {chunk}", needs=f"a range that is a multiple of {chunk}",
                        attempt="another factor, or form=hint")
-    return unknown(f"it is not known that {item.factor} iterations divide the range",
+    return decided(multiple(span, chunk), known, f"{item.factor} iterations divide the range",
+                   f"{item.factor} iterations do not divide the range",
                    needs=f"a fact that the range is a multiple of {chunk}")
 
 

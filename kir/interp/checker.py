@@ -16,16 +16,15 @@ from kir.interp.frame import Frame, Mask, Val, lift
 from kir.interp.memory import Handle, Memory, Place
 from kir.interp.number import Array, storage
 from kir.interp.result import Access
+from kir.interp.scan import finest_view, needs_layers, viewed_only, written
 from kir.interp.shadow import EARLIER, Conflict, Shadow
+from kir.interp.traffic import count_traffic
 from kir.ir import nodes as n
-from kir.ir.visit import walk
 
 if TYPE_CHECKING:
     from kir.interp.machine import Machine
 
-WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4
-_SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "wt"})
-"""Cache policies of loads and stores that may be contended, like atomics."""
+WARP = 32
 
 
 class Checker:
@@ -41,8 +40,11 @@ class Checker:
         self.released: dict[tuple[int, int], Knowledge] = {}
         self.dirty: list[Memory] = []
         self.overlapping = False
-        self.finest = _finest_view(m.program)
-        self.viewed_only = _viewed_only(m.program)
+        self.layers = 4
+        self.followed: tuple[Array, Clocks, int, Array] | None = None
+        """The agents that learned last from their issuers: whose, when, in which lanes."""
+        self.finest = finest_view(m.program)
+        self.viewed_only = viewed_only(m.program)
 
     # --------------------------------------------------------------------------------------------------- launches and memory
     def begin(self, k: n.Kernel, launch: n.Launch) -> None:
@@ -52,8 +54,9 @@ class Checker:
             if memory.shadow is not None:
                 memory.shadow.forget(self.overlapping)
         self.roots, self.released = {}, {}
-        written = _written(self.m.program, k)
-        self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in written}
+        changed = written(self.m.program, k)
+        self.layers = 4 if needs_layers(self.m.program, k) else 2
+        self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in changed}
 
     def end(self) -> None:
         """A kernel has ended: its shared memory is gone."""
@@ -103,7 +106,7 @@ class Checker:
     def enter(self, f: Frame) -> None:
         """A CTA starts (or several, as one frame)."""
         assert f.cta is not None
-        f.clocks = self.roots[id(f)] = Clocks(f.cta)
+        f.clocks = self.roots[id(f)] = Clocks(f.cta, self.layers)
         f.rows, f.agents = np.arange(f.lanes), np.zeros(f.lanes, np.int64)
 
     def fork(self, child: Frame, name: str) -> None:
@@ -125,7 +128,7 @@ class Checker:
         parent, clocks = child.parent, child.clocks
         assert parent is not None and clocks is not None and child.rows is not None
         assert child.agents is not None and parent.agents is not None and parent.rows is not None
-        joined = clocks.know[:, child.rows, child.agents].reshape(4, parent.lanes, -1, clocks.know.shape[-1]).max(axis=2)
+        joined = clocks.know[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.know.shape[-1]).max(axis=2)
         clocks.know[:, parent.rows, parent.agents] = np.maximum(clocks.know[:, parent.rows, parent.agents], joined)
         clocks.tick(child.rows, child.agents)
 
@@ -186,7 +189,7 @@ class Checker:
             return
         clocks, rows, _ = self._who(f)
         for row in np.unique(rows[f.active()]):
-            clocks.foreign[int(row)][EARLIER] = np.zeros((4, 1), np.int32)
+            clocks.foreign[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
 
     def must_meet(self, f: Frame, what: str) -> None:
         """Reports a convergent instruction that only some of its threads reach (KIR-I023)."""
@@ -247,10 +250,16 @@ class Checker:
             if grouped and f.queue is not None:
                 f.queue.slots[family] = made
         live = f.active()
+        last = self.followed
+        following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and (last[3] == live).all()
         for agents in made if made[0] is not made[1] else made[:1]:
-            clocks.learn(rows[live], agents[live], own[live])
+            if following:
+                clocks.follow(rows[live], agents[live], own[live])
+            else:
+                clocks.learn(rows[live], agents[live], own[live])
             clocks.tick(rows[live], agents[live])
         clocks.tick(rows[live], own[live])
+        self.followed = (made[0], clocks, clocks.version, live.copy())
         return made
 
     def _slot(self, clocks: Clocks, rows: Array, own: Array, f: Frame, family: str, part: str) -> Array:
@@ -310,7 +319,7 @@ class Checker:
             g, lanes = self._touch(place, f, want)
             self._read(place.memory, g, lanes, f)
         self._widths(place, f, want)
-        self._count(place, f, want)
+        count_traffic(self.m.counters, place, f, want)
         return self.validity(place.memory, place.index, storage(place.dtype).itemsize)
 
     def on_write(self, place: Place, f: Frame, want: Mask, value: Val) -> None:
@@ -328,11 +337,9 @@ class Checker:
         new = np.broadcast_to(data, shape)[at]
         g = memory.granules(elements, width)
         if memory.shadow is not None:
-            same = np.ascontiguousarray(new).view(np.uint8).reshape(len(elements), -1) == memory.typed(place.dtype)[elements].view(
-                np.uint8).reshape(len(elements), -1)
-            self._write(memory, g, at[0], f, new, same.all(axis=1))
+            self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
-            self._count(place, f, want)
+            count_traffic(self.m.counters, place, f, want)
         elif memory.owner is not None:
             memory.unfenced = True
             self.dirty.append(memory)
@@ -508,9 +515,7 @@ class Checker:
             a, b = a[apart], b[apart]
         if not len(a):
             return
-        differ = np.ones(len(a), np.bool_) if new is None else np.ascontiguousarray(new[a]).view(np.uint8).reshape(len(a), -1) != \
-            np.ascontiguousarray(new[b]).view(np.uint8).reshape(len(a), -1)
-        loud = differ.reshape(len(a), -1).any(axis=1)
+        loud = np.ones(len(a), np.bool_) if new is None else ~_same_bits(new[a], new[b])
         at = int(loud.argmax())
         s = self.m.site
         other = Access("write", self.m.anchor(s), self.m.thread_name(f, int(lanes[b[at]])), s.origin if s is not None else None)
@@ -534,68 +539,9 @@ class Checker:
         self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with a {found.verb}", f, lane, id="KIR-I014",
                       buffer=memory.name, verb=verb, accesses=(other,))
 
-    # ----------------------------------------------------------------------------------------------------------------- counts
-    def _count(self, place: Place, f: Frame, want: Mask) -> None:
-        """Sectors of global accesses and bank conflicts of shared ones, of warps of threads."""
-        if f.level != "thread" or place.memory.space not in ("global", "shared"):
-            return
-        size = storage(place.dtype).itemsize
-        index = np.broadcast_to(place.index, (f.lanes, *place.index.shape[1:])).reshape(f.lanes, -1)
-        active = np.broadcast_to(f.active()[:, None], index.shape)
-        if want is not None:
-            active = active & np.broadcast_to(want, np.broadcast_shapes(want.shape, (f.lanes, *place.index.shape[1:]))).reshape(f.lanes, -1)
-        start = np.arange(f.lanes) - f.thread_numbers() % WARP
-        at = index * size % place.memory.size
-        if place.memory.space == "global":
-            keys = (start[:, None] * (1 << 40) + at // SECTOR)[active]
-            self.m.counters.sectors += len(np.unique(keys))
-            return
-        phases = max(1, place.contiguous * size // WORD if place.contiguous * size <= 16 else 1)
-        lane = f.thread_numbers() % WARP
-        group = start * 8 + lane * phases // WARP
-        words = np.unique((group[:, None] * (1 << 32) + at // WORD)[active])
-        groups, banks = words >> 32, (words & 0xFFFFFFFF) % BANKS
-        _, counts = np.unique(groups * BANKS + banks, return_counts=True)
-        keys = np.unique(groups * BANKS + banks) // BANKS
-        if len(keys):
-            most = np.maximum.reduceat(counts, np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])))
-            self.m.counters.bank_conflicts += int((most - 1).sum())
 
-
-def _finest_view(program: n.Program) -> int:
-    """Bytes of the smallest element of any view or buffer parameter; 0 when there is none."""
-    sizes = [storage(x.buffer.dtype).itemsize for k in (*program.kernels, *program.functions) for x in walk(k) if isinstance(x, n.View)]
-    sizes += [storage(p.dtype).itemsize for fn in program.functions for p in fn.params if isinstance(p, n.Buffer)]
-    return min(sizes, default=0)
-
-
-def _viewed_only(program: n.Program) -> set[str]:
-    """Names of buffers that are only accessed through views."""
-    viewed: set[str] = set()
-    used: dict[str, int] = {}
-    for k in (*program.kernels, *program.functions):
-        for x in walk(k):
-            if isinstance(x, n.Region):
-                used[x.buffer.name] = used.get(x.buffer.name, 0) + 1
-            if isinstance(x, n.View):
-                viewed.add(x.at.buffer.name)
-                used[x.at.buffer.name] = used.get(x.at.buffer.name, 0) - 1
-    return {name for name in viewed if used.get(name, 0) <= 0}
-
-
-def _written(program: n.Program, k: n.Kernel) -> set[str]:
-    """Names of buffers that a kernel may write, views and places passed to calls included."""
-    out: set[str] = set()
-    for x in (y for root in (k, *program.functions) for y in walk(root)):
-        match x:
-            case n.Store():
-                out.add(x.at.buffer.name)
-            case n.Copy():
-                out.add(x.dst.buffer.name)
-            case n.View():
-                out.add(x.at.buffer.name)
-            case n.Call():
-                out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
-            case _:
-                pass
+def _same_bits(a: Array, b: Array) -> Array:
+    """Where two arrays of one dtype hold the same bits."""
+    word = np.dtype(f"u{a.dtype.itemsize}")
+    out: Array = np.equal(np.ascontiguousarray(a).view(word), np.ascontiguousarray(b).view(word))
     return out

@@ -14,6 +14,7 @@ import numpy as np
 from kir.interp.number import Array
 
 ORDERED, SHUFFLED, PROXIED, FENCED = range(4)
+EVERY = slice(0, 4)
 Knowledge = dict[int, Array]
 """What was published, by CTA: [layer, agent]."""
 
@@ -21,10 +22,14 @@ Knowledge = dict[int, Array]
 class Clocks:
     """The clocks of `ctas` CTAs (numbers `numbers`) that run as one frame, or of one that runs as a coroutine."""
 
-    def __init__(self, numbers: Array) -> None:
+    def __init__(self, numbers: Array, layers: int = 4) -> None:
         self.numbers = numbers
+        self.layers = layers
+        """Layers kept: 2 for a kernel with neither an async proxy nor atomics."""
         self.count = 1
-        self.know = np.zeros((4, len(numbers), 4, 4), np.int32)
+        self.version = 0
+        """Changes whenever an agent learns from another."""
+        self.know = np.zeros((layers, len(numbers), 4, 4), np.int32)
         self.know[ORDERED:PROXIED, :, 0, 0] = 1
         self.blocks: dict[tuple[Any, ...], tuple[int, int]] = {}
         self.names: list[str] = [""]
@@ -41,7 +46,7 @@ class Clocks:
         capacity = self.know.shape[-1]
         if self.count > capacity:
             wider = max(self.count, 2 * capacity)
-            grown = np.zeros((4, self.know.shape[1], wider, wider), np.int32)
+            grown = np.zeros((self.layers, self.know.shape[1], wider, wider), np.int32)
             grown[:, :, :capacity, :capacity] = self.know
             self.know = grown
         self.blocks[(*key, size)] = (first, size)
@@ -58,10 +63,38 @@ class Clocks:
 
     def learn(self, rows: Array, agents: Array, of: Array) -> None:
         """Each agent learns what the agent at the same position of `of` knows (and did)."""
+        self.version += 1
+        a, b = self._range(rows, agents), self._range(rows, of)
+        if a is not None and b is not None:
+            np.maximum(self.know[:, :, a], self.know[:, :, b], out=self.know[:, :, a])
+            return
         self.know[:, rows, agents] = np.maximum(self.know[:, rows, agents], self.know[:, rows, of])
 
-    def meet(self, rows: Array, agents: Array, group: Array, layers: slice = slice(0, 4)) -> None:
+    def follow(self, rows: Array, agents: Array, of: Array) -> None:
+        """As `learn`, where an earlier call has passed on all that `of` had learned, and only its own accesses are new."""
+        self.know[ORDERED:PROXIED, rows, agents, of] = self.know[ORDERED:PROXIED, rows, of, of]
+
+    def _range(self, rows: Array, agents: Array) -> slice | None:
+        """The agents as a range, when they are the same consecutive ones in every row."""
+        count = len(agents) // len(self.numbers)
+        if not count or count * len(self.numbers) != len(agents):
+            return None
+        first = int(agents[0])
+        expected = first + np.arange(len(agents)) % count
+        same = (agents == expected).all() and (rows == np.arange(len(agents)) // count).all()
+        return slice(first, first + count) if same else None
+
+    def meet(self, rows: Array, agents: Array, group: Array, layers: slice = EVERY) -> None:
         """Agents of one `group` (sorted numbers) learn from each other."""
+        self.version += 1
+        whole, size = self._range(rows, agents), int((group == group[0]).sum())
+        if whole is not None and len(group) % size == 0 and (group.reshape(-1, size) == group[::size, None]).all() and (
+                group[::size][1:] != group[::size][:-1]).all():
+            known = self.know[layers, :, whole]
+            parts = known.reshape(len(known), len(self.numbers), -1, size, known.shape[-1])
+            known[...] = np.broadcast_to(parts.max(axis=3, keepdims=True), parts.shape).reshape(known.shape)
+            self.tick(rows, agents)
+            return
         starts = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
         index = np.cumsum(np.concatenate([[False], group[1:] != group[:-1]]))
         joined = np.maximum.reduceat(self.know[layers, rows, agents], starts, axis=1)
@@ -70,6 +103,9 @@ class Clocks:
 
     def fence(self, rows: Array, agents: Array, layer: int) -> None:
         """What the agents know is now known in the sense of `layer`."""
+        self.version += 1
+        if layer >= self.layers:
+            return
         self.know[layer, rows, agents] = np.maximum(self.know[layer, rows, agents], self.know[ORDERED, rows, agents])
         self.tick(rows, agents)
 
@@ -88,6 +124,7 @@ class Clocks:
 
     def acquire(self, rows: Array, agents: Array, published: Knowledge) -> None:
         """The agents learn what was published. What other CTAs did is known to the whole CTA from then on."""
+        self.version += 1
         for row in np.unique(rows):
             mine = agents[rows == row]
             for cta, known in published.items():
@@ -113,7 +150,7 @@ def _join(into: Knowledge, cta: int, known: Array) -> None:
         into[cta] = known
         return
     width = max(old.shape[1], known.shape[1])
-    wide = np.zeros((4, width), np.int32)
+    wide = np.zeros((len(old), width), np.int32)
     wide[:, : old.shape[1]] = old
     wide[:, : known.shape[1]] = np.maximum(wide[:, : known.shape[1]], known)
     into[cta] = wide

@@ -148,7 +148,7 @@ class Shadow:
                     if (there & ~known_there).any():
                         at = int((there & ~known_there).argmax())
                         return Conflict(at, int(self.site[g[at]]), int(other), int(writer[at]), "write")
-        if proxy and reading:
+        if proxy and reading and clocks.layers > PROXIED:
             stale = mine & self.generic[g] & (clocks.know[PROXIED, rows, agent, known] < clock)
             if stale.any():
                 at = int(stale.argmax())

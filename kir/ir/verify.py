@@ -13,7 +13,7 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import Path, anchor_of, child_blocks
-from kir.ir.printer import expr_text, region_text, type_text
+from kir.ir.printer import expr_text, is_name, region_text, type_text
 from kir.ir.program_rules import header
 from kir.ir.types import BOOL, I32, MBARRIER, DType, PointerType, StructType, TileType, TupleType, Type, UnitType, dtype_of, shape_of
 from kir.ir.visit import statements, walk
@@ -158,7 +158,7 @@ class _Verifier:
 
     # -------------------------------------------------------------------------------------------------------------- scopes
     def define(self, name: str, what: Type | n.Buffer, scope: _Scope) -> Iterator[Diagnostic]:
-        if not name.isidentifier():
+        if not is_name(name):
             yield self.fail("KIR-V004", f"'{name}' is no name", needs="letters, digits and underscores")
         if name in scope.ever:
             yield self.fail("KIR-V004", f"'{name}' is defined twice",
@@ -314,6 +314,10 @@ class _Verifier:
                 yield self.fail("KIR-V009", f"'{b.name}' has an extent of {value}")
         if b.strides is not None and len(b.strides) != len(b.shape):
             yield self.fail("KIR-V009", f"'{b.name}' has {len(b.shape)} dimensions and {len(b.strides)} strides")
+        if b.layout is not None:
+            from kir.ir.layout import rules
+            for d in rules(b.layout, len(b.shape)):
+                yield self.located(d)
         if b.align and (b.align & (b.align - 1) or b.align < 0):
             yield self.fail("KIR-V009", f"'{b.name}' is aligned to {b.align} bytes", needs="a power of two")
 
@@ -450,6 +454,7 @@ class _Verifier:
     def split(self, s: n.For, team: _Team) -> Iterator[Diagnostic]:
         if team.level in TEAMS and TEAMS.index(s.kind) >= TEAMS.index(team.level):
             yield self.fail("KIR-V012", f"a {team.level} is split into {s.kind}s", needs="a split into smaller teams")
+            return
         if not build.is_const(s.lo, 0) or not build.is_const(s.step, 1):
             yield self.fail("KIR-V012", f"the split over '{s.var.name}' does not count 0, 1, 2, ..", needs=f"for {s.var.name} in 0..n")
         count = build.int_value(s.hi)

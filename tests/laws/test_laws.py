@@ -20,8 +20,8 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.verify import is_generic
 from kir.rewrite import Pass, Pipeline, Site, Step, Trace, Witness, apply, passes, run, sites
-from kir.rewrite.driver import forward_site, undone
 from kir.rewrite.base import Rewritten
+from kir.rewrite.driver import forward_site, undone
 from kir.rewrite.edit import places
 from kir.rewrite.residue import Residue, residue
 
