@@ -24,7 +24,6 @@ from kir.rewrite.anchor import anchor_text
 from kir.rewrite.pipeline import find_site
 from kir.target import target
 
-
 COMPONENTS = Measure._fields
 LAST = "threads"
 """The component that is lowered last: a CTA keeps its threads while something is spread over them."""
