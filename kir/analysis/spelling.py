@@ -207,6 +207,6 @@ def _narrowed(e: n.Expr) -> n.Expr | None:
         case n.Call(fn="expand" | "broadcast" | "trans" | "reshape"):
             first = e.args[0]
             x = _narrowed(first) if isinstance(first, n.Expr) else None
-            return None if x is None else build.call(e.fn, x, *e.args[1:], **dict(e.attrs))
+            return None if x is None else build.call_with(e.fn, (x, *e.args[1:]), e.attrs)
         case _:
             return None
