@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from kir.diagnostic import Origin
 from kir.ir.signatures import elementwise, result_type
-from kir.ir.types import BOOL, DType, PointerType, Space, StructType, TileType, Type, dtype_of, with_dtype
+from kir.ir.types import BOOL, F32, I32, DType, PointerType, Space, StructType, TileType, Type, dtype_of, symbolic, with_dtype
 
 Attr = int | float | str | bool
 Attrs = tuple[tuple[str, Attr], ...]
@@ -463,11 +463,16 @@ class Hole(Stmt):
 
 @node
 class Meta(Node):
-    """A compile-time parameter of a generic program; `kind` is `int`, `bool`, `str`, `dtype`, `fn` or `any`."""
+    """A compile-time parameter of a generic program; `kind` is `int`, `float`, `bool`, `str`, `dtype`, `fn` or `any`."""
 
     name: str
     kind: str
     default: int | float | bool | str | None = None
+
+    @property
+    def type(self) -> DType:
+        """The type of a reference to it: one of kind `any` has a symbolic dtype of its own; those that hold no number count as i32."""
+        return {"bool": BOOL, "float": F32, "any": symbolic(self.name)}.get(self.kind, I32)
 
 
 @node
