@@ -140,7 +140,7 @@ class _Reader:
 
     def meta(self, t: T, scope: _Scope) -> n.Meta:
         name, kind, default = t.children
-        self.define(scope, name, n.Meta(_name(name), str(kind)).type)
+        self.define(scope, name, n.meta_type(n.Meta(_name(name), str(kind))))
         value: int | float | bool | str | None = None
         if isinstance(default, Token):
             value = self.string(default)

@@ -223,5 +223,5 @@ kernel main grid (i: M) threads 32
 """
     p = parse_program(text)
     assert [d.render() for d in verify(p)] == []
-    assert p.metas[0].type.is_symbolic and p.metas[1].type == F32
+    assert n.meta_type(p.metas[0]).is_symbolic and n.meta_type(p.metas[1]) == F32
     assert parse_program(program_text(p)) == p
