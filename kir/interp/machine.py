@@ -250,17 +250,19 @@ class Machine(Rendezvous):
         if f.live is not None and self.checking:
             self.checker.must_meet(f, what)
 
-    def out_of_bounds(self, place: Place, f: Frame, want: Mask, verb: str) -> None:
-        """Reports active elements outside their buffer (KIR-I010)."""
-        assert place.inside is not None
-        rank = max(place.inside.ndim, 1 if want is None else want.ndim) - 1
-        outside = both(~lift(place.inside, rank), None if want is None else lift(want, rank))
+    def out_of_bounds(self, place: Place, f: Frame, want: Mask, verb: str, inside: Mask) -> None:
+        """Reports active elements that are not `inside` their buffer (KIR-I010)."""
+        if inside is None:
+            return
+        rank = max(inside.ndim, 1 if want is None else want.ndim) - 1
+        outside = both(~lift(inside, rank), None if want is None else lift(want, rank))
         live = np.ones((1,), np.bool_) if f.live is None else f.live
         bad = np.logical_and(outside, lift(live, rank))
         if not bad.any():
             return
-        where = np.unravel_index(int(bad.argmax()), bad.shape)
-        at = [int(np.broadcast_to(lift(x, rank), bad.shape)[where]) for x in place.indices]
+        shape = np.broadcast_shapes(bad.shape, lift(place.index, rank).shape)
+        where = np.unravel_index(int(np.broadcast_to(bad, shape).argmax()), shape)
+        at = [int(np.broadcast_to(lift(x, rank), shape)[where]) for x in place.indices]
         name = place.handle.buffer.name
         self.report("bounds", "error", f"{verb} of {name}{at} is outside its shape {list(place.handle.shape)}", f,
                     int(where[0]) if bad.shape[0] > 1 else 0, id="KIR-I010", buffer=name, verb=verb)
