@@ -8,8 +8,10 @@ import numpy as np
 from kir.diagnostic import error
 from kir.interp import evaluate, rendezvous, statements
 from kir.interp.asynchrony import Operation, Queue
+from kir.interp.calls_matrix import MATRIX
 from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
+from kir.interp.calls_warp import WARP
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.memory import Handle, Memory, Place, bytes_needed, fill_poison
 from kir.interp.number import Array, storage
@@ -17,6 +19,7 @@ from kir.interp.rendezvous import Rendezvous
 from kir.interp.result import Access, Counters, Finding
 from kir.interp.schedule import Mbarrier, NamedBarrier, Steps, Task
 from kir.ir import nodes as n
+from kir.ir.visit import walk
 
 if TYPE_CHECKING:
     from kir.interp.checker import Checker
@@ -284,6 +287,17 @@ class Machine(Rendezvous):
             raise error("KIR-I007", f"a loop has run {MOST_ITERATIONS} times", origin=s.origin, anchor=self.anchor(s))
 
     # ------------------------------------------------------------------------------------------------------------- teams
+    def goes_apart(self, s: n.If, rest: n.Block) -> bool:
+        """Whether lanes may wait in a branch while the others go on: there is such a call in it, and neither there nor in the rest of
+        the block an operation of whole warps, for which they must stay together."""
+        found = self.waits.get(id(s))
+        if found is None:
+            calls = [x.fn for x in walk(s) if isinstance(x, n.Call)]
+            after = [x.fn for r in rest for x in walk(r) if isinstance(x, n.Call)]
+            found = any(fn in WAITING for fn in calls) and not any(fn in WARP or fn in MATRIX for fn in (*calls, *after))
+            self.waits[id(s)] = found
+        return found
+
     def splits(self, s: n.For) -> bool:
         """Whether the instances of a loop over a level run as coroutines, because they wait for one another."""
         return self.split_loops.get(id(s), False)
