@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -11,9 +12,9 @@ from kir.ir.paths import insert, replace_at
 from kir.ir.visit import transform
 
 SYNCHRONIZATION = frozenset({
-    "barrier", "warp_sync", "named_barrier_sync", "named_barrier_arrive", "fence", "fence_async", "fence_mbar_init", "mbar_init", "mbar_expect",
-    "mbar_arrive", "mbar_arrive_expect", "mbar_wait", "async_commit", "async_wait", "bulk_commit", "bulk_wait", "wgmma_fence", "wgmma_commit",
-    "wgmma_wait"})
+    "barrier", "warp_sync", "named_barrier_sync", "named_barrier_arrive", "fence", "fence_async", "fence_mbar_init", "mbar_init",
+    "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "mbar_wait", "async_commit", "async_wait", "bulk_commit", "bulk_wait",
+    "wgmma_fence", "wgmma_commit", "wgmma_wait"})
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,12 @@ def one_sided(program: n.Program) -> Iterator[Mutant]:
     for anchor, path, s in anchors(program):
         if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.buffer.layout is not None:
             plain = replace(s.buffer, name=f"{s.buffer.name}_plain", layout=None)
-            changed = transform(program, lambda old, new, of=s.buffer, to=plain: _reading(new, of, to))
-            yield Mutant(f"unswizzle reads of {anchor}", insert(changed, (*path[:-1], int(path[-1]) + 1), (n.View(plain, n.Region(s.buffer)),)))
+            changed = transform(program, partial(_reading, s.buffer, plain))
+            after = (*path[:-1], int(path[-1]) + 1)
+            yield Mutant(f"unswizzle reads of {anchor}", insert(changed, after, (n.View(plain, n.Region(s.buffer)),)))
 
 
-def _reading(node: n.Node, of: n.Buffer, to: n.Buffer) -> n.Node:
+def _reading(of: n.Buffer, to: n.Buffer, _: n.Node, node: n.Node) -> n.Node:
     def moved(region: n.Region) -> n.Region:
         return n.Region(to, region.index) if region.buffer == of else region
     if isinstance(node, n.Load):

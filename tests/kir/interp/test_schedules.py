@@ -17,6 +17,8 @@ from kir.ir.parser import parse_program
 Op = tuple[str, int, int]
 """(`load` register-free location), (`store` location value), (`add` location value), (`sync`), (`arrive` event), (`wait` event)."""
 Threads = tuple[tuple[Op, ...], ...]
+State = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]
+"""Next operation of each thread, memory, values that each thread has loaded, arrivals at each event."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def enumerate_schedules(threads: Threads) -> Truth:
     expected = {e: sum(op == ("arrive", e, 0) for ops in threads for op in ops) for e in range(2)}
     outcomes: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
     race = stuck = False
-    start = (tuple(0 for _ in threads), (0, 0, 0), tuple(() for _ in threads), (0, 0))
+    start: State = (tuple(0 for _ in threads), (0, 0, 0), tuple(() for _ in threads), (0, 0))
     seen, todo = {start}, [start]
     while todo:
         at, memory, loaded, arrived = state = todo.pop()
@@ -50,14 +52,14 @@ def enumerate_schedules(threads: Threads) -> Truth:
         if all(op is None for op in following):
             outcomes.add((memory, tuple(x for per in loaded for x in per)))
             continue
-        steps = []
+        steps: list[State] = []
         if all(op is not None and op[0] == "sync" for op in following):
             steps.append((tuple(i + 1 for i in at), memory, loaded, arrived))
         race = race or any(conflict(a, b) for i, a in ((t, following[t]) for t in ready) for j, b in ((t, following[t]) for t in ready)
                            if i < j and a is not None and b is not None)
         for t in ready:
             kind, where, value = following[t] or ("", 0, 0)
-            cells, values, events = list(memory), [*loaded], list(arrived)
+            cells, values, events = list(memory), list(loaded), list(arrived)
             if kind == "load":
                 values[t] = (*values[t], cells[where])
             elif kind == "store":
