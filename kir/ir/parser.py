@@ -140,9 +140,11 @@ class _Reader:
 
     def meta(self, t: T, scope: _Scope) -> n.Meta:
         name, kind, default = t.children
-        self.define(scope, name, {"int": I32, "bool": BOOL}.get(str(kind), I32))
+        self.define(scope, name, {"int": I32, "bool": BOOL, "float": F32, "any": symbolic(_name(name))}.get(str(kind), I32))
         value: int | float | bool | str | None = None
-        if default is not None:
+        if isinstance(default, Token):
+            value = json.loads(str(default))
+        elif default is not None:
             const = self.expr(default, scope)
             if not isinstance(const, n.Const):
                 raise self.fail("KIR-T001", "the default of a meta is a literal", default)
