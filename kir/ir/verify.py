@@ -101,11 +101,12 @@ class _Verifier:
         self.expressions = Expressions(self.functions, pure_functions(program))
         self.path: Path = ()
         self.stmt: n.Stmt | None = None
+        self.metas = {m.name for m in program.metas}
         self.inputs = {q.name for q in program.params if q.role == "in"}
 
     def run(self) -> Iterator[Diagnostic]:
         yield from header(self.program, self.expressions)
-        values: dict[str, Type] = {m.name: BOOL if m.kind == "bool" else I32 for m in self.program.metas}
+        values: dict[str, Type] = {m.name: n.meta_type(m) for m in self.program.metas}
         values |= {q.name: q.of for q in self.program.params if isinstance(q.of, DType)}
         buffers = {q.name: q.of for q in self.program.params if isinstance(q.of, n.Buffer)}
         buffers |= {w.buffer.name: w.buffer for w in self.program.workspaces}
@@ -396,7 +397,7 @@ class _Verifier:
             yield self.fail("KIR-V009", "the batch dimensions of the mma differ", needs="the same leading dimensions on all three")
         if s.via not in VIA_MMA:
             yield self.fail("KIR-V024", f"there is no mma '{s.via}'", attempt=did_you_mean(s.via, VIA_MMA))
-        if s.precision not in PRECISIONS:
+        if s.precision not in PRECISIONS and s.precision not in self.metas:
             yield self.fail("KIR-V024", f"there is no precision '{s.precision}'", attempt=did_you_mean(s.precision, PRECISIONS))
         if s.pending and s.via != "wgmma":
             yield self.fail("KIR-V015", f"an mma via {s.via} is synchronous: it cannot be pending", needs="via wgmma")
@@ -435,7 +436,8 @@ class _Verifier:
             yield self.fail("KIR-V024", f"there is no kind of loop '{s.kind}'", attempt=did_you_mean(s.kind, KINDS))
         options = dict(s.attrs)
         for name in ("stages", "factor"):
-            if name in options and not (isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
+            if name in options and options[name] not in self.metas and not (
+                    isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
                 yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a number of 0 or more")
         inner = team.inside_loop()
         if s.kind in TEAM_THREADS:

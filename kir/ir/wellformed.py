@@ -242,7 +242,7 @@ def _region(e: n.Region) -> Iterator[Diagnostic]:
     for i in e.index:
         if isinstance(i, n.Span):
             continue
-        if not isinstance(i.type, (DType, TileType)) or not dtype_of(i.type).is_integer:
+        if not isinstance(i.type, (DType, TileType)) or not (dtype_of(i.type).is_integer or dtype_of(i.type).is_symbolic):
             yield Diagnostic("KIR-V007", f"the index {_text(i)} of '{e.buffer.name}' is {type_text(i.type)}", needs="an integer")
             continue
         if isinstance(i.type, TileType):
