@@ -159,6 +159,8 @@ class FuseEpilogue(Pass):
         """At a store of a value that is computed from one local result."""
         if not (isinstance(node, n.Store) and node.at.buffer.space == "global" and node.mask is None) or program.plan:
             return None
+        if len(node.at.buffer.shape) > 3:
+            return Miss("a grid has at most three axes")
         taken = names_in(program, kernel_of(program, path)) | {k.name for k in program.kernels}
         params = FuseEpilogue(fresh(self.kernel, set(taken)), fresh(self.workspace, set(taken)))
         try:

@@ -52,6 +52,8 @@ from kir.rewrite.edit import fresh, names_in, replace_kernel
 PARTS = ("rows", "width", "panel", "first", "height", "local")
 """Intermediate values, in the order in which they are computed: rows of tiles, tiles in a panel, which panel, its first row, its number of
 rows, and the CTA's index in it."""
+USUAL = {"panel": "group_id", "first": "first_pid_m", "height": "group_size"}
+"""What these values are called in most kernels."""
 
 
 def _only_rows_and_columns(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -129,7 +131,7 @@ class RasterL2(Pass):
         for part in PARTS:
             value = self._part(part, axis, site.captures["rows"], site.captures["columns"], values)
             if part in self.named:
-                name = fresh(part, taken)
+                name = fresh(USUAL.get(part, part), taken)
                 new.append(n.Let((name,), value))
                 value = n.Var(name, dtype_of(value.type))
             values[part] = value

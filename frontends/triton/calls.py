@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kir.instructions import by_spelling, table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import divide, rounded
+from kir.ir.dtype_terms import quotient, rounded
 from kir.ir.types import BF16, BOOL, F16, F32, I32, U32, U64, DType, PointerType, dtype_of, shape_of
 
 from . import memory, operators, reductions
@@ -282,7 +282,7 @@ def _div_rn(r: Reader, a: Arguments) -> Value:
 def _div_rz(r: Reader, a: Arguments) -> Value:
     x, y = a.need(0, "x"), a.need(1, "y")
     dtype = operators.common(x, y)
-    dtype = divide(dtype, dtype)
+    dtype = quotient(dtype)
     return Run(build.call("div_rz", *operators.shapes(operators.run(x, dtype), operators.run(y, dtype))))
 
 

@@ -110,6 +110,8 @@ def condition_text(e: n.Expr) -> str:
             return e.name
         case n.Const():
             return str(e.value).lower()
+        case n.Cast():
+            return condition_text(e.x)
         case n.Unary():
             return f"{e.op}({condition_text(e.x)})"
         case n.Binary():

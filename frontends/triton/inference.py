@@ -394,6 +394,9 @@ class _Reading:
                     self._condition(test)
                 case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(comparator=cst.SimpleString())]):
                     self.facts.texts.add(name)
+                case cst.Comparison(left=cst.Name(value=name) as left, comparisons=[cst.ComparisonTarget(comparator=right)]) if self._is_meta(
+                        left) and self._is_known_integer(right):
+                    self.facts.integers.add(name)
                 case cst.UnaryOperation(operator=cst.Not(), expression=e):
                     self._condition(e)
                 case cst.BooleanOperation(left=a, right=b):
@@ -401,6 +404,22 @@ class _Reading:
                     self._condition(b)
                 case _:
                     pass
+
+    def _is_known_integer(self, e: cst.BaseExpression) -> bool:
+        if isinstance(e, cst.UnaryOperation):
+            return self._is_known_integer(e.expression)
+        if isinstance(e, cst.Integer):
+            return True
+        if isinstance(e, cst.Name) and e.value not in self.local:
+            try:
+                value = self.inference.scope.scope(self.fn.module).lookup(e.value)
+            except NotUnderstood:
+                return False
+            return isinstance(value, int) and not isinstance(value, bool)
+        return False
+
+    def _is_meta(self, e: cst.BaseExpression) -> bool:
+        return isinstance(e, cst.Name) and e.value in self.params and is_constexpr(self.params[e.value])
 
     def _condition(self, e: cst.BaseExpression) -> None:
         if isinstance(e, cst.Name) and e.value in self.params and is_constexpr(self.params[e.value]):

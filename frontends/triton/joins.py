@@ -215,11 +215,11 @@ def _numbers(r: Reader, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -
     r.out.owners.setdefault(buffer.name, name)
     if not block_b and not static and not mentions(eb, {buffer.name}):
         r.out.emit(n.Alloc(buffer, eb))
-        block_a.append(n.Store(n.Region(buffer), ea))
+        block_a.append(n.Store(n.Region(buffer), build.cast(ea, dtype)))
     else:
         r.out.emit(n.Alloc(buffer))
-        block_a.append(n.Store(n.Region(buffer), ea))
-        block_b.append(n.Store(n.Region(buffer), eb))
+        block_a.append(n.Store(n.Region(buffer), build.cast(ea, dtype)))
+        block_b.append(n.Store(n.Region(buffer), build.cast(eb, dtype)))
     return Run(whole(buffer))
 
 

@@ -55,7 +55,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
 
 
 def _statements(body: n.Block) -> list[n.Stmt]:
-    from kir.ir.parser import statements
+    from kir.ir.visit import statements
     return list(statements(body))
 
 

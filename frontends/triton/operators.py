@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import divide, join, with_float, with_int
+from kir.ir.dtype_terms import join, quotient, with_float, with_int
 from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of
 
 from .host import BINARY, COMPARE
@@ -79,7 +79,7 @@ def common(a: Value, b: Value, dividing: bool = False) -> DType:
     else:
         made = join(dtype_of(run(a).type), dtype_of(run(b).type))
     if dividing and (made.is_symbolic or made.is_float):
-        return divide(made, made)
+        return quotient(made)
     return made
 
 
@@ -113,7 +113,7 @@ def binary(op: str, a: Value, b: Value) -> Value:
         return Run(build.binary(op, *shapes(run(a, dtype), run(b, dtype))))
     if op == "div":
         dtype = common(a, b)
-        dtype = divide(dtype, dtype)
+        dtype = quotient(dtype)
         return Run(build.binary("div", *shapes(run(a, dtype), run(b, dtype))))
     dtype = common(a, b, dividing=op == "mod")
     if op in ("floordiv", "mod"):

@@ -68,6 +68,11 @@ class Module:
             return None
         return Origin(str(self.path), found.start.line, found.start.column + 1, found.end.line, found.end.column + 1)
 
+    def line(self, node: cst.CSTNode) -> int:
+        """The 1-based line on which a node starts."""
+        found = self.ranges.get(node)
+        return found.start.line if found is not None else 1
+
     def code(self, node: cst.CSTNode) -> str:
         """The source text of a node."""
         return self.tree.code_for_node(node)

@@ -7,17 +7,17 @@ its issuer knew, and which nobody knows about until completion is observed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kir.interp import access
 from kir.interp.frame import Frame, Val
-from kir.interp.memory import Memory, Place, resolve
+from kir.interp.memory import Memory, Place, locate, resolve
 from kir.interp.number import Array, storage
 from kir.interp.schedule import Mbarrier
-from kir.ir.nodes import Copy, Mma, Stmt
+from kir.ir.nodes import Copy, Mma, Stmt, TensorMap
 
 if TYPE_CHECKING:
     from kir.interp.machine import Machine
@@ -74,6 +74,9 @@ def family_of(s: Copy) -> str:
 def copy(m: Machine, s: Copy, f: Frame) -> None:
     """A copy: at once, or left in flight with its group or mbarrier."""
     source, target = resolve(m, s.src.at, f), resolve(m, s.dst, f)
+    descriptor = m.descriptor(s)
+    if descriptor is not None:
+        source, target = _described(m, descriptor, source, f), _described(m, descriptor, target, f)
     mask = None if s.mask is None else m.evaluate(s.mask, f)
     inner = None if s.src.mask is None else m.evaluate(s.src.mask, f)
     other = None if s.src.other is None else m.evaluate(s.src.other, f)
@@ -94,6 +97,22 @@ def copy(m: Machine, s: Copy, f: Frame) -> None:
     made = Operation(family, lambda: _move(m, s, readers, writers, source, target, mask, inner, other), lanes, s, writer, reader, f,
                      signals)
     _launch(m, made, f)
+
+
+def _described(m: Machine, descriptor: TensorMap, place: Place, f: Frame) -> Place:
+    """The shared side of a TMA copy as its tensor map sees it: the map's swizzle, not the buffer's, orders the bytes. Reports a box
+    of another extent than the copy (KIR-I026)."""
+    if place.memory.space not in ("shared", "cluster"):
+        return place
+    moved, box = [d for d in place.index.shape[1:] if d != 1], [d for d in descriptor.box if d != 1]
+    if moved != box:
+        m.report("box", "error", f"map '{descriptor.name}' moves a box of {list(descriptor.box)}, the copy {moved}", f, id="KIR-I026",
+                 buffer=place.handle.buffer.name)
+    bits = {0: 0, 32: 1, 64: 2, 128: 3}.get(int(dict(descriptor.attrs).get("swizzle", 0)), 0)
+    swizzles = ((bits, 4, 3),) if bits else ()
+    if swizzles == place.handle.swizzles or place.handle.view is not None:
+        return place
+    return locate(replace(place.handle, swizzles=swizzles), place.indices, f, place.contiguous)
 
 
 def _bytes_of(place: Place) -> int:

@@ -16,16 +16,15 @@ from kir.interp.frame import Frame, Mask, Val, lift
 from kir.interp.memory import Handle, Memory, Place
 from kir.interp.number import Array, storage
 from kir.interp.result import Access
+from kir.interp.scan import finest_view, needs_layers, viewed_only, written
 from kir.interp.shadow import EARLIER, Conflict, Shadow
+from kir.interp.traffic import count_traffic
 from kir.ir import nodes as n
-from kir.ir.visit import walk
 
 if TYPE_CHECKING:
     from kir.interp.machine import Machine
 
-WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4
-_SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "wt"})
-"""Cache policies of loads and stores that may be contended, like atomics."""
+WARP = 32
 
 
 class Checker:
@@ -42,10 +41,10 @@ class Checker:
         self.dirty: list[Memory] = []
         self.overlapping = False
         self.layers = 4
-        self.followed: object = None
-        """The operation whose agents learned last, and when."""
-        self.finest = _finest_view(m.program)
-        self.viewed_only = _viewed_only(m.program)
+        self.followed: tuple[Array, Clocks, int, Array] | None = None
+        """The agents that learned last from their issuers: whose, when, in which lanes."""
+        self.finest = finest_view(m.program)
+        self.viewed_only = viewed_only(m.program)
 
     # --------------------------------------------------------------------------------------------------- launches and memory
     def begin(self, k: n.Kernel, launch: n.Launch) -> None:
@@ -55,9 +54,9 @@ class Checker:
             if memory.shadow is not None:
                 memory.shadow.forget(self.overlapping)
         self.roots, self.released = {}, {}
-        written = _written(self.m.program, k)
-        self.layers = 4 if _needs_layers(self.m.program, k) else 2
-        self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in written}
+        changed = written(self.m.program, k)
+        self.layers = 4 if needs_layers(self.m.program, k) else 2
+        self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in changed}
 
     def end(self) -> None:
         """A kernel has ended: its shared memory is gone."""
@@ -251,15 +250,16 @@ class Checker:
             if grouped and f.queue is not None:
                 f.queue.slots[family] = made
         live = f.active()
-        key = (id(made[0]), live.tobytes())
+        last = self.followed
+        following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and (last[3] == live).all()
         for agents in made if made[0] is not made[1] else made[:1]:
-            if self.followed == (key, clocks.version):
+            if following:
                 clocks.follow(rows[live], agents[live], own[live])
             else:
                 clocks.learn(rows[live], agents[live], own[live])
             clocks.tick(rows[live], agents[live])
         clocks.tick(rows[live], own[live])
-        self.followed = (key, clocks.version)
+        self.followed = (made[0], clocks, clocks.version, live.copy())
         return made
 
     def _slot(self, clocks: Clocks, rows: Array, own: Array, f: Frame, family: str, part: str) -> Array:
@@ -319,7 +319,7 @@ class Checker:
             g, lanes = self._touch(place, f, want)
             self._read(place.memory, g, lanes, f)
         self._widths(place, f, want)
-        self._count(place, f, want)
+        count_traffic(self.m.counters, place, f, want)
         return self.validity(place.memory, place.index, storage(place.dtype).itemsize)
 
     def on_write(self, place: Place, f: Frame, want: Mask, value: Val) -> None:
@@ -339,7 +339,7 @@ class Checker:
         if memory.shadow is not None:
             self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
-            self._count(place, f, want)
+            count_traffic(self.m.counters, place, f, want)
         elif memory.owner is not None:
             memory.unfenced = True
             self.dirty.append(memory)
@@ -539,83 +539,9 @@ class Checker:
         self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with a {found.verb}", f, lane, id="KIR-I014",
                       buffer=memory.name, verb=verb, accesses=(other,))
 
-    # ----------------------------------------------------------------------------------------------------------------- counts
-    def _count(self, place: Place, f: Frame, want: Mask) -> None:
-        """Sectors of global accesses and bank conflicts of shared ones, of warps of threads."""
-        if f.level != "thread" or place.memory.space not in ("global", "shared"):
-            return
-        size = storage(place.dtype).itemsize
-        index = np.broadcast_to(place.index, (f.lanes, *place.index.shape[1:])).reshape(f.lanes, -1)
-        active = np.broadcast_to(f.active()[:, None], index.shape)
-        if want is not None:
-            active = active & np.broadcast_to(want, np.broadcast_shapes(want.shape, (f.lanes, *place.index.shape[1:]))).reshape(f.lanes, -1)
-        start = np.arange(f.lanes) - f.thread_numbers() % WARP
-        at = index * size % place.memory.size
-        if place.memory.space == "global":
-            keys = (start[:, None] * (1 << 40) + at // SECTOR)[active]
-            self.m.counters.sectors += len(np.unique(keys))
-            return
-        phases = max(1, place.contiguous * size // WORD if place.contiguous * size <= 16 else 1)
-        lane = f.thread_numbers() % WARP
-        group = start * 8 + lane * phases // WARP
-        words = np.unique((group[:, None] * (1 << 32) + at // WORD)[active])
-        groups, banks = words >> 32, (words & 0xFFFFFFFF) % BANKS
-        _, counts = np.unique(groups * BANKS + banks, return_counts=True)
-        keys = np.unique(groups * BANKS + banks) // BANKS
-        if len(keys):
-            most = np.maximum.reduceat(counts, np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])))
-            self.m.counters.bank_conflicts += int((most - 1).sum())
-
 
 def _same_bits(a: Array, b: Array) -> Array:
     """Where two arrays of one dtype hold the same bits."""
     word = np.dtype(f"u{a.dtype.itemsize}")
-    return np.equal(np.ascontiguousarray(a).view(word), np.ascontiguousarray(b).view(word))
-
-
-def _needs_layers(program: n.Program, k: n.Kernel) -> bool:
-    """Whether a kernel has an async proxy, or atomics that may order memory."""
-    for x in (y for root in (k, *program.functions) for y in walk(root)):
-        if isinstance(x, n.Copy) and x.via in ("bulk", "tma") or isinstance(x, n.Mma) and x.pending or isinstance(x, n.Call) and (
-                x.fn.startswith("atomic_") or x.fn.startswith("fence")):
-            return True
-    return any(True for x in walk(k) if isinstance(x, (n.Load, n.Store)) and x.cache in _SYNCHRONIZING)
-
-
-def _finest_view(program: n.Program) -> int:
-    """Bytes of the smallest element of any view or buffer parameter; 0 when there is none."""
-    sizes = [storage(x.buffer.dtype).itemsize for k in (*program.kernels, *program.functions) for x in walk(k) if isinstance(x, n.View)]
-    sizes += [storage(p.dtype).itemsize for fn in program.functions for p in fn.params if isinstance(p, n.Buffer)]
-    return min(sizes, default=0)
-
-
-def _viewed_only(program: n.Program) -> set[str]:
-    """Names of buffers that are only accessed through views."""
-    viewed: set[str] = set()
-    used: dict[str, int] = {}
-    for k in (*program.kernels, *program.functions):
-        for x in walk(k):
-            if isinstance(x, n.Region):
-                used[x.buffer.name] = used.get(x.buffer.name, 0) + 1
-            if isinstance(x, n.View):
-                viewed.add(x.at.buffer.name)
-                used[x.at.buffer.name] = used.get(x.at.buffer.name, 0) - 1
-    return {name for name in viewed if used.get(name, 0) <= 0}
-
-
-def _written(program: n.Program, k: n.Kernel) -> set[str]:
-    """Names of buffers that a kernel may write, views and places passed to calls included."""
-    out: set[str] = set()
-    for x in (y for root in (k, *program.functions) for y in walk(root)):
-        match x:
-            case n.Store():
-                out.add(x.at.buffer.name)
-            case n.Copy():
-                out.add(x.dst.buffer.name)
-            case n.View():
-                out.add(x.at.buffer.name)
-            case n.Call():
-                out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
-            case _:
-                pass
+    out: Array = np.equal(np.ascontiguousarray(a).view(word), np.ascontiguousarray(b).view(word))
     return out

@@ -91,6 +91,16 @@ class Machine(Rendezvous):
             self.kept.append(memory)  # type: ignore[arg-type]  # only kept alive, so that its id stays its own
         return self.memories[id(memory)]
 
+    def descriptor(self, s: n.Copy) -> n.TensorMap | None:
+        """The tensor map that a copy goes by. Raises KirError KIR-I005 for one that is not there."""
+        name = dict(s.attrs).get("descriptor")
+        if name is None:
+            return None
+        found = next((t for t in self.program.tensor_maps if t.name == name), None)
+        if found is None:
+            raise error("KIR-I005", f"there is no tensor map '{name}'", origin=s.origin)
+        return found
+
     # --------------------------------------------------------------------------------------------------------- functions
     def may_wait(self, s: n.Let | n.Eval) -> bool:
         """Whether a statement is a call that runs as a coroutine: one that waits, or a device function."""
@@ -214,9 +224,9 @@ class Machine(Rendezvous):
         if v.ok is None or v.ok.all():
             return
         bad = np.broadcast_to(~v.ok, v.data.shape if v.data.shape[0] > 1 or f.live is None else (f.lanes, *v.tile))
-        bad = bad.reshape(bad.shape[0], -1).any(1)
+        bad = np.asarray(bad.reshape(bad.shape[0], -1).any(1))
         if f.live is not None:
-            bad = bad & f.live if bad.shape[0] > 1 else bad & f.live.any()
+            bad = np.logical_and(bad, f.live if bad.shape[0] > 1 else f.live.any())
         if bad.any():
             self.report("poison", "error", f"an undefined value reaches {what}", f, int(bad.argmax()), id="KIR-I012")
 
@@ -244,9 +254,9 @@ class Machine(Rendezvous):
         """Reports active elements outside their buffer (KIR-I010)."""
         assert place.inside is not None
         rank = max(place.inside.ndim, 1 if want is None else want.ndim) - 1
-        bad: Any = both(~lift(place.inside, rank), None if want is None else lift(want, rank))
-        if f.live is not None:
-            bad = np.logical_and(bad, lift(f.live, rank))
+        outside = both(~lift(place.inside, rank), None if want is None else lift(want, rank))
+        live = np.ones((1,), np.bool_) if f.live is None else f.live
+        bad = np.logical_and(outside, lift(live, rank))
         if not bad.any():
             return
         where = np.unravel_index(int(bad.argmax()), bad.shape)

@@ -1,7 +1,7 @@
 """Symbolic dtypes of generic programs: terms over the dtypes of parameters, worked out by `specialize`.
 
-`X` is the dtype of parameter or meta X. `join(a,b)` is the dtype of arithmetic on both after Triton's rules, `divide(a,b)` that of a
-quotient (halves give f32, two integers f32), `with_int(a)` and `with_float(a)` those of arithmetic with a literal, `widened(a)` what
+`X` is the dtype of parameter or meta X. `join(a,b,..)` is the dtype of arithmetic on all after Triton's rules, `quotient(a)` that of a
+quotient of two `a` (f64 or f32), `with_int(a)` and `with_float(a)` those of arithmetic with a literal, `widened(a)` what
 order reductions compute in, `summed(a)` sums, `accumulated(a)` matrix products, `rounded(a)` is bf16 as f32, and `select(c,a,b)` depends on a static condition in
 functional notation: `select(eq(mode,0),f32,X)`.
 """
@@ -19,7 +19,9 @@ def join(a: DType, b: DType) -> DType:
     if a == b:
         return a
     if a.is_symbolic or b.is_symbolic:
-        return symbolic(f"join({','.join(sorted((a.name, b.name)))})")
+        terms = {*_joined(a), *_joined(b)}
+        terms -= {x for x in terms for f in _RAISING if f"{f}({x})" in terms}
+        return symbolic(f"join({','.join(sorted(terms))})" if len(terms) > 1 else terms.pop())
     if a.is_float and b.is_float and max(a.bits, b.bits) <= 16:
         if F16 in (a, b):
             return F16
@@ -27,28 +29,58 @@ def join(a: DType, b: DType) -> DType:
     return promote(a, b)
 
 
-def divide(a: DType, b: DType) -> DType:
-    """The dtype of a true quotient."""
-    both = join(a, b)
-    if both.is_symbolic:
-        return symbolic(f"divide({','.join(sorted((a.name, b.name)))})")
-    return F64 if both == F64 else F32
+_RAISING = ("widened", "rounded", "quotient", "with_float", "with_int")
+"""Functions whose value joins with their argument to themselves."""
+
+
+def _joined(a: DType) -> list[str]:
+    """The terms that a join is of."""
+    if not a.name.startswith("join("):
+        return [a.name]
+    out, depth, start = [], 0, 5
+    for i, c in enumerate(a.name):
+        depth += (c == "(") - (c == ")")
+        if i > 4 and (c == "," and depth == 1 or depth == 0):
+            out.append(a.name[start:i])
+            start = i + 1
+    return out
+
+
+def quotient(a: DType) -> DType:
+    """The dtype of a true quotient whose operands meet in `a`."""
+    if a.is_symbolic:
+        return _applied("quotient", a)
+    return F64 if a == F64 else F32
+
+
+def _applied(function: str, a: DType) -> DType:
+    """`function(a)` of a symbolic dtype; functions that change nothing any more are left out."""
+    inner = a.name.partition("(")[0] if a.name.endswith(")") else ""
+    if inner == function or (inner, function) in _SETTLED:
+        return a
+    return symbolic(f"{function}({a.name})")
+
+
+_SETTLED = {("widened", "summed"), ("widened", "rounded"), ("quotient", "widened"), ("quotient", "summed"), ("quotient", "rounded"),
+            ("quotient", "with_int"), ("quotient", "with_float"), ("with_float", "with_int"), ("accumulated", "widened"),
+            ("accumulated", "summed"), ("accumulated", "rounded"), ("summed", "with_int"), ("widened", "with_int")}
+"""(inner, outer) where outer(inner(x)) is inner(x)."""
 
 
 def with_int(a: DType) -> DType:
     """The dtype of arithmetic of `a` with an integer literal, which yields to it unless it is bool."""
-    return symbolic(f"with_int({a.name})") if a.is_symbolic else I32 if a.is_bool else a
+    return _applied("with_int", a) if a.is_symbolic else I32 if a.is_bool else a
 
 
 def with_float(a: DType) -> DType:
     """The dtype of arithmetic of `a` with a float literal, which yields to it when it is a float."""
-    return symbolic(f"with_float({a.name})") if a.is_symbolic else a if a.is_float else F32
+    return _applied("with_float", a) if a.is_symbolic else a if a.is_float else F32
 
 
 def widened(a: DType) -> DType:
     """What order reductions and their likes compute in: at least 32 bits."""
     if a.is_symbolic:
-        return symbolic(f"widened({a.name})")
+        return _applied("widened", a)
     if a.bits >= 32:
         return a
     return F32 if a.is_float else I32
@@ -57,7 +89,7 @@ def widened(a: DType) -> DType:
 def summed(a: DType) -> DType:
     """What sums compute in: integers of at least 32 bits, floats as they are."""
     if a.is_symbolic:
-        return symbolic(f"summed({a.name})")
+        return _applied("summed", a)
     if a.is_float or a.bits >= 32:
         return a
     return U32 if a.kind == "uint" else I32
@@ -66,18 +98,18 @@ def summed(a: DType) -> DType:
 def accumulated(a: DType) -> DType:
     """What a matrix product of operands of `a` accumulates in."""
     if a.is_symbolic:
-        return symbolic(f"accumulated({a.name})")
+        return _applied("accumulated", a)
     return I32 if not a.is_float else F64 if a == F64 else F32
 
 
 def rounded(a: DType) -> DType:
     """bf16 as f32, others as they are."""
-    return symbolic(f"rounded({a.name})") if a.is_symbolic else F32 if a == BF16 else a
+    return _applied("rounded", a) if a.is_symbolic else F32 if a == BF16 else a
 
 
 UNARY: Mapping[str, Callable[[DType], DType]] = {
-    "with_int": with_int, "with_float": with_float, "widened": widened, "summed": summed, "rounded": rounded, "accumulated": accumulated}
-BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "divide": divide, "promote": promote}
+    "with_int": with_int, "with_float": with_float, "widened": widened, "summed": summed, "rounded": rounded, "accumulated": accumulated, "quotient": quotient}
+BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "promote": promote}
 Setting = int | float | bool | str | None
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 
@@ -129,10 +161,11 @@ class _Terms:
             self.expect(")")
             return UNARY[name](first)
         if name in BINARY:
-            self.expect(",")
-            second = self.dtype()
+            while self.peek() == ",":
+                self.take()
+                first = BINARY[name](first, self.dtype())
             self.expect(")")
-            return BINARY[name](first, second)
+            return first
         raise error("KIR-V010", f"there is no dtype function '{name}'", attempt=did_you_mean(name, [*UNARY, *BINARY, "select"]))
 
     def condition(self) -> Setting:
