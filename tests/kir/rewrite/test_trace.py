@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kir.diagnostic import KirError, UsageError
 from kir.ir.canonical import content_hash
@@ -118,13 +120,30 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     made = parse_program(TEXT)
     wanted = parse_program(TEXT.replace("let x = ", "@read let value = ").replace("= x *", "= value *").replace(" i ", " row ").replace("[i]", "[row]"))
     left = residue(made, wanted)
-    assert left == Residue(names=(("main", (("i", "row"), ("x", "value"))),), labels=((("main", 0, "body", 0), "read"),))
+    assert left == Residue(names=(("", (("i", "row"), ("x", "value"))),), labels=((("", 0, "body", 0), "read"),))
+    assert left.text() == "i=row,x=value;/0/body/0#read" and left.size == len(left.text())
     again = restore(made, left)
     assert program_text(again) == program_text(wanted)
-    assert Residue.from_json(left.to_json()) == left
+    assert Residue.from_json(left.to_json()) == left == Residue.parse(left.text())
     two = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let p = X[j]\n    let q = Y[j]\n    Y[j] = p + q\n"))
     swapped = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let q = Y[j]\n    let p = X[j]\n    Y[j] = p + q\n"))
     moved = residue(two, swapped)
-    assert moved is not None and moved.order == ((("main", 1, "body", 0), (1, 0)),)
+    assert moved is not None and moved.order == ((("", 1, "body", 0), (1, 0)),)
+    assert Residue.parse(moved.text()) == moved
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
+
+
+identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
+kernels = st.one_of(st.just(""), identifiers)
+renamings = st.lists(st.tuples(identifiers, identifiers), min_size=1, max_size=3).map(tuple)
+paths = st.builds(lambda k, rest: (k, *rest), kernels, st.lists(st.one_of(st.integers(0, 99), st.just("body")), max_size=4))
+
+
+@given(st.builds(
+    Residue,
+    st.lists(st.tuples(kernels, renamings), max_size=2).map(tuple),
+    st.lists(st.tuples(paths, st.permutations(range(3)).map(tuple)), max_size=2).map(tuple),
+    st.lists(st.tuples(paths, st.one_of(st.none(), identifiers)), max_size=2).map(tuple)))
+def test_a_residue_reads_back(left: Residue) -> None:
+    assert Residue.parse(left.text()) == left
