@@ -16,7 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.matching import match
 from kir.ir.paths import Path, child_blocks
-from kir.ir.printer import program_text, stmt_lines
+from kir.ir.printer import name_text, program_text, stmt_lines
 
 Kind = Literal["same", "changed", "moved", "moved+changed", "left", "added", "deleted"]
 SIGNS: dict[Kind, str] = {"same": " ", "changed": "~", "moved": ">", "moved+changed": "»", "left": "<", "added": "+", "deleted": "-"}
@@ -169,7 +169,7 @@ def _intro(s: n.Stmt, steps: Path) -> str:
         return "else" if steps[0] == "orelse" and s.orelse else ""
     if isinstance(s, n.Roles) and isinstance(steps[1], int) and steps[1] < len(s.roles):
         r = s.roles[steps[1]]
-        return f"role {r.name} warps {r.lo}..{r.hi}" + (f" registers {r.registers}" if r.registers else "")
+        return f"role {name_text(r.name)} warps {r.lo}..{r.hi}" + (f" registers {r.registers}" if r.registers else "")
     return ""
 
 

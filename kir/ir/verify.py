@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from kir.diagnostic import Diagnostic, KirError, Origin, did_you_mean
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.anchors import Path, anchor_of, child_blocks
+from kir.ir.anchors import Path, anchors, child_blocks
 from kir.ir.printer import expr_text, is_name, region_text, type_text
 from kir.ir.program_rules import header
 from kir.ir.types import BOOL, I32, MBARRIER, DType, PointerType, StructType, TileType, TupleType, Type, UnitType, dtype_of, shape_of
@@ -151,7 +152,12 @@ class _Verifier:
     def located(self, d: Diagnostic) -> Diagnostic:
         """`d` with the place of the statement at hand."""
         origin = d.origin or (self.stmt.origin if self.stmt is not None else None)
-        return replace(d, origin=origin, anchor=d.anchor or anchor_of(self.program, self.path))
+        return replace(d, origin=origin, anchor=d.anchor or self.anchors.get(self.path) or str(self.path[0]))
+
+    @cached_property
+    def anchors(self) -> dict[Path, str]:
+        """Anchors by path; made for the first finding."""
+        return {path: text for text, path, _ in anchors(self.program)}
 
     def fail(self, id: str, message: str, needs: str = "", attempt: str = "") -> Diagnostic:
         return self.located(Diagnostic(id, message, needs=needs, attempt=attempt))
