@@ -125,8 +125,8 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
     partial = Residue(tuple(names), tuple(order))
     close = restore(made, partial)
     labels = tuple((path, y.label) for (path, x), (_, y) in zip(places(close), places(wanted), strict=True) if x.label != y.label)
-    found = replace(partial, labels=labels)
-    return _with_kernel(found, made.kernels[0].name, "") if len(made.kernels) == 1 else found
+    whole = replace(partial, labels=labels)
+    return _with_kernel(whole, made.kernels[0].name, "") if len(made.kernels) == 1 else whole
 
 
 def restore(made: n.Program, left: Residue) -> n.Program:

@@ -118,7 +118,8 @@ def test_an_undecided_precondition_may_be_assumed_and_a_refused_one_only_forced(
 
 def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     made = parse_program(TEXT)
-    wanted = parse_program(TEXT.replace("let x = ", "@read let value = ").replace("= x *", "= value *").replace(" i ", " row ").replace("[i]", "[row]"))
+    renamed = TEXT.replace("let x = ", "@read let value = ").replace("= x *", "= value *")
+    wanted = parse_program(renamed.replace(" i ", " row ").replace("[i]", "[row]"))
     left = residue(made, wanted)
     assert left == Residue(names=(("", (("i", "row"), ("x", "value"))),), labels=((("", 0, "body", 0), "read"),))
     assert left.text() == "i=row,x=value;/0/body/0#read" and left.size == len(left.text())
@@ -128,7 +129,8 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     two = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let p = X[j]\n    let q = Y[j]\n    Y[j] = p + q\n"))
     swapped = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let q = Y[j]\n    let p = X[j]\n    Y[j] = p + q\n"))
     moved = residue(two, swapped)
-    assert moved is not None and moved.order == ((("", 1, "body", 0), (1, 0)),)
+    assert moved is not None
+    assert moved.order == ((("", 1, "body", 0), (1, 0)),)
     assert Residue.parse(moved.text()) == moved
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
