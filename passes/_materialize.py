@@ -99,16 +99,11 @@ class Materialize(Pass):
         raise TypeError(type(self).__name__)
 
     def found(self, block: n.Block, i: int) -> n.Expr | None:
-        """The expression with the text `value` in statement `i`."""
-        if i >= len(block):
-            return None
-        for x in _expressions(block[i]):
-            if expr_text(x) == self.value:
-                return x
-        return None
+        """The expression with the text `value` in the first statement from `i` on that has it."""
+        return next((x for s in block[i:] for x in _expressions(s) if expr_text(x) == self.value), None)
 
     def candidates(self, program: n.Program, path: Path, s: n.Stmt) -> Iterator[n.Expr]:
-        """Values in a statement that could get a name before it."""
+        """Values in a statement that could get a name before the place at `path`."""
         block, i = block_at(program, path), int(path[-1])
         inner = set(bound_names(block[i:]))
         seen = set()
@@ -132,12 +127,13 @@ class Materialize(Pass):
                         yield Site(path, replace(self, value=expr_text(x)))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
-        """At a statement that writes the value out."""
+        """Before the first statement that writes the value out, or further up in its block."""
         if not self.value or not isinstance(node, n.Stmt):
             return None
-        for x in self.candidates(program, path, node):
-            if expr_text(x) == self.value:
-                return Site(path, self)
+        for s in block_at(program, path)[int(path[-1]):]:
+            for x in self.candidates(program, path, s):
+                if expr_text(x) == self.value:
+                    return Site(path, self)
         return None
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -145,7 +141,7 @@ class Materialize(Pass):
         kernel, i = kernel_of(program, site.path), int(site.path[-1])
         value = self.found(block_at(program, site.path), i)
         assert value is not None
-        name = fresh("kept", names_in(program, kernel))
+        name = fresh(suggested_name(value), names_in(program, kernel))
         var = n.Var(name, value.type)
 
         def edit(block: n.Block) -> n.Block:
@@ -166,10 +162,22 @@ class Materialize(Pass):
         """Writes the value out wherever its name stood."""
         node, i = node_at(program, site.path), int(site.path[-1])
         assert isinstance(node, n.Let)
-        block = block_at(program, site.path)
-        first = next(k for k in range(i + 1, len(block)) if node.names[0] in names_read(block[k])) - 1
         made = edit_block(program, site.path, lambda b: (*b[:i], *(inlined(s, node.names[0], node.value) for s in b[i + 1:])))
-        return Rewritten(made, (*site.path[:-1], first))
+        return Rewritten(made, site.path)
+
+
+def suggested_name(value: n.Expr) -> str:
+    """What a reader would call a value: after the buffer that it is loaded from, or the function that makes it."""
+    match value:
+        case n.Load():
+            name = value.at.buffer.name.lower()
+            return name if name != value.at.buffer.name else f"{name}_kept"
+        case n.Cast():
+            return suggested_name(value.x)
+        case n.Call():
+            return value.fn
+        case _:
+            return "kept"
 
 
 def inlined(s: n.Stmt, name: str, value: n.Expr) -> Any:

@@ -25,8 +25,8 @@ program square
   size M: i32
 kernel main grid (row: M) threads 128
   let x = X[row, 0 +: 256]
-  let kept = cast(x, f32)
-  @Y Y[row, 0 +: 256] = kept * kept
+  let x_1 = cast(x, f32)
+  @Y Y[row, 0 +: 256] = x_1 * x_1
 ```
 """
 from __future__ import annotations

@@ -79,7 +79,7 @@ class LinearGrid(Pass):
         kernel = kernel_of(program, site.path)
         x, y = kernel.grid
         fast, slow = (x, y) if self.rows_first else (y, x)
-        cta = n.Axis(fresh("cta", names_in(program, kernel)), build.mul(x.extent, y.extent))
+        cta = n.Axis(fresh("pid", names_in(program, kernel)), build.mul(x.extent, y.extent))
         lets = (n.Let((slow.name,), build.floordiv(build.var(cta.name), fast.extent)), n.Let((fast.name,), build.mod(build.var(cta.name), fast.extent)))
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(cta,), body=(*lets, *kernel.body))), site.path)
 

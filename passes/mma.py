@@ -39,19 +39,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from kir.analysis.legalize import TENSOR_CORE_PAIRS
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType, dtype_of, shape_of
+from kir.ir.types import F32, dtype_of, shape_of
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 from ._local_buffers import team_level
-
-PAIRS: dict[DType, frozenset[DType]] = {
-    F16: frozenset({F16, F32}), BF16: frozenset({F32}), F64: frozenset({F64}), I8: frozenset({I32}), U8: frozenset({I32}),
-    F8E4M3: frozenset({F32, F16}), F8E5M2: frozenset({F32, F16})}
-"""Operand dtype -> accumulator dtypes of the tensor cores (PTX ISA, mma.sync and wgmma.mma_async)."""
 
 
 def _product(program: n.Program, site: Site) -> n.Mma:
@@ -65,7 +61,7 @@ def _dtypes(program: n.Program, site: Site, context: Context) -> Verdict:
     a, b, acc = dtype_of(s.a.type), dtype_of(s.b.type), s.acc.buffer.dtype
     if a == F32 and s.precision.startswith(("tf32", "bf16")):
         return proved(f"f32 operands run as {s.precision}")
-    if a == b and acc in PAIRS.get(a, frozenset()):
+    if a == b and acc in TENSOR_CORE_PAIRS.get(a, frozenset()):
         return proved(f"{a} x {b} -> {acc} is a tensor-core product")
     return refuted(f"there is no tensor-core product {a} x {b} -> {acc}", f"operands of dtype {a} and {b}, accumulator {acc}",
                    needs="f16, bf16, fp8 or i8 operands of one dtype, or precision tf32")

@@ -92,7 +92,7 @@ class Persistent(Pass):
         axis = kernel.grid[0]
         dtype = dtype_of(axis.extent.type)
         taken = names_in(program, kernel)
-        cta, turn = build.var(fresh("cta", taken), dtype), build.var(fresh("turn", taken), dtype)
+        cta, turn = build.var(fresh("pid", taken), dtype), build.var(fresh("turn", taken), dtype)
         tile = build.add(cta, build.mul(turn, self.ctas))
         turns = build.ceildiv(build.sub(axis.extent, cta), self.ctas)
         body = tuple(substitute(s, {axis.name: tile}) for s in kernel.body)

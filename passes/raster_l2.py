@@ -52,19 +52,8 @@ from kir.rewrite.edit import fresh, names_in, replace_kernel
 PARTS = ("rows", "width", "panel", "first", "height", "local")
 """Intermediate values, in the order in which they are computed: rows of tiles, tiles in a panel, which panel, its first row, its number of
 rows, and the CTA's index in it."""
-
-
-def _exactly_the_tiles(program: n.Program, site: Site, context: Context) -> Verdict:
-    axis, rows, columns = site.captures["axis"], site.captures["rows"], site.captures["columns"]
-    known = Facts.at(program, (*site.path, min(site.captures["lets"])))
-    extent, tiles = known.expanded(axis.extent), known.expanded(mul(rows, columns))
-    if extent == tiles:
-        return proved("the grid is rows times columns")
-    have, want = known.domain(extent), known.domain(tiles)
-    if have.value is not None and want.value is not None and have.value != want.value:
-        return refuted("the grid is not one CTA for each tile", f"{have.value} CTAs for {expr_text(tiles)} = {want.value} tiles",
-                       needs=f"a grid of {expr_text(tiles)}")
-    return unknown(f"it is not known that the grid of {expr_text(extent)} is {expr_text(tiles)}", needs=f"a grid of {expr_text(tiles)}")
+USUAL = {"panel": "group_id", "first": "first_pid_m", "height": "group_size"}
+"""What these values are called in most kernels."""
 
 
 def _only_rows_and_columns(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -104,9 +93,8 @@ class RasterL2(Pass):
     claim: ClassVar[str] = "CTAs that run together share rows and columns of the operands, so more of their loads hit L2."
     provides: ClassVar[tuple[str, ...]] = ("raster",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P310", "validity", "shape", "the grid has exactly one CTA for each tile", _exactly_the_tiles),
-        Precondition("KIR-P311", "validity", "storage", "the CTA's index is used for its row and column only", _only_rows_and_columns),
-        Precondition("KIR-P312", "validity", "shape", "panels that are said to be whole divide the rows", _whole_panels),
+        Precondition("KIR-P310", "validity", "storage", "the CTA's index is used for its row and column only", _only_rows_and_columns),
+        Precondition("KIR-P311", "validity", "shape", "panels that are said to be whole divide the rows", _whole_panels),
     )
 
     group: int = 8
@@ -143,7 +131,7 @@ class RasterL2(Pass):
         for part in PARTS:
             value = self._part(part, axis, site.captures["rows"], site.captures["columns"], values)
             if part in self.named:
-                name = fresh(part, taken)
+                name = fresh(USUAL.get(part, part), taken)
                 new.append(n.Let((name,), value))
                 value = n.Var(name, dtype_of(value.type))
             values[part] = value
@@ -184,7 +172,9 @@ class RasterL2(Pass):
                     continue
                 for i in lets:
                     if inlined[i] == row and i != j:
-                        made, named = _plain(node, (i, j), (floordiv(pid, columns), mod(pid, columns)), {**values, "width": told}, inlined)
+                        told_rows = next((value for name, value in lets.values() if rows == n.Var(name, dtype_of(rows.type))), rows)
+                        parts = {**values, "width": told, "rows": told_rows}
+                        made, named = _plain(node, (i, j), (floordiv(pid, columns), mod(pid, columns)), parts, inlined)
                         return Site(path, replace(found, named=named), {"made": made})
         return Miss("no two lets are the row and the column of a panel order")
 

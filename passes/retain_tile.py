@@ -24,9 +24,9 @@ program normalize
   out Y: f32[M, 256]
   size M: i32
 kernel main grid (row: M) threads 128
-  let kept = X[row, 0 +: 256]
-  @total let total = reduce(kept, axis=0, op=sum)
-  Y[row, 0 +: 256] = kept / total
+  let x = X[row, 0 +: 256]
+  @total let total = reduce(x, axis=0, op=sum)
+  Y[row, 0 +: 256] = x / total
 ```
 """
 from __future__ import annotations

@@ -26,9 +26,9 @@ program softmax_tail
   size M: i32
 kernel main grid (row: M) threads 128
   let x = X[row, 0 +: 256]
-  let kept = exp(x)
-  @total let total = reduce(kept, axis=0, op=sum)
-  Y[row, 0 +: 256] = kept / total
+  let exp = exp(x)
+  @total let total = reduce(exp, axis=0, op=sum)
+  Y[row, 0 +: 256] = exp / total
 ```
 """
 from __future__ import annotations

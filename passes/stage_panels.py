@@ -53,7 +53,7 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 
@@ -137,7 +137,7 @@ class StagePanels(Pass):
         """Widens the loop body over the loop variable."""
         loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
         assert isinstance(loop, n.For)
-        tile = n.Var(fresh(f"{loop.var.name}_tile", names_in(program, kernel)), loop.var.of)
+        tile = n.Var(fresh(tile_name(loop.var.name), names_in(program, kernel)), loop.var.of)
         made = replace(loop, var=tile, hi=build.ceildiv(loop.hi, self.extent), body=self._widened(loop, tile.name))
         return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
 
@@ -162,7 +162,7 @@ class StagePanels(Pass):
     def _narrowed(self, program: n.Program, path: Path, loop: n.For) -> n.For:
         kernel = kernel_of(program, path)
         axes = TileAxes(kernel)
-        row = n.Var(fresh(loop.var.name.removesuffix("_tile"), names_in(program, kernel)), loop.var.of)
+        row = n.Var(fresh(element_name(loop.var.name), names_in(program, kernel)), loop.var.of)
         lo = build.mul(loop.var, self.extent)
         found = [c for c in axes.classes() if c.extent == self.extent and c.reduced and c.sweeps
                  and all(x == lo and step in (1, build.const(1)) for x, step in c.sweeps)]

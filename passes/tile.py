@@ -41,7 +41,7 @@ from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 
@@ -124,7 +124,7 @@ class Tile(Pass):
         """Widens the body over the axis; accesses that may hang over are clipped."""
         kernel = kernel_of(program, site.path)
         axis = kernel.grid[self.axis]
-        tile = fresh(f"{axis.name}_tile", names_in(program, kernel))
+        tile = fresh(tile_name(axis.name), names_in(program, kernel))
         made = n.Axis(tile, build.ceildiv(axis.extent, self.extent))
         grid = (*kernel.grid[:self.axis], made, *kernel.grid[self.axis + 1:])
         wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel)
@@ -162,7 +162,7 @@ class Tile(Pass):
     def _narrowed(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
         axes = TileAxes(kernel)
         tile = kernel.grid[self.axis]
-        row = build.var(fresh(tile.name.removesuffix("_tile"), names_in(program, kernel)))
+        row = build.var(fresh(element_name(tile.name), names_in(program, kernel)))
         lo = build.mul(build.var(tile.name), self.extent)
         found = [c for c in axes.classes() if c.extent == self.extent and c.sweeps and not c.reduced
                  and all(_is_tile_of(x, step, tile.name, self.extent) for x, step in c.sweeps)]

@@ -162,9 +162,19 @@ def _canonical(s: n.Stmt) -> n.Stmt:
         case n.Store():
             return replace(made, value=_spelled(made.value), mask=None if made.mask is None else _spelled(made.mask))
         case n.Mma():
-            return replace(made, a=_spelled(made.a), b=_spelled(made.b))
+            return _exact_product(replace(made, a=_spelled(made.a), b=_spelled(made.b)))
         case _:
             return made
+
+
+def _exact_product(s: n.Mma) -> n.Mma:
+    """A product of narrow floats that were widened to f32 is one of the narrow ones by scalars: widening is exact."""
+    a, b = s.a, s.b
+    if s.precision == "ieee" and s.via in ("auto", "fma") and not s.pending and isinstance(a, n.Cast) and isinstance(b, n.Cast):
+        narrow = dtype_of(a.x.type)
+        if a.dtype.name == b.dtype.name == "f32" and narrow == dtype_of(b.x.type) and narrow.name in ("f16", "bf16"):
+            return replace(s, a=a.x, b=b.x, via="fma")
+    return s
 
 
 def _spelled(e: n.Expr) -> n.Expr:

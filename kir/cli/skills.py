@@ -73,13 +73,13 @@ def show(name: Annotated[str, typer.Argument(help="a card's name, or its file")]
 def apply_(
     name: Annotated[str, typer.Argument(help="a card's name, or its file")],
     file: Annotated[Path, typer.Argument(help="a specialized program (IR text)")],
-    at: Annotated[str, typer.Option(help="the place to apply it at; by default the only one where it applies")] = "",
+    at: Annotated[str, typer.Option(help="the place to apply it at; by default the card's, or the only one where it applies")] = "",
     library: Shelves = None,
 ) -> Result:
     """Apply a card's pass to a program and print the result; its preconditions are judged anew."""
     from dataclasses import replace
 
-    from kir.diagnostic import error
+    from kir.diagnostic import KirError, error
     from kir.ir.parser import parse_program
     from kir.ir.printer import program_text
     from kir.library.shelf import library as open_library
@@ -90,7 +90,13 @@ def apply_(
     program = parse_program(read_text(file), str(file))
     if card.carrier.kind != "pass":
         raise error("KIR-S023", f"'{card.name}' carries a template, which a provider must fill", subject=card.carrier.text)
-    steps = Pipeline.parse(card.carrier.text).steps
-    trace = run(program, Pipeline(tuple(replace(step, at=at, path=None, hash="") for step in steps)))
+    stored = Pipeline.parse(card.carrier.text).steps
+    try:
+        trace = run(program, Pipeline(tuple(replace(step, at=at or step.at) for step in stored)))
+    except KirError as fault:
+        # The place that the card was seen at is not in this program: then the pattern decides.
+        if at or any(each.id != "KIR-R004" for each in fault.diagnostics):
+            raise
+        trace = run(program, Pipeline(tuple(replace(step, at="") for step in stored)))
     text = program_text(trace.program)
     return Result({"card": card.name, "pipeline": str(trace.pipeline), "program": text}, text)

@@ -142,7 +142,7 @@ def _profile(program: Program, problem: Problem | None, targets: Sequence[Target
         timed = [s for s in allowed if "timed" in s.tags] or list(allowed[-1:])
         shapes: list[tuple[str, Mapping[str, int]]] = [(s.name, s.sizes) for s in timed]
     else:
-        shapes = [("large", sizes) for sizes in size_sets(program, (4096,))]
+        shapes = [("large", sizes) for sizes in size_sets(program, (4096,)) or size_sets(program, (1024, 256, 64))[:1]]
     if not shapes and not any(p.role == "size" and isinstance(p.of, DType) for p in program.params):
         shapes = [("fixed", {})]
     by_target = {a.target: a for a in artifacts}

@@ -12,6 +12,7 @@ _PTX_NAMES = re.compile(r"\b(?!(?:tid|ctaid|ntid|nctaid|laneid|warpid|clock|smid
 _LOCATION = re.compile(r"^\s*\.(?:loc|file)\b.*$", re.MULTILINE)
 _MLIR_LOCATION = re.compile(r"\s*loc\((?:[^()]|\([^()]*\))*\)|^#loc\d*\s*=.*$", re.MULTILINE)
 _NAMED = re.compile(r'"[^"]*"')
+_SSA = re.compile(r"%[A-Za-z_0-9]+")
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,9 @@ def _why_not(before: Artifact, after: Artifact) -> str:
 def normal_text(stage: str, text: str, kernel: str) -> str:
     """Compiled text without what says nothing of the code: source positions, the kernel's and the parameters' names, comments."""
     if stage == "ttgir":
-        text = _MLIR_LOCATION.sub("", text)
-        return _squeezed(_NAMED.sub('""', text).replace(f"@{kernel}", "@kernel"))
+        text = _NAMED.sub('""', _MLIR_LOCATION.sub("", text)).replace(f"@{kernel}", "@kernel")
+        numbers: dict[str, str] = {}
+        return _squeezed(_SSA.sub(lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), text))
     text = _LOCATION.sub("", text)
     if "\t.section\t.debug" in text:
         text = text[: text.index("\t.section\t.debug")]

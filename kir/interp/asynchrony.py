@@ -7,17 +7,17 @@ its issuer knew, and which nobody knows about until completion is observed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kir.interp import access
 from kir.interp.frame import Frame, Val
-from kir.interp.memory import Memory, Place, resolve
+from kir.interp.memory import Memory, Place, locate, resolve
 from kir.interp.number import Array, storage
 from kir.interp.schedule import Mbarrier
-from kir.ir.nodes import Copy, Mma, Stmt
+from kir.ir.nodes import Copy, Mma, Stmt, TensorMap
 
 if TYPE_CHECKING:
     from kir.interp.machine import Machine
@@ -33,16 +33,18 @@ class Operation:
     site: Stmt | None
     writer: Array | None = None
     reader: Array | None = None
-    cta: Array | None = None
+    frame: Frame | None = None
     signals: tuple[tuple[Mbarrier, int], ...] = ()
     registers: Memory | None = None
     acted: bool = False
 
-    def run(self) -> None:
-        """Acts, once."""
+    def run(self, m: Machine) -> None:
+        """Acts, once; what it does is found at the statement that issued it."""
         if not self.acted:
             self.acted = True
+            here, m.site = m.site, self.site
             self.act()
+            m.site = here
 
 
 @dataclass(eq=False)
@@ -60,6 +62,8 @@ class Queue:
 
     open: dict[str, list[Operation]] = field(default_factory=dict)
     groups: dict[str, list[Group]] = field(default_factory=dict)
+    slots: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    """Checking mode: the agents that stand for the operations of the group that is open."""
 
 
 def family_of(s: Copy) -> str:
@@ -70,6 +74,9 @@ def family_of(s: Copy) -> str:
 def copy(m: Machine, s: Copy, f: Frame) -> None:
     """A copy: at once, or left in flight with its group or mbarrier."""
     source, target = resolve(m, s.src.at, f), resolve(m, s.dst, f)
+    descriptor = m.descriptor(s)
+    if descriptor is not None:
+        source, target = _described(m, descriptor, source, f), _described(m, descriptor, target, f)
     mask = None if s.mask is None else m.evaluate(s.mask, f)
     inner = None if s.src.mask is None else m.evaluate(s.src.mask, f)
     other = None if s.src.other is None else m.evaluate(s.src.other, f)
@@ -80,16 +87,32 @@ def copy(m: Machine, s: Copy, f: Frame) -> None:
         return
     family = family_of(s)
     proxy = 1 if family == "bulk" else 0
-    reader, writer = m.agents_for(f, family, 2 if family == "bulk" else 1)
+    reader, writer = m.agents_for(f, family, s.grouped)
     readers, writers = f.snapshot(reader, proxy), f.snapshot(writer, proxy)
     lanes = f.active()
     signals: tuple[tuple[Mbarrier, int], ...] = ()
     if s.signal is not None:
         size = _bytes_of(target) if family == "bulk" else -1
         signals = tuple((b, size) for b in m.barriers(s.signal, f, "signals", proxy=proxy, agents=writer))
-    made = Operation(family, lambda: _move(m, s, readers, writers, source, target, mask, inner, other), lanes, s, writer, reader, f.cta,
+    made = Operation(family, lambda: _move(m, s, readers, writers, source, target, mask, inner, other), lanes, s, writer, reader, f,
                      signals)
     _launch(m, made, f)
+
+
+def _described(m: Machine, descriptor: TensorMap, place: Place, f: Frame) -> Place:
+    """The shared side of a TMA copy as its tensor map sees it: the map's swizzle, not the buffer's, orders the bytes. Reports a box
+    of another extent than the copy (KIR-I026)."""
+    if place.memory.space not in ("shared", "cluster"):
+        return place
+    moved, box = [d for d in place.index.shape[1:] if d != 1], [d for d in descriptor.box if d != 1]
+    if moved != box:
+        m.report("box", "error", f"map '{descriptor.name}' moves a box of {list(descriptor.box)}, the copy {moved}", f, id="KIR-I026",
+                 buffer=place.handle.buffer.name)
+    bits = {0: 0, 32: 1, 64: 2, 128: 3}.get(int(dict(descriptor.attrs).get("swizzle", 0)), 0)
+    swizzles = ((bits, 4, 3),) if bits else ()
+    if swizzles == place.handle.swizzles or place.handle.view is not None:
+        return place
+    return locate(replace(place.handle, swizzles=swizzles), place.indices, f, place.contiguous)
 
 
 def _bytes_of(place: Place) -> int:
@@ -110,7 +133,7 @@ def _move(m: Machine, s: Copy, readers: Frame, writers: Frame, source: Place, ta
 def issue_mma(m: Machine, s: Mma, f: Frame) -> None:
     """A wgmma left in flight: its operands are read and its accumulator written until a wait."""
     from kir.interp.statements import multiply
-    _, agents = m.agents_for(f, "wgmma", 1)
+    _, agents = m.agents_for(f, "wgmma", True)
     acting = f.snapshot(agents, 1)
     registers = resolve(m, s.acc, f).memory
     if m.checking:
@@ -121,14 +144,14 @@ def issue_mma(m: Machine, s: Mma, f: Frame) -> None:
         multiply(m, s, acting, m.evaluate(s.a, acting), m.evaluate(s.b, acting))
         registers.pending = held
 
-    made = Operation("wgmma", act, f.active(), s, agents, agents, f.cta, (), registers)
+    made = Operation("wgmma", act, f.active(), s, agents, agents, f, (), registers)
     registers.pending.append(made)
     _launch(m, made, f)
 
 
 def _launch(m: Machine, made: Operation, f: Frame) -> None:
     if not m.lazy:
-        made.run()
+        made.run(m)
     if made.signals:
         for b, _ in made.signals:
             b.flying += 1
@@ -143,10 +166,10 @@ def _launch(m: Machine, made: Operation, f: Frame) -> None:
 
 def finish(m: Machine, made: Operation) -> None:
     """Completes an operation that signals: it acts, and its barriers count its bytes (or its arrival)."""
-    made.run()
+    made.run(m)
     for b, size in made.signals:
         b.flying -= 1
-        m.publish(b, made.writer, made.cta)
+        m.publish(b, made)
         if size < 0:
             b.pending -= 1
         else:
@@ -164,6 +187,7 @@ def commit(m: Machine, family: str, f: Frame) -> None:
     for made in f.queue.open.get(family, []):
         (closed if (made.lanes & lanes).any() or not made.lanes.any() else still).append(made)
     f.queue.open[family] = still
+    f.queue.slots.pop(family, None)
     f.queue.groups.setdefault(family, []).append(Group(closed, lanes.copy()))
 
 
@@ -179,11 +203,11 @@ def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) 
         if not due.any():
             continue
         for made in group.operations:
-            made.run()
+            made.run(m)
             if made.registers is not None and made in made.registers.pending:
                 made.registers.pending.remove(made)
             for agents in ((made.reader,) if read_only else (made.reader, made.writer)):
-                m.observe(f, agents, due)
+                m.observe(f, agents, due & made.lanes)
         group.read = due.copy() if group.read is None else group.read | due
         if not read_only:
             group.lanes = group.lanes & ~due
@@ -201,14 +225,14 @@ def unfinished(queue: Queue) -> list[tuple[Operation, str]]:
     return out
 
 
-def drain(queue: Queue) -> None:
+def drain(m: Machine, queue: Queue) -> None:
     """Lets everything that is left act: the end of the kernel."""
     for pending in queue.open.values():
         for o in pending:
-            o.run()
+            o.run(m)
     for groups in queue.groups.values():
         for g in groups:
             for o in g.operations:
-                o.run()
+                o.run(m)
     queue.open.clear()
     queue.groups.clear()

@@ -26,21 +26,32 @@ def product(a: Array, b: Array, of: DType, precision: str) -> Array:
     """`a` [.., m, k] times `b` [.., k, n], elements of dtype `of`, as f32 (f64 for f64, i32 for integers). `precision`: `ieee`,
     `tf32` (operands rounded), `tf32x3` and `bf16x3` (operands split in two parts, the product of the small parts dropped)."""
     if of == F64:
-        return np.asarray(np.matmul(a, b))
+        return _matmul(a, b)
     if of.is_integer or of.is_bool:
-        return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))).astype(np.int64).astype(np.int32)
+        return _matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(np.int32)
     x, y = a.astype(np.float32), b.astype(np.float32)
     if of != F32 or precision == "ieee":
-        return np.asarray(np.matmul(x, y))
+        return _matmul(x, y)
     def coarse(v: Array) -> Array:
         return to_tf32(v) if precision.startswith("tf32") else v.astype(storage(BF16)).astype(np.float32)
     high_a, high_b = coarse(x), coarse(y)
     if not precision.endswith("x3"):
-        return np.asarray(np.matmul(high_a, high_b))
+        return _matmul(high_a, high_b)
     low_a, low_b = coarse(x - high_a), coarse(y - high_b)
-    total: Array = np.matmul(low_a, high_b) + np.matmul(high_a, low_b)
-    total = total + np.matmul(high_a, high_b)
-    return total
+    return _matmul(low_a, high_b) + _matmul(high_a, low_b) + _matmul(high_a, high_b)
+
+
+ONE_THREAD = 1 << 18
+"""Multiply-adds up to which OpenBLAS stays on one thread: its threads cost more than they bring here, and tile sizes stay small."""
+
+
+def _matmul(a: Array, b: Array) -> Array:
+    """`np.matmul` in blocks of rows, each small enough to stay on one thread."""
+    rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    step = max(1, ONE_THREAD // max(1, inner * columns))
+    if rows <= step:
+        return np.asarray(np.matmul(a, b))
+    return np.concatenate([np.matmul(a[..., i : i + step, :], b) for i in range(0, rows, step)], axis=-2)
 
 
 def _fragment(rows: Array, cols: Array) -> tuple[Array, Array]:
@@ -79,7 +90,6 @@ def _whole_warps(m: Machine, e: Call, f: Frame) -> None:
     lane, _ = lanes_of(f)
     if f.lanes % WARP_SIZE or not (lane == np.arange(f.lanes) % WARP_SIZE).all():
         raise error("KIR-I002", f"'{e.fn}' needs whole warps of 32 lanes")
-    m.exchange(f)
     m.must_converge(f, e.fn)
 
 

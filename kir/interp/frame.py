@@ -14,6 +14,7 @@ from kir.interp.number import Array
 
 if TYPE_CHECKING:
     from kir.interp.asynchrony import Queue
+    from kir.interp.clocks import Clocks
     from kir.interp.memory import Handle
     from kir.interp.schedule import Team
 
@@ -101,6 +102,11 @@ class Frame:
     """Queues of sub-teams that have ended: the same threads run the next loop over that level."""
     cluster_generation: int = -1
     """The cluster's barrier phase that this team has arrived for."""
+    clocks: Clocks | None = None
+    """Checking mode: what the agents of the CTAs of this frame know of one another."""
+    rows: Array | None = None
+    """Checking mode: the row of each lane's CTA in `clocks`."""
+    agent_key: tuple[Any, ...] = ()
     acts_for: Frame | None = None
     """The frame that this one is a snapshot of: it owns the same memories."""
     _maps: dict[int, Array | None] = field(default_factory=dict)
@@ -174,12 +180,14 @@ class Frame:
         made = Frame(self.lanes * count, level, self, owner, None if self.live is None else self.live[owner], name=name)
         made.cta = None if self.cta is None else self.cta[owner]
         made.numbers = np.tile(np.arange(count), self.lanes)
+        made.clocks, made.rows = self.clocks, None if self.rows is None else self.rows[owner]
         return made
 
     def snapshot(self, agents: Array | None, proxy: int) -> Frame:
         """This frame as it is now, for an operation that acts later as `agents`."""
         made = Frame(self.lanes, self.level, self.parent, self.owner, self.live, self.scope, dict(self.env), name=self.name,
-                     agents=agents, cta=self.cta, numbers=self.numbers, threads=self.threads, proxy=proxy, _maps=self._maps)
+                     agents=agents, cta=self.cta, numbers=self.numbers, threads=self.threads, proxy=proxy, _maps=self._maps,
+                     clocks=self.clocks, rows=self.rows, agent_key=self.agent_key)
         made.acts_for = self
         return made
 
@@ -191,6 +199,8 @@ class Frame:
         made.numbers = None if self.numbers is None else self.numbers[lanes]
         made.cta = None if self.cta is None else self.cta[lanes]
         made.threads, made.team, made.split = self.threads, self.team, self.split
+        made.clocks, made.rows = self.clocks, None if self.rows is None else self.rows[lanes]
+        made.agent_key = (*self.agent_key, int(lanes[0]) if len(lanes) else 0)
         made.env = {k: Val(v.data[lanes] if v.data.shape[0] > 1 else v.data, v.ok if v.ok is None or v.ok.shape[0] == 1 else v.ok[lanes])
                     if isinstance(v, Val) else v for k, v in self.env.items()}
         return made

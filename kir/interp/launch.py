@@ -21,6 +21,7 @@ from kir.interp.number import Array, storage
 from kir.interp.result import Finding, Result
 from kir.interp.schedule import Task, drive
 from kir.ir import nodes as n
+from kir.ir.anchors import anchors
 from kir.ir.types import DType, TileType
 from kir.ir.visit import walk
 
@@ -40,10 +41,10 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it
-    may, and compares. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008 (arguments do not fit)."""
+    may, and compares, unless the first run has found errors. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008 (arguments do not fit)."""
     _must_run(program)
     first = _once(program, arrays, scalars or {}, mode, lazy=False)
-    if mode == "fast" or not _has_choice(program):
+    if mode == "fast" or not _has_choice(program) or any(x.severity == "error" for x in first[0].findings.values()):
         return _result(first)
     second = _once(program, arrays, scalars or {}, mode, lazy=True)
     return _agreeing(first, second, program)
@@ -85,6 +86,8 @@ def _has_choice(program: n.Program) -> bool:
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
           lazy: bool) -> tuple[Machine, dict[str, Array]]:
     m = Machine(program, lazy=lazy)
+    for text, _, stmt in anchors(program):
+        m.anchors.setdefault(id(stmt), text)
     if mode == "check":
         from kir.interp.checker import Checker
         m.checking, m.checker_or_none = True, Checker(m)
@@ -194,7 +197,6 @@ def _gathered(m: Machine, p: n.Param) -> Array:
 def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     m.kernel = k
     m.forget_barriers()
-    m.anchors.update(anchors(k))
     _plan_splits(m, k)
     extents = [m.uniform(a.extent, host) for a in k.grid]
     threads = m.uniform(k.threads, host)
@@ -213,7 +215,7 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     for queue, frame in m.queues:
         if m.checking:
             m.checker.ended(queue, frame)
-        asynchrony.drain(queue)
+        asynchrony.drain(m, queue)
     while m.complete_one():
         pass
     m.queues.clear()
@@ -282,26 +284,3 @@ def _plan_splits(m: Machine, k: n.Kernel) -> None:
             inside = (x for b in s.body for x in walk(b))
             m.split_loops[id(s)] = any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in waiting))
                                        for x in inside)
-
-
-def anchors(k: n.Kernel) -> dict[int, str]:
-    """The place of each statement of a kernel as text, by identity: labels where there are some, else positions."""
-    out: dict[int, str] = {}
-
-    def visit(body: n.Block, prefix: str) -> None:
-        for i, s in enumerate(body):
-            here = f"{prefix}/{s.label or i}"
-            out.setdefault(id(s), here)
-            match s:
-                case n.For() | n.While():
-                    visit(s.body, here if s.label else f"{here}/body")
-                case n.If():
-                    visit(s.then, f"{here}/then")
-                    visit(s.orelse, f"{here}/orelse")
-                case n.Roles():
-                    for r in s.roles:
-                        visit(r.body, f"{here}/{r.name}")
-                case _:
-                    pass
-    visit(k.body, k.name)
-    return out

@@ -7,7 +7,7 @@ import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import evaluate, rendezvous, statements
-from kir.interp.asynchrony import Queue
+from kir.interp.asynchrony import Operation, Queue
 from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
 from kir.interp.frame import Frame, Mask, Val, both, lift
@@ -90,6 +90,16 @@ class Machine(Rendezvous):
             self.memories[id(memory)] = len(self.memories) + 1
             self.kept.append(memory)  # type: ignore[arg-type]  # only kept alive, so that its id stays its own
         return self.memories[id(memory)]
+
+    def descriptor(self, s: n.Copy) -> n.TensorMap | None:
+        """The tensor map that a copy goes by. Raises KirError KIR-I005 for one that is not there."""
+        name = dict(s.attrs).get("descriptor")
+        if name is None:
+            return None
+        found = next((t for t in self.program.tensor_maps if t.name == name), None)
+        if found is None:
+            raise error("KIR-I005", f"there is no tensor map '{name}'", origin=s.origin)
+        return found
 
     # --------------------------------------------------------------------------------------------------------- functions
     def may_wait(self, s: n.Let | n.Eval) -> bool:
@@ -214,9 +224,9 @@ class Machine(Rendezvous):
         if v.ok is None or v.ok.all():
             return
         bad = np.broadcast_to(~v.ok, v.data.shape if v.data.shape[0] > 1 or f.live is None else (f.lanes, *v.tile))
-        bad = bad.reshape(bad.shape[0], -1).any(1)
+        bad = np.asarray(bad.reshape(bad.shape[0], -1).any(1))
         if f.live is not None:
-            bad = bad & f.live if bad.shape[0] > 1 else bad & f.live.any()
+            bad = np.logical_and(bad, f.live if bad.shape[0] > 1 else f.live.any())
         if bad.any():
             self.report("poison", "error", f"an undefined value reaches {what}", f, int(bad.argmax()), id="KIR-I012")
 
@@ -244,9 +254,9 @@ class Machine(Rendezvous):
         """Reports active elements outside their buffer (KIR-I010)."""
         assert place.inside is not None
         rank = max(place.inside.ndim, 1 if want is None else want.ndim) - 1
-        bad: Array = np.asarray(both(~lift(place.inside, rank), None if want is None else lift(want, rank)))
-        if f.live is not None:
-            bad = np.logical_and(bad, lift(f.live, rank))
+        outside = both(~lift(place.inside, rank), None if want is None else lift(want, rank))
+        live = np.ones((1,), np.bool_) if f.live is None else f.live
+        bad = np.logical_and(outside, lift(live, rank))
         if not bad.any():
             return
         where = np.unravel_index(int(bad.argmax()), bad.shape)
@@ -307,9 +317,9 @@ class Machine(Rendezvous):
         if self.checking:
             self.checker.exchange(f)
 
-    def agents_for(self, f: Frame, family: str, count: int) -> tuple[Array | None, Array | None]:
-        """Agents that stand for the reading and the writing part of an operation that `f` issues (one agent, or two)."""
-        return self.checker.asynchronous(f, family, count) if self.checking else (None, None)
+    def agents_for(self, f: Frame, family: str, grouped: bool) -> tuple[Array | None, Array | None]:
+        """Agents that stand for the reading and the writing part of an operation that `f` issues."""
+        return self.checker.asynchronous(f, family, grouped) if self.checking else (None, None)
 
     def observe(self, f: Frame, agents: Array | None, lanes: Array) -> None:
         """The given lanes learn what their own operations did."""
@@ -354,10 +364,10 @@ class Machine(Rendezvous):
         if self.checking:
             b.clock = self.checker.release(f, lane, b.clock)
 
-    def publish(self, b: Mbarrier, agents: Array | None, cta: Array | None) -> None:
+    def publish(self, b: Mbarrier, made: Operation) -> None:
         """A completed operation publishes what it did."""
-        if self.checking and agents is not None:
-            b.clock = self.checker.publish(agents, cta, b.clock)
+        if self.checking and made.writer is not None and made.frame is not None:
+            b.clock = self.checker.publish(made.frame, made.writer, b.clock)
 
     def acquire(self, f: Frame, clock: Any, lane: int | None = None) -> None:
         """One lane, or all active ones, learn what was published."""

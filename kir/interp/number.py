@@ -136,7 +136,8 @@ def cast(x: Array, source: DType, target: DType, rounding: str) -> Array:
             raise error("KIR-I002", f"bit cast from {source} to {target}: widths differ")
         return np.ascontiguousarray(x).view(kind)
     if target.is_bool:
-        return np.not_equal(x.astype(np.float32) if narrow(source) else x, 0)
+        truth: Array = np.not_equal(x.astype(np.float32) if narrow(source) else x, 0)
+        return truth
     if target.is_integer:
         return _to_integer(x, source, target, rounding)
     if not source.is_float:

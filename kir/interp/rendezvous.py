@@ -123,6 +123,7 @@ def deadlock(m: Machine, tasks: list[Task]) -> None:
         origin = t.site.origin if t.site is not None else None
         seen.append(Access(f"waits for {t.wait.what}", m.anchor(t.site), t.name, origin))
     first = seen[0].verb if seen else "polls"
-    m.report("deadlock", "error", f"no one can go on: {len(waiting)} wait, and the first {first}", None, id="KIR-I020", accesses=tuple(seen[:8]))
+    m.report("deadlock", "error", f"no one can go on: {len(waiting)} wait, and the first {first}", None, id="KIR-I020",
+             accesses=tuple(seen[:8]))
 
 

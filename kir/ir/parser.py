@@ -6,18 +6,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache
-from importlib import resources
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, TypeGuard
 
-from lark import Lark, Token, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
-from lark.indenter import Indenter
+from lark import Token, Tree
 
 from kir.diagnostic import KirError, Origin, did_you_mean, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import SCHEMA
+from kir.ir.syntax import syntax_tree
 from kir.ir.types import (
     BOOL,
     DTYPES,
@@ -39,42 +36,15 @@ T = Tree[Token]
 Item = T | Token
 
 
-class _Blocks(Indenter):
-    NL_type = "_NL"
-    OPEN_PAREN_types: ClassVar[list[str]] = []
-    CLOSE_PAREN_types: ClassVar[list[str]] = []
-    INDENT_type = "_INDENT"
-    DEDENT_type = "_DEDENT"
-    tab_len = 4
-
-
-@cache
-def _lark() -> Lark:
-    grammar = resources.files("kir.grammars").joinpath("kir.lark").read_text()
-    return Lark(grammar, parser="lalr", postlex=_Blocks(), propagate_positions=True, maybe_placeholders=True, start="start")
-
-
 def parse_program(text: str, file: str = "<text>") -> n.Program:
     """The program of an IR text. Raises KirError: KIR-T001 (syntax), KIR-T002 (unknown name), KIR-T003 (name defined twice),
     KIR-T004 (schema), KIR-V002 and KIR-V003 (types)."""
+    tree = syntax_tree(text, file)
     try:
-        tree: T = _lark().parse(text if text.endswith("\n") else text + "\n")
-    except UnexpectedInput as bad:
-        raise _syntax_error(bad, file, text) from None
-    return _Reader(file).file(tree)
-
-
-def _syntax_error(bad: UnexpectedInput, file: str, text: str) -> KirError:
-    line, column = max(bad.line, 1), max(bad.column, 1)
-    found = f"'{text.splitlines()[line - 1][column - 1:].split()[0]}'" if text.strip() and line <= len(text.splitlines()) and \
-        text.splitlines()[line - 1][column - 1:].strip() else "the end of the line"
-    expected = ""
-    if isinstance(bad, UnexpectedToken):
-        expected = ", ".join(sorted(t.lower().strip("_") for t in bad.accepts or bad.expected)[:12])
-    elif isinstance(bad, UnexpectedCharacters):
-        expected = ", ".join(sorted(t.lower().strip("_") for t in bad.allowed or ())[:12])
-    return error("KIR-T001", f"this is no IR text: unexpected {found}", origin=Origin(file, line, column, line, column + 1),
-                 needs=f"one of {expected}" if expected else "")
+        return _Reader(file).file(tree)
+    except RecursionError:
+        raise error("KIR-T001", "this text nests expressions too deeply", origin=Origin(file, 1, 1, 1, 1),
+                    needs="lets for parts of them") from None
 
 
 class _Scope:
@@ -170,9 +140,11 @@ class _Reader:
 
     def meta(self, t: T, scope: _Scope) -> n.Meta:
         name, kind, default = t.children
-        self.define(scope, name, {"int": I32, "bool": BOOL}.get(str(kind), I32))
+        self.define(scope, name, {"int": I32, "bool": BOOL, "float": F32, "any": symbolic(_name(name))}.get(str(kind), I32))
         value: int | float | bool | str | None = None
-        if default is not None:
+        if isinstance(default, Token):
+            value = json.loads(str(default))
+        elif default is not None:
             const = self.expr(default, scope)
             if not isinstance(const, n.Const):
                 raise self.fail("KIR-T001", "the default of a meta is a literal", default)
@@ -197,7 +169,7 @@ class _Reader:
 
     def tensor_map(self, t: T) -> n.TensorMap:
         name, of, *rest = t.children
-        box = tuple(int(str(x)) for x in rest if isinstance(x, Token))
+        box = tuple(self.number(x) for x in rest if isinstance(x, Token))
         return n.TensorMap(_name(name), _name(of), box, self.attrs(rest[-1] if isinstance(rest[-1], Tree) else None))
 
     def function(self, t: T, outer: _Scope) -> n.Function:
@@ -224,7 +196,7 @@ class _Reader:
         for a in axes:
             self.define(scope, a.children[0], I32)
         threads, cluster, attributes, block = [c for c in rest if not _is_tree(c, "axis")][-4:]
-        sizes = tuple(int(str(c)) for c in cluster.children if c is not None) if isinstance(cluster, Tree) else ()
+        sizes = tuple(self.number(c) for c in cluster.children if c is not None) if isinstance(cluster, Tree) else ()
         return n.Kernel(_name(name), grid, self.expr(threads, outer), self.block(block, scope), sizes, self.attrs(attributes),
                         self.label(label), self.origin(name))
 
@@ -312,13 +284,13 @@ class _Reader:
 
     def _opaque(self, t: T, scope: _Scope) -> n.Stmt:
         surface, reads, writes, reason, text = t.children
-        return n.Opaque(str(surface), json.loads(str(text)), json.loads(str(reason)), _names(reads), _names(writes))
+        return n.Opaque(str(surface), self.string(text), self.string(reason), _names(reads), _names(writes))
 
     def _hole(self, t: T, scope: _Scope) -> n.Stmt:
         name, contract, reads, writes, attributes = t.children
         def places(x: Item | None) -> tuple[n.Region, ...]:
             return tuple(self.place(c, scope) for c in x.children) if isinstance(x, Tree) else ()
-        return n.Hole(_name(name), json.loads(str(contract)), places(reads), places(writes), self.attrs(attributes))
+        return n.Hole(_name(name), self.string(contract), places(reads), places(writes), self.attrs(attributes))
 
     def _for(self, t: T, scope: _Scope) -> n.Stmt:
         name, dtype, lo, hi, step, kind, attributes, body = t.children
@@ -340,8 +312,8 @@ class _Reader:
         out = []
         for r in t.children:
             name, lo, hi, registers, body = _sub(r).children
-            limit = 0 if registers is None else int(str(registers))
-            out.append(n.Role(_name(name), int(str(lo)), int(str(hi)), self.block(body, scope), limit))
+            limit = 0 if registers is None else self.number(registers)
+            out.append(n.Role(_name(name), self.number(lo), self.number(hi), self.block(body, scope), limit))
         return n.Roles(tuple(out))
 
     # ------------------------------------------------------------------------------------------------- types and buffers
@@ -370,7 +342,10 @@ class _Reader:
             case "tuple_type":
                 return self.tuple_of(tuple(self.type(c, scope) for c in t.children), t)
             case _:
-                return self.structs[_name(t.children[0])]
+                name = _name(t.children[0])
+                if name not in self.structs:
+                    raise self.fail("KIR-T002", f"there is no struct '{name}'", t, attempt=did_you_mean(name, self.structs))
+                return self.structs[name]
 
     def tuple_of(self, types: tuple[Type, ...], at: Item) -> TupleType:
         try:
@@ -383,7 +358,7 @@ class _Reader:
         dtype = self.dtype(t.children[0])
         _, dims, layout, strides, align = t.children
         return n.Buffer(_name(name), dtype, self.dims(dims, scope), space, None if layout is None else self.layout(layout),
-                        None if strides is None else self.dims(strides, scope), 0 if align is None else int(str(align)))
+                        None if strides is None else self.dims(strides, scope), 0 if align is None else self.number(align))
 
     def dims(self, t: Item | None, scope: _Scope) -> tuple[n.Expr, ...]:
         return () if t is None else tuple(self.expr(c, scope) for c in _sub(t).children if c is not None)
@@ -395,15 +370,53 @@ class _Reader:
             if _is_tree(c, "layout"):
                 args.append(self.layout(c))
             elif _is_tree(c, "layout_ints"):
-                args.append(tuple(int(str(x)) for x in c.children if x is not None))
+                args.append(tuple(self.number(x) for x in c.children if x is not None))
             elif _is_tree(c, "layout_int"):
-                args.append(int(str(c.children[0])))
+                args.append(self.number(c.children[0]))
             elif _is_tree(c, "layout_text"):
-                args.append(json.loads(str(c.children[0])))
+                args.append(self.string(c.children[0]))
         return n.Layout(_name(t.children[0]), tuple(args))
 
     def attrs(self, t: Item | None) -> n.Attrs:
-        return n.attrs(**dict(_attr(a) for a in t.children if isinstance(a, Tree))) if isinstance(t, Tree) else ()
+        return n.attrs(**dict(self.attr(a) for a in t.children if isinstance(a, Tree))) if isinstance(t, Tree) else ()
+
+    def attr(self, t: T) -> tuple[str, n.Attr]:
+        key, value = t.children
+        token = _sub(value).children[0]
+        assert isinstance(token, Token)
+        text = str(token)
+        match token.type:
+            case "BOOL":
+                return _name(key), text == "true"
+            case "STRING":
+                return _name(key), self.string(token)
+            case "INT" | "SIGNED" | "FLOAT":
+                return _name(key), self.real(token) if any(x in text for x in ".eEn") else self.number(token)
+            case _:
+                return _name(key), text
+
+    def number(self, x: Item | None) -> int:
+        """A plain integer."""
+        assert isinstance(x, Token)
+        try:
+            return int(str(x))
+        except ValueError:
+            raise self.fail("KIR-T001", f"'{x}' is no plain integer", x, needs="an integer without a dtype") from None
+
+    def real(self, x: Token) -> float:
+        """A plain number."""
+        try:
+            return float(str(x))
+        except ValueError:
+            raise self.fail("KIR-T001", f"'{x}' is no plain number", x, needs="a number without a dtype") from None
+
+    def string(self, x: Item | None) -> str:
+        """A text in quotes, with the escapes of JSON."""
+        assert isinstance(x, Token)
+        try:
+            return str(json.loads(str(x)))
+        except ValueError as bad:
+            raise self.fail("KIR-T001", f"this text in quotes cannot be read: {bad}", x, needs="the escapes of JSON") from None
 
     # ------------------------------------------------------------------------------------------------------- expressions
     def maybe(self, t: Item | None, scope: _Scope) -> n.Expr | None:
@@ -457,7 +470,7 @@ class _Reader:
             if _is_tree(a, "reference"):
                 args.append(self.place(a.children[0], scope))
             elif _is_tree(a, "option"):
-                key, value = _attr(a)
+                key, value = self.attr(a)
                 options[key] = value
             elif a is not None:
                 args.append(self.expr(a, scope))
@@ -512,26 +525,6 @@ def _dim(e: n.Expr) -> int | n.Expr:
     return e if value is None else value
 
 
-def _attr(t: T) -> tuple[str, n.Attr]:
-    key, value = t.children
-    token = _sub(value).children[0]
-    assert isinstance(token, Token)
-    text = str(token)
-    match token.type:
-        case "INT":
-            return _name(key), int(text)
-        case "SIGNED":
-            return _name(key), float(text) if any(x in text for x in ".eEn") else int(text)
-        case "FLOAT":
-            return _name(key), float(text)
-        case "BOOL":
-            return _name(key), text == "true"
-        case "STRING":
-            return _name(key), json.loads(text)
-        case _:
-            return _name(key), text
-
-
 def _literal(text: str) -> n.Const:
     if text in ("true", "false"):
         return build.const(text == "true", BOOL)
@@ -540,4 +533,6 @@ def _literal(text: str) -> n.Const:
     if suffix and suffix not in DTYPES:
         raise error("KIR-T002", f"there is no dtype '{suffix}'", attempt=did_you_mean(suffix, DTYPES))
     dtype = DTYPES[suffix] if suffix else F32 if is_float else I32
+    if dtype.kind == "token" or (is_float and not dtype.is_float):
+        raise error("KIR-V003", f"'{body}' is no literal of {dtype}")
     return build.const(float(body) if is_float or dtype.is_float else int(body), dtype)

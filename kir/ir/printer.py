@@ -29,6 +29,11 @@ def reserved() -> frozenset[str]:
     return frozenset(re.findall(r'"([a-z]+)"', grammar)) | {w for c in classes for w in c.split("|")} | {"inf", "nan"}
 
 
+def is_name(text: str) -> bool:
+    """Whether the grammar takes `text` for a name: letters (of any script), digits and underscores, no digit first."""
+    return re.fullmatch(r"[^\W\d]\w*", text) is not None
+
+
 def name_text(name: str) -> str:
     """A name as the text has it."""
     return "%" + name if name in reserved() else name
@@ -79,7 +84,7 @@ def attr_text(v: n.Attr) -> str:
     if isinstance(v, bool):
         return "true" if v else "false"
     if isinstance(v, str):
-        return v if re.fullmatch(r"[A-Za-z_]\w*", v) and v not in reserved() else json.dumps(v)
+        return v if is_name(v) and v not in reserved() else json.dumps(v)
     return repr(v)
 
 

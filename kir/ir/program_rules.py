@@ -8,7 +8,7 @@ from kir.diagnostic import Diagnostic, did_you_mean
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.printer import expr_text, type_text
+from kir.ir.printer import expr_text, is_name, type_text
 from kir.ir.types import BOOL, DType
 from kir.ir.wellformed import Expressions, fits
 
@@ -54,7 +54,7 @@ def _names(p: n.Program) -> Iterator[Diagnostic]:
         for name, count in names.items():
             if count > 1:
                 yield _at(name, "KIR-V004", f"'{name}' is defined twice among {what}", needs="names that differ")
-            if not name.isidentifier():
+            if not is_name(name):
                 yield _at(name, "KIR-V004", f"'{name}' is no name", needs="letters, digits and underscores")
     for f in p.functions:
         if f.name in table() or f.name in _WRITTEN_AS_CALLS:

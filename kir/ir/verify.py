@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from kir.diagnostic import Diagnostic, KirError, Origin, did_you_mean
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.anchors import Path, anchor_of, child_blocks
-from kir.ir.printer import expr_text, region_text, type_text
+from kir.ir.anchors import Path, anchors, child_blocks
+from kir.ir.printer import expr_text, is_name, region_text, type_text
 from kir.ir.program_rules import header
 from kir.ir.types import BOOL, I32, MBARRIER, DType, PointerType, StructType, TileType, TupleType, Type, UnitType, dtype_of, shape_of
 from kir.ir.visit import statements, walk
@@ -151,14 +152,19 @@ class _Verifier:
     def located(self, d: Diagnostic) -> Diagnostic:
         """`d` with the place of the statement at hand."""
         origin = d.origin or (self.stmt.origin if self.stmt is not None else None)
-        return replace(d, origin=origin, anchor=d.anchor or anchor_of(self.program, self.path))
+        return replace(d, origin=origin, anchor=d.anchor or self.anchors.get(self.path) or str(self.path[0]))
+
+    @cached_property
+    def anchors(self) -> dict[Path, str]:
+        """Anchors by path; made for the first finding."""
+        return {path: text for text, path, _ in anchors(self.program)}
 
     def fail(self, id: str, message: str, needs: str = "", attempt: str = "") -> Diagnostic:
         return self.located(Diagnostic(id, message, needs=needs, attempt=attempt))
 
     # -------------------------------------------------------------------------------------------------------------- scopes
     def define(self, name: str, what: Type | n.Buffer, scope: _Scope) -> Iterator[Diagnostic]:
-        if not name.isidentifier():
+        if not is_name(name):
             yield self.fail("KIR-V004", f"'{name}' is no name", needs="letters, digits and underscores")
         if name in scope.ever:
             yield self.fail("KIR-V004", f"'{name}' is defined twice",
@@ -314,6 +320,10 @@ class _Verifier:
                 yield self.fail("KIR-V009", f"'{b.name}' has an extent of {value}")
         if b.strides is not None and len(b.strides) != len(b.shape):
             yield self.fail("KIR-V009", f"'{b.name}' has {len(b.shape)} dimensions and {len(b.strides)} strides")
+        if b.layout is not None:
+            from kir.ir.layout import rules
+            for d in rules(b.layout, len(b.shape)):
+                yield self.located(d)
         if b.align and (b.align & (b.align - 1) or b.align < 0):
             yield self.fail("KIR-V009", f"'{b.name}' is aligned to {b.align} bytes", needs="a power of two")
 
@@ -450,6 +460,7 @@ class _Verifier:
     def split(self, s: n.For, team: _Team) -> Iterator[Diagnostic]:
         if team.level in TEAMS and TEAMS.index(s.kind) >= TEAMS.index(team.level):
             yield self.fail("KIR-V012", f"a {team.level} is split into {s.kind}s", needs="a split into smaller teams")
+            return
         if not build.is_const(s.lo, 0) or not build.is_const(s.step, 1):
             yield self.fail("KIR-V012", f"the split over '{s.var.name}' does not count 0, 1, 2, ..", needs=f"for {s.var.name} in 0..n")
         count = build.int_value(s.hi)

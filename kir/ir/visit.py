@@ -106,7 +106,7 @@ def substitute(n: N, values: Mapping[str, Expr]) -> Any:
     """`n` with each reference to a name replaced by an expression of the same type."""
     if not values:
         return n
-    return transform(n, lambda old, new: values.get(new.name, new) if isinstance(new, Var) else new)
+    return transform(n, lambda old, new: values.get(old.name, new) if isinstance(old, Var) else new)
 
 
 def substitute_buffers(n: N, buffers: Mapping[str, Buffer]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kir.diagnostic import KirError
 from kir.ir.canonical import content_hash
-from kir.ir.measure import measure
+from kir.ir.measure import Measure, measure
 from kir.ir.naive import is_naive
 from kir.ir.nodes import Buffer, Program
 from kir.ir.printer import program_text
@@ -23,6 +23,10 @@ from kir.rewrite import Context, Pass, Site, Step, Verdict, apply, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.pipeline import find_site
 from kir.target import target
+
+COMPONENTS = Measure._fields
+LAST = "threads"
+"""The component that is lowered last: a CTA keeps its threads while something is spread over them."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,33 @@ class PassEngine:
         ranks = peel_ranks(Declared(each.name, each.requires, each.provides, each.conflicts) for each in found)
         return tuple(sorted(found, key=lambda each: (ranks[each.name], each.name)))
 
-    def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterator[Candidate]:
-        """Every place from which some pass's forward direction restores the program exactly; passes ``delayed`` come last."""
-        text = program_text(program)
+    def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Sequence[Candidate]:
+        """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
+
+        First comes what lowers the leftmost component of the measure, which goes from what only hardware explains to what any
+        program has; then the order that the passes' declarations give. What refuses stands at the end.
+        """
+        found = [each for cls in self.passes for each in self._found(program, cls)]
         late = {name: number for number, name in enumerate(delayed, start=1)}
-        for cls in sorted(self.passes, key=lambda each: late.get(each.name, 0)):
-            key = (text, cls.name)
-            if key not in self._sites:
-                self._sites[key] = tuple(_candidates(program, cls))
-            yield from self._sites[key]
+        rank = {cls.name: number for number, cls in enumerate(self.passes)}
+        before = self.measure(program)
+        return sorted(found, key=lambda each: (late.get(each.name, 0), self._component(program, before, each), rank[each.name]))
+
+    def _found(self, program: Program, cls: type[Pass]) -> tuple[Candidate, ...]:
+        key = (program_text(program), cls.name)
+        if key not in self._sites:
+            self._sites[key] = tuple(_candidates(program, cls))
+        return self._sites[key]
+
+    def _component(self, program: Program, before: tuple[int, ...], candidate: Candidate) -> int:
+        """The first component of the measure that the candidate lowers; past the last when it lowers none first, or is refused."""
+        try:
+            after = self.measure(self.backward(program, candidate).program)
+        except KirError:
+            return len(before)
+        changed = next((index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new), len(before))
+        last = changed < len(COMPONENTS) and COMPONENTS[changed] == LAST
+        return changed if after < before and not last else len(before)
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
         """Take one pass back, with all checks of the framework. Raises :class:`KirError` as :func:`kir.rewrite.apply` does."""

@@ -171,6 +171,12 @@ def canonical(value: BaseModel | Mapping[str, Any], *, without: Iterable[str] = 
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+def ordered(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with its keys in order, at every depth, so that what was read back prints as what was first written."""
+    made: dict[str, Any] = json.loads(json.dumps(value, sort_keys=True, allow_nan=False))
+    return made
+
+
 def genesis(header: Header, start: State, start_gate: Mapping[str, Any], start_emitted: str) -> str:
     """The first link: a hash of what was asked and of the expert's own record."""
     rest = {"start": start.model_dump(mode="json"), "gate": dict(start_gate), "emitted": start_emitted}
@@ -179,7 +185,8 @@ def genesis(header: Header, start: State, start_gate: Mapping[str, Any], start_e
 
 def link(step: Step, previous: str) -> Step:
     """The step with its place in the chain: ``previous``, and its own hash over that and all its other fields."""
-    placed = step.model_copy(update={"previous": previous, "hash": ""})
+    loose = {"witness": ordered(step.witness), "gate": ordered(step.gate), "effect": ordered(step.effect)}
+    placed = step.model_copy(update={**loose, "previous": previous, "hash": ""})
     return placed.model_copy(update={"hash": hashlib.sha256(canonical(placed, without=("hash",))).hexdigest()})
 
 
@@ -200,7 +207,7 @@ def chained(
     return Lineage(
         header=header,
         start=start,
-        start_gate=dict(start_gate),
+        start_gate=ordered(start_gate),
         start_emitted=start_emitted,
         steps=tuple(linked),
         outcome=outcome,

@@ -89,18 +89,20 @@ def _kernel(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     )
 
 
-def normal_form(generic: Program, binding: Path | None) -> Program:
-    """normalize(specialize(generic)), with flat accesses raised to regions."""
-    from kir.analysis import normalize
-    from kir.ir.binding import Binding
-    from kir.ir.specialize import specialize
-    from kir.ir.verify import is_generic
+def normal_form(program: Program, binding: Path | None) -> Program:
+    """normalize(specialize(program)), with flat accesses raised to regions."""
+    from kir.analysis.normal_form import normalize
+    from kir.ir.verify import check, is_generic
     from kir.rewrite import run
 
     if binding is not None:
-        generic = specialize(generic, Binding.read(binding))
-    if is_generic(generic):
-        raise error("KIR-S016", f"{generic.name} is generic", attempt="--bind BINDING.toml")
+        from kir.ir.binding import Binding
+        from kir.ir.specialize import specialize
+
+        program = specialize(program, Binding.read(binding))
+    if is_generic(program):
+        raise error("KIR-S016", f"{program.name} is generic", attempt="--bind BINDING.toml")
+    check(program)
     if "raise-regions" in registry("kir.passes"):
-        generic = run(generic, "raise-regions").program
-    return normalize(generic)
+        program = run(program, "raise-regions").program
+    return normalize(program)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from kir.diagnostic import Origin, did_you_mean, error
+from kir.diagnostic import Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
@@ -275,14 +275,15 @@ def problem_names() -> tuple[str, ...]:
 def load_problem(name_or_path: str | Path) -> Problem:
     """A shipped problem by name, or any by the path of its folder or `problem.toml`; `name:dtype` picks another `T`.
 
-    Raises KirError: KIR-G901 (no such problem, with near names), KIR-G905 (the file is wrong, located), KIR-G906 (no such dtype)."""
+    Raises UsageError KIR-G901 (no such problem, with near names), KirError KIR-G905 (the file is wrong, located) and KIR-G906 (no such
+    dtype)."""
     text, dtype = str(name_or_path), ""
     if ":" in text and not Path(text).exists():
         text, _, dtype = text.rpartition(":")
     path = _shipped() / text if text in problem_names() else Path(text)
     file = path / "problem.toml" if path.is_dir() else path
     if not file.is_file():
-        raise error("KIR-G901", f"there is no problem '{text}'", attempt=did_you_mean(text, problem_names()),
+        raise usage("KIR-G901", f"there is no problem '{text}'", attempt=did_you_mean(text, problem_names()),
                     needs=f"a folder with a problem.toml, or one of {', '.join(problem_names())}")
     raw = _read(file)
     home = file.parent

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kir.rewrite.driver import Applied, Record, apply, forward_site, judge, misses, sites
     from kir.rewrite.edit import Path, Place
     from kir.rewrite.pipeline import Trace, TraceStep, find_site, run
-    from kir.rewrite.precondition import Context, Precondition, Verdict, guarded, proved, refuted, unknown
+    from kir.rewrite.precondition import Context, Precondition, Verdict, decided, guarded, proved, refuted, unknown
     from kir.rewrite.registry import pass_class, pass_names, passes
     from kir.rewrite.residue import Residue
     from kir.rewrite.text import Direction, Pipeline, Step
@@ -24,7 +24,7 @@ _HOMES = {
     "driver": ("Applied", "Record", "apply", "forward_site", "judge", "misses", "sites",),
     "edit": ("Path", "Place",),
     "pipeline": ("Trace", "TraceStep", "find_site", "run",),
-    "precondition": ("Context", "Precondition", "Verdict", "guarded", "proved", "refuted", "unknown",),
+    "precondition": ("Context", "Precondition", "Verdict", "decided", "guarded", "proved", "refuted", "unknown",),
     "registry": ("pass_class", "pass_names", "passes",),
     "residue": ("Residue",),
     "text": ("Direction", "Pipeline", "Step",),
@@ -40,7 +40,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Applied", "Context", "Direction", "Effect", "Found", "Miss", "Pass", "Path", "Pipeline", "Place", "Precondition", "Record", "Residue",
-    "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "find_site", "forward_site", "guarded", "judge",
-    "misses", "pass_class", "pass_names", "passes", "proved", "refuted", "run", "sites", "summaries", "unknown",
+    "Applied", "Context", "Direction", "Effect", "Found", "Miss", "Pass", "Path", "Pipeline", "Place", "Precondition", "Record",
+    "Residue", "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "decided", "find_site",
+    "forward_site", "guarded", "judge", "misses", "pass_class", "pass_names", "passes", "proved", "refuted", "run", "sites",
+    "summaries", "unknown",
 ]

@@ -5,12 +5,14 @@ where forward applies. A backward step therefore proves, with its inverse restor
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n
+from kir.ir.anchor_map import AnchorMap, anchor_map
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.verify import verify
 from kir.rewrite.anchor import anchor_text
@@ -44,12 +46,19 @@ class Record:
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of `apply`. `witness` leads back: after a backward step it restores the original through `forward`, after a
-    forward step it names the site (in `program`) where `backward` applies."""
+    """The result of `apply` on `before`. `witness` leads back: after a backward step it restores the original through `forward`,
+    after a forward step it names the site (in `program`) where `backward` applies."""
 
+    before: n.Program
     program: n.Program
     witness: Witness
     record: Record
+    hints: Mapping[Path, tuple[Path, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def anchor_map(self) -> AnchorMap:
+        """Where each statement of the program before went; computed on first use."""
+        return anchor_map(self.before, self.program, self.hints, str(self.record.step))
 
 
 def sites(item: Pass, program: n.Program, direction: Direction = "forward") -> tuple[Site, ...]:
@@ -92,7 +101,7 @@ def forward_site(program: n.Program, params: Pass, path: Path) -> Site:
 def run_forward(program: n.Program, site: Site, left: Residue) -> Rewritten:
     """`optimize`, and the residue put back."""
     made = site.params.optimize(program, site)
-    return Rewritten(restore(made.program, left), moved(made.path, left)) if left else made
+    return Rewritten(restore(made.program, left), moved(made.path, left), made.hints) if left else made
 
 
 def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
@@ -148,10 +157,10 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
     if direction == "forward":
         forward_program, there = program, site
         made = run_forward(program, site, left)
-        after, witness = made.program, Witness(site.params, made.path)
+        after, witness, hints = made.program, Witness(site.params, made.path), {} if left.order else made.hints
     else:
         after, witness = run_backward(program, site)
-        forward_program, there = after, forward_site(after, site.params, witness.path)
+        forward_program, there, hints = after, forward_site(after, site.params, witness.path), site.params.deoptimize(program, site).hints
         left = witness.residue
     verdicts = judge(forward_program, there, context, assumed)
     waived = _refuse(forward_program, there, verdicts, force, direction)
@@ -164,7 +173,7 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
                    residue=left if direction == "forward" else Residue(), path=site.path, hash=before_hash)
     effect = there.params.effect(forward_program, there)
     record = Record(step, step.at, before_hash, content_hash(after), verdicts, waived, item.numerics, effect)
-    return Applied(after, witness, record)
+    return Applied(program, after, witness, record, hints)
 
 
 def check(program: n.Program, item: Pass) -> None:

@@ -117,3 +117,13 @@ def fresh(base: str, taken: set[str]) -> str:
         name = f"{base}_{i}"
     taken.add(name)
     return name
+
+
+def tile_name(element: str) -> str:
+    """The name of a variable that numbers tiles, from that of one which numbers their elements; the inverse of `element_name`."""
+    return element.removesuffix("_el") if element.endswith("_el") else f"{element}_tile"
+
+
+def element_name(tile: str) -> str:
+    """The name of a variable that numbers elements, from that of one which numbers tiles."""
+    return tile.removesuffix("_tile") if tile.endswith("_tile") else f"{tile}_el"

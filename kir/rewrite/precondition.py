@@ -10,6 +10,7 @@ from kir.ir.nodes import Expr, Program
 from kir.ir.printer import expr_text
 
 if TYPE_CHECKING:
+    from kir.analysis.facts import Facts
     from kir.rewrite.base import Site
     from kir.target import Target
 
@@ -105,3 +106,21 @@ class Precondition:
         attempt = verdict.attempt or (f"--assume {self.id}" if verdict.kind == "unknown" else "")
         return Diagnostic(self.id, verdict.reason, witness=verdict.witness, needs=verdict.needs or self.sentence, attempt=attempt,
                           verdict=f"{verdict.kind} ({self.category})", severity="error" if self.kind == "validity" else "note", **where)
+
+
+def decided(claim: Expr, known: Facts, yes: str, no: str, needs: str = "", attempt: str = "") -> Verdict:
+    """The verdict of a condition on integers: proved with the method, refuted where it holds for no values, else unknown; what shows
+    that it does not always hold is the witness. `yes` and `no` are the sentences for either outcome."""
+    from kir.analysis.solver import decide
+    answer = decide(claim, known)
+    needs = needs or expr_text(claim)
+    witness = (f"at {answer.shown()}",) if answer.witness else ()
+    match answer.kind:
+        case "always":
+            return Verdict("proved", f"{yes} ({answer.how})")
+        case "never":
+            return Verdict("refuted", no, witness, needs=needs, attempt=attempt)
+        case "sometimes":
+            return Verdict("unknown", f"{no} for some sizes", witness, needs=needs, attempt=attempt)
+        case _:
+            return Verdict("unknown", f"it is not known whether {yes} ({answer.how})", needs=needs, attempt=attempt)

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator
 from types import ModuleType
 
-from kir.diagnostic import error
+from kir.diagnostic import KirError, error
 from kir.registry import registry
 from kir.rewrite.base import Pass
 
@@ -30,7 +30,13 @@ def class_in(module: ModuleType) -> type[Pass]:
 
 
 def passes() -> Iterator[type[Pass]]:
-    """Every pass that can be used, in order of name; broken ones are left to `kir plugins` to report."""
+    """Every pass that can be used, in order of name; broken ones (no import, or not one pass) are left out: `pass_class`
+    says what is wrong with one."""
     known = registry("kir.passes")
     modules, _ = known.load_all()
-    return (class_in(modules[name]) for name in sorted(modules))
+    for name in sorted(modules):
+        try:
+            found = class_in(modules[name])
+        except KirError:
+            continue
+        yield found

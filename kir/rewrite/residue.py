@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kir.ir import nodes as n
@@ -18,8 +19,8 @@ from kir.rewrite.edit import Path, edit_block, fields_of, node_at, places, repla
 
 @dataclass(frozen=True)
 class Residue:
-    """`names`: (kernel, ((name made, name wanted), ..)); `order`: (path of a block's first statement, permutation);
-    `labels`: (path, label or None) of statements and kernels whose label differs."""
+    """`names`: (kernel, ((name made, name wanted), ..)); `order`: (path of the first statement that moves, permutation of those from
+    there on); `labels`: (path, label or None) of statements and kernels whose label differs."""
 
     names: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     order: tuple[tuple[Path, tuple[int, ...]], ...] = ()
@@ -104,9 +105,9 @@ def restore(made: n.Program, left: Residue) -> n.Program:
 def moved(path: Path, left: Residue) -> Path:
     """Where the statement at a path of `made` stands in `restore(made, left)`."""
     for first, permutation in left.order:
-        at = len(first) - 1
-        if len(path) > at and path[:at] == first[:at]:
-            path = (*path[:at], permutation.index(int(path[at])), *path[at + 1:])
+        at, start = len(first) - 1, int(first[-1])
+        if len(path) > at and path[:at] == first[:at] and 0 <= int(path[at]) - start < len(permutation):
+            path = (*path[:at], start + permutation.index(int(path[at]) - start), *path[at + 1:])
     return path
 
 
@@ -157,8 +158,9 @@ def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tup
             if not waiting[key(s)]:
                 return False
             permutation.append(waiting[key(s)].pop(0))
-        if permutation != list(range(len(x))):
-            found.append(((*prefix, 0), tuple(permutation)))
+        if (start := next((i for i, k in enumerate(permutation) if i != k), None)) is not None:
+            stop = next(i for i in reversed(range(len(permutation))) if permutation[i] != i) + 1
+            found.append(((*prefix, start), tuple(k - start for k in permutation[start:stop])))
         return all(below(inner, other, (*prefix, i, *fragment))
                    for i, s in enumerate(y)
                    for (fragment, other), (_, inner) in zip(fields_of(s), fields_of(x[permutation[i]]), strict=True))
@@ -184,8 +186,13 @@ def shape_key(s: n.Stmt) -> n.Stmt | tuple[Any, ...]:
     return (hollow, *(tuple(sorted(hash(shape_key(x)) for x in block)) for _, block in inner))
 
 
+def _permuted(start: int, permutation: tuple[int, ...], block: n.Block) -> n.Block:
+    stop = start + len(permutation)
+    return (*block[:start], *(block[start + i] for i in permutation), *block[stop:])
+
+
 def _reordered(program: n.Program, order: tuple[tuple[Path, tuple[int, ...]], ...] | list[tuple[Path, tuple[int, ...]]]) -> n.Program:
     for path, permutation in order:
-        program = edit_block(program, path, lambda block, p=permutation: tuple(block[i] for i in p))  # type: ignore[misc]  # p is bound now
+        program = edit_block(program, path, partial(_permuted, int(path[-1]), permutation))
     return program
 

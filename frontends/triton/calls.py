@@ -1,0 +1,595 @@
+"""Calls of Triton's own functions and of methods of values. Elementwise math comes from the instruction table."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kir.instructions import by_spelling, table
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.dtype_terms import quotient, rounded
+from kir.ir.types import BF16, BOOL, F16, F32, I32, U32, U64, DType, PointerType, dtype_of, shape_of
+
+from . import memory, operators, reductions
+from .emit import as_expr
+from .host import CALLS, HOST_CALLS
+from .shapes import axis_of, dtype_question, each, filled, reshaped, shape_from, size, stretched, transposed
+from .values import (
+    BlockPointer,
+    Builtin,
+    Descriptor,
+    Items,
+    NotUnderstood,
+    Pointer,
+    Run,
+    Static,
+    TypeOf,
+    Value,
+    describe,
+    is_known,
+    is_number,
+)
+
+if TYPE_CHECKING:
+    from .reader import Arguments, Reader
+
+Handler = Callable[["Reader", "Arguments"], Value]
+ALIASES: Mapping[str, str] = {
+    "fast_expf": "exp", "fast_exp2f": "exp2", "fast_logf": "log", "fast_log2f": "log2", "fast_tanhf": "tanh", "fast_sinf": "sin", "fast_cosf": "cos",
+    "rsqrt_rn": "rsqrt", "fabs": "abs", "ceil": "ceil", "isfinited": "isfinite", "finitef": "isfinite", "rint": "round_even", "nearbyint": "round_even",
+    "round": "round_away", "umulhi": "mulhi", "exp10": "exp10", "sqrt_rn": "sqrt", "fast_powf": "pow", "trunc": "trunc", "float2int_rz": "",
+    "div_rn": "", "log10": "log10", "isnan": "isnan", "popcount": "popc"}
+"""Names of libdevice (approximations included) by the row of the instruction table that they are."""
+
+
+def element_row(name: str, word: str) -> str | None:
+    """The row of the instruction table for a function of `tl`, `tl.math` or libdevice."""
+    spelled = by_spelling("triton")
+    for prefix in (("libdevice",) if "libdevice" in name else ("tl", "libdevice")):
+        if f"{prefix}.{word}" in spelled:
+            row = spelled[f"{prefix}.{word}"]
+            return row.name if row.level == "element" and not row.effect else None
+    alias = ALIASES.get(word, word)
+    row_ = table().get(alias)
+    if row_ is not None and row_.level == "element" and not row_.effect and ("libdevice" in name or ".math" in name or alias in ("exp", "log", "sin", "cos")):
+        return alias
+    return None
+
+
+def builtin_call(r: Reader, name: str, a: Arguments) -> Value:
+    """A call of a builtin by its dotted name."""
+    word = name.rsplit(".", 1)[-1]
+    package = name.split(".")[0]
+    if package == "builtins" or package == "math":
+        return _python(r, name, word, a)
+    if package != "triton":
+        if name in CALLS:
+            return CALLS[name]
+        raise NotUnderstood(f"a call of {name}")
+    if "libdevice" not in name and word in HANDLERS:
+        return HANDLERS[word](r, a)
+    row = element_row(name, word)
+    if row is not None:
+        return elementwise(r, row, [*a.args, *(a.named[k] for k in ("x", "y", "z") if k in a.named)])
+    if word in HANDLERS:
+        return HANDLERS[word](r, a)
+    raise NotUnderstood(f"there is no meaning for {name}")
+
+
+def _python(r: Reader, name: str, word: str, a: Arguments) -> Value:
+    if all(is_known(v) for v in a.args) and name in HOST_CALLS and a.args:
+        made = r.root.evaluate_call(name, a.args)
+        return made
+    if word == "len":
+        return len(r.items(a.need(0, "obj")))
+    if word in ("min", "max") and len(a.args) > 1:
+        out = a.args[0]
+        for v in a.args[1:]:
+            out = order(r, word, out, v)
+        return out
+    if word in ("int", "float", "bool") and is_number(a.need(0, "x")):
+        v = a.args[0]
+        dtype = {"int": I32, "float": F32, "bool": BOOL}[word]
+        return operators.truth(v) if word == "bool" else operators.folded(operators.number(v, dtype))
+    if word == "float" and isinstance(a.args[0], str):
+        return float(a.args[0])
+    if word == "abs":
+        return elementwise(r, "abs", a.args)
+    if word in ("range", "static_range"):
+        ends = [operators.known_int(v, "a range") for v in a.args]
+        return Items(tuple(range(*ends)))
+    if word in ("tuple", "list"):
+        return Items(r.items(a.need(0, "x")))
+    if word == "zip":
+        return Items(tuple(Items(t) for t in zip(*(r.items(v) for v in a.args))))
+    if word == "sum":
+        out = 0
+        for v in r.items(a.args[0]):
+            out = r.arithmetic("add", out, v)
+        return out
+    if word in ("log2", "sqrt", "exp", "log", "floor", "ceil") and len(a.args) == 1 and isinstance(a.args[0], Run):
+        return elementwise(r, {"sqrt": "sqrt_approx"}.get(word, word), a.args)
+    if word == "log2" and isinstance(a.args[0], Static):
+        return Static(build.call("log2", operators.number(a.args[0], F32)))
+    if word == "isinstance":
+        raise NotUnderstood("isinstance")
+    if word in ("pi", "inf"):
+        return {"pi": math.pi, "inf": math.inf}[word]
+    raise NotUnderstood(f"a call of {name}")
+
+
+def elementwise(r: Reader, row: str, args: list[Value]) -> Value:
+    """A row of the instruction table on values of one dtype. Integers given to a float function become f32."""
+    if not args:
+        raise NotUnderstood(f"'{row}' without operands")
+    dtype: DType | None = None
+    for v in args:
+        if isinstance(v, Run):
+            dtype = v.dtype if dtype is None else operators.join(dtype, v.dtype)
+    if dtype is None:
+        if all(isinstance(v, (int, float)) for v in args) and row in ("abs",):
+            return abs(args[0])  # type: ignore[arg-type]  # a number, checked in the condition
+        dtype = F32
+    exact = row in ("abs", "mulhi", "popc", "clz", "ffs", "brev", "prmt", "isnan", "isinf", "isfinite", "fma", "copysign")
+    if not exact and (dtype.is_integer or dtype.is_bool):
+        dtype = F32
+    operands = [operators.run(v, dtype) for v in args]
+    for x in operands[1:]:
+        operators.shapes(operands[0], x)
+    return Run(build.call(row, *operands))
+
+
+def order(r: Reader, op: str, a: Value, b: Value, nan: Value = None) -> Value:
+    """`maximum`, `minimum`; bf16 is computed in f32, as Triton does."""
+    if is_known(a) and is_known(b):
+        return max(a, b) if op == "max" else min(a, b)  # type: ignore[type-var,return-value]  # numbers
+    if is_number(a) and is_number(b):
+        da, db = operators.number_dtype(a), operators.number_dtype(b)
+        dtype = operators.join(da, db)
+        return operators.folded(build.binary(op, operators.number(a, dtype), operators.number(b, dtype)))
+    if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
+        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+    dtype = rounded(operators.common(a, b))
+    ea, eb = operators.shapes(operators.run(a, dtype), operators.run(b, dtype))
+    if isinstance(nan, Builtin) and nan.name.endswith(".ALL"):
+        return Run(build.call(f"{op}_nan", ea, eb))
+    return Run(build.binary(op, ea, eb))
+
+
+# ------------------------------------------------------------------------------------------------------------------ creation
+
+def _program_id(r: Reader, a: Arguments) -> Value:
+    axis = operators.known_int(a.need(0, "axis"), "the axis of a program id")
+    r.axes = max(r.axes, axis + 1)
+    return Run(n.Var(f"pid_{axis}", I32))
+
+
+def _num_programs(r: Reader, a: Arguments) -> Value:
+    axis = operators.known_int(a.need(0, "axis"), "the axis of a grid")
+    r.axes = max(r.axes, axis + 1)
+    return Run(n.Var(f"grid_{axis}", I32))
+
+
+def _arange(r: Reader, a: Arguments) -> Value:
+    lo, hi = a.need(0, "start"), a.need(1, "end")
+    extent = operators.binary("sub", hi, lo)
+    (dim,) = shape_from((extent,))
+    made: n.Expr = build.iota(dim)
+    return Run(build.add(made, operators.number(lo, I32)) if lo != 0 else made)
+
+
+def _dtype(v: Value) -> DType:
+    if isinstance(v, TypeOf) and not v.pointer:
+        return v.dtype
+    if isinstance(v, Static) and isinstance(v.expr, n.Var):
+        return DType(v.expr.name, "symbolic", 0)
+    raise NotUnderstood(f"{describe(v)} where a dtype is needed")
+
+
+def _full(r: Reader, a: Arguments) -> Value:
+    shape = a.need(0, "shape")
+    value = a.need(1, "value")
+    dtype = _dtype(a.get(2, "dtype"))
+    items = shape.items if isinstance(shape, Items) else (shape,)
+    return Run(filled(operators.run(r.converted(value, dtype)), shape_from(items)))
+
+
+def _zeros(r: Reader, a: Arguments) -> Value:
+    shape = a.need(0, "shape")
+    items = shape.items if isinstance(shape, Items) else (shape,)
+    return Run(filled(operators.number(0, _dtype(a.need(1, "dtype"))), shape_from(items)))
+
+
+def _zeros_like(r: Reader, a: Arguments, value: float = 0) -> Value:
+    v = a.need(0, "input")
+    if not isinstance(v, Run):
+        raise NotUnderstood(f"zeros like {describe(v)}")
+    given = a.get(1, "value") if "value" in a.named or len(a.args) > 1 else value
+    return Run(filled(operators.run(given, v.dtype), v.shape))
+
+
+# ---------------------------------------------------------------------------------------------------------- elementwise, dtype
+
+def _cast(r: Reader, v: Value, to: Value, bitcast: Value = False, rounding: Value = None) -> Value:
+    if isinstance(to, TypeOf) and to.pointer:
+        if isinstance(v, Pointer):
+            return reinterpret_pointer(r, v, to.dtype)
+        if isinstance(v, (Run, Static, int)):
+            raise NotUnderstood("an address made of an integer")
+    if isinstance(v, Pointer) and isinstance(to, TypeOf):
+        raise NotUnderstood("an address as an integer")
+    dtype = _dtype(to)
+    if bitcast is True:
+        return Run(build.cast(operators.run(v), dtype, "bits"))
+    if bitcast is not False and bitcast is not None:
+        raise NotUnderstood("a bitcast that the binding decides")
+    if isinstance(rounding, str) and rounding == "rtz":
+        return Run(build.cast(operators.run(v), dtype, "rz"))
+    return r.converted(v, dtype)
+
+
+def reinterpret_pointer(r: Reader, p: Pointer, dtype: DType) -> Pointer:
+    """The same address with elements of another dtype."""
+    if dtype == p.base.dtype:
+        return p
+    if p.terms:
+        raise NotUnderstood("a moved pointer reinterpreted")
+    shape = p.base.shape
+    if not dtype.is_symbolic and not p.base.dtype.is_symbolic:
+        shape = (build.floordiv(build.mul(p.base.shape[0], p.base.dtype.bytes), dtype.bytes),)
+    else:
+        raise NotUnderstood("a pointer reinterpreted at a width that the binding decides")
+    buffer = n.Buffer(r.out.fresh(f"{p.base.name}_{dtype.name}"), dtype, shape, "global")
+    r.out.emit(n.View(buffer, n.Region(p.base)))
+    r.aliases[buffer.name] = p.base.name
+    return Pointer(buffer)
+
+
+def _where(r: Reader, a: Arguments) -> Value:
+    cond, x, y = a.need(0, "condition"), a.need(1, "x"), a.need(2, "y")
+    if isinstance(x, Pointer) and isinstance(y, Pointer) and x.base == y.base:
+        c = operators.as_bool(operators.run(cond))
+        return Pointer(x.base, (build.select(c, build.cast(operators.flat(x), operators.I64), build.cast(operators.flat(y), operators.I64)),))
+    if is_number(x) and is_number(y):
+        dx, dy = operators.number_dtype(x), operators.number_dtype(y)
+        dtype = operators.join(dx, dy)
+    elif (isinstance(x, Run) or is_number(x)) and (isinstance(y, Run) or is_number(y)):
+        dtype = operators.common(x, y)
+    else:
+        raise NotUnderstood(f"where of {describe(x)} and {describe(y)}")
+    c = operators.as_bool(operators.run(cond))
+    ex, ey = operators.shapes(operators.run(x, dtype), operators.run(y, dtype))
+    operators.shapes(c, ex)
+    operators.shapes(c, ey)
+    return Run(build.select(c, ex, ey))
+
+
+def _clamp(r: Reader, a: Arguments) -> Value:
+    return order(r, "min", order(r, "max", a.need(0, "x"), a.need(1, "min")), a.need(2, "max"))
+
+
+def _fdiv(r: Reader, a: Arguments) -> Value:
+    x, y = a.need(0, "x"), a.need(1, "y")
+    return operators.binary("div", x, y)
+
+
+def _div_rn(r: Reader, a: Arguments) -> Value:
+    return operators.binary("div", a.need(0, "x"), a.need(1, "y"))
+
+
+def _div_rz(r: Reader, a: Arguments) -> Value:
+    x, y = a.need(0, "x"), a.need(1, "y")
+    dtype = operators.common(x, y)
+    dtype = quotient(dtype)
+    return Run(build.call("div_rz", *operators.shapes(operators.run(x, dtype), operators.run(y, dtype))))
+
+
+def _cdiv(r: Reader, a: Arguments) -> Value:
+    x, y = a.need(0, "x"), a.need(1, "div")
+    if is_number(x) and is_number(y):
+        if isinstance(x, int) and isinstance(y, int):
+            return -(-x // y)
+        return operators.folded(build.ceildiv(operators.number(x, I32), operators.number(y, I32)))
+    dtype = operators.common(x, y)
+    ex, ey = operators.shapes(operators.run(x, dtype), operators.run(y, dtype))
+    if operators.not_negative(ex) and operators.not_negative(ey):
+        return Run(build.ceildiv(ex, ey))
+    return Run(operators.truncating("floordiv", operators.run(operators.binary("add", Run(ex), operators.binary("sub", Run(ey), 1))), ey))
+
+
+def _binary(op: str, r: Reader, a: Arguments) -> Value:
+    return r.arithmetic(op, a.need(0, "x"), a.need(1, "y"))
+
+
+def _logical(op: str, r: Reader, a: Arguments) -> Value:
+    return operators.logical(op, operators.truth(a.need(0, "input")), operators.truth(a.need(1, "other")))
+
+
+def _hint(word: str, r: Reader, a: Arguments) -> Value:
+    v = a.need(0, "input")
+    if not isinstance(v, Run):
+        return v
+    values = a.need(1, "values")
+    given = values.items if isinstance(values, Items) else (values,)
+    consts = [operators.number(x, I32) for x in given]
+    return Run(build.call(word, v.expr, *consts))
+
+
+def _assume(r: Reader, a: Arguments) -> Value:
+    cond = operators.truth(a.need(0, "cond"))
+    if isinstance(cond, Run):
+        made = build.call("assume", cond.expr)
+        r.out.emit(n.Eval(made))
+    return None
+
+
+def _barrier(r: Reader, a: Arguments) -> Value:
+    r.out.emit(n.Eval(build.call("barrier")))
+    return None
+
+
+def _nothing(r: Reader, a: Arguments) -> Value:
+    return None
+
+
+def _identity(r: Reader, a: Arguments) -> Value:
+    v = a.need(0, "x")
+    return Run(operators.number(v)) if is_number(v) else v
+
+
+def _constexpr(r: Reader, a: Arguments) -> Value:
+    return a.need(0, "value")
+
+
+def _swizzle(r: Reader, a: Arguments) -> Value:
+    i, j, rows, columns, group = (a.need(k, x) for k, x in enumerate(("i", "j", "size_i", "size_j", "size_g")))
+    ij = r.arithmetic("add", r.arithmetic("mul", i, columns), j)
+    per_group = r.arithmetic("mul", group, columns)
+    first = r.arithmetic("mul", r.arithmetic("floordiv", ij, per_group), group)
+    height = order(r, "min", r.arithmetic("sub", rows, first), group)
+    inside = r.arithmetic("mod", ij, per_group)
+    return Items((r.arithmetic("add", first, r.arithmetic("mod", inside, height)), r.arithmetic("floordiv", inside, height)))
+
+
+# --------------------------------------------------------------------------------------------------------------------- shapes
+
+def _reshape(r: Reader, a: Arguments) -> Value:
+    shape = shape_from(a.flat(1, "shape"))
+    return each(a.need(0, "input"), lambda e: reshaped(e, shape))
+
+
+def _broadcast_to(r: Reader, a: Arguments) -> Value:
+    shape = shape_from(a.flat(1, "shape"))
+    v = a.need(0, "input")
+    if is_number(v):
+        return Run(filled(operators.run(v), shape))
+    if isinstance(v, Pointer):
+        return operators.offset(Pointer(v.base, v.terms), filled(build.const(0), shape)) if operators.pointer_shape(v) != shape and not v.terms else Pointer(
+            v.base, (stretched(operators.flat(v), shape),))
+    return each(v, lambda e: stretched(e, shape))
+
+
+def _broadcast(r: Reader, a: Arguments) -> Value:
+    x, y = a.need(0, "input"), a.need(1, "other")
+    ex, ey = operators.shapes(operators.run(x), operators.run(y))
+    shape = shape_of(n.Select(build.const(True, BOOL), build.cast(ex, I32), build.cast(ey, I32)).type)
+    return Items((Run(stretched(ex, shape)), Run(stretched(ey, shape))))
+
+
+def _expand_dims(r: Reader, a: Arguments) -> Value:
+    v = a.need(0, "input")
+    at = a.need(1, "axis")
+    axes = [operators.known_int(x, "an axis") for x in (at.items if isinstance(at, Items) else (at,))]
+
+    def grow(e: n.Expr) -> n.Expr:
+        rank = len(shape_of(e.type)) + len(axes)
+        for axis in sorted(x % rank for x in axes):
+            e = build.expand(e, axis) if shape_of(e.type) else build.call("broadcast", e, build.const(1))
+        return e
+
+    return each(v, grow)
+
+
+def _permute(r: Reader, a: Arguments) -> Value:
+    v = a.need(0, "input")
+    dims = a.flat(1, "dims") if len(a.args) > 1 or "dims" in a.named else ()
+    if isinstance(v, Pointer):
+        rank = len(operators.pointer_shape(v))
+        order_ = tuple(operators.known_int(d, "an axis") % rank for d in dims) or (1, 0)
+        made = transposed(r, Run(stretched(operators.flat(v), operators.pointer_shape(v))), order_)
+        assert isinstance(made, Run)
+        return Pointer(v.base, (made.expr,))
+    return transposed(r, v, tuple(operators.known_int(d, "an axis") for d in dims) or None)
+
+
+def _ravel(r: Reader, a: Arguments) -> Value:
+    return each(a.need(0, "x"), lambda e: reshaped(e, (size(shape_of(e.type)),)))
+
+
+def _interleave(r: Reader, a: Arguments) -> Value:
+    made = reductions.joined(r, a)
+    assert isinstance(made, Run)
+    *rest, last, two = made.shape
+    return Run(reshaped(made.expr, (*rest, size((last, two)))))
+
+
+def _sort(r: Reader, a: Arguments) -> Value:
+    e = reductions.tile_of(a.need(0, "x"), "the sort")
+    dim, descending = a.get(1, "dim"), a.get(2, "descending", False)
+    rank = len(shape_of(e.type))
+    options: dict[str, n.Attr] = {"axis": rank - 1 if dim is None else axis_of(dim, rank)}
+    if isinstance(descending, Static):
+        raise NotUnderstood("the order of a sort depends on the binding")
+    if descending:
+        options["descending"] = True
+    return Run(build.call("sort", e, **options))
+
+
+def _histogram(r: Reader, a: Arguments) -> Value:
+    e = reductions.tile_of(a.need(0, "input"), "the histogram")
+    (bins,) = shape_from((a.need(1, "num_bins"),))
+    mask = a.get(2, "mask")
+    hit = build.compare("eq", build.expand(e, 0), build.expand(build.iota(bins), 1))
+    if mask is not None:
+        hit = build.logical_and(hit, build.expand(operators.as_bool(operators.run(mask)), 0))
+    return Run(build.call("reduce", build.cast(hit, I32), op="sum", axis=1))
+
+
+# --------------------------------------------------------------------------------------------------------------------- random
+
+def _philox(r: Reader, lane: int, seed: Value, offset: Value, rounds: Value) -> n.Expr:
+    c = operators.run(offset)
+    if dtype_of(c.type).bits == 64:
+        low, high = build.cast(c, U32), build.cast(build.binary("shr", c, build.const(32, dtype_of(c.type))), U32)
+    else:
+        low = build.cast(c, U32)
+        high = filled(build.const(0, U32), shape_of(low.type))
+    zero = filled(build.const(0, U32), shape_of(low.type))
+    return build.call("philox", build.cast(operators.run(seed), U64), low, high, zero, zero, lane=lane,
+                      rounds=operators.known_int(rounds, "the rounds of philox"))
+
+
+def _randint(r: Reader, a: Arguments) -> Value:
+    return Run(_philox(r, 0, a.need(0, "seed"), a.need(1, "offset"), a.get(2, "n_rounds", 10)))
+
+
+def _randint4x(r: Reader, a: Arguments) -> Value:
+    seed, offset = r.stable("seed", a.need(0, "seed")), r.stable("offset", a.need(1, "offset"))
+    return Items(tuple(Run(_philox(r, k, seed, offset, a.get(2, "n_rounds", 10))) for k in range(4)))
+
+
+def _rand(r: Reader, a: Arguments) -> Value:
+    made = _randint(r, a)
+    assert isinstance(made, Run)
+    return Run(unit(made.expr))
+
+
+def unit(e: n.Expr) -> n.Expr:
+    """u32 random bits as an f32 in [0, 1), as `tl.uint_to_uniform_float` does it."""
+    x = build.cast(e, I32, "bits")
+    folded = build.select(build.compare("lt", x, 0), build.sub(build.negate(x), 1), x)
+    return build.mul(build.cast(folded, F32), 4.6566127342e-10)
+
+
+def _rand4x(r: Reader, a: Arguments) -> Value:
+    made = _randint4x(r, a)
+    assert isinstance(made, Items)
+    return Items(tuple(Run(unit(x.expr)) for x in made.items if isinstance(x, Run)))
+
+
+def _to_unit(r: Reader, a: Arguments) -> Value:
+    return Run(unit(build.cast(operators.run(a.need(0, "x")), U32, "bits")))
+
+
+def _philox_call(r: Reader, a: Arguments) -> Value:
+    seed = operators.run(a.need(0, "seed"))
+    c = [operators.run(a.need(k, f"c{k - 1}")) for k in range(1, 5)]
+    if any(dtype_of(x.type).bits == 64 for x in c):
+        raise NotUnderstood("philox on 64-bit counters")
+    rounds = operators.known_int(a.get(5, "n_rounds", 10), "the rounds of philox")
+    shape: tuple[int | n.Expr, ...] = ()
+    for x in c:
+        shape = shape_of(x.type) or shape
+    counters = [stretched(build.cast(x, U32, "bits" if dtype_of(x.type).bits == 32 and dtype_of(x.type) != U32 else "rn"), shape) for x in c]
+    return Items(tuple(Run(build.call("philox", build.cast(seed, U64), *counters, lane=k, rounds=rounds)) for k in range(4)))
+
+
+def _randn(r: Reader, a: Arguments) -> Value:
+    made = _randint4x(r, a)
+    assert isinstance(made, Items)
+    u = [unit(x.expr) for x in made.items[:2] if isinstance(x, Run)]
+    return Run(_normals(r, u[0], u[1])[0])
+
+
+def _normals(r: Reader, u: n.Expr, v: n.Expr) -> tuple[n.Expr, n.Expr]:
+    """Box-Muller, as `tl.pair_uniform_to_normal` does it."""
+    u = r.out.let("u", build.maximum(u, build.broadcast(build.const(1.0e-7, F32), u.type)))
+    angle = r.out.let("angle", build.mul(v, 6.283185307179586))
+    radius = r.out.let("radius", build.call("sqrt_approx", build.mul(build.call("log", u), -2.0)))
+    return build.mul(radius, build.call("cos", angle)), build.mul(radius, build.call("sin", angle))
+
+
+def _pair(r: Reader, a: Arguments) -> Value:
+    x, y = _normals(r, operators.run(a.need(0, "u1")), operators.run(a.need(1, "u2")))
+    return Items((Run(x), Run(y)))
+
+
+# -------------------------------------------------------------------------------------------------------------- descriptors
+
+def _descriptor(v: Value) -> Descriptor:
+    if isinstance(v, Descriptor):
+        return v
+    raise NotUnderstood(f"{describe(v)} where a tensor descriptor is needed")
+
+
+def _descriptor_load(r: Reader, a: Arguments) -> Value:
+    return memory.descriptor_load(r, _descriptor(a.need(0, "desc")), a.need(1, "offsets"))
+
+
+def _descriptor_store(r: Reader, a: Arguments) -> Value:
+    return memory.descriptor_store(r, _descriptor(a.need(0, "desc")), a.need(2, "offsets"), a.need(1, "value"))
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "program_id": _program_id, "num_programs": _num_programs, "arange": _arange, "full": _full, "zeros": _zeros, "zeros_like": _zeros_like,
+    "ones_like": partial(_zeros_like, value=1), "full_like": _zeros_like, "load": memory.load, "store": memory.store,
+    "make_block_ptr": memory.make_block_ptr, "advance": memory.advance, "make_tensor_descriptor": memory.make_descriptor,
+    "_experimental_make_tensor_descriptor": memory.make_descriptor, "_experimental_descriptor_load": _descriptor_load,
+    "_experimental_descriptor_store": _descriptor_store, "dot": reductions.dot, "sum": reductions.total,
+    "max": lambda r, a: reductions.extreme(r, "max", a), "min": lambda r, a: reductions.extreme(r, "min", a),
+    "argmax": lambda r, a: reductions.position(r, "max", a), "argmin": lambda r, a: reductions.position(r, "min", a),
+    "xor_sum": lambda r, a: reductions.logical_reduce(r, "xor", a), "reduce_or": lambda r, a: reductions.logical_reduce(r, "or", a),
+    "cumsum": lambda r, a: reductions.cumulated(r, "sum", a), "cumprod": lambda r, a: reductions.cumulated(r, "prod", a),
+    "reduce": lambda r, a: reductions.combined(r, False, a), "associative_scan": lambda r, a: reductions.combined(r, True, a),
+    "softmax": reductions.softmax, "flip": reductions.flip, "gather": reductions.gathered, "join": reductions.joined, "split": reductions.split,
+    "cat": reductions.concatenated, "where": _where, "clamp": _clamp, "fdiv": _fdiv, "div_rn": _div_rn, "div_rz": _div_rz, "cdiv": _cdiv,
+    "maximum": lambda r, a: order(r, "max", a.need(0, "x"), a.need(1, "y"), a.get(2, "propagate_nan")),
+    "minimum": lambda r, a: order(r, "min", a.need(0, "x"), a.need(1, "y"), a.get(2, "propagate_nan")),
+    "add": partial(_binary, "add"), "sub": partial(_binary, "sub"), "mul": partial(_binary, "mul"),
+    "logical_and": partial(_logical, "and"), "logical_or": partial(_logical, "or"),
+    "multiple_of": partial(_hint, "multiple_of"), "max_contiguous": partial(_hint, "max_contiguous"), "max_constancy": partial(_hint, "max_constancy"),
+    "assume": _assume, "debug_barrier": _barrier, "static_assert": _nothing, "device_assert": _nothing, "device_print": _nothing,
+    "static_print": _nothing, "to_tensor": _identity, "constexpr": _constexpr, "swizzle2d": _swizzle,
+    "cast": lambda r, a: _cast(r, a.need(0, "input"), a.need(1, "dtype"), a.get(3, "bitcast", False), a.get(2, "fp_downcast_rounding")),
+    "reshape": _reshape, "view": _reshape, "broadcast_to": _broadcast_to, "broadcast": _broadcast, "expand_dims": _expand_dims, "trans": _permute,
+    "permute": _permute, "ravel": _ravel, "interleave": _interleave, "sort": _sort, "histogram": _histogram,
+    "pointer_type": lambda r, a: TypeOf(_dtype(a.need(0, "element_ty")), True), "randint": _randint, "rand": _rand, "randint4x": _randint4x,
+    "rand4x": _rand4x, "uint_to_uniform_float": _to_unit, "philox": _philox_call, "randn": _randn, "pair_uniform_to_normal": _pair,
+    "get_int_dtype": lambda r, a: _int_dtype(a), "next_power_of_2": lambda r, a: 1 << max(operators.known_int(a.need(0, "x"), "a size") - 1, 0).bit_length(),
+    **{word: partial(lambda w, r, a: memory.atomic(r, w, a), word) for word in (*memory.ATOMICS, "atomic_cas")},
+}
+"""Functions of `tl` that are no rows of the instruction table, by their last word."""
+
+
+def _int_dtype(a: Arguments) -> Value:
+    bits, signed = a.need(0, "bitwidth"), a.need(1, "signed")
+    if isinstance(bits, int) and isinstance(signed, bool):
+        return TypeOf(DType(f"{'i' if signed else 'u'}{bits}", "int" if signed else "uint", bits))
+    raise NotUnderstood("an integer dtype whose width the binding decides")
+
+
+def method_call(r: Reader, owner: Value, name: str, a: Arguments) -> Value:
+    """`owner.name(..)`."""
+    from .reader import Arguments as Made
+    if isinstance(owner, TypeOf) and name.startswith("is_"):
+        if name in ("is_ptr", "is_block"):
+            return owner.pointer if name == "is_ptr" else bool(owner.shape)
+        return dtype_question(owner.dtype, name)
+    if name == "to" or name == "cast":
+        return _cast(r, owner, a.need(0, "dtype"), a.get(2, "bitcast", False), a.get(1, "fp_downcast_rounding"))
+    if isinstance(owner, Descriptor):
+        if name == "load":
+            return memory.descriptor_load(r, owner, a.need(0, "offsets"))
+        if name == "store":
+            return memory.descriptor_store(r, owner, a.need(0, "offsets"), a.need(1, "value"))
+        raise NotUnderstood(f"'{name}' of a tensor descriptor")
+    if isinstance(owner, str) and name in ("startswith", "endswith") and isinstance(a.args[0], str):
+        return owner.startswith(a.args[0]) if name == "startswith" else owner.endswith(a.args[0])
+    if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
+        return builtin_call(r, f"triton.language.{name}", Made([owner, *a.args], a.named))
+    raise NotUnderstood(f"method '{name}' of {describe(owner)}")
+
+
+__all__ = ["BF16", "F16", "PointerType", "as_expr", "builtin_call", "method_call"]

@@ -1,0 +1,127 @@
+"""The IR that is being written: a stack of blocks, unique names, buffers that stand for mutable names."""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from kir.diagnostic import Origin
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DType
+from kir.ir.visit import walk
+
+from .values import Dim, NotUnderstood, Shape
+
+
+@dataclass
+class Emitter:
+    """Statements of the kernel being read. `origin` is attached to what is emitted."""
+
+    blocks: list[list[n.Stmt]] = field(default_factory=lambda: [[]])
+    taken: set[str] = field(default_factory=set)
+    owners: dict[str, str] = field(default_factory=dict)
+    mutable: set[str] = field(default_factory=set)
+    origin: Origin | None = None
+
+    @property
+    def block(self) -> list[n.Stmt]:
+        """The innermost block."""
+        return self.blocks[-1]
+
+    def fresh(self, name: str) -> str:
+        """A name that nothing in the kernel has, `name` itself when it is free."""
+        base = re.sub(r"\W", "_", name).lstrip("%") or "x"
+        if base not in self.taken:
+            self.taken.add(base)
+            return base
+        stem, k = base, 1
+        while f"{stem}_{k}" in self.taken:
+            k += 1
+        self.taken.add(f"{stem}_{k}")
+        return f"{stem}_{k}"
+
+    def emit(self, s: n.Stmt) -> None:
+        """Append a statement to the innermost block."""
+        if s.origin is None and self.origin is not None:
+            s = replace(s, origin=self.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
+        self.block.append(s)
+
+    @contextmanager
+    def capture(self) -> Iterator[list[n.Stmt]]:
+        """Collect what is emitted inside in a block of its own."""
+        self.blocks.append([])
+        try:
+            yield self.blocks[-1]
+        finally:
+            self.blocks.pop()
+
+    def let(self, name: str, e: n.Expr) -> n.Expr:
+        """`e` under a name, unless it is one already."""
+        if isinstance(e, (n.Var, n.Const)):
+            return e
+        made = n.Var(self.fresh(name), e.type)
+        self.emit(n.Let((made.name,), e))
+        return made
+
+    def lets(self, names: tuple[str, ...], call: n.Expr, types: tuple[n.Type, ...]) -> tuple[n.Expr, ...]:
+        """The results of a call with several."""
+        made = tuple(n.Var(self.fresh(x), t) for x, t in zip(names, types, strict=True))
+        self.emit(n.Let(tuple(v.name for v in made), call))
+        return made
+
+    def buffer(self, name: str, dtype: DType, shape: Shape) -> n.Buffer:
+        """A fragment of that shape, or a register for a scalar; not yet declared."""
+        dims = tuple(build.const(d) if isinstance(d, int) else d for d in shape)
+        return n.Buffer(self.fresh(name), dtype, dims, "fragment" if dims else "register")
+
+
+def whole(b: n.Buffer) -> n.Expr:
+    """The value of a buffer."""
+    return n.Load(n.Region(b))
+
+
+def buffer_read(e: n.Expr) -> n.Buffer | None:
+    """The buffer whose whole value an expression is."""
+    return e.at.buffer if isinstance(e, n.Load) and not e.at.index and e.mask is None and e.at.buffer.space in ("fragment", "register") else None
+
+
+def as_expr(d: Dim) -> n.Expr:
+    """A dimension as an i32 expression."""
+    return build.const(d) if isinstance(d, int) else d
+
+
+def as_dim(e: n.Expr) -> Dim:
+    """An i32 expression as a dimension."""
+    value = build.int_value(e)
+    return e if value is None else value
+
+
+def mentions(e: n.Node, names: set[str]) -> bool:
+    """Whether a variable or buffer of these names occurs below."""
+    return any(isinstance(x, (n.Var, n.Buffer)) and x.name in names for x in walk(e))
+
+
+def condition_text(e: n.Expr) -> str:
+    """A static condition in the functional notation of dtype terms."""
+    match e:
+        case n.Var():
+            return e.name
+        case n.Const():
+            return str(e.value).lower()
+        case n.Cast():
+            return condition_text(e.x)
+        case n.Unary():
+            return f"{e.op}({condition_text(e.x)})"
+        case n.Binary():
+            return f"{e.op}({condition_text(e.a)},{condition_text(e.b)})"
+        case n.Call(fn="meta_is", args=(n.Var(name=name),), attrs=((_, value),)) if re.fullmatch(r"[\w.]+", str(value)):
+            return f"is({name},{value})"
+        case n.Call(fn="dtype_is"):
+            named = dict(e.attrs)
+            return f"dtype_is({named['a']},{named['b']})"
+        case n.Call(fn="absent"):
+            return f"absent({dict(e.attrs)['of']})"
+        case _:
+            raise NotUnderstood("a type that depends on a condition of unusual form")

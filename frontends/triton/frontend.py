@@ -1,0 +1,59 @@
+"""What the rest of KIR sees of this frontend."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import libcst as cst
+
+from kir.diagnostic import did_you_mean, error, usage
+from kir.ir.nodes import Program
+from kir.surface import KernelRef
+
+from .host import HostScope
+from .inference import Inference
+from .kernel import is_kernel, read_kernel
+from .source import Module, Project, is_jit
+from .values import Jit
+
+
+class TritonFrontend:
+    """Reads kernels of Triton packages from source."""
+
+    surface = "triton"
+    suffixes = (".py",)
+
+    def __init__(self) -> None:
+        self._project = Project()
+
+    def module(self, source: Path) -> Module:
+        """The parsed file. Raises KirError KIR-F001 and KIR-F002."""
+        return self._project.file(source)
+
+    def functions(self, source: Path) -> list[cst.FunctionDef]:
+        """All jit functions of a file, in order."""
+        return [f for f in self.module(source).functions if is_jit(f)]
+
+    def kernels(self, source: Path) -> tuple[KernelRef, ...]:
+        """The kernels of a file that can be launched, in order: jit functions with an effect that return nothing."""
+        module = self.module(source)
+        out = []
+        inference = Inference(HostScope(self._project, module))
+        for f in self.functions(source):
+            if is_kernel(Jit(module, f), inference):
+                out.append(KernelRef(f.name.value, str(source), module.line(f), self.surface))
+        return tuple(out)
+
+    def parse(self, source: Path, kernel: str) -> Program:
+        """The generic program of one kernel. Raises KirError KIR-F001 to KIR-F003."""
+        module = self.module(source)
+        found = [f for f in self.functions(source) if f.name.value == kernel]
+        if not found:
+            names = [f.name.value for f in self.functions(source)]
+            if not names:
+                raise error("KIR-F003", f"there is no Triton kernel in {source.name}", needs="a function decorated with triton.jit")
+            raise usage("KIR-F003", f"there is no kernel '{kernel}' in {source.name}", attempt=did_you_mean(kernel, names),
+                        notes=(f"its kernels are {', '.join(sorted(set(names)))}",))
+        return read_kernel(self._project, module, found[-1])
+
+
+FRONTEND = TritonFrontend()

@@ -1,0 +1,331 @@
+"""Names outside a kernel: module constants, imports and small host expressions, evaluated from source alone.
+
+The subset: literals, names, attributes, tuples and lists, arithmetic, comparisons, `and or not`, conditional expressions, `len min max
+abs int float bool range`, `tl.constexpr(..)`, and calls of host functions whose body is one `return`. What cannot be evaluated raises
+NotUnderstood; where a name has several candidate definitions the first that can be evaluated is taken, and a branch of a top-level
+`if` counts only when its test does not evaluate to the other outcome. The machine is modelled, never asked: an NVIDIA GPU of
+compute capability 9.0, Triton 3.6.0, no environment variables.
+"""
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import libcst as cst
+
+from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+
+from .source import TRANSPARENT_DECORATORS, Definition, Guarded, Imported, Module, Project, decorator_name, is_jit, local_definitions
+from .values import Builtin, Host, Items, Jit, ModuleValue, NotUnderstood, TypeOf, Value, is_known
+
+EXTERNAL = frozenset({"triton", "torch", "math", "os", "sys", "functools", "typing", "numpy", "packaging", "operator", "builtins", "warnings",
+                      "logging", "contextlib", "inspect", "enum", "dataclasses", "collections", "itertools", "importlib", "platform"})
+"""Packages that are known by name and never read."""
+
+DTYPES: Mapping[str, DType] = {
+    "int1": BOOL, "int8": I8, "int16": I16, "int32": I32, "int64": I64, "uint8": U8, "uint16": U16, "uint32": U32, "uint64": U64,
+    "float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64, "float8e4nv": F8E4M3, "float8e5": F8E5M2,
+    "bool": BOOL, "half": F16, "float8_e4m3fn": F8E4M3, "float8_e5m2": F8E5M2}
+"""Triton's (and torch's) names of dtypes."""
+
+MACHINE: Mapping[str, Value] = {
+    "triton.__version__": "3.6.0", "torch.version.hip": None, "torch.version.cuda": "12.9", "torch.version.xpu": None, "math.pi": math.pi, "math.inf": math.inf,
+    "math.e": math.e, "math.nan": math.nan, "torch.inf": math.inf, "sys.platform": "linux", "torch.__version__": "2.13.0"}
+CALLS: Mapping[str, Value] = {
+    "torch.cuda.is_available": True, "torch.cuda.get_device_capability": Items((9, 0)), "torch.cuda.current_device": 0,
+    "torch.cuda.get_device_name": "NVIDIA H100", "torch.cuda.device_count": 1}
+"""What a call gives on the modelled machine, whatever its arguments."""
+
+BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
+    cst.Add: operator.add, cst.Subtract: operator.sub, cst.Multiply: operator.mul, cst.Divide: operator.truediv,
+    cst.FloorDivide: operator.floordiv, cst.Modulo: operator.mod, cst.Power: operator.pow, cst.LeftShift: operator.lshift,
+    cst.RightShift: operator.rshift, cst.BitAnd: operator.and_, cst.BitOr: operator.or_, cst.BitXor: operator.xor}
+COMPARE: Mapping[type, Callable[[Any, Any], Any]] = {
+    cst.LessThan: operator.lt, cst.LessThanEqual: operator.le, cst.GreaterThan: operator.gt, cst.GreaterThanEqual: operator.ge,
+    cst.Equal: operator.eq, cst.NotEqual: operator.ne, cst.Is: operator.is_, cst.IsNot: operator.is_not}
+MAX_DEPTH = 24
+
+
+def literal(e: cst.BaseExpression) -> Value:
+    """The value of a literal; NotUnderstood for anything else."""
+    match e:
+        case cst.Integer() | cst.Float() | cst.SimpleString() | cst.ConcatenatedString():
+            value = e.evaluated_value
+            if isinstance(value, (int, float, str)):
+                return value
+        case cst.Name(value="True"):
+            return True
+        case cst.Name(value="False"):
+            return False
+        case cst.Name(value="None"):
+            return None
+    raise NotUnderstood("this is no literal")
+
+
+def builtin(name: str) -> Value:
+    """What a dotted name of a known package stands for."""
+    if name in MACHINE:
+        return MACHINE[name]
+    parts = name.split(".")
+    if len(parts) > 1 and parts[0] in ("triton", "torch") and parts[-1] in DTYPES and "libdevice" not in parts:
+        return TypeOf(DTYPES[parts[-1]])
+    return Builtin(name)
+
+
+def unchanged_by_decorators(f: cst.FunctionDef) -> bool:
+    """Whether every decorator of a jit function leaves its meaning as it is written."""
+    return all(decorator_name(d) in TRANSPARENT_DECORATORS for d in f.decorators)
+
+
+class HostScope:
+    """The names that a kernel of `module` sees outside its own parameters; `owners` are the functions that enclose it."""
+
+    def __init__(self, project: Project, module: Module, owners: tuple[cst.FunctionDef, ...] = ()) -> None:
+        self.project, self.module = project, module
+        self._cache: dict[str, Value] = {}
+        self._busy: set[str] = set()
+        self._locals = [local_definitions(f) for f in reversed(owners)]
+        self._parameters = {p.name.value for f in owners for p in (*f.params.params, *f.params.kwonly_params)}
+        self._scopes: dict[Module, HostScope] = {module: self}
+
+    def scope(self, module: Module) -> HostScope:
+        """The scope of another module, sharing what has been evaluated."""
+        if module not in self._scopes:
+            made = HostScope(self.project, module)
+            made._scopes = self._scopes
+            self._scopes[module] = made
+        return self._scopes[module]
+
+    def lookup(self, name: str) -> Value:
+        """The value of a global name. Raises NotUnderstood when it is not found or cannot be evaluated."""
+        if name not in self._cache:
+            if name in self._busy:
+                raise NotUnderstood(f"'{name}' is defined in terms of itself")
+            self._busy.add(name)
+            try:
+                self._cache[name] = self._find(name)
+            finally:
+                self._busy.discard(name)
+        return self._cache[name]
+
+    def _find(self, name: str) -> Value:
+        for scope in (*self._locals, self.module.definitions):
+            if name in scope:
+                return self._first(name, scope[name])
+        if name in self._parameters:
+            raise NotUnderstood(f"'{name}' is a parameter of the host function that makes this kernel")
+        for star in self.module.definitions.get("*", ()):
+            if isinstance(star, Imported):
+                other = self._module(star.module)
+                if other is not None:
+                    try:
+                        return self.scope(other).lookup(name)
+                    except NotUnderstood:
+                        continue
+        if name in ("True", "False", "None"):
+            return {"True": True, "False": False, "None": None}[name]
+        if name in PYTHON:
+            return Builtin(f"builtins.{name}")
+        raise NotUnderstood(f"'{name}' is not defined in {self.module.path.name}")
+
+    def _first(self, name: str, candidates: list[Definition]) -> Value:
+        reason = ""
+        plain = [c for c in candidates if not isinstance(c, Guarded)]
+        # The last unconditional definition wins, as when the module runs; guarded ones are tried in order before it.
+        for c in [*(c for c in candidates if isinstance(c, Guarded)), *(reversed(plain) if all(
+                isinstance(p, cst.BaseExpression) for p in plain) else plain)]:
+            try:
+                return self._value(c)
+            except NotUnderstood as bad:
+                reason = reason or bad.reason
+        raise NotUnderstood(reason or f"'{name}' cannot be evaluated")
+
+    def _value(self, d: Definition) -> Value:
+        match d:
+            case Guarded():
+                try:
+                    outcome = self.evaluate(d.test)
+                    if is_known(outcome) and bool(outcome) != d.expected:
+                        raise _Excluded("this branch is not taken")
+                except _Excluded:
+                    raise
+                except NotUnderstood:
+                    pass
+                return self._value(d.definition)
+            case Imported():
+                return self._imported(d)
+            case cst.FunctionDef():
+                return Jit(self.module, d) if is_jit(d) else Host(self.module, d)
+            case cst.ClassDef():
+                return Host(self.module, d)
+            case _:
+                return self.evaluate(d)
+
+    def _module(self, name: str) -> Module | None:
+        return None if name.split(".")[0] in EXTERNAL else self.project.module(name)
+
+    def _imported(self, d: Imported) -> Value:
+        full = d.module if d.attribute is None else f"{d.module}.{d.attribute}"
+        if d.module.split(".")[0] in EXTERNAL:
+            return builtin(full)
+        if d.attribute is not None:
+            inner = self._module(d.module)
+            if inner is not None and inner is not self.module:
+                try:
+                    return self.scope(inner).lookup(d.attribute)
+                except NotUnderstood:
+                    pass
+                found = self._module(full)
+                if found is not None:
+                    return ModuleValue(found)
+                return self.scope(inner).lookup(d.attribute)
+        found = self._module(full)
+        if found is None:
+            raise NotUnderstood(f"there is no source for '{full}'")
+        return ModuleValue(found)
+
+    def attribute(self, owner: Value, name: str) -> Value:
+        """`owner.name` for modules, packages and dtypes."""
+        match owner:
+            case Builtin():
+                return builtin(f"{owner.name}.{name}")
+            case ModuleValue():
+                try:
+                    return self.scope(owner.module).lookup(name)
+                except NotUnderstood:
+                    inner = self._module(f"{owner.module.name}.{name}")
+                    if inner is None:
+                        raise
+                    return ModuleValue(inner)
+            case _:
+                raise NotUnderstood(f"attribute '{name}' of a host value")
+
+    def evaluate(self, e: cst.BaseExpression, names: Mapping[str, Value] | None = None, depth: int = 0) -> Value:
+        """The value of a host expression of the subset. Raises NotUnderstood."""
+        if depth > MAX_DEPTH:
+            raise NotUnderstood("host expression nested too deeply")
+
+        def sub(x: cst.BaseExpression) -> Value:
+            return self.evaluate(x, names, depth + 1)
+
+        def known(x: cst.BaseExpression) -> Any:
+            value = sub(x)
+            if is_known(value):
+                return value
+            if isinstance(value, Items):
+                return tuple(value.items)
+            raise NotUnderstood("a host expression over values that are not known")
+
+        match e:
+            case cst.Integer() | cst.Float() | cst.SimpleString() | cst.ConcatenatedString():
+                return literal(e)
+            case cst.Name():
+                if names is not None and e.value in names:
+                    return names[e.value]
+                return self.lookup(e.value)
+            case cst.Attribute():
+                return self.attribute(sub(e.value), e.attr.value)
+            case cst.Tuple() | cst.List():
+                return Items(tuple(sub(x.value) for x in e.elements))
+            case cst.UnaryOperation():
+                value = known(e.expression)
+                return {cst.Minus: operator.neg, cst.Not: operator.not_, cst.BitInvert: operator.invert, cst.Plus: operator.pos}[
+                    type(e.operator)](value)  # type: ignore[no-any-return]  # a literal
+            case cst.BinaryOperation():
+                return _wrapped(BINARY[type(e.operator)], known(e.left), known(e.right))
+            case cst.BooleanOperation():
+                left = sub(e.left)
+                if not is_known(left):
+                    raise NotUnderstood("a host condition that is not known")
+                return sub(e.right) if bool(left) == isinstance(e.operator, cst.And) else left
+            case cst.Comparison(comparisons=[one]):
+                a, b = known(e.left), known(one.comparator)
+                if isinstance(one.operator, (cst.In, cst.NotIn)):
+                    return (a in b) == isinstance(one.operator, cst.In)
+                return _wrapped(COMPARE[type(one.operator)], a, b)
+            case cst.IfExp():
+                return sub(e.body) if known(e.test) else sub(e.orelse)
+            case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
+                owner, at = sub(e.value), known(index)
+                if isinstance(owner, Items) and isinstance(at, int) and -len(owner.items) <= at < len(owner.items):
+                    return owner.items[at]
+                raise NotUnderstood("a host subscript that is not known")
+            case cst.Call():
+                return self._call(e, names, depth)
+            case _:
+                raise NotUnderstood(f"host expression {type(e).__name__}")
+
+    def _call(self, e: cst.Call, names: Mapping[str, Value] | None, depth: int) -> Value:
+        if isinstance(e.func, cst.Attribute) and e.func.attr.value in ("get", "getenv") and len(e.args) == 2:
+            owner = self.evaluate(e.func.value, names, depth + 1)
+            if owner in (Builtin("os.environ"), Builtin("os")):
+                return self.evaluate(e.args[1].value, names, depth + 1)
+        fn = self.evaluate(e.func, names, depth + 1)
+        if isinstance(fn, Builtin) and fn.name in CALLS:
+            return CALLS[fn.name]
+        args = [self.evaluate(a.value, names, depth + 1) for a in e.args if a.keyword is None and not a.star]
+        if len(args) != len(e.args):
+            raise NotUnderstood("a host call with keywords")
+        match fn:
+            case Builtin(name=name) if name.endswith(".constexpr") and len(args) == 1:
+                return args[0]
+            case Builtin(name="builtins.hasattr") if len(args) == 2 and isinstance(args[0], Builtin):
+                return f"{args[0].name}.{args[1]}" in TRITON_HAS
+            case Builtin(name=name) if name in HOST_CALLS and all(is_known(a) or isinstance(a, Items) for a in args):
+                return _wrapped(HOST_CALLS[name], *(list(a.items) if isinstance(a, Items) else a for a in args))
+            case Host(node=cst.FunctionDef() as f):
+                return self._inline(fn.module, f, args, depth)
+            case Builtin(name=name) if name.startswith("triton.language.") and name.rsplit(".", 1)[1] in ("tensor",):
+                return fn
+            case _:
+                raise NotUnderstood("a host call that cannot be evaluated")
+
+    def evaluate_call(self, name: str, args: Sequence[Value]) -> Value:
+        """A Python or math function on literals."""
+        return _wrapped(HOST_CALLS[name], *args)
+
+    def _inline(self, module: Module, f: cst.FunctionDef, args: list[Value], depth: int) -> Value:
+        body = [s for s in f.body.body if not _is_docstring(s)]
+        match body:
+            case [cst.SimpleStatementLine(body=[cst.Return(value=value)])] if value is not None:
+                bound = dict(zip((p.name.value for p in f.params.params), args))
+                return self.scope(module).evaluate(value, bound, depth + 1)
+            case _:
+                raise NotUnderstood(f"host function '{f.name.value}' is more than one return")
+
+
+class _Excluded(NotUnderstood):
+    """A guarded definition whose test evaluates to the other outcome."""
+
+
+TRITON_HAS = frozenset({"triton.language.make_tensor_descriptor", "triton.language.gather", "triton.language.extra", "triton.language.extra.libdevice",
+                        "triton.language.math", "triton.language.tensor", "triton.set_allocator"})
+"""What Triton 3.6 has, as far as packages ask for it by `hasattr`."""
+
+HOST_CALLS: Mapping[str, Callable[..., Any]] = {
+    "builtins.len": len, "builtins.min": min, "builtins.max": max, "builtins.abs": abs, "builtins.int": int, "builtins.float": float,
+    "builtins.bool": bool, "builtins.sum": sum, "math.log2": math.log2, "math.sqrt": math.sqrt, "math.log": math.log,
+    "math.ceil": math.ceil, "math.floor": math.floor, "math.exp": math.exp,
+    "triton.next_power_of_2": lambda x: 1 << max(int(x) - 1, 0).bit_length(), "triton.cdiv": lambda x, y: -(-x // y)}
+PYTHON = frozenset({"len", "min", "max", "abs", "int", "float", "bool", "range", "sum", "print", "isinstance", "hasattr", "getattr", "tuple", "list",
+                    "round", "str", "any", "all", "zip", "enumerate", "divmod", "pow", "slice", "type"})
+"""Python's own functions that may stand in a kernel or a constant."""
+
+
+def _wrapped(fn: Callable[..., Any], *args: Any) -> Value:
+    try:
+        value = fn(*args)
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError) as bad:
+        raise NotUnderstood(f"a host expression fails: {bad}") from bad
+    if isinstance(value, (list, tuple)):
+        return Items(tuple(value))
+    if is_known(value):
+        return value  # type: ignore[no-any-return]  # checked by is_known
+    raise NotUnderstood("a host expression of an unusual type")
+
+
+def _is_docstring(s: cst.CSTNode) -> bool:
+    return isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1 and isinstance(s.body[0], cst.Expr) and isinstance(
+        s.body[0].value, (cst.SimpleString, cst.ConcatenatedString))

@@ -1,0 +1,163 @@
+"""From a jit function to a generic program: parameters, metas, grid, body."""
+from __future__ import annotations
+
+import libcst as cst
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DTYPES, F32, I32, I64, BOOL, DType, symbolic
+from kir.ir.visit import walk
+
+from .cleaning import cleaned
+from .host import DTYPES as TRITON_DTYPES
+from .host import HostScope
+from .inference import Facts, Inference, annotation_text, is_constexpr, parameters
+from .reader import Frame, Reader
+from .source import Module, Project
+from .statements import run_function
+from .values import Builtin, Descriptor, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Value, is_known
+
+GRID = ("pid_0", "pid_1", "pid_2")
+
+
+def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Program:
+    """The generic program of a kernel. What is not understood is in it as `opaque` statements, each with its reason."""
+    scope = HostScope(project, module, module.owners.get(id(node), ()))
+    inference = Inference(scope)
+    fn = Jit(module, node)
+    facts = inference.facts(fn)
+    r = Reader(scope, inference)
+    frame = Frame(fn, scope)
+    r.frames.append(frame)
+    r.out.taken |= {*GRID, "grid_0", "grid_1", "grid_2", "num_warps", "num_stages", *(p.name.value for p in parameters(node))}
+    metas: list[n.Meta] = []
+    params: list[n.Param] = []
+    extents: list[n.Param] = []
+    for p in parameters(node):
+        _parameter(p, facts, scope, frame, metas, params, extents)
+    r.metas = {q.name for q in params}
+    run_function(r, node.body)
+    body = tuple(cleaned(r.out.block))
+    used = {x.name for s in body for x in walk(s) if isinstance(x, n.Var)}
+    grid_sizes = [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
+    written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
+    if any(isinstance(s, n.Opaque) for s in _statements(body)):
+        written |= {q.name for q in params if isinstance(q.of, n.Buffer)}
+        read |= written
+    settled = [_role(q, q.name in read, q.name in written) for q in params]
+    dtype_metas = [n.Meta(name, "dtype", text) for text, name in r.dtype_terms.items()]
+    metas += [n.Meta("num_warps", "int", 4), n.Meta("num_stages", "int", 3), *dtype_metas]
+    functions = tuple(r.functions.values())
+    del used
+    kernel = n.Kernel(node.name.value, tuple(n.Axis(GRID[k], n.Var(f"grid_{k}", I32)) for k in range(max(facts.axes, r.axes))),
+                      build.mul(n.Var("num_warps", I32), 32), body, origin=module.origin(node))
+    return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
+
+
+def _statements(body: n.Block) -> list[n.Stmt]:
+    from kir.ir.visit import statements
+    return list(statements(body))
+
+
+def _role(q: n.Param, read: bool, written: bool) -> n.Param:
+    if not isinstance(q.of, n.Buffer):
+        return q
+    return n.Param(q.name, "inout" if read and written else "out" if written else "in", q.of, q.value, q.attrs)
+
+
+def _default(p: cst.Param, scope: HostScope) -> Value:
+    if p.default is None:
+        return None
+    try:
+        return scope.evaluate(p.default)
+    except NotUnderstood:
+        return None
+
+
+def _parameter(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
+               ) -> None:
+    name = p.name.value
+    if is_constexpr(p):
+        _meta(p, facts, scope, frame, metas)
+        return
+    if name in facts.descriptors and name not in facts.pointers:
+        rank = facts.descriptors[name]
+        shape = tuple(n.Var(f"{name}_shape_{k}", I32) for k in range(rank))
+        block = tuple(n.Var(f"{name}_block_{k}", I32) for k in range(rank))
+        buffer = n.Buffer(name, symbolic(name), shape, "global")
+        params.append(n.Param(name, "in", buffer))
+        extents.extend(n.Param(v.name, "size", I32, attrs=n.attrs(implicit=True)) for v in shape)
+        metas.extend(n.Meta(v.name, "int") for v in block)
+        frame.env[name] = Descriptor(Pointer(buffer), shape, (), block)
+        return
+    if name in facts.pointers:
+        extent = n.Var(f"{name}_extent", I64)
+        buffer = n.Buffer(name, symbolic(name), (extent,), "global")
+        params.append(n.Param(name, "in", buffer))
+        extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
+        frame.env[name] = Pointer(buffer)
+        return
+    if name in facts.functions:
+        frame.env[name] = MetaFunction(name)
+        metas.append(n.Meta(name, "fn"))
+        return
+    word = annotation_text(p)
+    dtype: DType = I32 if name in facts.integers else symbolic(name)
+    if word in TRITON_DTYPES and TRITON_DTYPES[word].name in DTYPES and word != "bool":
+        dtype = TRITON_DTYPES[word]
+    params.append(n.Param(name, "scalar", dtype))
+    frame.env[name] = Run(n.Var(name, dtype))
+
+
+def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta]) -> None:
+    name = p.name.value
+    default = _default(p, scope)
+    value: int | float | bool | str | None = default if is_known(default) else None  # type: ignore[assignment]  # a literal
+    if name in facts.functions:
+        metas.append(n.Meta(name, "fn"))
+        frame.env[name] = MetaFunction(name)
+    elif name in facts.dtypes or isinstance(default, TypeOf):
+        metas.append(n.Meta(name, "dtype", default.dtype.name if isinstance(default, TypeOf) else None))
+        frame.env[name] = TypeOf(symbolic(name))
+    elif isinstance(value, bool) or (name in facts.booleans and name not in facts.integers and name not in facts.texts):
+        metas.append(n.Meta(name, "bool", value))
+        frame.env[name] = Static(n.Var(name, BOOL))
+    elif name in facts.texts or isinstance(value, str):
+        metas.append(n.Meta(name, "str", value))
+        frame.env[name] = Static(n.Var(name, I32))
+    elif name in facts.integers or isinstance(value, int):
+        metas.append(n.Meta(name, "int", value))
+        frame.env[name] = Static(n.Var(name, I32))
+    elif isinstance(value, float):
+        metas.append(n.Meta(name, "float", value))
+        frame.env[name] = Static(n.Var(name, F32))
+    else:
+        metas.append(n.Meta(name, "any", value))
+        frame.env[name] = Static(n.Var(name, symbolic(name)))
+
+
+def is_kernel(fn: Jit, inference: Inference) -> bool:
+    """Whether a jit function can be launched: it has an effect and returns nothing."""
+    from .inference import nodes_below
+    effects = False
+    for node in nodes_below(fn.node.body):
+        if isinstance(node, cst.Return) and node.value is not None and not (isinstance(node.value, cst.Name) and node.value.value == "None"):
+            return False
+        if isinstance(node, cst.Call):
+            if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("store",):
+                effects = True
+            found = inference.callee(fn, node.func, set())
+            if isinstance(found, str) and (found in ("store", "_experimental_descriptor_store") or found.startswith("atomic_")):
+                effects = True
+            elif isinstance(found, Jit) and found.node is not fn.node and not effects:
+                effects = is_kernel(found, inference) or _has_effect(found, inference)
+    return effects
+
+
+def _has_effect(fn: Jit, inference: Inference) -> bool:
+    from .inference import nodes_below
+    return any(isinstance(node, cst.Call) and isinstance(found := inference.callee(fn, node.func, set()), str) and (
+        found == "store" or found.startswith("atomic_")) for node in nodes_below(fn.node.body))
+
+
+__all__ = ["Builtin", "is_kernel", "read_kernel"]

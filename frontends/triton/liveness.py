@@ -1,0 +1,129 @@
+"""Which names are read later: for every compound statement of a function, the names live after it, and at the head of each loop."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+
+def target_names(t: cst.BaseExpression) -> set[str]:
+    """Names that an assignment target binds."""
+    if isinstance(t, cst.Name):
+        return {t.value}
+    if isinstance(t, (cst.Tuple, cst.List)):
+        return set().union(*(target_names(x.value) for x in t.elements)) if t.elements else set()
+    return set()
+
+
+def names_in(e: cst.CSTNode) -> set[str]:
+    """Names that an expression reads."""
+    out: set[str] = set()
+    stack: list[cst.CSTNode] = [e]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, cst.Name):
+            out.add(top.value)
+        elif isinstance(top, cst.Attribute):
+            stack.append(top.value)
+        elif isinstance(top, cst.Arg):
+            stack.append(top.value)
+        else:
+            stack.extend(c for c in top.children if not isinstance(c, (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.Comma)))
+    return out
+
+
+def assigned_names(body: Sequence[cst.CSTNode]) -> set[str]:
+    """Names that statements bind, at any depth."""
+    out: set[str] = set()
+    for s in body:
+        match s:
+            case cst.SimpleStatementLine() | cst.SimpleStatementSuite():
+                out |= assigned_names(s.body)
+            case cst.Assign():
+                for t in s.targets:
+                    out |= target_names(t.target)
+            case cst.AugAssign() | cst.AnnAssign():
+                out |= target_names(s.target)
+            case cst.For():
+                out |= target_names(s.target) | assigned_names(s.body.body)
+            case cst.While():
+                out |= assigned_names(s.body.body)
+            case cst.If():
+                out |= assigned_names(s.body.body)
+                if s.orelse is not None:
+                    out |= assigned_names([s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body)
+            case cst.With():
+                out |= assigned_names(s.body.body)
+            case _:
+                pass
+    return out
+
+
+class Liveness:
+    """Live names of one function body."""
+
+    def __init__(self, body: cst.BaseSuite) -> None:
+        self.after: dict[int, frozenset[str]] = {}
+        self.head: dict[int, frozenset[str]] = {}
+        self._reads: dict[int, set[str]] = {}
+        self._block(body.body, set())
+
+    def _names(self, e: cst.CSTNode) -> set[str]:
+        if id(e) not in self._reads:
+            self._reads[id(e)] = names_in(e)
+        return self._reads[id(e)]
+
+    def _block(self, body: Sequence[cst.CSTNode], out: set[str]) -> set[str]:
+        live = set(out)
+        for s in reversed(body):
+            live = self._statement(s, live)
+        return live
+
+    def _statement(self, s: cst.CSTNode, live: set[str]) -> set[str]:
+        match s:
+            case cst.SimpleStatementLine() | cst.SimpleStatementSuite():
+                for small in reversed(s.body):
+                    live = self._small(small, live)
+                return live
+            case cst.If():
+                self.after[id(s)] = frozenset(live)
+                orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
+                return self._names(s.test) | self._block(s.body.body, live) | self._block(orelse, live)
+            case cst.For():
+                self.after[id(s)] = frozenset(live)
+                head = self._block(s.body.body, live) - target_names(s.target)
+                head = self._block(s.body.body, live | head) - target_names(s.target)
+                self.head[id(s)] = frozenset(head)
+                return live | head | self._names(s.iter)
+            case cst.While():
+                self.after[id(s)] = frozenset(live)
+                test = self._names(s.test)
+                head = self._block(s.body.body, live | test) | test
+                head = self._block(s.body.body, live | head) | test
+                self.head[id(s)] = frozenset(head)
+                return live | head
+            case cst.With():
+                return self._block(s.body.body, live) | set().union(*(self._names(i.item) for i in s.items))
+            case _:
+                return live
+
+    def _small(self, s: cst.CSTNode, live: set[str]) -> set[str]:
+        match s:
+            case cst.Assign():
+                for t in s.targets:
+                    live = live - target_names(t.target)
+                    if not isinstance(t.target, (cst.Name, cst.Tuple, cst.List)):
+                        live = live | self._names(t.target)
+                return live | self._names(s.value)
+            case cst.AnnAssign():
+                return (live - target_names(s.target)) | (self._names(s.value) if s.value is not None else set())
+            case cst.AugAssign():
+                return live | self._names(s.target) | self._names(s.value)
+            case cst.Return():
+                return self._names(s.value) if s.value is not None else set()
+            case cst.Expr():
+                return live | self._names(s.value)
+            case cst.Assert():
+                return live | self._names(s.test)
+            case _:
+                return live

@@ -1,0 +1,264 @@
+"""Python files as the frontend reads them: parsed once, never executed.
+
+A `Module` holds the syntax tree of a file, the functions it defines at any depth, and for each top-level name its candidate
+definitions in order (an `if` or `try` whose outcome is unknown leaves several). A `Project` finds modules by dotted name on the import
+path without importing anything.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+from kir.diagnostic import Origin, error
+
+JIT_DECORATORS = frozenset({"jit"})
+TRANSPARENT_DECORATORS = frozenset({"jit", "autotune", "heuristics", "libentry", "libtuner", "lru_cache", "cache", "fla_cache_autotune"})
+"""Decorators that leave the meaning of a kernel as it is written: they choose its parameters or its launch."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """`import module` (attribute None) or `from module import attribute`."""
+
+    module: str
+    attribute: str | None
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A definition that stands in the branch of a top-level `if`: it counts when `test` is `expected`."""
+
+    test: cst.BaseExpression
+    expected: bool
+    definition: Definition
+
+
+Definition = cst.FunctionDef | cst.ClassDef | cst.BaseExpression | Imported | Guarded
+
+
+@dataclass(eq=False)
+class Module:
+    """A parsed file. `name` is its dotted name ("" when it is no part of a package on the path)."""
+
+    path: Path
+    name: str
+    text: str
+    tree: cst.Module
+    definitions: dict[str, list[Definition]] = field(default_factory=dict)
+    functions: list[cst.FunctionDef] = field(default_factory=list)
+    owners: dict[int, tuple[cst.FunctionDef, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def ranges(self) -> dict[cst.CSTNode, CodeRange]:
+        """Position of every node; computed when first asked for."""
+        wrapper = MetadataWrapper(self.tree, unsafe_skip_copy=True)
+        return dict(wrapper.resolve(PositionProvider))
+
+    def origin(self, node: cst.CSTNode) -> Origin | None:
+        """Where a node stands in the file."""
+        found = self.ranges.get(node)
+        if found is None:
+            return None
+        return Origin(str(self.path), found.start.line, found.start.column + 1, found.end.line, found.end.column + 1)
+
+    def line(self, node: cst.CSTNode) -> int:
+        """The 1-based line on which a node starts."""
+        found = self.ranges.get(node)
+        return found.start.line if found is not None else 1
+
+    def code(self, node: cst.CSTNode) -> str:
+        """The source text of a node."""
+        return self.tree.code_for_node(node)
+
+
+def decorator_name(d: cst.Decorator) -> str:
+    """The last word of a decorator: `jit` of `@triton.jit(do_not_specialize=[..])`."""
+    e = d.decorator
+    while isinstance(e, cst.Call):
+        e = e.func
+    if isinstance(e, cst.Attribute):
+        return e.attr.value
+    return e.value if isinstance(e, cst.Name) else ""
+
+
+def is_jit(f: cst.FunctionDef) -> bool:
+    """Whether a function is compiled by Triton, whatever other decorators it has."""
+    return any(decorator_name(d) in JIT_DECORATORS for d in f.decorators)
+
+
+def parse_module(path: Path, name: str = "") -> Module:
+    """Read a file. Raises KirError KIR-F001 (no such file) and KIR-F002 (it does not parse)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as bad:
+        raise error("KIR-F001", f"{path} cannot be read: {bad.__class__.__name__}", needs="a Python file in UTF-8") from bad
+    try:
+        tree = cst.parse_module(text)
+    except cst.ParserSyntaxError as bad:
+        line, column = max(bad.raw_line, 1), max(bad.raw_column, 0) + 1
+        raise error("KIR-F002", f"this file is no Python: {bad.message.splitlines()[0]}",
+                    origin=Origin(str(path), line, column, line, column + 1)) from bad
+    module = Module(path, name, text, tree)
+    _scan(module, tree.body, ())
+    _functions(module, tree.body, ())
+    return module
+
+
+def _functions(module: Module, body: Sequence[cst.CSTNode], owners: tuple[cst.FunctionDef, ...]) -> None:
+    for s in body:
+        match s:
+            case cst.FunctionDef():
+                module.functions.append(s)
+                module.owners[id(s)] = owners
+                _functions(module, s.body.body, (*owners, s))
+            case cst.ClassDef() | cst.With() | cst.For() | cst.While():
+                _functions(module, s.body.body, owners)
+            case cst.If():
+                _functions(module, s.body.body, owners)
+                if s.orelse is not None:
+                    _functions(module, [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body, owners)
+            case cst.Try():
+                _functions(module, s.body.body, owners)
+                for h in s.handlers:
+                    _functions(module, h.body.body, owners)
+            case _:
+                pass
+
+
+def local_definitions(f: cst.FunctionDef) -> dict[str, list[Definition]]:
+    """Names that a host function binds in its own body (for kernels made by factories)."""
+    holder = Module(Path(), "", "", cst.Module(body=[]))
+    _scan(holder, f.body.body, ())
+    return holder.definitions
+
+
+def _scan(module: Module, body: Sequence[cst.CSTNode], guards: tuple[tuple[cst.BaseExpression, bool], ...]) -> None:
+    def define(name: str, d: Definition) -> None:
+        for test, expected in reversed(guards):
+            d = Guarded(test, expected, d)
+        module.definitions.setdefault(name, []).append(d)
+
+    for s in body:
+        match s:
+            case cst.FunctionDef() | cst.ClassDef():
+                define(s.name.value, s)
+            case cst.If():
+                _scan(module, s.body.body, (*guards, (s.test, True)))
+                if s.orelse is not None:
+                    _scan(module, [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body, (*guards, (s.test, False)))
+            case cst.Try():
+                _scan(module, s.body.body, guards)
+                for h in s.handlers:
+                    _scan(module, h.body.body, guards)
+            case cst.With():
+                _scan(module, s.body.body, guards)
+            case cst.SimpleStatementLine():
+                for small in s.body:
+                    for name, d in _small_definitions(module, small):
+                        define(name, d)
+            case _:
+                pass
+
+
+def _small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
+    match s:
+        case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
+            yield name, value
+        case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=targets))], value=cst.Tuple(elements=values)):
+            for t, v in zip(targets, values):
+                if isinstance(t.target if hasattr(t, "target") else t.value, cst.Name):
+                    yield cst.ensure_type(t.value, cst.Name).value, v.value
+        case cst.AnnAssign(target=cst.Name(value=name), value=value) if value is not None:
+            yield name, value
+        case cst.Import(names=names):
+            for alias in names:
+                dotted = dotted_name(alias.name)
+                bound = alias.evaluated_alias
+                yield (bound, Imported(dotted, None)) if bound else (dotted.split(".")[0], Imported(dotted.split(".")[0], None))
+        case cst.ImportFrom(names=names) if not isinstance(names, cst.ImportStar):
+            base = relative(module.name, module.path, len(s.relative), dotted_name(s.module) if s.module is not None else "")
+            for alias in names:
+                yield alias.evaluated_alias or alias.evaluated_name, Imported(base, alias.evaluated_name)
+        case cst.ImportFrom():
+            base = relative(module.name, module.path, len(s.relative), dotted_name(s.module) if s.module is not None else "")
+            yield "*", Imported(base, "*")
+        case _:
+            pass
+
+
+def relative(name: str, path: Path, level: int, module: str) -> str:
+    """The absolute dotted name of a relative import."""
+    if not level:
+        return module
+    parts = name.split(".") if name else []
+    if path.name != "__init__.py":
+        parts = parts[:-1]
+    parts = parts[: len(parts) - level + 1]
+    return ".".join([*parts, *([module] if module else [])])
+
+
+def dotted_name(e: cst.BaseExpression | None) -> str:
+    """`a.b.c` as text; "" for anything else."""
+    if isinstance(e, cst.Name):
+        return e.value
+    if isinstance(e, cst.Attribute):
+        base = dotted_name(e.value)
+        return f"{base}.{e.attr.value}" if base else ""
+    return ""
+
+
+class Project:
+    """The modules read so far. One project serves one command; nothing is shared between projects."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[Path, Module] = {}
+        self._by_name: dict[str, Module | None] = {}
+
+    def file(self, path: Path) -> Module:
+        """The module of a file, with its dotted name as the import path has it."""
+        path = path.resolve()
+        if path not in self._by_path:
+            self._by_path[path] = parse_module(path, package_name(path))
+        return self._by_path[path]
+
+    def module(self, name: str) -> Module | None:
+        """The module of a dotted name; None when there is no source file for it."""
+        if name not in self._by_name:
+            path = find_source(name)
+            self._by_name[name] = None if path is None else self.file(path)
+        return self._by_name[name]
+
+
+def find_source(name: str) -> Path | None:
+    """The source file of a dotted module name, found without running any of its packages."""
+    path: Sequence[str] | None = None
+    spec = None
+    parts = name.split(".")
+    for i in range(len(parts)):
+        spec = PathFinder.find_spec(".".join(parts[: i + 1]), path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    return Path(spec.origin)
+
+
+def package_name(path: Path) -> str:
+    """The dotted name under which a file would be imported, from the folders that hold an `__init__.py` or lie on the path."""
+    roots = {str(Path(p).resolve()) for p in sys.path if p}
+    parts = [] if path.name == "__init__.py" else [path.stem]
+    folder = path.parent
+    while str(folder) not in roots:
+        if folder == folder.parent:
+            return path.stem
+        parts.append(folder.name)
+        folder = folder.parent
+    return ".".join(reversed(parts))

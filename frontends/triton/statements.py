@@ -1,0 +1,411 @@
+"""Statements: assignments, branches, returns. Loops are in `loops`."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from kir.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import dtype_of, shape_of
+
+from . import joins, operators
+from .emit import buffer_read, mentions, whole
+from .liveness import Liveness, assigned_names, target_names
+from .values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Undefined, Unknown, Value, describe, is_known, is_number
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+NO_VALUE = object()
+Flow = object
+"""What a block leaves with: NEXT, STOP (it ended by a jump in the IR), or the value that a function returns."""
+NEXT, STOP = object(), object()
+
+
+class Returned:
+    """A function's result."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+AUGMENTED = {"AddAssign": "add", "SubtractAssign": "sub", "MultiplyAssign": "mul", "DivideAssign": "div", "FloorDivideAssign": "floordiv",
+             "ModuloAssign": "mod", "BitAndAssign": "and", "BitOrAssign": "or", "BitXorAssign": "xor", "LeftShiftAssign": "shl",
+             "RightShiftAssign": "shr", "PowerAssign": "pow"}
+
+
+def run_function(r: Reader, body: cst.BaseSuite) -> Value:
+    """Read the body of the innermost frame's function; its result, None without one."""
+    r.live.append(Liveness(body))
+    try:
+        flow = block(r, body.body)
+    finally:
+        r.live.pop()
+    return flow.value if isinstance(flow, Returned) else None
+
+
+def block(r: Reader, body: Sequence[cst.CSTNode]) -> Flow:
+    """Read statements in order."""
+    for i, s in enumerate(body):
+        if isinstance(s, cst.If) and len(r.frames) > 1 and contains_return(s):
+            return returning_if(r, s, body[i + 1:])
+        flow = guarded(r, s)
+        if flow is not NEXT:
+            return flow
+    return NEXT
+
+
+def guarded(r: Reader, s: cst.CSTNode) -> Flow:
+    """Read a statement of the kernel itself; what is not understood becomes opaque and its names unknown."""
+    if len(r.frames) > 1:
+        return statement(r, s)
+    parts = s.body if isinstance(s, cst.SimpleStatementLine) else (s,)
+    flow: Flow = NEXT
+    for part in parts:
+        mark, frame = len(r.out.block), r.frame
+        saved = (dict(frame.env), dict(frame.cells), list(r.paths.known), len(r.out.blocks))
+        r.out.origin = r.frame.fn.module.origin(part)
+        try:
+            flow = statement(r, part)
+        except Retyped:
+            raise
+        except (NotUnderstood, KirError) as bad:
+            reason = bad.reason if isinstance(bad, NotUnderstood) else bad.diagnostics[0].message
+            del r.out.blocks[saved[3]:]
+            del r.out.block[mark:]
+            frame.env, frame.cells, r.paths.known = saved[0], saved[1], saved[2]
+            opaque(r, part, reason)
+        if flow is not NEXT:
+            return flow
+    return NEXT
+
+
+def opaque(r: Reader, s: cst.CSTNode, reason: str) -> None:
+    """Keep a statement verbatim; the names it binds become unknown."""
+    text = r.frame.fn.module.code(s).strip()
+    r.out.emit(n.Opaque("triton", text, reason, origin=r.out.origin))
+    r.opaque.append(reason)
+    for name in assigned_names([s]):
+        r.frame.cells.pop(name, None)
+        r.frame.env[name] = Unknown(f"it uses '{name}', which is not understood")
+
+
+def statement(r: Reader, s: cst.CSTNode) -> Flow:
+    """Read one statement. Raises NotUnderstood."""
+    match s:
+        case cst.SimpleStatementLine() | cst.SimpleStatementSuite():
+            for part in s.body:
+                flow = statement(r, part)
+                if flow is not NEXT:
+                    return flow
+            return NEXT
+        case cst.Assign():
+            value = r.eval(s.value)
+            for t in s.targets:
+                assign(r, t.target, value)
+        case cst.AnnAssign():
+            if s.value is not None:
+                assign(r, s.target, r.eval(s.value))
+        case cst.AugAssign():
+            op = AUGMENTED.get(type(s.operator).__name__)
+            if op is None:
+                raise NotUnderstood(f"operator {type(s.operator).__name__}")
+            assign(r, s.target, r.arithmetic(op, r.eval(s.target), r.eval(s.value)))
+        case cst.Expr():
+            if not isinstance(s.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)):
+                r.eval(s.value)
+        case cst.If():
+            return branch(r, s)
+        case cst.For() | cst.While():
+            from .loops import loop
+            return loop(r, s)
+        case cst.Return():
+            if len(r.frames) > 1:
+                return Returned(None if s.value is None else r.eval(s.value))
+            if s.value is not None and not (isinstance(s.value, cst.Name) and s.value.value == "None"):
+                return Returned(r.eval(s.value))
+            r.out.emit(n.Jump("return"))
+            return STOP
+        case cst.Break() | cst.Continue():
+            r.out.emit(n.Jump("break" if isinstance(s, cst.Break) else "continue"))
+            return STOP
+        case cst.Pass() | cst.Assert() | cst.Import() | cst.ImportFrom() | cst.Global() | cst.EmptyLine():
+            return NEXT
+        case _:
+            raise NotUnderstood(f"statement {type(s).__name__}")
+    return NEXT
+
+
+# ------------------------------------------------------------------------------------------------------------- assignments
+
+def assign(r: Reader, target: cst.BaseExpression, value: Value) -> None:
+    """Bind a target."""
+    if isinstance(target, cst.Name):
+        assign_name(r, target.value, value)
+    elif isinstance(target, (cst.Tuple, cst.List)):
+        if isinstance(value, Unknown):
+            raise NotUnderstood(value.reason)
+        items = r.items(value)
+        if len(items) != len(target.elements):
+            raise NotUnderstood(f"{len(items)} values for {len(target.elements)} names")
+        if any(name in r.frame.cells for name in target_names(target)):
+            items = tuple(r.stable("x", v) for v in items)
+        for t, v in zip(target.elements, items, strict=True):
+            assign(r, t.value, v)
+    else:
+        raise NotUnderstood("an assignment to something that is no name")
+
+
+def assign_name(r: Reader, name: str, value: Value) -> None:
+    """Bind a name: a store when it lives in a buffer, a let otherwise."""
+    if isinstance(value, Unknown):
+        raise NotUnderstood(value.reason)
+    frame = r.frame
+    if name in frame.cells:
+        frame.cells[name] = store_cell(r, name, frame.cells[name], value)
+        return
+    if isinstance(value, Run) and accumulate_in_place(r, name, frame.env.get(name), value):
+        return
+    frame.env[name] = r.stable(name, value)
+
+
+def accumulate_in_place(r: Reader, name: str, old: Value, value: Run) -> bool:
+    """`x = x + product` where x owns its buffer: the product goes into it directly."""
+    if not (isinstance(old, Run) and joins.is_own(r, old.expr, name)):
+        return False
+    return retarget(r, old.expr, value)
+
+
+def retarget(r: Reader, old: n.Expr, value: Run) -> bool:
+    """When the last two statements make a product with an accumulator that starts as some `e`, and `value` is that product: write it to
+    the buffer that `old` reads, after storing `e` there unless it is `old` itself."""
+    block_ = r.out.block
+    made, target = buffer_read(value.expr), buffer_read(old)
+    if made is None or target is None or made == target or len(block_) < 2 or (made.dtype, made.shape) != (target.dtype, target.shape):
+        return False
+    alloc, mma = block_[-2], block_[-1]
+    if not (isinstance(alloc, n.Alloc) and alloc.buffer == made and isinstance(mma, n.Mma) and mma.acc.buffer == made and alloc.init is not None):
+        return False
+    if alloc.init != old and (mentions(mma.a, {target.name}) or mentions(mma.b, {target.name})):
+        return False
+    del block_[-2:]
+    if alloc.init != old:
+        r.out.emit(n.Store(n.Region(target), alloc.init))
+    r.out.emit(n.Mma(n.Region(target), mma.a, mma.b, mma.via, mma.precision, mma.pending, mma.attrs, mma.label, mma.origin))
+    return True
+
+
+def store_cell(r: Reader, name: str, cell: Value, value: Value) -> Value:
+    """Write a value to the buffers of a mutable name. A value of another type asks for another reading of the loop (`retyped`)."""
+    match cell:
+        case Run():
+            if isinstance(value, Choice):
+                made = r.over((value,), lambda v: v)
+                if isinstance(made, Choice):
+                    raise NotUnderstood(f"'{name}' is of several kinds in a loop")
+                value = made
+            return store_number(r, name, cell, value)
+        case Pointer() if isinstance(value, Pointer) and value.base == cell.base:
+            offset = operators.flat(value)
+            store_number(r, name, Run(cell.terms[0]), Run(build.cast(offset, dtype_of(cell.terms[0].type))))
+            return cell
+        case BlockPointer() if isinstance(value, BlockPointer) and value.base == cell.base and value.block == cell.block:
+            for a, b in zip(cell.offsets, value.offsets, strict=True):
+                if a != b:
+                    if buffer_read(a) is None:
+                        raise NotUnderstood(f"'{name}' moves along an axis that its loop does not expect")
+                    store_number(r, name, Run(a), Run(b))
+            return cell
+        case Items() if isinstance(value, Items) and len(value.items) == len(cell.items):
+            values = [r.stable(name, v) for v in value.items]
+            return Items(tuple(store_cell(r, name, c, v) for c, v in zip(cell.items, values, strict=True)))
+        case Choice():
+            def arm(which: Value, outcome: bool) -> Callable[[], Value]:
+                def go() -> Value:
+                    return store_cell(r, name, which, joins.over(r, (value,), lambda v: v) if not isinstance(value, Choice)
+                                      else value.a if value.cond == cell.cond and outcome else value.b if value.cond == cell.cond else value)
+                return go
+            with r.paths.under(cell.cond, True), r.out.capture() as block_a:
+                arm(cell.a, True)()
+            with r.paths.under(cell.cond, False), r.out.capture() as block_b:
+                arm(cell.b, False)()
+            joins.emit_if(r, cell.cond, block_a, block_b, True)
+            return cell
+        case _:
+            if cell == value:
+                return cell
+            r.retyped[name] = value
+            raise Retyped()
+
+
+class Retyped(NotUnderstood):
+    """A mutable name took a value of another type: its loop is read again with that type."""
+
+    def __init__(self) -> None:
+        super().__init__("a name changes its type in a loop")
+
+
+def store_number(r: Reader, name: str, cell: Run, value: Value) -> Value:
+    """Store a number in the buffer that `cell` reads."""
+    buffer = buffer_read(cell.expr)
+    assert buffer is not None
+    if not (isinstance(value, Run) or is_number(value)):
+        r.retyped[name] = value
+        raise Retyped()
+    if isinstance(value, Run) and retarget(r, cell.expr, value):
+        return cell
+    weak = buffer.name in r.weak
+    if is_number(value):
+        if joins.is_float(value) and not (buffer.dtype.is_float or buffer.dtype.is_symbolic):
+            r.retyped[name] = Run(operators.run(value))
+            raise Retyped()
+        e = operators.number(value, buffer.dtype)
+    else:
+        assert isinstance(value, Run)
+        e = value.expr
+        if dtype_of(e.type) != buffer.dtype:
+            if weak:
+                r.retyped[name] = value
+                raise Retyped()
+            if not (buffer.dtype.is_symbolic or dtype_of(e.type).is_symbolic) and dtype_of(e.type).is_float != buffer.dtype.is_float:
+                raise NotUnderstood(f"'{name}' is {buffer.dtype} before the loop and {dtype_of(e.type)} in it")
+            e = build.cast(e, buffer.dtype)
+    if shape_of(e.type) != shape_of(cell.expr.type):
+        if shape_of(e.type) and not shape_of(cell.expr.type):
+            r.retyped[name] = Run(e)
+            raise Retyped()
+        both = operators.shapes(e, cell.expr)
+        if shape_of(n.Select(build.const(True, operators.BOOL), both[0], build.cast(cell.expr, dtype_of(e.type))).type) != shape_of(cell.expr.type):
+            r.retyped[name] = Run(e)
+            raise Retyped()
+        e = build.broadcast(e, cell.expr.type)
+    if e != cell.expr:
+        r.out.emit(n.Store(n.Region(buffer), e))
+    return cell
+
+
+# ----------------------------------------------------------------------------------------------------------------- branches
+
+def orelse_of(s: cst.If) -> Sequence[cst.CSTNode]:
+    """The statements of the else-arm."""
+    if s.orelse is None:
+        return ()
+    return [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
+
+
+def contains_return(s: cst.CSTNode) -> bool:
+    """Whether a return stands in a statement."""
+    match s:
+        case cst.SimpleStatementLine() | cst.SimpleStatementSuite():
+            return any(isinstance(x, cst.Return) for x in s.body)
+        case cst.If():
+            return any(map(contains_return, s.body.body)) or any(map(contains_return, orelse_of(s)))
+        case cst.For() | cst.While() | cst.With():
+            return any(map(contains_return, s.body.body))
+        case _:
+            return False
+
+
+def condition(r: Reader, e: cst.BaseExpression) -> Value:
+    """The truth of a test."""
+    return r.over((r.eval(e),), lambda v: operators.truth(r.presence(v)))
+
+
+def branch(r: Reader, s: cst.If) -> Flow:
+    """An if without returns from an inlined function."""
+    test = condition(r, s.test)
+    if isinstance(test, joins.Choice):
+        raise NotUnderstood("a test of unusual kind")
+    if not is_known(test) and isinstance(test, operators.Static):
+        decided = r.paths.decide(test.expr)
+        test = test if decided is None else decided
+    if is_known(test):
+        return block(r, s.body.body if test else orelse_of(s))
+    static = isinstance(test, operators.Static)
+    assert isinstance(test, (operators.Static, Run))
+    if isinstance(test, Run) and test.shape:
+        if all(d == 1 for d in test.shape):
+            test = Run(build.call("pick", test.expr, *(build.const(0) for _ in test.shape)))
+        else:
+            raise NotUnderstood("a branch on a tile")
+    cond = test.expr if static else r.out.let("cond", test.expr)
+    return arms(r, s, cond, static)
+
+
+def arms(r: Reader, s: cst.If, cond: n.Expr, static: bool) -> Flow:
+    """Both arms of an if, and the names after it."""
+    frame = r.frame
+    before, cells = dict(frame.env), dict(frame.cells)
+    results = []
+    for outcome, body in ((True, s.body.body), (False, orelse_of(s))):
+        frame.env, frame.cells = dict(before), dict(cells)
+        with r.out.capture() as made:
+            if static:
+                with r.paths.under(cond, outcome):
+                    flow = block(r, body)
+            else:
+                flow = block(r, body)
+        results.append((flow, frame.env, made))
+    frame.env, frame.cells = dict(before), cells
+    (flow_a, env_a, block_a), (flow_b, env_b, block_b) = results
+    live = r.live[-1].after.get(id(s), frozenset())
+    if flow_a is not NEXT or flow_b is not NEXT:
+        if flow_a is not NEXT and flow_b is not NEXT:
+            joins.emit_if(r, cond, block_a, block_b, static)
+            if isinstance(flow_a, Returned) or isinstance(flow_b, Returned):
+                raise NotUnderstood("a kernel that returns a value from a branch")
+            return STOP
+        survivor, block_ = (env_b, block_b) if flow_a is not NEXT else (env_a, block_a)
+        for name in (assigned_names(s.body.body) | assigned_names(orelse_of(s))) & live:
+            if name not in cells and name in survivor:
+                frame.env[name] = joins.export(r, (survivor[name], block_), name)
+        joins.emit_if(r, cond, block_a, block_b, static)
+        return NEXT
+    for name in sorted((assigned_names(s.body.body) | assigned_names(orelse_of(s))) & live):
+        if name in cells:
+            continue
+        va, vb = env_a.get(name, Undefined()), env_b.get(name, Undefined())
+        try:
+            frame.env[name] = joins.merge(r, cond, (va, block_a), (vb, block_b), static, name)
+        except NotUnderstood as bad:
+            frame.env[name] = Unknown(bad.reason)
+    for name in assigned_names(s.body.body) | assigned_names(orelse_of(s)):
+        if name not in live and name not in cells:
+            frame.env.pop(name, None)
+    joins.emit_if(r, cond, block_a, block_b, static)
+    return NEXT
+
+
+def returning_if(r: Reader, s: cst.If, rest: Sequence[cst.CSTNode]) -> Flow:
+    """An if that returns from an inlined function: what follows it belongs to the arms that fall through."""
+    test = condition(r, s.test)
+    if isinstance(test, operators.Static):
+        decided = r.paths.decide(test.expr)
+        test = test if decided is None else decided
+    if is_known(test):
+        return block(r, [*(s.body.body if test else orelse_of(s)), *rest])
+    frame = r.frame
+    before, cells = dict(frame.env), dict(frame.cells)
+    flows: list[Flow] = []
+
+    def arm(body: Sequence[cst.CSTNode]) -> Callable[[], Value]:
+        def go() -> Value:
+            frame.env, frame.cells = dict(before), dict(cells)
+            flow = block(r, [*body, *rest])
+            flows.append(flow)
+            return flow.value if isinstance(flow, Returned) else None
+        return go
+
+    if isinstance(test, operators.Static):
+        value = joins.static_branch(r, test.expr, arm(s.body.body), arm(orelse_of(s)), "result")
+    elif isinstance(test, Run):
+        value = r.choose(test, arm(s.body.body), arm(orelse_of(s)), "result")
+    else:
+        raise NotUnderstood(f"a branch on {describe(test)}")
+    return Returned(value)
+
+
+__all__ = ["NEXT", "STOP", "Retyped", "Returned", "block", "run_function", "whole"]

@@ -1,0 +1,110 @@
+"""put a kernel through the gate: compile, correctness, profile
+
+FILE is IR text (.kir) or a source file, FILE::KERNEL where it holds several; package:path names a file of an installed
+package. The verdict names the stage that refused, or the modelled time on each target.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kir.cli._result import Result
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from kir.gate import Realized, Verdict
+    from kir.ir.nodes import Program
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
+    problem: Annotated[str, typer.Option(help="what the kernel must compute: a name, or a folder with problem.toml")] = "",
+    on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
+    against: Annotated[str, typer.Option(help="another FILE[::KERNEL]: its code, and without --problem its outputs, are compared")] = "",
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
+    against_bind: Annotated[Path | None, typer.Option(help="the binding of the other one, where it is another")] = None,
+    surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the kernel's own")] = "",
+    target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
+    emit: Annotated[Path | None, typer.Option(help="a file to write the emitted source to")] = None,
+    cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
+) -> Result:
+    """Put a kernel through the gate: compile, correctness, profile."""
+    from kir.diagnostic import error, usage
+    from kir.gate import gate_cpu, realized, summary
+    from kir.problem import load_problem
+    from kir.store import write_atomic
+    from kir.target import target as named
+
+    if on == "gpu":
+        from kir import machine
+        found = "this machine has no CUDA device" if not machine.gpus() else "the GPU gate is not part of this version"
+        raise error("KIR-G004", f"--on gpu: {found}", attempt="--on cpu")
+    if not problem and not against:
+        raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE")
+    targets = [named(each) for each in target.split(",") if each.strip()]
+    kernel, own = _read(file, bind)
+    other, others = _read(against, against_bind or bind) if against else (None, "")
+    wanted = load_problem(problem) if problem else None
+    verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache)
+    if emit is not None and verdict.emitted is not None:
+        write_atomic(emit, verdict.emitted.text)
+    reached = None
+    if other is not None and verdict.artifacts:
+        before = gate_cpu(other, wanted, surface or others, targets, kernel, cache=cache).artifacts
+        reached = summary({a.target: realized(b, a) for a, b in zip(verdict.artifacts, before, strict=False)})
+    json: dict[str, Any] = dict(verdict.record)
+    json["realized"] = None if reached is None else reached.to_json()
+    json["emitted"] = "" if verdict.emitted is None else verdict.emitted.text
+    return Result(json, _shown(kernel.name, verdict, reached), 0 if verdict.accepted else 1, verdict.diagnostics())
+
+
+def _read(file: str, bind: Path | None) -> tuple[Program, str]:
+    """A program and the surface that it is written in (`kir` for IR text)."""
+    from kir.cli._program import read
+    from kir.lineage.source import load_expert
+
+    if file.endswith(".kir"):
+        return read(file, bind), "kir"
+    expert = load_expert(file, bind)
+    return expert.program, expert.surface
+
+
+def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
+    """The verdict for a terminal: one line, then what was compiled, checked and modelled."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    word = ("accepted", "bold green") if verdict.accepted else (f"refused at {verdict.stage}", "bold red")
+    parts: list[Any] = [Text.assemble((name, "bold"), " ", word, f": {verdict.reason}")]
+    if verdict.artifacts:
+        table = Table("compiled", "registers", "spills", "shared", "threads", "SASS", box=None, header_style="dim", title_justify="left")
+        for artifact in verdict.artifacts:
+            for k in artifact.kernels:
+                top = sorted(k.mix.items(), key=lambda kv: (-kv[1], kv[0]))[:5]
+                table.add_row(f"{k.kernel} {artifact.target}", str(k.registers), str(k.spills), str(k.shared_bytes), str(k.threads),
+                              f"{sum(k.mix.values())}: " + " ".join(f"{opcode} {count}" for opcode, count in top))
+        parts.append(table)
+    parts += [Text(f"not compiled: {absent}", style="yellow") for absent in verdict.compile.absent]
+    if verdict.correctness is not None:
+        right = verdict.correctness
+        worst = max((r.worst for r in right.runs), default=0.0)
+        how = "relative to " if right.relative else "against "
+        parts.append(Text(f"correctness: {len(right.runs)} runs {how}{right.reference}, worst error {worst:.3g} of its bound"))
+    if verdict.profile:
+        table = Table("modelled", "shape", "time", "bound by", box=None, header_style="dim")
+        for row in verdict.profile:
+            table.add_row(row.target, row.shape, _time(row.seconds), row.bound_by)
+        parts.append(table)
+    if reached is not None:
+        parts.append(Text(f"{'realized' if reached.realized else 'not realized'}: {reached.reason}"))
+    return Group(*parts)
+
+
+def _time(seconds: float) -> str:
+    scale, unit = (1e6, "us") if seconds < 1e-3 else (1e3, "ms") if seconds < 1 else (1.0, "s")
+    return f"{seconds * scale:.3g} {unit}"

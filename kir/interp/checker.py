@@ -1,0 +1,547 @@
+"""The adversary of checking mode: validity of memory, races, proxies, alignment, convergence, and the counts that need addresses.
+
+Statements of a team that runs as one (a CTA, a role) are its single agent's, in order. Threads of a loop over threads are agents of
+their own. Validity and races are kept per granule, the smallest element that any view of the memory has. Knowledge between CTAs is
+kept for a CTA as a whole: what one thread acquires from another CTA, all its threads know.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kir.interp import asynchrony
+from kir.interp.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
+from kir.interp.frame import Frame, Mask, Val, lift
+from kir.interp.memory import Handle, Memory, Place
+from kir.interp.number import Array, storage
+from kir.interp.result import Access
+from kir.interp.scan import finest_view, needs_layers, viewed_only, written
+from kir.interp.shadow import EARLIER, Conflict, Shadow
+from kir.interp.traffic import count_traffic
+from kir.ir import nodes as n
+
+if TYPE_CHECKING:
+    from kir.interp.machine import Machine
+
+WARP = 32
+
+
+class Checker:
+    """Attached to a machine; told of every access and every synchronization."""
+
+    def __init__(self, m: Machine) -> None:
+        self.m = m
+        self.memories: list[Memory] = []
+        self.sites: list[n.Stmt | None] = [None]
+        self.site_of: dict[int, int] = {}
+        self.roots: dict[int, Clocks] = {}
+        self.read_only: set[str] = set()
+        self.released: dict[tuple[int, int], Knowledge] = {}
+        self.dirty: list[Memory] = []
+        self.overlapping = False
+        self.layers = 4
+        self.followed: tuple[Array, Clocks, int, Array] | None = None
+        """The agents that learned last from their issuers: whose, when, in which lanes."""
+        self.finest = finest_view(m.program)
+        self.viewed_only = viewed_only(m.program)
+
+    # --------------------------------------------------------------------------------------------------- launches and memory
+    def begin(self, k: n.Kernel, launch: n.Launch) -> None:
+        """A kernel is launched: what earlier ones did is done, unless it is a dependent launch that may overlap."""
+        self.overlapping = bool(dict(launch.attrs).get("pdl", False))
+        for memory in self.memories:
+            if memory.shadow is not None:
+                memory.shadow.forget(self.overlapping)
+        self.roots, self.released = {}, {}
+        changed = written(self.m.program, k)
+        self.layers = 4 if needs_layers(self.m.program, k) else 2
+        self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in changed}
+
+    def end(self) -> None:
+        """A kernel has ended: its shared memory is gone."""
+        self.memories = [x for x in self.memories if x.space == "global"]
+
+    def adopt(self, memory: Memory, b: n.Buffer, defined: bool) -> None:
+        """Starts to watch a memory."""
+        size = storage(b.dtype).itemsize
+        memory.granule = self.finest if b.name in self.viewed_only and self.finest else min(size, self.finest or size)
+        memory.track(defined)
+        if memory.space in ("shared", "cluster", "global"):
+            memory.shadow = Shadow(memory.lanes * memory.size // memory.granule)
+            self.memories.append(memory)
+
+    def undefine(self, handle: Handle, f: Frame) -> None:
+        """The contents of a buffer are undefined from here on, for the active lanes of its frame."""
+        memory = handle.memory
+        assert memory.valid is not None
+        lanes = memory.valid.reshape(memory.lanes, -1)
+        if memory.lanes == f.lanes and f.live is not None and memory.owner is f:
+            lanes[f.live] = False
+        else:
+            lanes[:] = False
+
+    def validity(self, memory: Memory, index: Array, width: int) -> Mask:
+        """Which elements of `width` bytes are defined; None when all are."""
+        assert memory.valid is not None
+        ok = memory.valid[memory.granules(index, width)].all(axis=-1)
+        return None if ok.all() else ok
+
+    def mark(self, memory: Memory, index: Array, width: int, ok: Mask) -> None:
+        """Elements have been written with values that are defined where `ok` says so."""
+        assert memory.valid is not None
+        g = memory.granules(index, width)
+        memory.valid[g] = True if ok is None else np.broadcast_to(np.asarray(ok), index.shape)[..., None]
+
+    def on_output(self, handle: Handle, at: Array) -> None:
+        """Reports an output element that is undefined when the program ends (KIR-I012)."""
+        ok = self.validity(handle.memory, at, storage(handle.buffer.dtype).itemsize)
+        if ok is not None:
+            where = [int(x) for x in np.argwhere(~ok)[0]] if at.ndim else []
+            self.m.site = None
+            message = f"{handle.buffer.name}{where} is undefined when the program ends ({int((~ok).sum())} elements are)"
+            self.m.report("poison", "error", message, None, id="KIR-I012", buffer=handle.buffer.name)
+
+    # ---------------------------------------------------------------------------------------------------------------- teams
+    def enter(self, f: Frame) -> None:
+        """A CTA starts (or several, as one frame)."""
+        assert f.cta is not None
+        f.clocks = self.roots[id(f)] = Clocks(f.cta, self.layers)
+        f.rows, f.agents = np.arange(f.lanes), np.zeros(f.lanes, np.int64)
+
+    def fork(self, child: Frame, name: str) -> None:
+        """A team splits: its parts know what it knew; neither knows what the other does next."""
+        parent, clocks = child.parent, child.clocks
+        assert parent is not None and clocks is not None and child.rows is not None and parent.agents is not None
+        per_row = child.lanes // len(clocks.numbers) if len(clocks.numbers) else child.lanes
+        child.agent_key = (*parent.agent_key, name)
+        first = clocks.block(child.agent_key, per_row, child.level if child.level != "role" else child.name)
+        child.agents = first + np.arange(child.lanes) % max(1, per_row)
+        assert child.owner is not None
+        clocks.learn(child.rows, child.agents, parent.agents[child.owner])
+        clocks.tick(child.rows, child.agents)
+        assert parent.rows is not None
+        clocks.tick(parent.rows, parent.agents)
+
+    def join(self, child: Frame) -> None:
+        """The parts have ended: their team knows what they knew."""
+        parent, clocks = child.parent, child.clocks
+        assert parent is not None and clocks is not None and child.rows is not None
+        assert child.agents is not None and parent.agents is not None and parent.rows is not None
+        joined = clocks.know[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.know.shape[-1]).max(axis=2)
+        clocks.know[:, parent.rows, parent.agents] = np.maximum(clocks.know[:, parent.rows, parent.agents], joined)
+        clocks.tick(child.rows, child.agents)
+
+    def _who(self, f: Frame) -> tuple[Clocks, Array, Array]:
+        frame: Frame | None = f
+        while frame is not None and frame.agents is None:
+            frame = frame.parent
+        assert frame is not None and frame.clocks is not None and frame.agents is not None and frame.rows is not None
+        return frame.clocks, frame.rows, frame.agents
+
+    def meet(self, f: Frame, agents: list[Array]) -> None:
+        """The siblings of the innermost split meet at a barrier."""
+        clocks, rows, own = self._who(f)
+        if f.split:
+            everyone = np.unique(np.concatenate(agents))
+            clocks.meet(np.full(len(everyone), rows[0]), everyone, np.zeros(len(everyone), np.int64))
+            return
+        frame = f
+        while frame.owner is None and frame.parent is not None:
+            frame = frame.parent
+        live = f.active().nonzero()[0]
+        group = frame.owner if frame.owner is not None else np.zeros(f.lanes, np.int64)
+        if len(live):
+            clocks.meet(rows[live], own[live], group[live])
+
+    def exchange(self, f: Frame) -> None:
+        """Active lanes of each warp exchange values: an order, but not one of memory."""
+        self._warp(f, slice(SHUFFLED, SHUFFLED + 1))
+
+    def warp_sync(self, f: Frame) -> None:
+        """Active lanes of each warp synchronize, memory included."""
+        self._warp(f, slice(0, 4))
+
+    def _warp(self, f: Frame, layers: slice) -> None:
+        if f.level != "thread":
+            return
+        clocks, rows, agents = self._who(f)
+        numbers = f.thread_numbers()
+        live = f.active().nonzero()[0]
+        start = np.arange(f.lanes) - numbers % WARP
+        if len(live):
+            clocks.meet(rows[live], agents[live], start[live], layers)
+
+    def fence(self, f: Frame, fn: str, scope: str) -> None:
+        """A memory or proxy fence of the active lanes."""
+        if fn == "wgmma_fence":
+            for memory in self.dirty:
+                memory.unfenced = False
+            self.dirty.clear()
+            return
+        clocks, rows, agents = self._who(f)
+        live = f.active()
+        clocks.fence(rows[live], agents[live], FENCED if fn == "fence" else PROXIED)
+
+    def dependency(self, f: Frame, fn: str) -> None:
+        """`griddepcontrol.wait`: the previous launch has ended."""
+        if fn != "grid_dependency_wait":
+            return
+        clocks, rows, _ = self._who(f)
+        for row in np.unique(rows[f.active()]):
+            clocks.foreign[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
+
+    def must_meet(self, f: Frame, what: str) -> None:
+        """Reports a convergent instruction that only some of its threads reach (KIR-I023)."""
+        gone, frame = np.zeros(f.lanes, np.bool_), f
+        while True:
+            if frame.returned is not None:
+                gone |= frame.returned
+            if frame.owner is not None or frame.parent is None:
+                break
+            frame = frame.parent
+        if frame.owner is None:
+            return
+        if frame.parent is not None and frame.parent.live is not None:
+            gone = gone | ~frame.parent.live[frame.owner]
+        absent = ~(f.active() | gone)
+        if what in ("mma_sync", "ldmatrix", "stmatrix"):
+            start = np.arange(f.lanes) - f.thread_numbers() % WARP
+            present = np.zeros(f.lanes, np.bool_)
+            np.logical_or.at(present, start, f.active())
+            absent &= present[start]
+        if absent.any():
+            lane = int(absent.argmax())
+            self.m.report("divergence", "error", f"{what} is not reached by {self.m.thread_name(f, lane)} with the others", f,
+                          int(f.active().argmax()), id="KIR-I023", verb=what)
+
+    # ------------------------------------------------------------------------------------------------- publish and acquire
+    def published(self, f: Frame, clock: Knowledge | None) -> Knowledge:
+        """`clock` joined with what the active lanes know."""
+        clocks, rows, agents = self._who(f)
+        live = f.active()
+        return clocks.publish(rows[live], agents[live], clock)
+
+    def release(self, f: Frame, lane: int, clock: Knowledge | None) -> Knowledge:
+        """As `published`, of one lane."""
+        clocks, rows, agents = self._who(f)
+        return clocks.publish(rows[lane : lane + 1], agents[lane : lane + 1], clock)
+
+    def publish(self, f: Frame, agents: Array, clock: Knowledge | None) -> Knowledge:
+        """What an operation that `f` issued did."""
+        clocks, rows, _ = self._who(f)
+        return clocks.publish(rows, agents, clock)
+
+    def acquire(self, f: Frame, clock: Knowledge, lane: int | None) -> None:
+        """One lane, or all active ones, learn."""
+        clocks, rows, agents = self._who(f)
+        at = f.active() if lane is None else np.arange(f.lanes) == lane
+        clocks.acquire(rows[at], agents[at], clock)
+
+    def asynchronous(self, f: Frame, family: str, grouped: bool) -> tuple[Array, Array]:
+        """Agents for the reading and the writing part of an operation: those of the open group, or of an earlier operation that all
+        issuers know to have ended, or new ones."""
+        clocks, rows, own = self._who(f)
+        made = f.queue.slots.get(family) if grouped and f.queue is not None else None
+        if made is None:
+            parts = ("reads", "writes") if family == "bulk" else ("",)
+            found = [self._slot(clocks, rows, own, f, family, part) for part in parts]
+            made = (found[0], found[-1])
+            if grouped and f.queue is not None:
+                f.queue.slots[family] = made
+        live = f.active()
+        last = self.followed
+        following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and (last[3] == live).all()
+        for agents in made if made[0] is not made[1] else made[:1]:
+            if following:
+                clocks.follow(rows[live], agents[live], own[live])
+            else:
+                clocks.learn(rows[live], agents[live], own[live])
+            clocks.tick(rows[live], agents[live])
+        clocks.tick(rows[live], own[live])
+        self.followed = (made[0], clocks, clocks.version, live.copy())
+        return made
+
+    def _slot(self, clocks: Clocks, rows: Array, own: Array, f: Frame, family: str, part: str) -> Array:
+        per_row = f.lanes // len(clocks.numbers)
+        index = np.arange(f.lanes) % max(1, per_row)
+        number = 0
+        while True:
+            key = (*f.agent_key, family, part, number)
+            fresh = (*key, per_row) not in clocks.blocks
+            agents = clocks.block(key, per_row, f"{family} {part} of {f.level}") + index
+            if fresh or (clocks.know[0, rows, own, agents] >= clocks.now(rows, agents)).all():
+                return agents
+            number += 1
+
+    def observe(self, f: Frame, agents: Array, lanes: Array) -> None:
+        """The lanes learn what their operations did."""
+        clocks, rows, own = self._who(f)
+        clocks.learn(rows[lanes], own[lanes], agents[lanes])
+
+    def ended(self, queue: asynchrony.Queue, f: Frame) -> None:
+        """Reports operations that nobody waited for (KIR-I017): an error when shared memory may go before it has been read."""
+        for o, why in asynchrony.unfinished(queue):
+            self.m.site = o.site
+            reads_shared = isinstance(o.site, n.Copy) and o.family == "bulk" and o.site.src.at.buffer.space in ("shared", "cluster")
+            self.m.report("async", "error" if reads_shared else "weak", f"an asynchronous operation is left behind: {why}", f,
+                          int(o.lanes.argmax()), id="KIR-I017", verb="issued")
+
+    # --------------------------------------------------------------------------------------------------------------- accesses
+    def _site(self) -> int:
+        s = self.m.site
+        if id(s) not in self.site_of:
+            self.site_of[id(s)] = len(self.sites)
+            self.sites.append(s)
+        return self.site_of[id(s)]
+
+    def _touch(self, place: Place, f: Frame, want: Mask) -> tuple[Array, Array]:
+        """Granules and frame lanes of the elements that an access touches, flat."""
+        width = storage(place.dtype).itemsize
+        index = place.index
+        if want is None and f.live is None and index.shape[0] == f.lanes:
+            g = place.memory.granules(index, width)
+            return g.reshape(-1), np.repeat(np.arange(f.lanes), g.size // max(1, f.lanes))
+        rank = max(index.ndim, 1 if want is None else want.ndim) - 1
+        index = lift(index, rank)
+        shape = np.broadcast_shapes(index.shape, (f.lanes,) + (1,) * rank, (1,) if want is None else lift(want, rank).shape)
+        chosen = np.ones(shape, np.bool_) if want is None else np.broadcast_to(lift(want, rank), shape)
+        if f.live is not None:
+            chosen = chosen & lift(f.live, rank)
+        at = chosen.nonzero()
+        g = place.memory.granules(np.broadcast_to(index, shape)[at], width)
+        return g.reshape(-1), np.repeat(at[0], g.shape[-1])
+
+    def on_read(self, place: Place, f: Frame, want: Mask) -> Mask:
+        """A read; returns which elements are defined."""
+        self._registers(place.memory, f, "read")
+        if place.memory.shadow is not None and not (place.memory.owner is None and place.memory.name in self.read_only):
+            g, lanes = self._touch(place, f, want)
+            self._read(place.memory, g, lanes, f)
+        self._widths(place, f, want)
+        count_traffic(self.m.counters, place, f, want)
+        return self.validity(place.memory, place.index, storage(place.dtype).itemsize)
+
+    def on_write(self, place: Place, f: Frame, want: Mask, value: Val) -> None:
+        """A write, about to happen; marks what it defines."""
+        memory, width = place.memory, storage(place.dtype).itemsize
+        self._registers(memory, f, "write")
+        rank = max(place.index.ndim, value.data.ndim) - 1
+        index, data = lift(place.index, rank), lift(value.data, rank)
+        shape = np.broadcast_shapes(index.shape, data.shape, (1,) if want is None else lift(want, rank).shape)
+        if shape[0] == 1 and f.lanes > 1 and memory.shadow is not None:
+            shape = (f.lanes, *shape[1:])
+        chosen = np.ones(shape, np.bool_) if want is None else np.broadcast_to(lift(want, rank), shape)
+        at = chosen.nonzero()
+        elements = np.broadcast_to(index, shape)[at]
+        new = np.broadcast_to(data, shape)[at]
+        g = memory.granules(elements, width)
+        if memory.shadow is not None:
+            self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
+            self._widths(place, f, want)
+            count_traffic(self.m.counters, place, f, want)
+        elif memory.owner is not None:
+            memory.unfenced = True
+            self.dirty.append(memory)
+        assert memory.valid is not None
+        if value.ok is None:
+            memory.valid[g] = True
+        else:
+            memory.valid[g] = np.broadcast_to(lift(np.broadcast_to(value.ok, value.data.shape), rank), shape)[at][:, None]
+
+    def on_atomic(self, place: Place, f: Frame, want: Mask, values: list[Val], attrs: dict[str, n.Attr], shape: tuple[int, ...]) -> Mask:
+        """An atomic update, about to happen. It acquires what updates of the same elements released, and releases: all that its
+        lane knows with order `release` or `acq_rel`, else what a fence has covered."""
+        for v in values:
+            self.m.must_be_defined(v, f, "an atomic operation")
+        memory, width = place.memory, storage(place.dtype).itemsize
+        g, lanes = self._touch(place, f, want)
+        ok = self.validity(memory, place.index, width)
+        if ok is not None:
+            unused = False if want is None else ~np.broadcast_to(want, ok.shape)
+            self.m.must_be_defined(Val(place.index, ok | unused), f, "an atomic operation")
+        if memory.shadow is None or not len(g):
+            return None
+        clocks, rows, agents = self._who(f)
+        cta = clocks.numbers[rows[lanes]]
+        found = memory.shadow.after_write(g, clocks, rows[lanes], cta, agents[lanes], f.proxy, True)
+        self._conflict(found, memory, lanes, f, "update", None)
+        found = memory.shadow.reads.conflicts(g, clocks, rows[lanes], cta, agents[lanes], "read")
+        self._conflict(found, memory, lanes, f, "update", None)
+        memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1)
+        self._synchronize(memory, g[:: max(1, width // memory.granule)], lanes[:: max(1, width // memory.granule)], f,
+                          str(attrs.get("order", "relaxed")))
+        return None
+
+    def _synchronize(self, memory: Memory, g: Array, lanes: Array, f: Frame, order: str) -> None:
+        if (memory.space == "shared" and order == "relaxed") or len(g) > 256:
+            return
+        clocks, rows, agents = self._who(f)
+        for at, lane in zip(g.tolist(), lanes.tolist(), strict=True):
+            key, row, agent = (self.m.number_of(memory), at), rows[lane : lane + 1], agents[lane : lane + 1]
+            before = self.released.get(key)
+            if before is not None:
+                clocks.acquire(row, agent, before)
+            self.released[key] = clocks.publish(row, agent, before, None if order in ("release", "acq_rel") else FENCED)
+
+    def on_rows(self, place: Place, f: Frame, index: Array, lane: Array, verb: str) -> None:
+        """Rows of 8 elements that lanes of a warp name for a matrix load or store; both shaped alike but for broadcasting."""
+        lanes = np.broadcast_to(lane, index.shape).reshape(-1)
+        chosen = f.active()[lanes]
+        g = place.memory.granules(index.reshape(-1)[chosen], storage(place.dtype).itemsize)
+        lanes = np.repeat(lanes[chosen], g.shape[-1])
+        if verb == "read":
+            self._read(place.memory, g.reshape(-1), lanes, f)
+        else:
+            self._write(place.memory, g, lanes[:: g.shape[-1]], f, None, None)
+
+    def on_barrier_object(self, place: Place, f: Frame, verb: str, proxy: int, agents: Array | None) -> None:
+        """An mbarrier is initialized, or used: the use must know of the initialization."""
+        memory = place.memory
+        if memory.shadow is None:
+            return
+        g, lanes = self._touch(place, f, None if place.inside is None else place.inside)
+        if verb == "write":
+            width = len(g) // max(1, len(lanes))
+            self._write(memory, g.reshape(-1, max(1, width)), lanes, f, None, None)
+            self.mark(memory, place.index, 8, None)
+            return
+        clocks, rows, own = self._who(f)
+        who = own if agents is None else agents
+        cta = clocks.numbers[rows[lanes]]
+        found = memory.shadow.after_write(g, clocks, rows[lanes], cta, who[lanes], proxy, True)
+        self._conflict(found, memory, lanes, f, "use of the mbarrier", None)
+
+    def _registers(self, memory: Memory, f: Frame, verb: str) -> None:
+        if memory.pending:
+            o = memory.pending[0]
+            origin = o.site.origin if o.site is not None else None
+            other = Access("pending product", self.m.anchor(o.site), self.m.thread_name(f, 0), origin)
+            self.m.report("async", "error", f"{verb} of '{memory.name}' while a wgmma on it is pending", f, id="KIR-I016",
+                          buffer=memory.name, verb=verb, accesses=(other,))
+
+    def on_wgmma(self, s: n.Mma, registers: Memory, f: Frame) -> None:
+        """A product is issued: generic writes to its registers need a fence first."""
+        if registers.unfenced:
+            self.m.report("async", "error", f"'{registers.name}' was written since the last wgmma_fence", f, id="KIR-I016",
+                          buffer=registers.name, verb="wgmma")
+
+    def on_copy(self, s: n.Copy, source: Place, target: Place, f: Frame) -> None:
+        """Alignment that the way of a copy needs, in bytes (KIR-I011)."""
+        size = storage(target.dtype).itemsize
+        if s.via.startswith("vector("):
+            width = int(s.via[7:-1]) * size
+        elif s.via == "cp_async" and f.level == "thread":
+            width = min(source.contiguous, target.contiguous) * size
+            if width not in (4, 8, 16):
+                self.m.report("alignment", "error", f"cp.async moves 4, 8 or 16 bytes, not {width}", f, id="KIR-I011", verb="copy")
+                return
+        elif s.via == "bulk":
+            width = 16
+        else:
+            return
+        for place in (source, target):
+            if place.memory.space in ("global", "shared", "cluster"):
+                first = place.index.reshape(place.index.shape[0], -1)[:, :1]
+                if s.via.startswith("vector(") and place.contiguous % max(1, width // size) == 0:
+                    first = place.index[..., :: width // size]
+                inside = place.inside
+                self.aligned(place, first * size, width, s.via, None if inside is None or first.shape != inside.shape else inside)
+
+    def aligned(self, place: Place, at: Array, width: int, what: str, inside: Mask = None) -> None:
+        """Reports addresses (bytes within their memory) that are no multiple of `width` (KIR-I011)."""
+        bad = at % place.memory.size % width != 0
+        if inside is not None:
+            bad = bad & inside
+        if bad.any():
+            byte = int(at.reshape(-1)[int(bad.reshape(-1).argmax())]) % place.memory.size
+            self.m.report("alignment", "error", f"{what} of '{place.handle.buffer.name}' at byte {byte} is not aligned to {width}", None,
+                          id="KIR-I011", buffer=place.handle.buffer.name, verb=what)
+
+    def _widths(self, place: Place, f: Frame, want: Mask) -> None:
+        """A thread's contiguous 2, 4, 8 or 16 elements of at most 16 bytes are one vector access."""
+        size = storage(place.dtype).itemsize
+        width = place.contiguous * size
+        if f.level != "thread" or place.contiguous not in (2, 4, 8, 16) or width > 16 or place.memory.space in ("register", "fragment"):
+            return
+        first = place.index[..., 0]
+        bad = first * size % place.memory.size % width != 0
+        if want is not None and want.shape[-1:] == place.index.shape[-1:]:
+            bad = bad & np.broadcast_to(want, np.broadcast_shapes(want.shape, place.index.shape))[..., 0]
+        rows = bad.reshape(bad.shape[0], -1).any(axis=1)
+        rows = np.broadcast_to(rows, (f.lanes,)) & f.active()
+        if rows.any():
+            lane = int(rows.argmax())
+            self.m.report("alignment", "error", f"vector access of {width} bytes to '{place.handle.buffer.name}' is not aligned", f, lane,
+                          id="KIR-I011", buffer=place.handle.buffer.name)
+
+    def _read(self, memory: Memory, g: Array, lanes: Array, f: Frame) -> None:
+        shadow = memory.shadow
+        if shadow is None or not len(g):
+            return
+        clocks, rows, agents = self._who(f)
+        rows, agent = rows[lanes], agents[lanes]
+        cta = clocks.numbers[rows]
+        self._conflict(shadow.after_write(g, clocks, rows, cta, agent, f.proxy, True), memory, lanes, f, "read", None)
+        self._conflict(shadow.updates.conflicts(g, clocks, rows, cta, agent, "update"), memory, lanes, f, "read", None)
+        shadow.reads.note(g, cta, agent, clocks.now(rows, agent), self._site(), clocks.count > 1)
+
+    def _write(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, same: Array | None) -> None:
+        """`g` [elements, granules each] by frame lanes `lanes` [elements]; `same` where the value is already there."""
+        shadow = memory.shadow
+        if shadow is None or not g.size:
+            return
+        clocks, rows, agents = self._who(f)
+        per = g.shape[-1]
+        flat, wide = g.reshape(-1), np.repeat(lanes, per)
+        rows_, agent = rows[wide], agents[wide]
+        cta = clocks.numbers[rows_]
+        repeated = None if same is None else np.repeat(same, per)
+        self._conflict(shadow.after_write(flat, clocks, rows_, cta, agent, f.proxy, False), memory, wide, f, "write", repeated)
+        self._conflict(shadow.reads.conflicts(flat, clocks, rows_, cta, agent, "read"), memory, wide, f, "write", None)
+        self._conflict(shadow.updates.conflicts(flat, clocks, rows_, cta, agent, "update"), memory, wide, f, "write", None)
+        self._collide(memory, g[:, 0], lanes, f, new, agents)
+        shadow.note_write(flat, cta, agent, clocks.now(rows_, agent), self._site(), f.proxy)
+
+    def _collide(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, agents: Array) -> None:
+        """Two instances, or two elements of a tile, that one statement writes to the same place."""
+        order = np.argsort(g, kind="stable")
+        twice = np.flatnonzero(g[order][1:] == g[order][:-1])
+        if not len(twice):
+            return
+        a, b = order[twice], order[twice + 1]
+        if f.level == "thread":
+            apart = lanes[a] != lanes[b]
+            a, b = a[apart], b[apart]
+        if not len(a):
+            return
+        loud = np.ones(len(a), np.bool_) if new is None else ~_same_bits(new[a], new[b])
+        at = int(loud.argmax())
+        s = self.m.site
+        other = Access("write", self.m.anchor(s), self.m.thread_name(f, int(lanes[b[at]])), s.origin if s is not None else None)
+        self.m.report("race", "error" if loud.any() else "weak", f"one store writes the same element of '{memory.name}' twice", f,
+                      int(lanes[a[at]]), id="KIR-I014", buffer=memory.name, verb="write", accesses=(other,))
+
+    def _conflict(self, found: Conflict | None, memory: Memory, lanes: Array, f: Frame, verb: str, same: Array | None) -> None:
+        if found is None:
+            return
+        clocks, _, _ = self._who(f)
+        site = self.sites[found.site]
+        thread = f"CTA {found.cta}" + (f", {clocks.names[found.agent]}" if 0 < found.agent < len(clocks.names) else "")
+        other = Access(found.verb, self.m.anchor(site), "the previous launch" if found.cta == EARLIER else thread,
+                       site.origin if site is not None else None)
+        lane = int(lanes[found.at])
+        if found.proxy:
+            message = f"'{memory.name}' is read through the async proxy without a fence after generic writes"
+            self.m.report("proxy", "error", message, f, lane, id="KIR-I015", buffer=memory.name, verb=verb, accesses=(other,))
+            return
+        weak = found.weak or (same is not None and found.verb == "write" and bool(same[found.at]))
+        self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with a {found.verb}", f, lane, id="KIR-I014",
+                      buffer=memory.name, verb=verb, accesses=(other,))
+
+
+def _same_bits(a: Array, b: Array) -> Array:
+    """Where two arrays of one dtype hold the same bits."""
+    word = np.dtype(f"u{a.dtype.itemsize}")
+    out: Array = np.equal(np.ascontiguousarray(a).view(word), np.ascontiguousarray(b).view(word))
+    return out

@@ -1,0 +1,157 @@
+"""Bindings: what a generic kernel is specialized with, as readable TOML.
+
+    kernel = "mm_kernel_general"
+    problem = "gemm"
+    sizes = ["M", "N", "K"]
+    facts = ["M >= 1", "K % 8 == 0"]
+    grid = ["ceildiv(M, BLOCK_M) * ceildiv(N, BLOCK_N)"]
+    absent = ["bias"]
+    [metas]                       # compile-time values: integers, booleans, floats, texts, dtypes by name
+    BLOCK_M = 128
+    [dtypes]                      # dtypes of scalars that the source leaves open
+    eps = "f32"
+    [scalars]                     # run-time scalars: an expression over the sizes, or a number
+    stride_am = "K"
+    [tensors.A]                   # `name` is the problem's name where it differs
+    shape = ["M", "K"]
+    dtype = "bf16"
+    [options]
+    num_warps = 8
+    num_stages = 3
+
+A scalar that is neither a size nor bound stays a run-time parameter. Strides are row-major unless they are given (in elements).
+"""
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kir.diagnostic import did_you_mean, error
+from kir.ir import nodes as n
+from kir.ir.printer import name_text
+from kir.ir.types import DTYPES
+
+Setting = int | float | bool | str
+
+
+class Tensor(BaseModel):
+    """A pointer or descriptor parameter: expressions over the sizes, an IR dtype, an alignment in bytes. `strides` are in elements."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    shape: list[str | int]
+    dtype: str
+    strides: list[str | int] | None = None
+    name: str = ""
+    role: str = ""
+    align: int = 16
+
+
+class Binding(BaseModel):
+    """One specialization of a kernel. Frozen; unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    kernel: str = ""
+    problem: str = ""
+    sizes: list[str] = []
+    facts: list[str] = []
+    grid: list[str | int] = []
+    absent: list[str] = []
+    metas: dict[str, Setting] = {}
+    dtypes: dict[str, str] = {}
+    scalars: dict[str, str | int | float] = {}
+    tensors: dict[str, Tensor] = {}
+    options: dict[str, Setting] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> Binding:
+        """The binding of a TOML file. Raises KirError KIR-F010 with the field that is wrong."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as bad:
+            raise error("KIR-F010", f"the binding {path} cannot be read: {bad.__class__.__name__}") from bad
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, file: str = "<binding>") -> Binding:
+        """The binding of a TOML text. Raises KirError KIR-F010."""
+        try:
+            return cls.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as bad:
+            raise error("KIR-F010", f"{file} is no TOML: {bad}") from bad
+        except ValidationError as bad:
+            first = bad.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            hint = did_you_mean(str(first["loc"][-1]), [*cls.model_fields, *Tensor.model_fields]) if first["type"] == "extra_forbidden" else ""
+            raise error("KIR-F010", f"{file}: field '{where}': {first['msg'].lower()}", attempt=hint) from bad
+
+    def text(self) -> str:
+        """The binding as TOML; `parse` is its inverse."""
+        lines: list[str] = []
+        for field in ("kernel", "problem"):
+            if getattr(self, field):
+                lines.append(f"{field} = {json.dumps(getattr(self, field))}")
+        for field in ("sizes", "facts", "grid", "absent"):
+            if getattr(self, field):
+                lines.append(f"{field} = {json.dumps(getattr(self, field))}")
+        for field in ("metas", "dtypes", "scalars", "options"):
+            items: Mapping[str, Setting] = getattr(self, field)
+            if items:
+                lines += ["", f"[{field}]", *(f"{k} = {_value(v)}" for k, v in items.items())]
+        for name, t in self.tensors.items():
+            lines += ["", f"[tensors.{name}]"]
+            for field in Tensor.model_fields:
+                value = getattr(t, field)
+                if value != Tensor.model_fields[field].default or field in ("shape", "dtype"):
+                    lines.append(f"{field} = {_value(value)}")
+        return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _value(v: object) -> str:
+    if isinstance(v, float) and v != v:
+        return "nan"
+    if isinstance(v, float) and v in (float("inf"), float("-inf")):
+        return "inf" if v > 0 else "-inf"
+    return json.dumps(v)
+
+
+def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], what: str) -> dict[str, n.Expr]:
+    """IR expressions of texts over named integers, with those names replaced. Raises KirError KIR-F011 with the text that is wrong."""
+    from kir.diagnostic import KirError
+    from kir.ir.parser import parse_program
+    from kir.ir.visit import substitute
+    out: dict[str, n.Expr] = {}
+    header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
+    for key, text in texts.items():
+        try:
+            program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
+        except KirError as bad:
+            raise error("KIR-F011", f"{what} '{key}' = '{text}': {bad.diagnostics[0].message}",
+                        needs=f"an expression over {', '.join(sizes) or 'numbers'}") from bad
+        out[key] = substitute(program.kernels[0].grid[0].extent, sizes)
+    return out
+
+
+def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.Expr, ...]:
+    """Facts over the sizes. Raises KirError KIR-F011."""
+    from kir.diagnostic import KirError
+    from kir.ir.parser import parse_program
+    from kir.ir.visit import substitute
+    header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
+    out = []
+    for text in texts:
+        try:
+            program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
+        except KirError as bad:
+            raise error("KIR-F011", f"fact '{text}': {bad.diagnostics[0].message}", needs=f"a condition over {', '.join(sizes)}") from bad
+        out.append(substitute(program.facts[0], sizes))
+    return tuple(out)
+
+
+def check_dtype(name: str, where: str) -> None:
+    """Raises KirError KIR-F011 for a dtype that the IR does not have."""
+    if name not in DTYPES:
+        raise error("KIR-F011", f"{where}: there is no dtype '{name}'", attempt=did_you_mean(name, DTYPES))

@@ -1,0 +1,295 @@
+"""A generic program under a binding: metas replaced, dtypes resolved, static branches decided, static loops unrolled.
+
+Tensors get their shapes and strides. Where the source addresses a tensor of several axes (or strides) as flat memory, the access goes
+through a flat view of it, which `raise-regions` turns into regions. Scalars that the binding derives from sizes disappear.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kir.diagnostic import did_you_mean, error
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, check_dtype, expressions, fact_expressions
+from kir.ir.dtype_terms import Setting, resolve
+from kir.ir.product import accumulate_in_place
+from kir.ir.promote import promoted
+from kir.ir.statics import Statics
+from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, TileType, Type
+from kir.ir.visit import statements, walk
+
+WARP = 32
+
+
+def specialize(program: n.Program, binding: Binding) -> n.Program:
+    """The program under the binding. Raises KirError KIR-F011 (a name or expression of the binding is wrong), KIR-F012 (something that
+    the program needs is not bound) and KIR-F013 (what the binding says makes the program ill-typed)."""
+    return _Specializer(program, binding).run()
+
+
+class _Specializer:
+    def __init__(self, program: n.Program, binding: Binding) -> None:
+        self.program, self.binding = program, binding
+        self.settings: dict[str, Setting] = {}
+        self.dtypes: dict[str, DType] = {}
+        self.values: dict[str, n.Expr] = {}
+        self.buffers: dict[str, n.Buffer] = {}
+        self.views: list[n.View] = []
+
+    def run(self) -> n.Program:
+        self.check_names()
+        self.metas()
+        sizes = {x: n.Var(x, I32) for x in self.binding.sizes}
+        params = [n.Param(x, "size", I32) for x in self.binding.sizes]
+        known = {**sizes, **{k: v for k, v in self.values.items() if isinstance(v, n.Const) and v.dtype == I32}}
+        params += self.scalars(sizes, known)
+        params += self.tensors(known)
+        self.grid(known)
+        self.derived_dtypes()
+        functions, kernels = [], []
+        for f in self.program.functions:
+            functions.append(self.function(f))
+        for k in self.program.kernels:
+            kernels.append(self.kernel(k, known))
+        facts = fact_expressions(self.binding.facts, sizes)
+        made = replace(self.program, metas=(), params=tuple(params), facts=facts, functions=tuple(functions), kernels=tuple(kernels))
+        used = {x.fn for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call)}
+        used |= {str(v) for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call) for key, v in x.attrs if key == "combine"}
+        return replace(made, functions=tuple(f for f in made.functions if f.name in used))
+
+    # ------------------------------------------------------------------------------------------------------------ the header
+    def check_names(self) -> None:
+        b = self.binding
+        have = {m.name for m in self.program.metas} | {p.name for p in self.program.params}
+        for field, names in (("metas", b.metas), ("scalars", b.scalars), ("tensors", b.tensors), ("absent", b.absent), ("dtypes", b.dtypes)):
+            for name in names:
+                if name not in have:
+                    raise error("KIR-F011", f"'{self.program.name}' has no parameter '{name}' ({field} of the binding)",
+                                attempt=did_you_mean(name, have))
+
+    def metas(self) -> None:
+        b = self.binding
+        missing = []
+        for m in self.program.metas:
+            if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default:
+                continue
+            if m.name in b.metas:
+                value: Setting = b.metas[m.name]
+            elif m.name in b.options:
+                value = b.options[m.name]
+            elif m.name in b.absent:
+                value = None
+            elif m.default is not None or m.kind in ("any", "str", "fn"):
+                value = m.default
+            else:
+                missing.append(m.name)
+                continue
+            self.setting(m, value)
+        if missing:
+            raise error("KIR-F012", f"the binding gives no value for {', '.join(missing)}", needs="an entry under [metas] for each",
+                        subject=self.program.name)
+        for name in b.absent:
+            self.settings[f"absent:{name}"] = True
+        for p in self.program.params:
+            self.settings.setdefault(f"absent:{p.name}", False)
+
+    def setting(self, m: n.Meta, value: Setting) -> None:
+        self.settings[m.name] = value
+        if m.kind == "dtype" or (isinstance(value, str) and m.kind == "any" and value in DTYPES):
+            check_dtype(str(value), f"meta '{m.name}'")
+            self.dtypes[m.name] = DTYPES[str(value)]
+        elif isinstance(value, bool):
+            self.values[m.name] = build.const(value, BOOL) if m.kind != "int" else build.const(int(value), I32)
+            self.dtypes[m.name] = BOOL
+        elif isinstance(value, int):
+            dtype = BOOL if m.kind == "bool" else F32 if m.kind == "float" else I32 if -2**31 <= value < 2**31 else I64
+            self.values[m.name] = build.const(value, dtype)
+            self.dtypes[m.name] = dtype
+        elif isinstance(value, float):
+            self.values[m.name] = build.const(value, F32)
+            self.dtypes[m.name] = F32
+        else:
+            # A text or nothing: questions about it are answered by its setting, the name itself holds no number.
+            self.values[m.name] = build.const(0, I32) if m.kind != "bool" else build.const(False, BOOL)
+
+    def scalars(self, sizes: Mapping[str, n.Expr], known: Mapping[str, n.Expr]) -> list[n.Param]:
+        b = self.binding
+        out = []
+        texts = {k: v for k, v in b.scalars.items() if isinstance(v, (str, int))}
+        given = expressions(texts, known, "scalar")
+        for p in self.program.params:
+            if isinstance(p.of, n.Buffer) or dict(p.attrs).get("implicit"):
+                continue
+            dtype = p.of
+            if p.name in b.dtypes:
+                check_dtype(b.dtypes[p.name], f"dtype of '{p.name}'")
+                dtype = DTYPES[b.dtypes[p.name]]
+            if p.name in sizes:
+                if dtype.is_symbolic:
+                    dtype = I32
+                self.values[p.name] = build.cast(sizes[p.name], dtype)
+                self.dtypes[p.name] = dtype
+                continue
+            if p.name in given:
+                if dtype.is_symbolic:
+                    dtype = I32
+                self.values[p.name] = build.cast(given[p.name], dtype)
+            elif p.name in b.scalars:
+                dtype = F32 if dtype.is_symbolic else dtype
+                self.values[p.name] = build.const(b.scalars[p.name], dtype)  # type: ignore[arg-type]  # a float: the texts are in given
+            elif p.name in b.absent:
+                self.values[p.name] = build.const(0, I32)
+                dtype = I32
+            elif p.name in b.tensors:
+                continue
+            else:
+                if dtype.is_symbolic:
+                    if _used(self.program, p.name):
+                        raise error("KIR-F012", f"the binding gives no value or dtype for the scalar '{p.name}'",
+                                    needs="an entry under [scalars], [dtypes] or sizes", subject=self.program.name)
+                    continue
+                out.append(n.Param(p.name, "scalar", dtype))
+                self.values[p.name] = n.Var(p.name, dtype)
+            if p.name in b.dtypes and p.name not in b.scalars and p.name not in {q.name for q in out}:
+                out.append(n.Param(p.name, "scalar", dtype))
+            self.dtypes[p.name] = dtype
+            if p.name in b.dtypes and p.name not in b.scalars:
+                self.values[p.name] = n.Var(p.name, dtype)
+        return out
+
+    def tensors(self, known: Mapping[str, n.Expr]) -> list[n.Param]:
+        b = self.binding
+        out = []
+        for p in self.program.params:
+            if not isinstance(p.of, n.Buffer):
+                continue
+            if p.name in b.absent:
+                self.dtypes[p.name] = F32
+                self.buffers[p.name] = replace(p.of, dtype=F32, shape=(build.const(1),) * len(p.of.shape))
+                continue
+            if p.name not in b.tensors:
+                raise error("KIR-F012", f"the binding gives no shape for the tensor '{p.name}'", needs=f"a table [tensors.{p.name}], or its "
+                            "name under absent", subject=self.program.name)
+            t = b.tensors[p.name]
+            check_dtype(t.dtype, f"tensor '{p.name}'")
+            dtype = DTYPES[t.dtype]
+            self.dtypes[p.name] = dtype
+            shape = tuple(expressions({f"{p.name}.shape[{i}]": x for i, x in enumerate(t.shape)}, known, "tensor").values())
+            strides = None
+            if t.strides is not None:
+                strides = tuple(expressions({f"{p.name}.strides[{i}]": x for i, x in enumerate(t.strides)}, known, "tensor").values())
+                if len(strides) != len(shape):
+                    raise error("KIR-F011", f"tensor '{p.name}' has {len(shape)} axes and {len(strides)} strides")
+                if strides == row_major(shape):
+                    strides = None
+            name = t.name or p.name
+            buffer = n.Buffer(name, dtype, shape, "global", None, strides, t.align)
+            role = t.role or p.role
+            if role not in ("in", "out", "inout"):
+                raise error("KIR-F011", f"tensor '{p.name}': role '{role}' is not in, out or inout")
+            out.append(n.Param(name, role, buffer, attrs=p.attrs))  # type: ignore[arg-type]  # checked above
+            if len(p.of.shape) == len(shape) and strides is None:
+                self.buffers[p.name] = buffer
+                for own, actual in zip(p.of.shape, shape, strict=True):
+                    if isinstance(own, n.Var):
+                        self.values[own.name] = build.cast(actual, own.of if isinstance(own.of, DType) else I32)
+                continue
+            extent: n.Expr = build.const(1)
+            for d, s in zip(shape, strides or row_major(shape), strict=True):
+                extent = build.add(extent, build.mul(build.sub(d, 1), s))
+            flat = n.Buffer(f"{name}_flat", dtype, (extent,), "global")
+            self.buffers[p.name] = flat
+            self.views.append(n.View(flat, n.Region(buffer)))
+            if len(p.of.shape) == 1 and isinstance(own := p.of.shape[0], n.Var):
+                self.values[own.name] = build.cast(extent, I64)
+        return out
+
+    def grid(self, known: Mapping[str, n.Expr]) -> None:
+        axes = max(len(k.grid) for k in self.program.kernels)
+        if not self.binding.grid:
+            raise error("KIR-F012", "the binding gives no grid", needs="grid = [\"..\"], an expression for each axis", subject=self.program.name)
+        given = expressions({f"grid[{i}]": x for i, x in enumerate(self.binding.grid)}, known, "grid")
+        for k in range(max(axes, len(given))):
+            self.values[f"grid_{k}"] = given.get(f"grid[{k}]", build.const(1))
+
+    def derived_dtypes(self) -> None:
+        for m in self.program.metas:
+            if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default:
+                self.dtypes[m.name] = resolve(DType(m.default, "symbolic", 0), self.dtypes, self.settings)
+
+    # --------------------------------------------------------------------------------------------------------------- bodies
+    def statics(self) -> Statics:
+        return Statics(self.dtypes, self.settings, dict(self.values), dict(self.buffers))
+
+    def function(self, f: n.Function) -> n.Function:
+        s = self.statics()
+        params: list[n.Var | n.Buffer] = []
+        for x in f.params:
+            if isinstance(x, n.Buffer):
+                made_buffer = s.buffer(x)
+                s.buffers[x.name] = made_buffer
+                params.append(made_buffer)
+            else:
+                made = n.Var(x.name, self.type(x.of))
+                s.values[x.name] = made
+                params.append(made)
+        body = s.block(f.body)
+        return replace(f, params=tuple(params), results=tuple(self.type(t) for t in f.results), body=promoted(body))
+
+    def type(self, t: Type) -> Type:
+        if isinstance(t, DType):
+            return resolve(t, self.dtypes, self.settings)
+        if isinstance(t, TileType):
+            return TileType(resolve(t.dtype, self.dtypes, self.settings), t.shape)
+        return t
+
+    def kernel(self, k: n.Kernel, known: Mapping[str, n.Expr]) -> n.Kernel:
+        s = self.statics()
+        for a in k.grid:
+            s.values[a.name] = n.Var(a.name, I32)
+        body = s.block(k.body)
+        used = {x.buffer.name for st in statements(body) for x in walk(st) if isinstance(x, n.Region)}
+        views = tuple(v for v in self.views if v.buffer.name in used)
+        names = frozenset({a.name for a in k.grid} | {p.name for p in self.program.params} | set(self.binding.sizes))
+        made = promoted((*views, *body), names)
+        made = promoted(accumulate_in_place(made), names)
+        stages = self.settings.get("num_stages")
+        if isinstance(stages, int) and stages > 1:
+            made = pipelined(made, stages)
+        grid = tuple(n.Axis(a.name, s.expr(a.extent)) for a in k.grid)
+        return replace(k, grid=grid, threads=s.expr(k.threads), body=made)
+
+
+def row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
+    """Strides of a contiguous tensor, in elements."""
+    out: list[n.Expr] = []
+    step: n.Expr = build.const(1)
+    for d in reversed(shape):
+        out.append(step)
+        step = build.mul(step, d)
+    return tuple(reversed(out))
+
+
+def pipelined(block: n.Block, stages: int) -> n.Block:
+    """Serial loops that hold a product directly, as Triton pipelines them when a launch has that many stages."""
+    out: list[n.Stmt] = []
+    for s in block:
+        match s:
+            case n.For():
+                body = pipelined(s.body, stages)
+                direct = any(isinstance(x, n.Mma) for x in body)
+                if s.kind == "serial" and direct:
+                    s = replace(s, kind="pipelined", attrs=n.attrs(**{**dict(s.attrs), "stages": stages}))
+                out.append(replace(s, body=body))
+            case n.While():
+                out.append(replace(s, body=pipelined(s.body, stages)))
+            case n.If():
+                out.append(replace(s, then=pipelined(s.then, stages), orelse=pipelined(s.orelse, stages)))
+            case _:
+                out.append(s)
+    return tuple(out)
+
+
+def _used(program: n.Program, name: str) -> bool:
+    return any(isinstance(x, n.Var) and x.name == name for k in program.kernels for s in k.body for x in walk(s))

@@ -1,0 +1,140 @@
+"""Emitted Triton as text, and what the backend refuses, each refusal with its place."""
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from kir.diagnostic import KirError
+from kir.ir.anchors import at
+from kir.ir.nodes import For, Mma, Store
+from kir.ir.parser import parse_program
+from kir.surface import Backend, backend
+from tests.backends.conftest import program
+
+HEAD = """kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  in H: f16[64, 64]
+  out Y: f32[N]
+"""
+
+
+@pytest.fixture
+def triton() -> Backend:
+    return backend("triton")
+
+
+def body(lines: str, threads: int = 128, head: str = HEAD) -> str:
+    indented = "\n".join(f"  {line}" for line in lines.splitlines())
+    return f"{head}kernel main grid (i: N) threads {threads}\n{indented}\n"
+
+
+def test_emission_is_valid_python_and_stable(triton: Backend) -> None:
+    for name in ("gemm_tile", "softmax_tile", "rmsnorm_tile"):
+        p = program(name)
+        first, second = triton.emit(p), triton.emit(p)
+        assert first == second
+        ast.parse(first.text)
+        assert max(map(len, first.text.splitlines())) < 140
+        assert triton.accepts(p) == ()
+
+
+def test_every_statement_has_its_lines(triton: Backend) -> None:
+    p = program("gemm_tile")
+    emitted = triton.emit(p)
+    lines = emitted.text.splitlines()
+    by_kind = {type(at(p, row.path)).__name__: lines[row.line - 1] for row in reversed(emitted.source_map)}
+    assert "tl.dot(" in by_kind[Mma.__name__]
+    assert by_kind[Store.__name__].strip().startswith("tl.store(")
+    assert by_kind[For.__name__].strip() == "for k in range(tl.cdiv(K, 32)):"
+    covered = {row.line for row in emitted.source_map}
+    first = next(i for i, line in enumerate(lines, 1) if "acc = tl.zeros" in line)
+    assert covered == set(range(first, len(lines) + 1))
+    assert emitted.statement_of(1) is None
+
+
+def test_launch_says_warps_stages_and_what_divides_the_arguments(triton: Backend) -> None:
+    (entry,) = triton.emit(program("gemm_tile")).entries
+    assert dict(entry.options) == {"num_warps": 4, "num_stages": 3}
+    assert [(a.name, a.kind, a.dtype, a.divisor) for a in entry.arguments] == [
+        ("M", "scalar", "i32", 1), ("N", "scalar", "i32", 16), ("K", "scalar", "i32", 16),
+        ("A", "pointer", "f16", 16), ("B", "pointer", "f16", 16), ("C", "pointer", "f16", 16)]
+
+
+def test_stages_of_loops_that_the_launch_option_does_not_reach_stand_on_the_loop(triton: Backend) -> None:
+    text = triton.emit(program("rmsnorm_tile")).text
+    assert "tl.range(tl.cdiv(N, 256), num_stages=2)" in text
+    assert "for t1 in range(tl.cdiv(N, 256)):" in text
+
+
+def test_names_that_python_reserves_are_respelled(triton: Backend) -> None:
+    source = body("let lambda = X[i]\nlet tl = lambda + 1.0\nY[i] = tl", threads=1).replace("size N", "size for").replace("[N]", "[%for]")
+    p = parse_program(source.replace("grid (i: N)", "grid (i: %for)").replace("size for", "size %for"), "p.kir")
+    emitted = triton.emit(p)
+    ast.parse(emitted.text)
+    assert "def main(for_, X, H, Y):" in emitted.text and "tl_ = lambda_ + 1.0" in emitted.text
+
+
+def test_masks_stand_only_where_the_tile_may_leave_the_buffer(triton: Backend) -> None:
+    copy = body("Y[i * 64 +: 64] = load(X[i * 64 +: 64] else 0.0 clip) clip").replace("grid (i: N)", "grid (i: ceildiv(N, 64))")
+    whole = parse_program(copy, "p.kir")
+    assert triton.emit(whole).text.count("mask=") == 2
+    exact = parse_program(copy.replace("kernel main", "  fact N % 64 == 0\nkernel main"), "p.kir")
+    assert triton.emit(exact).text.count("mask=") == 0
+    below = parse_program(body("Y[i +: 64] = load(X[i - 3 +: 64] else 0.0 clip) clip"), "p.kir")
+    assert "i - 3 + tl.arange(0, 64) >= 0" in triton.emit(below).text
+
+
+def test_a_read_after_a_write_of_the_same_buffer_waits_for_all_threads(triton: Backend) -> None:
+    head = HEAD.replace("out Y", "inout Y")
+    swapped = body("Y[0 +: 64] = X[0 +: 64]\nlet y = Y[iota(64) ^ 1]\nY[0 +: 64] = y", head=head)
+    text = triton.emit(parse_program(swapped, "p.kir")).text
+    lines = [line.strip().split("(")[0] for line in text.splitlines() if "tl.store" in line or "tl.load" in line or "barrier" in line]
+    assert lines.index("tl.debug_barrier") == 1
+    alone = triton.emit(parse_program(body("let y = Y[i]\nY[i] = y * 2.0", head=head), "p.kir")).text
+    assert "barrier" not in alone
+
+
+REFUSED = {
+    "shared memory": ("KIR-B002", "shared S: f32[64]", "main/0"),
+    "threads": ("KIR-B002", "for t in 0..128 parallel thread\n  Y[t] = X[t]", "main/0"),
+    "break": ("KIR-B002", "for t in 0..4\n  break", "main/0/body/0"),
+    "return inside a loop": ("KIR-B002", "for t in 0..4\n  return", "main/0/body/0"),
+    "roles": ("KIR-B002", "roles\n  role a warps 0..2\n    pass\n  role b warps 2..4\n    pass", "main/0"),
+    "a tile that is no power of two": ("KIR-B003", "let x = X[0 +: 48]", "main/0"),
+    "a dot that is too small": ("KIR-B003", "fragment c: f32[64, 8] = 0.0\nmma c += H[0 +: 64, 0 +: 16] * H[0 +: 16, 0 +: 8]", "main/1"),
+    "division in half precision": ("KIR-B004", "let h = H[0, 0 +: 64]\nlet q = h / h", "main/1"),
+    "a minimum that Triton widens": ("KIR-B004", "let m = reduce(H[0, 0 +: 64], axis=0, op=min)", "main/0"),
+    "a division of unknown sign": ("KIR-B005", "let k = cast(X[i], i32) // 4\nY[i] = cast(k, f32)", "main/0"),
+    "part of a fragment": ("KIR-B006", "fragment f: f32[64] = 0.0\nf[3] = 1.0", "main/1"),
+    "a reduction without a spelling": ("KIR-B008", "let m = reduce(X[0 +: 64], axis=0, op=prod)", "main/0"),
+    "a copy of its own kind": ("KIR-B002", "fragment f: f32[64]\ncopy X[0 +: 64] -> f via cp_async", "main/1"),
+    "a matrix instruction": ("KIR-B002", "fragment c: f32[64, 64] = 0.0\nmma c += H * H via wgmma", "main/1"),
+    "opaque source": ("KIR-B002", 'opaque cuda reads nothing writes nothing because "asm" text "x"', "main/0"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals_name_their_place(triton: Backend, what: str) -> None:
+    id_, lines, anchor = REFUSED[what]
+    p = parse_program(body(lines), "p.kir")
+    found = triton.accepts(p)
+    assert [(d.id, d.anchor) for d in found] == [(id_, anchor)]
+    assert found[0].message
+    with pytest.raises(KirError) as refused:
+        triton.emit(p)
+    assert refused.value.diagnostics == found
+
+
+def test_all_refusals_are_found_in_one_run(triton: Backend) -> None:
+    lines = "shared S: f32[64]\nfor t in 0..4\n  let m = reduce(X[0 +: 64], axis=0, op=prod)\nlet x = X[0 +: 48]"
+    p = parse_program(body(lines), "p.kir")
+    assert [d.id for d in triton.accepts(p)] == ["KIR-B002", "KIR-B008", "KIR-B003"]
+
+
+def test_a_generic_program_and_an_odd_launch_are_refused(triton: Backend) -> None:
+    generic = parse_program("kir 1\nprogram p\n  meta B: int\n  in X: f32[B]\nkernel main grid (i: 1) threads 32\n  pass\n", "p.kir")
+    assert [d.id for d in triton.accepts(generic)] == ["KIR-B001"]
+    assert [d.id for d in triton.accepts(parse_program(body("pass", threads=96), "p.kir"))] == ["KIR-B007"]

@@ -1,0 +1,61 @@
+"""Emitted Triton compiled for real, without a device: resources, instruction mix, faults with their place."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kir.diagnostic import KirError
+from kir.gate import realized
+from kir.ir.nodes import For
+from kir.ir.visit import transform
+from kir.surface import Artifact, Backend, backend
+from kir.target import target
+from tests.backends.conftest import program
+
+pytestmark = pytest.mark.triton
+
+
+@pytest.fixture(scope="module")
+def triton() -> Backend:
+    return backend("triton")
+
+
+@pytest.fixture(scope="module")
+def gemm(triton: Backend) -> Artifact:
+    return triton.compile(triton.emit(program("gemm_tile")), target("sm_80"))
+
+
+def test_a_gemm_uses_tensor_cores_and_asynchronous_copies(gemm: Artifact) -> None:
+    assert gemm.target == "sm_80" and gemm.compiled
+    assert gemm.mix["HMMA"] >= 64 and gemm.mix["LDGSTS"] > 0 and gemm.mix["LDSM"] > 0
+    assert 64 < gemm.registers <= 255 and gemm.shared_bytes >= 2 * (128 * 32 + 32 * 128) * 2
+    assert {"ttgir", "ptx", "sass"} <= set(gemm.kernels[0].texts)
+    assert dict(gemm.tools)["triton"]
+
+
+def test_hopper_gets_its_own_matrix_instruction(triton: Backend) -> None:
+    made = triton.compile(triton.emit(program("gemm_tile")), target("sm_90a"))
+    assert made.mix["HGMMA"] > 0 and "HMMA" not in made.mix
+
+
+def test_stages_are_realized_and_names_are_not(triton: Backend, gemm: Artifact) -> None:
+    p = program("gemm_tile")
+    def staged(old: object, new: object) -> object:
+        return replace(new, attrs=(("stages", 4),)) if isinstance(new, For) else new
+    deeper = triton.compile(triton.emit(transform(p, staged)), target("sm_80"))
+    step = realized(gemm, deeper)
+    assert step.realized and any("shared bytes" in text for text in step.differs)
+    emitted = triton.emit(p)
+    renamed = replace(emitted, text=emitted.text.replace("acc", "total") + "# a comment\n")
+    same = realized(gemm, triton.compile(renamed, target("sm_80")))
+    assert not same.realized and same.reason == "the compiler makes the same code of both"
+
+
+def test_a_compiler_fault_is_located_in_the_program(triton: Backend) -> None:
+    emitted = triton.emit(program("softmax_tile"))
+    broken = replace(emitted, text=emitted.text.replace("tl.exp(x - top)", "tl.exp(x - nowhere)"))
+    with pytest.raises(KirError) as refused:
+        triton.compile(broken, target("sm_90a"))
+    (found,) = refused.value.diagnostics
+    assert found.id == "KIR-B010" and found.anchor == "main/2" and "nowhere" in str(found)

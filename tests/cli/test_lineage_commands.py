@@ -1,0 +1,215 @@
+"""The commands lineage, replay, diff and skills: what they write, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kir.cli._main import run
+from kir.ir.nodes import Program
+from kir.lineage.judge import CpuJudge
+from kir.lineage.record import Realization
+from kir.lineage.walk import Judgement
+
+SOFTMAX = """kir 1
+program softmax
+  size M: i32
+  size N: i32
+  in X: f16[M, N]
+  out Y: f16[M, N]
+  fact N <= 256
+kernel main grid (row: M) threads 128
+  let x = load(X[row, 0 +: 256] else -inf:f16 clip)
+  let top = reduce(cast(x, f32), axis=0, op=max)
+  let e = exp(cast(x, f32) - top)
+  let total = reduce(e, axis=0, op=sum)
+  Y[row, 0 +: 256] = cast(e / total, f16) clip
+"""
+
+
+class PaperJudge:
+    """A gate that accepts everything without compiling; ``after`` is called before each word."""
+
+    def __init__(self, before: Callable[[int], None] = lambda number: None, refuse: bool = False) -> None:
+        self.before, self.refuse, self.calls = before, refuse, 0
+
+    def gate(self, program: Program) -> Judgement:
+        self.calls += 1
+        self.before(self.calls)
+        if self.refuse:
+            return Judgement(False, "correctness", "Y[0, 0] is wrong", {"accepted": False})
+        return Judgement(True, "gate", "", {"accepted": True}, "", {"sm_80": 1e-5}, program)
+
+    def realized(self, before: Judgement, after: Judgement) -> Realization:
+        return Realization(realized=before.artifact != after.artifact, reason="")
+
+
+@pytest.fixture
+def expert(tmp_path: Path) -> Path:
+    path = tmp_path / "softmax.kir"
+    path.write_text(SOFTMAX)
+    return path
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> Callable[[PaperJudge], None]:
+    def use(judge: PaperJudge) -> None:
+        monkeypatch.setattr(CpuJudge, "of", classmethod(lambda cls, header, expert=None: judge))
+
+    use(PaperJudge())
+    return use
+
+
+def walk(expert: Path, folder: Path, *more: str) -> int:
+    return run(["lineage", str(expert), "--problem", "softmax", "-o", str(folder), "--target", "sm_80", *more])
+
+
+@pytest.fixture
+def lineage(expert: Path, judged: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    folder = tmp_path / "out"
+    assert walk(expert, folder) == 0
+    capsys.readouterr()
+    return folder
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_kernel_is_walked_back_to_naive(expert: Path, judged: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    assert walk(expert, folder, "--json") == 0
+    value = told(capsys)
+    assert value["schema"] == "kir.lineage/1" and value["ended"] == "naive" and value["replay_exact"]
+    assert value["steps"] == len(value["transitions"]) >= 4
+    for name in ("lineage.json", "report.html", "states/K00.kir"):
+        assert (folder / name).is_file()
+    assert len(list((folder / "cards").glob("*.md"))) == value["steps"]
+    assert "parallel" not in (folder / "states" / "K00.kir").read_text()
+
+
+def test_replay_restores_the_expert(lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["replay", str(lineage)]) == 0
+    assert "is restored" in capsys.readouterr().out
+    assert run(["replay", str(lineage / "lineage.json"), "--json"]) == 0
+    assert told(capsys)["ok"]
+
+
+def test_a_changed_lineage_fails_at_its_step(lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = lineage / "lineage.json"
+    text = file.read_text()
+    file.write_text(text.replace('"residue_bytes": 0', '"residue_bytes": 1', 1))
+    assert run(["replay", str(lineage)]) == 1
+    shown = capsys.readouterr().err
+    assert "KIR-S011" in shown and re.search(r"lineage\.json:\d+:\d+", shown) and "Traceback" not in shown
+
+
+def test_a_program_that_was_changed_fails(lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (lineage / "store").rglob("*.kir"):
+        path.write_text(path.read_text().replace("top", "peak"))
+    assert run(["replay", str(lineage)]) == 1
+    assert "KIR-S002" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_a_killed_run_is_taken_up(expert: Path, judged: Any, tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def kill(call: int) -> None:
+        if call == number:
+            raise KeyboardInterrupt
+
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    assert walk(expert, whole) == 0
+    judged(PaperJudge(kill))
+    assert walk(expert, part) == 130
+    assert not (part / "lineage.json").exists()
+    assert run(["replay", str(part)]) == 2
+    assert "was not finished" in capsys.readouterr().err
+    judged(PaperJudge())
+    assert walk(expert, part) == 0
+    assert (part / "lineage.json").read_text() == (whole / "lineage.json").read_text()
+
+
+def test_another_walk_does_not_spoil_the_folder(expert: Path, lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (lineage / "lineage.json").read_text()
+    assert walk(expert, lineage, "--steps", "2") == 1
+    assert "KIR-S013" in capsys.readouterr().err
+    assert (lineage / "lineage.json").read_text() == before
+    assert walk(expert, lineage, "--steps", "2", "--fresh", "--json") == 0
+    value = told(capsys)
+    assert value["ended"] == "budget" and value["steps"] == 2
+    assert [each["id"] for each in value["diagnostics"]][:1] == ["KIR-S019"]
+
+
+def test_an_expert_that_fails_the_gate_is_refused(expert: Path, judged: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judged(PaperJudge(refuse=True))
+    assert walk(expert, tmp_path / "out") == 1
+    shown = capsys.readouterr().err
+    assert "KIR-S015" in shown and "Y[0, 0] is wrong" in shown
+    assert not (tmp_path / "out" / "lineage.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown"),
+    [
+        (["lineage", "softmx.kir", "-o", "x", "--problem", "softmax"], 2, "did you mean 'softmax.kir'?"),
+        (["lineage", "softmax.kir", "-o", "x", "--problem", "softmux"], 2, "did you mean 'softmax'?"),
+        (["lineage", "softmax.kir", "-o", "x", "--target", "sm_8"], 2, "KIR-C005"),
+        (["lineage", "softmax.kir"], 2, "KIR-C002"),
+        (["lineage", "softmax.kir", "-o", "x", "--on", "gpu"], 1, "KIR-S024"),
+        (["lineage", "broken.kir", "-o", "x"], 1, "broken.kir:3:"),
+        (["replay", "nowhere"], 2, "there is no lineage.json"),
+        (["diff", "softmax.kir"], 2, "--step N"),
+        (["diff", "softmax.kir", "gone.kir"], 2, "there is no file gone.kir"),
+    ],
+)
+def test_bad_input_is_one_located_error(
+    expert: Path, words: list[str], code: int, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(expert.parent)
+    (expert.parent / "broken.kir").write_text("kir 1\nprogram x\nkernel main grid (i: ) threads 1\n  pass\n")
+    assert run(words) == code
+    captured = capsys.readouterr()
+    assert shown in captured.err and "Traceback" not in captured.err and captured.err.count("error[") == 1
+    assert not (expert.parent / "x").exists()
+
+
+def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["diff", str(lineage), "--step", "1", "--json"]) == 0
+    assert told(capsys)["step"] == 1
+    assert run(["diff", str(lineage), "--step", "99"]) == 2
+    assert "1 to " in capsys.readouterr().err
+    states = lineage / "states"
+    html = tmp_path / "d.html"
+    assert run(["diff", str(states / "K00.kir"), str(states / "K01.kir"), "--html", str(html)]) == 0
+    assert html.read_text().startswith("<!doctype html>")
+
+
+def test_cards_of_a_lineage_are_a_library(lineage: Path, expert: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf = ["--library", str(lineage / "cards")]
+    assert run(["skills", "list", *shelf, "--json"]) == 0
+    cards = told(capsys)["cards"]
+    assert len(cards) >= 4
+    assert run(["skills", "show", cards[0]["name"], *shelf, "--json"]) == 0
+    assert set(told(capsys)) >= {"intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log"}
+    assert run(["skills", "search", "retain-tile", *shelf, "--json"]) == 0
+    assert [each["intent"] for each in told(capsys)["cards"]][:1] == ["retain-tile"]
+    assert run(["skills", "show", "retian", *shelf]) == 2
+    card = lineage / "cards" / f"{cards[0]['name']}.md"
+    card.write_text(card.read_text().replace("intent =", "intnet =", 1))
+    assert run(["skills", "show", cards[0]["name"], *shelf]) == 1
+    shown = capsys.readouterr().err
+    assert "did you mean 'intent'?" in shown and f"{card.name}:" in shown
+
+
+def test_a_card_applies_to_the_state_it_came_from(lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf = ["--library", str(lineage / "cards")]
+    for number, card in enumerate(sorted((lineage / "cards").glob("*.md"))):
+        before, after = (lineage / "states" / f"K{index:02}.kir" for index in (number, number + 1))
+        assert run(["skills", "apply", card.stem, str(before), *shelf]) == 0
+        made = capsys.readouterr().out
+        assert made.split("kernel")[0] == after.read_text().split("kernel")[0]

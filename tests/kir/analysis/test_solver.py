@@ -1,0 +1,53 @@
+"""The solver: each method decides what it should, and says unknown beyond."""
+from __future__ import annotations
+
+from kir.analysis import Facts
+from kir.analysis.solver import decide, multiple
+from kir.ir.build import add, ceildiv, compare, const, floordiv, mod, mul, sub, var
+from kir.rewrite.precondition import decided
+
+M, N, ROW, J = var("M"), var("N"), var("i"), var("j")
+SIZES = Facts()
+for size in (M, N):
+    SIZES = SIZES.knowing(compare("ge", size, 0)).knowing(compare("le", size, 1 << 20))
+
+
+def test_congruences_decide_divisibility_by_normal_form() -> None:
+    known = SIZES.knowing(multiple(M, 64))
+    assert (decide(multiple(mul(M, 3), 32), known).kind, decide(multiple(mul(M, 3), 32), known).how) == ("always", "normal form")
+    assert decide(multiple(add(M, 1), 2), known).kind == "never"
+
+
+def test_small_ranges_are_tried_one_by_one() -> None:
+    known = Facts().ranging(ROW, const(0), const(8)).ranging(J, const(0), const(8))
+    swizzled = mod(add(mul(ROW, 5), mul(J, 3)), 8)
+    found = decide(compare("ne", swizzled, 8), known)
+    assert found.kind == "always"
+    clash = decide(compare("ne", mod(mul(ROW, J), 7), 6), known)
+    assert clash.kind == "sometimes" and clash.how == "all 64 cases"
+    values = dict(clash.witness)
+    assert values["i"] * values["j"] % 7 == 6
+
+
+def test_z3_decides_linear_order_between_symbols() -> None:
+    known = SIZES.ranging(ROW, const(0), ceildiv(M, 64)).knowing(compare("le", mul(N, 2), M))
+    assert decide(compare("le", add(N, N), M), known).kind == "always"
+    found = decide(compare("lt", add(mul(ROW, 64), 63), M), known)
+    assert found.kind == "sometimes"
+    at = dict(found.witness)
+    assert at["i"] * 64 + 63 >= at["M"] and 0 <= at["i"] < -(-at["M"] // 64)
+    odd = known.knowing(compare("eq", mod(M, 2), 1)).knowing(compare("eq", N, add(mul(floordiv(M, 2), 2), 1)))
+    assert decide(compare("eq", M, N), odd).kind in ("always", "never")
+
+
+def test_products_of_unknowns_are_not_guessed() -> None:
+    found = decide(compare("ge", mul(M, N), M), SIZES.knowing(compare("ge", N, 1)))
+    assert found.kind in ("always", "unknown")
+
+
+def test_verdicts_carry_the_witness() -> None:
+    refused = decided(multiple(M, 8), SIZES, "8 divides M", "8 does not divide M")
+    assert refused.kind == "unknown" and refused.witness and "M = " in refused.witness[0]
+    never = decided(multiple(sub(mul(M, 8), 1), 8), SIZES, "8 divides it", "8 does not divide it")
+    assert never.kind == "refuted"
+    assert decided(multiple(mul(M, 8), 8), SIZES, "8 divides it", "8 does not divide it").kind == "proved"

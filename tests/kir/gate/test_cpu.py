@@ -1,0 +1,174 @@
+"""The CPU gate: what it accepts, what it refuses and at which stage, and that its record is reproducible."""
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kir.diagnostic import Diagnostic, KirError
+from kir.gate import Verdict, gate_cpu
+from kir.gate.artifacts import ArtifactCache
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.problem import load_problem
+from kir.surface import Artifact, CompiledKernel, Emitted, Entry
+from kir.target import Target, target
+
+TARGETS = (target("sm_80"), target("sm_90a"))
+NAIVE = load_problem("softmax").naive
+SHARED = """kir 1
+program softmax
+  size M: i32
+  size N: i32
+  in X: f16[M, N]
+  out Y: f16[M, N]
+kernel main grid (row: M) threads 32
+  shared sum: f32[32]
+  for t in 0..32 parallel thread
+    register part: f32 = 0.0
+    for j in t..N step 32
+      part = part + exp(cast(X[row, j], f32))
+    sum[t] = part
+    barrier()
+    register total: f32 = 0.0
+    for k in 0..32
+      total = total + sum[k]
+    for j1 in t..N step 32
+      Y[row, j1] = cast(exp(cast(X[row, j1], f32)) / total, f16)
+"""
+
+
+def edited(p: Program, old: str, new: str) -> Program:
+    from kir.ir.printer import program_text
+    text = program_text(p)
+    assert old in text
+    return parse_program(text.replace(old, new), "edited.kir")
+
+
+def gate(p: Program, problem: str = "softmax", surface: str = "kir", targets: Sequence[Target] = ()) -> Verdict:
+    return gate_cpu(p, load_problem(problem), surface, targets)
+
+
+def test_a_right_program_is_accepted_on_every_shape_and_distribution() -> None:
+    verdict = gate(NAIVE)
+    assert verdict.accepted and verdict.stage == "profile" and verdict.correctness is not None
+    runs = verdict.correctness.runs
+    wanted = load_problem("softmax")
+    assert {r.shape for r in runs} == {s.name for s in wanted.shapes if "timed" not in s.tags}
+    assert {r.distribution for r in runs} == set(wanted.distributions)
+    assert {r.seed for r in runs} == {0, 1}
+    assert [r.mode for r in runs].count("check") == 1 and runs[-1].mode == "check"
+    assert all(r.ok and r.worst <= 1 for r in runs)
+
+
+def test_the_record_is_json_and_the_same_each_time() -> None:
+    first, second = (json.dumps(gate(NAIVE).record, sort_keys=True, allow_nan=False) for _ in range(2))
+    assert first == second
+    assert json.loads(first)["schema"] == "kir.verdict/1"
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("register total: f32 = 0.0", "register total: f32 = 1.0"), ("exp(cast(X[row, j1], f32) - top)", "exp(cast(X[row, j1], f32))"),
+    ("for j1 in 0..N", "for j1 in 1..N"), ("for j2 in 0..N", "for j2 in 0..N - 1"),
+    ("cast(exp(cast(X[row, j2], f32) - top) / total, f16)", "cast(cast(exp(cast(X[row, j2], f32) - top) / total, f8e4m3), f16)")])
+def test_a_wrong_program_is_refused_for_correctness(old: str, new: str) -> None:
+    verdict = gate(edited(NAIVE, old, new))
+    assert not verdict.accepted and verdict.stage == "correctness" and verdict.reason
+    assert json.dumps(verdict.record, allow_nan=False)
+
+
+def test_a_hazard_is_refused_although_the_values_are_right() -> None:
+    right = parse_program(SHARED, "p.kir")
+    safe = gate_cpu(right, None, "kir", (), NAIVE)
+    assert safe.correctness is not None and safe.correctness.relative and safe.accepted
+    racy = parse_program(SHARED.replace("    barrier()\n", ""), "p.kir")
+    verdict = gate_cpu(racy, None, "kir", (), NAIVE)
+    assert not verdict.accepted and verdict.stage == "correctness"
+    assert verdict.correctness is not None and verdict.correctness.findings
+    assert any("sum" in str(d) for d in verdict.correctness.findings)
+
+
+def test_relative_correctness_refuses_other_values() -> None:
+    other = edited(NAIVE, " / total, f16)", " / (total + 1.0), f16)")
+    verdict = gate_cpu(other, None, "kir", (), NAIVE)
+    assert not verdict.accepted and verdict.stage == "correctness" and "reference program" in verdict.reason
+
+
+def test_what_the_surface_cannot_say_is_refused_and_ir_text_is_only_reported() -> None:
+    p = parse_program(SHARED, "p.kir")
+    refused = gate(p, surface="triton")
+    assert not refused.accepted and refused.stage == "compile" and refused.reason.startswith("KIR-B002")
+    assert refused.correctness is None and refused.profile == ()
+
+
+def test_an_unverified_program_goes_no_further() -> None:
+    from kir.ir.nodes import Let, Var
+    from kir.ir.types import F32
+    broken = replace(NAIVE, kernels=(replace(NAIVE.kernels[0], body=(Let(("x",), Var("nowhere", F32)), *NAIVE.kernels[0].body)),))
+    verdict = gate(broken)
+    assert not verdict.accepted and verdict.stage == "compile" and "KIR-V" in verdict.reason
+
+
+def test_no_shape_that_the_facts_allow_is_no_evidence() -> None:
+    verdict = gate(edited(NAIVE, "  in X", "  fact N % 1009 == 0\n  in X"))
+    assert not verdict.accepted and "no shape" in verdict.reason
+
+
+def test_nothing_to_judge_by_is_an_error() -> None:
+    with pytest.raises(KirError) as refused:
+        gate_cpu(NAIVE, None, "kir", ())
+    assert refused.value.diagnostics[0].id == "KIR-G001"
+
+
+@pytest.mark.triton
+def test_compiled_for_each_target_with_modelled_times() -> None:
+    verdict = gate(NAIVE, surface="triton", targets=TARGETS)
+    assert verdict.accepted and [a.target for a in verdict.artifacts] == ["sm_80", "sm_90a"]
+    assert set(verdict.modelled()) == {"sm_80", "sm_90a"} and all(t > 0 for t in verdict.modelled().values())
+    assert all(row.kind == "modelled" for row in verdict.profile)
+    assert verdict.emitted is not None and "tl.exp" in verdict.emitted.text
+    assert verdict.tools["triton"]
+
+
+@pytest.mark.triton
+def test_a_configuration_that_cannot_be_launched_is_refused() -> None:
+    text = (Path(__file__).parents[2] / "backends" / "programs" / "gemm_tile.kir").read_text()
+    large = text.replace("stages=3", "stages=6").replace("K, 32", "K, 128").replace("k * 32 +: 32", "k * 128 +: 128")
+    verdict = gate(parse_program(large, "p.kir"), "gemm", "triton", TARGETS[:1])
+    assert not verdict.accepted and verdict.stage == "compile" and verdict.reason.startswith("KIR-G003")
+
+
+class Counting:
+    """A backend that counts how often it compiles."""
+
+    surface: str = "counting"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
+        return ()
+
+    def emit(self, program: Program) -> Emitted:
+        return Emitted("counting", "0" * 64, "text", (), (Entry("main", "main", (), (), 32),))
+
+    def compile(self, emitted: Emitted, target: Target) -> Artifact:
+        self.calls += 1
+        kernel = CompiledKernel("main", 10, 0, 64, 32, {"FADD": 3}, {"ptx": emitted.text}, (("num_warps", 1),))
+        return Artifact("counting", target.architecture.name, (kernel,), (("tool", "1"),))
+
+
+def test_artifacts_are_kept_by_content_and_damage_is_harmless(tmp_path: Path) -> None:
+    by, cache = Counting(), ArtifactCache(tmp_path)
+    emitted = by.emit(NAIVE)
+    first = cache.compiled(by, emitted, TARGETS[0])
+    assert cache.compiled(by, emitted, TARGETS[0]) == first and by.calls == 1
+    cache.compiled(by, emitted, TARGETS[1])
+    cache.compiled(by, replace(emitted, text="other"), TARGETS[0])
+    assert by.calls == 3
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"damaged")
+    assert cache.compiled(by, emitted, TARGETS[0]) == first and by.calls == 4

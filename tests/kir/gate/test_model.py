@@ -1,0 +1,119 @@
+"""Counted work against hand counts, occupancy against the vendor's tables, the order that the cost model gives, and realized steps."""
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kir.gate import kernel_cost, occupancy, realized, summary
+from kir.gate.work import count
+from kir.ir.parser import parse_program
+from kir.problem import load_problem
+from kir.surface import Artifact, CompiledKernel
+from kir.target import ARCHITECTURES, target
+
+NAIVE = load_problem("gemm").naive
+TILE_TEXT = (Path(__file__).parents[2] / "backends" / "programs" / "gemm_tile.kir").read_text()
+TILE = parse_program(TILE_TEXT, "gemm_tile.kir")
+SIZES = {"M": 256, "N": 512, "K": 128}
+
+
+def test_work_of_the_naive_gemm() -> None:
+    work = count(NAIVE, NAIVE.kernels[0], SIZES)
+    products = 256 * 512 * 128
+    assert work.ctas == 256 * 512 and work.unknown == []
+    assert work.requested == {"read global": products * 4, "write global": 256 * 512 * 2}
+    assert work.operations == {"scalar f32": 2 * products}
+    assert work.sectors == (2 * products + 256 * 512) * 32
+
+
+def test_work_of_the_tiled_gemm() -> None:
+    work = count(TILE, TILE.kernels[0], SIZES)
+    ctas, steps = 2 * 4, 4
+    assert work.ctas == ctas and work.overlapped
+    assert work.requested["read global"] == ctas * steps * 2 * 128 * 32 * 2
+    assert work.operations["tensor f16"] == 2 * 256 * 512 * 128
+    assert work.sectors == work.requested["read global"] + work.requested["write global"]
+
+
+def test_neighboring_threads_share_sectors() -> None:
+    def text(index: str) -> str:
+        return f"""kir 1
+program p
+  in X: f32[4096]
+  out Y: f32[4096]
+kernel main grid (b: 4) threads 128
+  for t in 0..128 parallel thread
+    Y[b * 128 + t] = X[{index}]
+"""
+    def sectors(index: str) -> float:
+        p = parse_program(text(index), "p.kir")
+        work = count(p, p.kernels[0], {})
+        return work.sectors - 4 * 128 * 4
+    assert sectors("b * 128 + t") == 4 * 128 * 4
+    assert sectors("b * 128 + t * 2") == 4 * 128 * 8
+    assert sectors("t * 32") == 4 * 128 * 32
+    assert sectors("b") == 4 * 128 * 1
+
+
+@pytest.mark.parametrize(("arch", "threads", "registers", "shared", "ctas", "limit"), [
+    ("sm_80", 128, 32, 0, 16, "registers"), ("sm_80", 256, 32, 0, 8, "registers"), ("sm_80", 128, 64, 0, 8, "registers"),
+    ("sm_80", 1024, 32, 0, 2, "registers"), ("sm_80", 32, 16, 0, 32, "ctas"), ("sm_80", 128, 32, 80 * 1024, 2, "shared"),
+    ("sm_90a", 128, 32, 100 * 1024, 2, "shared"), ("sm_80", 128, 32, 164 * 1024, 0, "shared")])
+def test_occupancy(arch: str, threads: int, registers: int, shared: int, ctas: int, limit: str) -> None:
+    found = occupancy(ARCHITECTURES[arch], threads, registers, shared)
+    assert (found.ctas, found.limit) == (ctas, limit)
+
+
+def test_the_model_orders_what_everyone_knows_the_order_of() -> None:
+    sizes = {"M": 4096, "N": 4096, "K": 4096}
+    for name in ("sm_80", "sm_90a"):
+        at = target(name)
+        naive, tiled = (kernel_cost(p, p.kernels[0], sizes, at) for p in (NAIVE, TILE))
+        unstaged = parse_program(TILE_TEXT.replace(" pipelined {stages=3}", ""), "p.kir")
+        small = parse_program(TILE_TEXT.replace("128", "32"), "p.kir")
+        assert naive.seconds > 100 * tiled.seconds
+        assert kernel_cost(unstaged, unstaged.kernels[0], sizes, at).seconds > tiled.seconds
+        assert kernel_cost(small, small.kernels[0], sizes, at).seconds > tiled.seconds
+        flops = 2 * 4096**3
+        assert tiled.seconds > flops / at.device.tensor.f16
+
+
+MADE = CompiledKernel("main", 64, 0, 1024, 128, {"FADD": 4, "LDG.128": 2}, {
+    "ptx": ".visible .entry main(\n.param .u64 main_param_0\n)\n{\n\t.loc 1 4 2\n\tadd.f32 %f1, %f2, %f3; // sum\n\tret;\n}"},
+    (("num_stages", 2),))
+
+
+def artifact(kernel: CompiledKernel, name: str = "sm_80") -> Artifact:
+    return Artifact("triton", name, (kernel,))
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    ({"registers": 40}, "registers 64 -> 40"), ({"shared_bytes": 0}, "shared bytes 1024 -> 0"), ({"threads": 256}, "threads 128 -> 256"),
+    ({"mix": {"FADD": 4, "LDG.32": 8}}, "mix LDG.32 +8"),
+    ({"texts": {"ptx": MADE.texts["ptx"].replace("add", "sub")}}, "order or operands of the PTX")])
+def test_a_change_of_the_code_is_realized(change: dict[str, object], reason: str) -> None:
+    found = realized(artifact(MADE), artifact(replace(MADE, **change)))  # type: ignore[arg-type]  # one field each
+    assert found.realized and found.reason == reason
+
+
+def test_names_positions_and_options_without_effect_are_not() -> None:
+    text = MADE.texts["ptx"].replace("main", "kernel_2").replace(".loc 1 4 2", ".loc 1 9 9").replace("// sum", "")
+    same = realized(artifact(MADE), artifact(replace(MADE, kernel="kernel_2", texts={"ptx": text})))
+    assert not same and same.reason == "the compiler makes the same code of both"
+    option = realized(artifact(MADE), artifact(replace(MADE, options=(("num_stages", 4),))))
+    assert not option and option.reason == "the option num_stages had no effect"
+    above = [artifact(replace(MADE, texts={**MADE.texts, "ttgir": text})) for text in ("a", "b")]
+    restored = realized(*above)
+    assert not restored and restored.reason == "the compiler restores it below TTGIR"
+
+
+def test_what_was_not_compiled_is_never_realized() -> None:
+    nothing = Artifact("triton", "sm_80", (), absent="Triton is not here")
+    assert not realized(nothing, artifact(MADE)) and "Triton is not here" in realized(nothing, artifact(MADE)).reason
+    assert not realized(artifact(MADE), artifact(MADE, "sm_90a"))
+    assert not summary({})
+    changed = artifact(replace(MADE, registers=9))
+    both = summary({"sm_80": realized(artifact(MADE), artifact(MADE)), "sm_90a": realized(artifact(MADE), changed)})
+    assert both.realized and both.reason == "registers 64 -> 9"

@@ -1,0 +1,74 @@
+"""Law 3: before and after agree in the interpreter, bit for bit where a pass says so, else within the problem's error bound."""
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kir.analysis import normalize
+from kir.diagnostic import KirError
+from kir.interp import Result, run
+from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+from kir.problem import Problem, Shape, load_problem
+from kir.rewrite import apply, passes, sites
+from kir.rewrite.meaning import difference
+from kir.rewrite.text import Direction
+
+SKILLS = Path(__file__).parents[2] / "skills"
+PASSES = {cls.name: cls for cls in passes()}
+DIRECTIONS: tuple[Direction, ...] = ("backward", "forward")
+
+
+def _programs() -> dict[str, tuple[Path, str]]:
+    found = {f"{f.parent.name} naive": (f, f.parent.name) for f in sorted((SKILLS / "problems").glob("*/naive.kir"))}
+    for name, row in tomllib.loads((SKILLS / "experts" / "experts.toml").read_text(encoding="utf-8")).items():
+        found[name] = (SKILLS / "experts" / row["file"], row["problem"])
+    return found
+
+
+PROGRAMS = _programs()
+
+
+@cache
+def loaded(name: str) -> tuple[n.Program, Problem, Shape]:
+    """A shipped program in normal form, its problem, and the least work at which its facts hold."""
+    file, problem_name = PROGRAMS[name]
+    p, problem = normalize(parse_program(file.read_text(encoding="utf-8"), str(file))), load_problem(problem_name)
+
+    def work(shape: Shape) -> int:
+        out = 1
+        for size in shape.sizes.values():
+            out *= int(size)
+        return out
+    return p, problem, min(problem.shapes_for(p), key=work)
+
+
+def outputs(name: str, p: n.Program) -> Result:
+    _, problem, shape = loaded(name)
+    return run(p, problem.inputs(shape, seed=1), problem.scalars(shape))
+
+
+@cache
+def base(name: str) -> Result:
+    return outputs(name, loaded(name)[0])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
+    p, problem, shape = loaded(program)
+    for direction in DIRECTIONS:
+        for site in sites(PASSES[name].with_options({}), p, direction)[:1]:
+            try:
+                done = apply(p, site.params, site, direction)
+            except KirError as refused:
+                assert all(d.id[4] == "P" or d.id == "KIR-R006" for d in refused.diagnostics), refused
+                continue
+            after, what = outputs(program, done.program), f"{direction} {site.params} at {done.record.anchor}"
+            if done.record.numerics == "bitwise":
+                assert difference(base(program), after) == "", what
+            else:
+                assert problem.compare(after.outputs, problem.inputs(shape, seed=1), shape).ok, what

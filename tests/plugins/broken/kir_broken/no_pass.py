@@ -1,0 +1,2 @@
+"""Defines no pass."""
+

@@ -1,0 +1,1 @@
+"""A sample plugin: every public module of this package is one pass."""
