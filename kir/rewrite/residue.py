@@ -144,20 +144,17 @@ def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tup
     """Permutations of blocks (outermost first) after which `a` and `b` agree up to names."""
     found: list[tuple[Path, tuple[int, ...]]] = []
 
-    def key(s: n.Stmt) -> tuple[Any, ...]:
-        return (shape_key(s),)
-
     def below(x: n.Block, y: n.Block, prefix: Path) -> bool:
         if len(x) != len(y):
             return False
-        waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        waiting: dict[Any, list[int]] = defaultdict(list)
         for i, s in enumerate(x):
-            waiting[key(s)].append(i)
+            waiting[shape_key(s)].append(i)
         permutation = []
         for s in y:
-            if not waiting[key(s)]:
+            if not waiting[shape_key(s)]:
                 return False
-            permutation.append(waiting[key(s)].pop(0))
+            permutation.append(waiting[shape_key(s)].pop(0))
         if (start := next((i for i, k in enumerate(permutation) if i != k), None)) is not None:
             stop = next(i for i in reversed(range(len(permutation))) if permutation[i] != i) + 1
             found.append(((*prefix, start), tuple(k - start for k in permutation[start:stop])))

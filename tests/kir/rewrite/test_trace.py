@@ -116,7 +116,8 @@ def test_an_undecided_precondition_may_be_assumed_and_a_refused_one_only_forced(
 
 def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     made = parse_program(TEXT)
-    wanted = parse_program(TEXT.replace("let x = ", "@read let value = ").replace("= x *", "= value *").replace(" i ", " row ").replace("[i]", "[row]"))
+    renamed = TEXT.replace(" i ", " row ").replace("[i]", "[row]")
+    wanted = parse_program(renamed.replace("let x = ", "@read let value = ").replace("= x *", "= value *"))
     left = residue(made, wanted)
     assert left == Residue(names=(("main", (("i", "row"), ("x", "value"))),), labels=((("main", 0, "body", 0), "read"),))
     again = restore(made, left)
