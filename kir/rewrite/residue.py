@@ -37,10 +37,10 @@ class Residue:
         return len(self.text().encode())
 
     def text(self) -> str:
-        """One line: `cta=pid,kept=a;/3/body/0(1 0);/2#load_A`; a kernel's name stands before `:` and at the head of a path."""
+        """One line: `cta=pid,kept=a;.3.0(1 0);.2#load_A`; a kernel's name stands before `:` and at the head of a path."""
         parts = [f"{k}{':' if k else ''}{','.join(f'{old}={new}' for old, new in pairs)}" for k, pairs in self.names]
-        parts += [f"{_slashed(path)}({' '.join(map(str, permutation))})" for path, permutation in self.order]
-        return ";".join([*parts, *(f"{_slashed(path)}#{label or ''}" for path, label in self.labels)])
+        parts += [f"{_short(path)}({' '.join(map(str, permutation))})" for path, permutation in self.order]
+        return ";".join([*parts, *(f"{_short(path)}#{label or ''}" for path, label in self.labels)])
 
     @classmethod
     def parse(cls, text: str) -> Residue:
@@ -50,9 +50,9 @@ class Residue:
             if found := re.fullmatch(r"(?:(\w+):)?(\w+=\w+(?:,\w+=\w+)*)", part):
                 pairs = tuple((pair.partition("=")[0], pair.partition("=")[2]) for pair in found[2].split(","))
                 names.append((found[1] or "", pairs))
-            elif found := re.fullmatch(r"([\w/]*)\((\d+(?: \d+)*)\)", part):
+            elif found := re.fullmatch(r"([\w.]*)\((\d+(?: \d+)*)\)", part):
                 order.append((_path(found[1]), tuple(map(int, found[2].split()))))
-            elif found := re.fullmatch(r"([\w/]*)#(\w*)", part):
+            elif found := re.fullmatch(r"([\w.]*)#(\w*)", part):
                 labels.append((_path(found[1]), found[2] or None))
             else:
                 raise usage("KIR-R001", f"'{part}' is no part of a residue", needs="old=new, path(permutation) or path#label")
@@ -77,13 +77,21 @@ class Residue:
                    tuple((tuple(path), label) for path, label in value.get("labels", ())))
 
 
-def _slashed(path: Path) -> str:
-    return "/".join(map(str, path))
+def _short(path: Path) -> str:
+    """A path as `main.3.0.then.1`: `body` between two indices is left out."""
+    return ".".join(str(p) for p in path if p != "body")
 
 
 def _path(text: str) -> Path:
-    first, *rest = text.split("/")
-    return first, *(int(p) if p.isdigit() else p for p in rest)
+    kernel, *rest = text.split(".")
+    out: list[int | str] = [kernel]
+    for p in rest:
+        if p.isdigit():
+            out += ["body"] if isinstance(out[-1], int) else []
+            out.append(int(p))
+        else:
+            out.append(p)
+    return tuple(out)
 
 
 def _with_kernel(left: Residue, old: str, new: str) -> Residue:
@@ -184,20 +192,17 @@ def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tup
     """Permutations of blocks (outermost first) after which `a` and `b` agree up to names."""
     found: list[tuple[Path, tuple[int, ...]]] = []
 
-    def key(s: n.Stmt) -> tuple[Any, ...]:
-        return (shape_key(s),)
-
     def below(x: n.Block, y: n.Block, prefix: Path) -> bool:
         if len(x) != len(y):
             return False
-        waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        waiting: dict[Any, list[int]] = defaultdict(list)
         for i, s in enumerate(x):
-            waiting[key(s)].append(i)
+            waiting[shape_key(s)].append(i)
         permutation = []
         for s in y:
-            if not waiting[key(s)]:
+            if not waiting[shape_key(s)]:
                 return False
-            permutation.append(waiting[key(s)].pop(0))
+            permutation.append(waiting[shape_key(s)].pop(0))
         if (start := next((i for i, k in enumerate(permutation) if i != k), None)) is not None:
             stop = next(i for i in reversed(range(len(permutation))) if permutation[i] != i) + 1
             found.append(((*prefix, start), tuple(k - start for k in permutation[start:stop])))

@@ -122,7 +122,7 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     wanted = parse_program(renamed.replace(" i ", " row ").replace("[i]", "[row]"))
     left = residue(made, wanted)
     assert left == Residue(names=(("", (("i", "row"), ("x", "value"))),), labels=((("", 0, "body", 0), "read"),))
-    assert left.text() == "i=row,x=value;/0/body/0#read" and left.size == len(left.text())
+    assert left.text() == "i=row,x=value;.0.0#read" and left.size == len(left.text())
     again = restore(made, left)
     assert program_text(again) == program_text(wanted)
     assert Residue.from_json(left.to_json()) == left == Residue.parse(left.text())
@@ -139,7 +139,10 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
 identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
 kernels = st.one_of(st.just(""), identifiers)
 renamings = st.lists(st.tuples(identifiers, identifiers), min_size=1, max_size=3).map(tuple)
-paths = st.builds(lambda k, rest: (k, *rest), kernels, st.lists(st.one_of(st.integers(0, 99), st.just("body")), max_size=4))
+fields_and_indices = st.lists(st.tuples(st.sampled_from([("body",), ("then",), ("orelse",), ("roles", 1, "body")]), st.integers(0, 99)), max_size=3)
+paths = st.one_of(
+    st.tuples(kernels),
+    st.builds(lambda k, i, rest: (k, i, *(x for field, j in rest for x in (*field, j))), kernels, st.integers(0, 99), fields_and_indices))
 
 
 @given(st.builds(
