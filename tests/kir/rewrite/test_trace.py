@@ -139,7 +139,8 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
 identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
 kernels = st.one_of(st.just(""), identifiers)
 renamings = st.lists(st.tuples(identifiers, identifiers), min_size=1, max_size=3).map(tuple)
-fields_and_indices = st.lists(st.tuples(st.sampled_from([("body",), ("then",), ("orelse",), ("roles", 1, "body")]), st.integers(0, 99)), max_size=3)
+branches = st.sampled_from([("body",), ("then",), ("orelse",), ("roles", 1, "body")])
+fields_and_indices = st.lists(st.tuples(branches, st.integers(0, 99)), max_size=3)
 paths = st.one_of(
     st.tuples(kernels),
     st.builds(lambda k, i, rest: (k, i, *(x for field, j in rest for x in (*field, j))), kernels, st.integers(0, 99), fields_and_indices))
