@@ -98,7 +98,8 @@ bessel_j0, bessel_j1, bessel_i0, bessel_i1 = _first_kind(0), _first_kind(1), _mo
 def round_away(x: Array) -> Array:
     """To the nearest integer, ties away from zero."""
     whole = np.trunc(x)
-    return np.copysign(np.abs(whole) + (np.abs(x - whole) >= 0.5), x)
+    out: Array = np.copysign(np.abs(whole) + (np.abs(x - whole) >= 0.5), x)
+    return out
 
 
 def remainder(a: Array, b: Array) -> Array:
@@ -111,5 +112,5 @@ def remainder(a: Array, b: Array) -> Array:
 def ilogb(x: Array) -> Array:
     """The binary exponent as i32; the extremes for zero, NaN and infinity (CUDA math API, ilogbf)."""
     _, exponent = np.frexp(x)
-    out = np.where(np.isinf(x), 2**31 - 1, np.where((x == 0) | np.isnan(x), -(2**31), exponent.astype(np.int64) - 1))
+    out: Array = np.where(np.isinf(x), 2**31 - 1, np.where((x == 0) | np.isnan(x), -(2**31), exponent.astype(np.int64) - 1))
     return out.astype(np.int32)

@@ -340,3 +340,59 @@ Y = X"""
     assert counted("0, t") == (0, 4)
     assert counted("t, 0") == (31, 4)
     assert counted("t, t") == (0, 4)
+
+
+SPIN = """kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+  workspace part: f32[64]
+  workspace flag: i32[1] = 0
+kernel main grid (b: 2) threads 32
+  for t in 0..32 parallel thread
+    if b == 1
+      part[t] = X[t]
+      part[t + 32] = X[t + 32]
+      {fence}
+      barrier()
+      if t == 0
+        atomic_exch(&flag[0], 1)
+    else
+      if t == 0
+        register seen: i32 = 0
+        while seen == 0
+          let v = atomic_add(&flag[0], 0)
+          seen = v
+      barrier()
+      Y[t] = part[t]
+      Y[t + 32] = part[t + 32]
+"""
+
+
+def test_a_cta_may_spin_on_what_another_publishes() -> None:
+    assert not check(SPIN.format(fence="fence(scope=gpu)"))
+    assert {f.id for f in check(SPIN.format(fence="let unused = 0")) if f.severity == "error"} == {"KIR-I014"}
+
+
+def test_a_spin_that_nobody_ends_is_a_deadlock() -> None:
+    never = SPIN.format(fence="let unused = 0").replace("atomic_exch(&flag[0], 1)", "atomic_exch(&flag[0], 0)")
+    assert "KIR-I020" in {f.id for f in check(never)}
+
+
+CLUSTER = """kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+kernel main grid (b: 2) threads 32 cluster (2)
+  cluster box: f32[2, 32]
+  for t in 0..32 parallel thread
+    box[b, t] = X[b*32 + t]
+    {arrive}
+    {wait}
+    Y[b*32 + t] = box[1 - b, t]
+"""
+
+
+def test_the_ctas_of_a_cluster_meet() -> None:
+    assert not check(CLUSTER.format(arrive="cluster_arrive()", wait="cluster_wait()"))
+    assert "KIR-I014" in {f.id for f in check(CLUSTER.format(arrive="let a = 0", wait="let w = 0")) if f.severity == "error"}
