@@ -29,6 +29,8 @@ class Facts:
     ranges: Mapping[str, Domain] = field(default_factory=lambda: _EMPTY)
     lets: Mapping[str, n.Expr] = field(default_factory=lambda: _NO_LETS)
     holds: tuple[n.Expr, ...] = ()
+    extents: tuple[n.Expr, ...] = ()
+    """Numbers of tiles: the factors of the grid's extents."""
     _cache: dict[n.Expr, Domain] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -52,6 +54,8 @@ class Facts:
         kernel = next(k for k in program.kernels if k.name == path[0])
         for axis in kernel.grid:
             out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
+        factors = dict.fromkeys(a for axis in kernel.grid for m in polynomial(axis.extent) for a in m)
+        out = replace(out, extents=tuple(factors))
         block, rest = kernel.body, path[1:]
         while rest:
             index = int(rest[0])
@@ -112,19 +116,17 @@ class Facts:
         return out
 
     def _bounds(self, fact: n.Binary) -> Iterator[tuple[str, Domain]]:
-        """What a comparison says of a single name, from `name % c == r` and `c0 * name + c1 <op> constant`."""
-        a, b = fact.a, fact.b
-        left, right = (a, b) if int_value(b) is not None else (b, a)
-        c = int_value(right)
-        if fact.op == "eq" and c is not None and isinstance(left, n.Binary) and left.op == "mod" and isinstance(left.a, n.Var):
-            m = int_value(left.b)
-            if m is not None and m > 0 and 0 <= c < m:
-                yield left.a.name, Domain(None, None, m, c)
-        op = fact.op
-        if left is b:
-            op = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
-        bound = self.domain(right)
-        if isinstance(left, n.Var):
+        """What a comparison says of single names: `name % c == r`, and `name <op> e` by the domain of `e`."""
+        flipped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+        for left, right, op in ((fact.a, fact.b, fact.op), (fact.b, fact.a, flipped.get(fact.op, fact.op))):
+            c = int_value(right)
+            if op == "eq" and c is not None and isinstance(left, n.Binary) and left.op == "mod" and isinstance(left.a, n.Var):
+                m = int_value(left.b)
+                if m is not None and m > 0 and 0 <= c < m:
+                    yield left.a.name, Domain(None, None, m, c)
+            if not isinstance(left, n.Var):
+                continue
+            bound = self.domain(right)
             match op:
                 case "lt":
                     yield left.name, d.between(None, None if bound.hi is None else bound.hi - 1)

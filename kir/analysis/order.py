@@ -12,6 +12,7 @@ from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, int_value, polynomial
+from kir.ir.printer import expr_text
 from kir.ir.types import dtype_of
 
 DEPTH = 3
@@ -24,11 +25,48 @@ def at_most(a: n.Expr, b: n.Expr, known: Facts, gap: int = 0) -> bool:
     """Whether `a + gap <= b` holds as mathematical integers for the values of `a` and `b`; False when it is not known."""
     if not (known.is_exact(a) and known.is_exact(b)):
         return (hi := known.domain(a).hi) is not None and (lo := known.domain(b).lo) is not None and hi + gap <= lo
-    difference = dict(polynomial(a))
+    difference = _difference(a, b, gap)
+    if _never_positive(difference, known, DEPTH):
+        return True
+    wide_a, wide_b = known.expanded(a), known.expanded(b)
+    if (wide_a, wide_b) == (a, b) or not (known.is_exact(wide_a) and known.is_exact(wide_b)):
+        return _scaled(difference, known)
+    wide = _difference(wide_a, wide_b, gap)
+    return _never_positive(wide, known, DEPTH) or _scaled(wide, known)
+
+
+def _difference(a: n.Expr, b: n.Expr, gap: int) -> dict[Monomial, int]:
+    out = dict(polynomial(a))
     for m, c in polynomial(b).items():
-        difference[m] = difference.get(m, 0) - c
-    difference[()] = difference.get((), 0) + gap
-    return _never_positive(_clean(difference), known, DEPTH)
+        out[m] = out.get(m, 0) - c
+    out[()] = out.get((), 0) + gap
+    return _clean(out)
+
+
+def _scaled(terms: Terms, known: Facts) -> bool:
+    """The same after multiplying by what stands in a symbolic divisor: if t >= 0 and t * (x - 1) < 0 then x <= 0."""
+    if (sides := _sides(terms)) is not None:
+        return all(_never_positive(side, known, DEPTH) or _scaled(side, known) for side in sides)
+    factors = {f for m in terms for a in m if isinstance(a, n.Binary) and a.op == "floordiv" and int_value(a.b) is None
+               for d_atoms in polynomial(a.b) for f in d_atoms}
+    strict = {**terms, (): terms.get((), 0) - 1}
+    for f in sorted(factors, key=expr_text):
+        if (low := known.domain(f).lo) is None or low < 0:
+            continue
+        scaled = {tuple(sorted((*m, f), key=expr_text)): c for m, c in _clean(strict).items()}
+        scaled[()] = scaled.get((), 0) + 1
+        if _never_positive(scaled, known, DEPTH):
+            return True
+    return False
+
+
+def _sides(terms: Terms) -> list[dict[Monomial, int]] | None:
+    """A sum with a minimum that is subtracted, or a maximum that is added, in its two cases."""
+    for m, c in terms.items():
+        if len(m) == 1 and isinstance(m[0], n.Binary) and (m[0].op, c < 0) in (("min", True), ("max", False)):
+            rest = {x: k for x, k in terms.items() if x != m}
+            return [_minus(rest, {x: -k * c for x, k in polynomial(side).items()}) for side in (m[0].a, m[0].b)]
+    return None
 
 
 def less(a: n.Expr, b: n.Expr, known: Facts) -> bool:
@@ -57,6 +95,8 @@ def _never_positive(terms: Terms, known: Facts, depth: int) -> bool:
         return True
     if depth == 0:
         return False
+    if (sides := _sides(terms)) is not None:
+        return all(_never_positive(side, known, depth) for side in sides)
     for fact in _nonnegative(terms, known):
         for m, c in terms.items():
             if m and c > 0 and fact.get(m, 0) < 0 and c % -fact[m] == 0:
@@ -85,6 +125,8 @@ def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
             continue
         itself: Terms = {(atom,): 1}
         c = int_value(atom.b)
+        if atom.op == "floordiv" and c is None and _is_positive(atom.b, known) and known.is_exact(atom.a) and known.is_exact(atom.b):
+            yield _minus(polynomial(atom.a), _times(polynomial(atom.b), atom))
         if atom.op in ("floordiv", "ceildiv") and c is not None and c > 0 and known.is_exact(atom.a):
             top = polynomial(atom.a)
             scaled: Terms = {(atom,): c}
@@ -104,6 +146,15 @@ def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
                     yield _minus(itself, polynomial(side))
         if atom.op == "mod" and (low := known.domain(atom.b).lo) is not None and low > 0 and known.is_exact(atom.b):
             yield _minus({**polynomial(atom.b), (): polynomial(atom.b).get((), 0) - 1}, itself)
+
+
+def _is_positive(e: n.Expr, known: Facts) -> bool:
+    lo = known.domain(e).lo
+    return lo is not None and lo > 0
+
+
+def _times(terms: Terms, atom: n.Expr) -> dict[Monomial, int]:
+    return {tuple(sorted((*m, atom), key=expr_text)): c for m, c in terms.items()}
 
 
 def _minus(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monomial, int]:

@@ -142,3 +142,8 @@ kernel main grid (b: 1) threads 1
     done = run(p, "multi-threaded-block{threads=128}").steps[0].record
     assert done.effect.registers is not None and done.effect.registers < 0
     assert done.effect.shared_bytes == 0
+
+
+def test_every_public_name_is_there() -> None:
+    import kir.rewrite
+    assert all(getattr(kir.rewrite, name) is not None for name in kir.rewrite.__all__)
