@@ -29,8 +29,6 @@ class Facts:
     ranges: Mapping[str, Domain] = field(default_factory=lambda: _EMPTY)
     lets: Mapping[str, n.Expr] = field(default_factory=lambda: _NO_LETS)
     holds: tuple[n.Expr, ...] = ()
-    extents: tuple[n.Expr, ...] = ()
-    """Numbers of tiles: the factors of the grid's extents."""
     _cache: dict[n.Expr, Domain] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -54,8 +52,6 @@ class Facts:
         kernel = next(k for k in program.kernels if k.name == path[0])
         for axis in kernel.grid:
             out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
-        factors = dict.fromkeys(a for axis in kernel.grid for m in polynomial(axis.extent) for a in m)
-        out = replace(out, extents=tuple(factors))
         block, rest = kernel.body, path[1:]
         while rest:
             index = int(rest[0])

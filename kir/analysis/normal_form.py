@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
-from kir.analysis.narrow import narrow_lets
-from kir.analysis.order import at_most, less
+from kir.analysis.order import after
 from kir.analysis.simplify import is_true, simplified, simplify
 from kir.analysis.spelling import spell
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DType
+from kir.ir.types import BOOL
 from kir.ir.visit import names_read, statements, substitute, walk
 
 ROUNDS = 8
@@ -26,7 +25,7 @@ def normalize(program: n.Program) -> n.Program:
     """The program in normal form."""
     for _ in range(ROUNDS):
         spelled = spell(program)
-        made = replace(spelled, kernels=tuple(_kernel(spelled, narrow_lets(without_copies(k))) for k in spelled.kernels))
+        made = replace(spelled, kernels=tuple(_kernel(spelled, without_copies(k)) for k in spelled.kernels))
         if made == program:
             break
         program = made
@@ -56,26 +55,8 @@ def _block(block: n.Block, known: Facts) -> n.Block:
         made = _stmt(s, known)
         out.extend(made)
         for x in made:
-            known = bounded(x, known.after((x,)))
+            known = after(known, x)
     return tuple(out)
-
-
-def bounded(s: n.Stmt, known: Facts) -> Facts:
-    """What can be proved of a let's sign, and of its being below a number of tiles, added to what is known after it. Domains alone do
-    not see how a quotient and its numerator belong together; `kir.analysis.order` does."""
-    if not (isinstance(s, n.Let) and len(s.names) == 1 and s.names[0] in known.lets and isinstance(s.value.type, DType)
-            and s.value.type.is_integer):
-        return known
-    value, var = s.value, n.Var(s.names[0], s.value.type)
-    lo = known.domain(var).lo
-    for least in (1, 0):
-        if (lo is None or lo < least) and at_most(build.const(least, s.value.type), value, known):
-            known = known.knowing(build.compare("ge", var, least))
-            break
-    for extent in known.extents:
-        if extent.type == s.value.type and less(value, extent, known):
-            known = known.knowing(build.compare("lt", var, extent))
-    return known
 
 
 def _stmt(s: n.Stmt, known: Facts) -> n.Block:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, int_value, polynomial
 from kir.ir.printer import expr_text
@@ -25,53 +26,69 @@ def at_most(a: n.Expr, b: n.Expr, known: Facts, gap: int = 0) -> bool:
     """Whether `a + gap <= b` holds as mathematical integers for the values of `a` and `b`; False when it is not known."""
     if not (known.is_exact(a) and known.is_exact(b)):
         return (hi := known.domain(a).hi) is not None and (lo := known.domain(b).lo) is not None and hi + gap <= lo
-    difference = _difference(a, b, gap)
-    if _never_positive(difference, known, DEPTH):
-        return True
-    wide_a, wide_b = known.expanded(a), known.expanded(b)
-    if (wide_a, wide_b) == (a, b) or not (known.is_exact(wide_a) and known.is_exact(wide_b)):
-        return _scaled(difference, known)
-    wide = _difference(wide_a, wide_b, gap)
-    return _never_positive(wide, known, DEPTH) or _scaled(wide, known)
-
-
-def _difference(a: n.Expr, b: n.Expr, gap: int) -> dict[Monomial, int]:
-    out = dict(polynomial(a))
+    difference = dict(polynomial(a))
     for m, c in polynomial(b).items():
-        out[m] = out.get(m, 0) - c
-    out[()] = out.get((), 0) + gap
-    return _clean(out)
-
-
-def _scaled(terms: Terms, known: Facts) -> bool:
-    """The same after multiplying by what stands in a symbolic divisor: if t >= 0 and t * (x - 1) < 0 then x <= 0."""
-    if (sides := _sides(terms)) is not None:
-        return all(_never_positive(side, known, DEPTH) or _scaled(side, known) for side in sides)
-    factors = {f for m in terms for a in m if isinstance(a, n.Binary) and a.op == "floordiv" and int_value(a.b) is None
-               for d_atoms in polynomial(a.b) for f in d_atoms}
-    strict = {**terms, (): terms.get((), 0) - 1}
-    for f in sorted(factors, key=expr_text):
-        if (low := known.domain(f).lo) is None or low < 0:
-            continue
-        scaled = {tuple(sorted((*m, f), key=expr_text)): c for m, c in _clean(strict).items()}
-        scaled[()] = scaled.get((), 0) + 1
-        if _never_positive(scaled, known, DEPTH):
-            return True
-    return False
-
-
-def _sides(terms: Terms) -> list[dict[Monomial, int]] | None:
-    """A sum with a minimum that is subtracted, or a maximum that is added, in its two cases."""
-    for m, c in terms.items():
-        if len(m) == 1 and isinstance(m[0], n.Binary) and (m[0].op, c < 0) in (("min", True), ("max", False)):
-            rest = {x: k for x, k in terms.items() if x != m}
-            return [_minus(rest, {x: -k * c for x, k in polynomial(side).items()}) for side in (m[0].a, m[0].b)]
-    return None
+        difference[m] = difference.get(m, 0) - c
+    difference[()] = difference.get((), 0) + gap
+    return _never_positive(_clean(difference), known, DEPTH)
 
 
 def less(a: n.Expr, b: n.Expr, known: Facts) -> bool:
     """Whether `a < b` is known."""
     return at_most(a, b, known, 1)
+
+
+def is_positive(e: n.Expr, known: Facts) -> bool:
+    """Whether an integer expression is proved to be at least 1; a minimum is when both its operands are."""
+    low = known.domain(e).lo
+    if low is not None and low >= 1:
+        return True
+    if isinstance(e, n.Var) and e.name in known.lets:
+        return is_positive(known.lets[e.name], known)
+    if isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer and dtype_of(e.type).bits >= dtype_of(e.x.type).bits:
+        return is_positive(e.x, known)
+    if isinstance(e, n.Binary) and e.op == "min":
+        return is_positive(e.a, known) and is_positive(e.b, known)
+    zero, whole = build.const(0, dtype_of(e.type)), known.expanded(e)
+    if less(zero, e, known) or less(zero, whole, known):
+        return True
+    if not (known.is_exact(e) and known.is_exact(whole)):
+        return False
+    for f in _divisors(whole):
+        if is_positive(f, known):
+            scaled = {m: -c for m, c in _product(polynomial(whole), {(f,): 1}).items()}
+            if _never_positive(_clean({**scaled, (): scaled.get((), 0) + 1}), known, DEPTH):
+                return True
+    return False
+
+
+def after(known: Facts, s: n.Stmt) -> Facts:
+    """What holds after a statement: lets are known, and a minimum that is proved positive is at least 1."""
+    out = known.after((s,))
+    if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and s.value.op == "min" and s.names[0] in out.lets:
+        var = n.Var(s.names[0], s.value.type)
+        if (out.domain(var).lo or 0) < 1 and is_positive(s.value, known):
+            return out.knowing(n.Binary("ge", var, build.const(1, dtype_of(s.value.type))))
+    return out
+
+
+def _product(a: Terms, b: Terms) -> dict[Monomial, int]:
+    """The product of two sums, over mathematical integers."""
+    out: dict[Monomial, int] = {}
+    for x, c in a.items():
+        for y, k in b.items():
+            m = tuple(sorted(x + y, key=expr_text))
+            out[m] = out.get(m, 0) + c * k
+    return out
+
+
+def _divisors(e: n.Expr) -> Iterator[n.Expr]:
+    """Factors by which the quotients in a sum are divided: `x > 0` follows from `x * f > 0` for a positive `f`."""
+    for atoms in polynomial(e):
+        for q in atoms:
+            if isinstance(q, n.Binary) and q.op in ("floordiv", "tdiv"):
+                for factors in polynomial(q.b):
+                    yield from factors
 
 
 def _clean(terms: Mapping[Monomial, int]) -> dict[Monomial, int]:
@@ -95,8 +112,6 @@ def _never_positive(terms: Terms, known: Facts, depth: int) -> bool:
         return True
     if depth == 0:
         return False
-    if (sides := _sides(terms)) is not None:
-        return all(_never_positive(side, known, depth) for side in sides)
     for fact in _nonnegative(terms, known):
         for m, c in terms.items():
             if m and c > 0 and fact.get(m, 0) < 0 and c % -fact[m] == 0:
@@ -125,8 +140,6 @@ def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
             continue
         itself: Terms = {(atom,): 1}
         c = int_value(atom.b)
-        if atom.op == "floordiv" and c is None and _is_positive(atom.b, known) and known.is_exact(atom.a) and known.is_exact(atom.b):
-            yield _minus(polynomial(atom.a), _times(polynomial(atom.b), atom))
         if atom.op in ("floordiv", "ceildiv") and c is not None and c > 0 and known.is_exact(atom.a):
             top = polynomial(atom.a)
             scaled: Terms = {(atom,): c}
@@ -136,6 +149,8 @@ def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
             else:
                 yield _minus(scaled, top)
                 yield _minus(_minus(top, scaled), {(): 1 - c})
+        if atom.op == "floordiv" and c is None and known.is_exact(atom.a) and known.is_exact(atom.b) and is_positive(atom.b, known):
+            yield _minus(polynomial(atom.a), _product(polynomial(atom.b), itself))
         if atom.op == "min":
             for side in (atom.a, atom.b):
                 if known.is_exact(side):
@@ -146,15 +161,6 @@ def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
                     yield _minus(itself, polynomial(side))
         if atom.op == "mod" and (low := known.domain(atom.b).lo) is not None and low > 0 and known.is_exact(atom.b):
             yield _minus({**polynomial(atom.b), (): polynomial(atom.b).get((), 0) - 1}, itself)
-
-
-def _is_positive(e: n.Expr, known: Facts) -> bool:
-    lo = known.domain(e).lo
-    return lo is not None and lo > 0
-
-
-def _times(terms: Terms, atom: n.Expr) -> dict[Monomial, int]:
-    return {tuple(sorted((*m, atom), key=expr_text)): c for m, c in terms.items()}
 
 
 def _minus(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monomial, int]:

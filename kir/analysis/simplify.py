@@ -11,13 +11,12 @@ from typing import TypeVar
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
-from kir.analysis.narrow import narrowed
-from kir.analysis.order import at_most, less
+from kir.analysis.order import at_most, is_positive, less
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, const, from_polynomial, int_value, polynomial
-from kir.ir.types import BOOL, DType, TileType, dtype_of, shape_of
+from kir.ir.types import BOOL, TileType, dtype_of, shape_of
 from kir.ir.visit import children, transform
 
 N = TypeVar("N", bound=n.Node)
@@ -42,7 +41,7 @@ def _has_work(item: n.Node) -> bool:
     found = item.__dict__.get("_reducible")
     if found is None:
         found = isinstance(item, n.Select) or (isinstance(item, n.Binary) and item.op in _REDUCIBLE) or \
-            isinstance(item, n.Cast) or (isinstance(item, n.Call) and item.fn == "expand") or any(map(_has_work, children(item)))
+            (isinstance(item, n.Call) and item.fn == "expand") or any(map(_has_work, children(item)))
         item.__dict__["_reducible"] = found
     return bool(found)
 
@@ -55,8 +54,6 @@ def is_true(e: n.Expr | None) -> bool:
 
 
 def _step(e: n.Node, known: Facts) -> n.Node:
-    if isinstance(e, (n.Binary, n.Cast, n.Select, n.Call)) and (made := narrowed(e, known)) is not None:
-        return made if isinstance(made, n.Cast) else _step(made, known)
     match e:
         case n.Binary() if e.op in n.COMPARISONS and dtype_of(e.a.type).is_integer:
             return _comparison(e, known)
@@ -142,10 +139,10 @@ def _arithmetic(e: n.Binary, known: Facts) -> n.Expr:
     if value is not None:
         return _shaped(const(value, dtype_of(e.type)), e)
     match e.op:
-        case "tdiv" | "trem" if _sign(a, known) and _sign(b, known, 1):
+        case "tdiv" | "trem" if _sign(a, known) and is_positive(b, known):
             return _arithmetic_of(build.binary("floordiv" if e.op == "tdiv" else "mod", a, b), known)
         case "floordiv" | "mod" | "ceildiv" if _sign(b, known, 1) and shape_of(b.type) == ():
-            return _division(e, known)
+            return _rounded_up(e, known) or _division(e, known)
         case "min" | "max":
             if at_most(a, b, known):
                 kept = a if e.op == "min" else b
@@ -158,13 +155,25 @@ def _arithmetic(e: n.Binary, known: Facts) -> n.Expr:
             return e
 
 
+def _rounded_up(e: n.Binary, known: Facts) -> n.Expr | None:
+    """`(x + c - 1) // c` read as the quotient rounded up."""
+    c = int_value(e.b)
+    if e.op != "floordiv" or c is None or c < 2 or not known.is_exact(e.a):
+        return None
+    terms = polynomial(e.a)
+    if terms.get(()) != c - 1 or len(terms) < 2:
+        return None
+    x = from_polynomial({m: k for m, k in terms.items() if m}, dtype_of(e.type))
+    return build.ceildiv(x, e.b) if x.type == e.a.type and known.is_exact(x) else None
+
+
 def _arithmetic_of(e: n.Expr, known: Facts) -> n.Expr:
     return _arithmetic(e, known) if isinstance(e, n.Binary) else e
 
 
 def _sign(e: n.Expr, known: Facts, least: int = 0) -> bool:
     lo = known.domain(e).lo
-    return (lo is not None and lo >= least) or (isinstance(e.type, DType) and at_most(const(least, e.type), e, known))
+    return lo is not None and lo >= least
 
 
 def _division(e: n.Binary, known: Facts) -> n.Expr:
@@ -179,11 +188,6 @@ def _division(e: n.Binary, known: Facts) -> n.Expr:
     if not known.is_exact(a):
         return e
     whole, rest = _split(polynomial(a), b, known)
-    if e.op == "floordiv" and c is not None and c > 1 and rest.get((), 0) == c - 1 and len(rest) > 1:
-        upper = build.ceildiv(from_polynomial({**rest, (): 0}, dtype), b)
-        made = build.add(from_polynomial(whole, dtype), upper)
-        if made.type == e.type and known.is_exact(from_polynomial({**rest, (): 0}, dtype)) and known.is_exact(made):
-            return made
     if not whole:
         return e
     left = from_polynomial(rest, dtype)

@@ -152,7 +152,7 @@ def _step(t: Tree[Token]) -> Step:
             case "force":
                 more["force"] = True
             case "keep":
-                more["residue"] = Residue.from_json(json.loads(json.loads(str(c.children[0]))))
+                more["residue"] = Residue.parse(json.loads(str(c.children[0])))
             case _:
                 parts = json.loads(str(c.children[1])).split("/")
                 more["hash"], more["path"] = str(c.children[0]), tuple(int(p) if p.isdigit() else p for p in parts)
