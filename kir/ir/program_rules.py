@@ -12,7 +12,7 @@ from kir.ir.printer import expr_text, is_name, type_text
 from kir.ir.types import BOOL, DType
 from kir.ir.wellformed import Expressions, fits
 
-META_KINDS = ("int", "bool", "str", "dtype", "fn", "any")
+META_KINDS = ("int", "bool", "float", "str", "dtype", "fn", "any")
 _WRITTEN_AS_CALLS = frozenset({"min", "max", "ceildiv", "tdiv", "trem", "select", "cast", "load", "addr"})
 
 
