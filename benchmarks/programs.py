@@ -39,5 +39,5 @@ def copies(program: Program, factor: int) -> Program:
     for number in range(1, factor):
         names = {name: f"{name}_{number}" for name in bound_names(kernel.body)}
         again = rename(kernel, names)
-        body += [replace(each, label=f"{each.label}_{number}") if each.label else each for each in again.body]  # type: ignore[attr-defined, type-var]  # a kernel's statements are dataclasses
+        body += [replace(each, label=f"{each.label}_{number}") if each.label else each for each in again.body]  # type: ignore[type-var]  # a kernel's statements are dataclasses
     return replace(program, kernels=(replace(kernel, body=tuple(body)),))

@@ -51,14 +51,6 @@ def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved(f"{params.threads // hardware.warp_size} whole warps")
 
 
-def _team_level(program: n.Program, site: Site, context: Context) -> Verdict:
-    kernel = kernel_of(program, site.path)
-    for s in walk(kernel):
-        if isinstance(s, n.Opaque):
-            return refuted("opaque text may count its threads", s.text.splitlines()[0] if s.text else "")
-    return proved("every statement belongs to the CTA as a whole, however many threads it has")
-
-
 @dataclass(frozen=True)
 class MultiThreadedBlock(Pass):
     """`threads` of the CTA."""
@@ -70,7 +62,6 @@ class MultiThreadedBlock(Pass):
     provides: ClassVar[tuple[str, ...]] = ("threads",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P480", "validity", "hardware", "the threads are whole warps that one CTA may have", _whole_warps),
-        Precondition("KIR-P481", "validity", "pipeline", "no statement counts on how many threads there are", _team_level),
     )
 
     threads: int = 128
@@ -81,6 +72,8 @@ class MultiThreadedBlock(Pass):
             return None
         if not build.is_const(node.threads, 1):
             return Miss("the CTA has several threads already")
+        if any(isinstance(s, n.Opaque) for s in walk(node)):
+            return Miss("opaque text may count its threads")
         return Site(path, self)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

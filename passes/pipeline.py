@@ -42,12 +42,11 @@ kernel main grid (i: 1) threads 128
 """
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from kir.analysis.legalize import loop_bytes, staged_loads
 from kir.ir import nodes as n
-from kir.ir.types import shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at, replace_stmts
@@ -61,34 +60,11 @@ def _loop(program: n.Program, site: Site) -> n.For:
     return node
 
 
-def _staged(loop: n.For) -> list[n.Load]:
-    """Loads from global memory, of whole tiles, that change with the iteration."""
-    moving = {loop.var.name}
-    out = []
-    for s in loop.body:
-        if isinstance(s, n.Let) and names_read(s.value) & moving:
-            moving |= set(s.names)
-        for x in walk(s):
-            if isinstance(x, n.Load) and x.at.buffer.space == "global" and shape_of(x.type) and names_read(x.at) & moving and x not in out:
-                out.append(x)
-    return out
-
-
-def _bytes(loads: list[n.Load]) -> int | None:
-    total = 0
-    for x in loads:
-        extents = shape_of(x.type)
-        if not all(isinstance(d, int) for d in extents):
-            return None
-        total += math.prod(d for d in extents if isinstance(d, int)) * x.at.buffer.dtype.bytes
-    return total
-
-
 def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = _loop(program, site)
     written = {s.at.buffer.name for s in walk(loop) if isinstance(s, n.Store)} | {
         s.dst.buffer.name for s in walk(loop) if isinstance(s, n.Copy)}
-    for x in _staged(loop):
+    for x in staged_loads(loop):
         if x.at.buffer.name in written:
             return refuted(f"'{x.at.buffer.name}' is written in the loop, so a later iteration's load may not run early",
                            f"iteration 1 loads '{x.at.buffer.name}' before iteration 0 has written it")
@@ -102,7 +78,7 @@ def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
 def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
     params = site.params
     assert isinstance(params, Pipeline)
-    each = _bytes(_staged(_loop(program, site)))
+    each = loop_bytes(_loop(program, site))
     hardware: Target = context.target or target("sm_80")
     if each is None:
         return unknown("the tiles have symbolic extents", needs="a specialized program")
@@ -141,7 +117,7 @@ class Pipeline(Pass):
         """At a serial loop that loads tiles."""
         if not (isinstance(node, n.For) and node.kind == "serial"):
             return None
-        return Site(path, self) if _staged(node) else Miss("the loop loads no tile that changes with its iteration")
+        return Site(path, self) if staged_loads(node) else Miss("the loop loads no tile that changes with its iteration")
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """At a pipelined loop."""
@@ -164,5 +140,5 @@ class Pipeline(Pass):
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Shared memory for the further stages."""
-        each = _bytes(_staged(_loop(program, site)))
+        each = loop_bytes(_loop(program, site))
         return Effect(shared_bytes=None if each is None else each * (self.stages - 1))

@@ -44,6 +44,7 @@ from kir.analysis.solver import multiple
 from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, sub
 from kir.ir.canonical import bound_names, rename
+from kir.ir.paths import block_paths
 from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted
@@ -109,7 +110,7 @@ class Unroll(Pass):
         for copy in range(1, self.factor):
             body += _shifted(loop.body, loop.var, copy * step, taken)
         made = replace(loop, step=const(step * self.factor, dtype_of(loop.var.type)), body=tuple(body))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return Rewritten(replace_stmts(program, site.path, (made,)), site.path, _copied(site.path, loop.body, self.factor))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         if not isinstance(node, n.For):
@@ -140,6 +141,13 @@ def _shifted(body: n.Block, var: n.Var, offset: int, taken: set[str]) -> n.Block
     names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(body))}
     moved = {var.name: add(var, const(offset, dtype_of(var.type)))}
     return tuple(replace(copy, label=None) for s in body if isinstance(copy := substitute(rename(s, names), moved), n.Stmt))  # type: ignore[type-var]  # every Stmt is a dataclass
+
+
+def _copied(path: Path, body: n.Block, factor: int) -> dict[Path, tuple[Path, ...]]:
+    """Where each statement of the body went: to its place in every copy."""
+    size = len(body)
+    return {(*path, *below): tuple((*path, "body", int(below[1]) + copy * size, *below[2:]) for copy in range(factor))
+            for below, _ in block_paths(body, ("body",))}
 
 
 def _is_copies(loop: n.For, factor: int) -> bool:

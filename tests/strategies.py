@@ -287,7 +287,8 @@ def _hole(draw: st.DrawFn, env: Env, depth: int, team: str, in_loop: bool) -> n.
 @st.composite
 def _for(draw: st.DrawFn, env: Env, depth: int, team: str, in_loop: bool) -> n.Stmt:
     dtype = draw(st.sampled_from((I32, I32, I64)))
-    kind, options = draw(st.sampled_from((("serial", ()), ("unroll", n.attrs(factor=4)), ("pipelined", n.attrs(stages=3)), ("vectorize", ()))))
+    kind, options = draw(st.sampled_from((("serial", ()), ("unroll", n.attrs(factor=4)), ("pipelined", n.attrs(stages=3)), ("vectorize",
+                                                                                                                            ()))))
     inner = env.inner()
     name = env.fresh(draw)
     low, high = draw(_expression(env, dtype, 1)), draw(_expression(env, dtype, 1))

@@ -12,8 +12,8 @@ from kir.ir.types import F32, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
+from .._wrap import wrapped
 from .expressions import Expressions, refuse, tile_shape
-from .lines import wrapped
 from .memory import Memory
 
 PRECISIONS = frozenset({"ieee", "tf32", "tf32x3", "bf16x3"})
@@ -239,7 +239,9 @@ class Statements:
             raise refuse("KIR-B008", f"tl.dot has no precision '{s.precision}'")
         left, right, dtype = to.text(s.a), to.text(s.b), dtype_of(s.a.type)
         if s.via == "fma" and dtype != F32:
-            raise refuse("KIR-B008", f"Triton multiplies tiles of {dtype} on tensor cores", needs="operands cast to f32")
+            if dtype.name not in ("f16", "bf16"):
+                raise refuse("KIR-B008", f"Triton multiplies tiles of {dtype} on tensor cores", needs="operands cast to f32")
+            left, right, dtype = f"({left}).to(tl.float32)", f"({right}).to(tl.float32)", F32
         precision = f', input_precision="{s.precision}"' if dtype == F32 else ""
         name = to.names[acc.name]
         return f"{name} = tl.dot({left}, {right}, {name}{precision}{'' if acc.dtype == F32 else f', out_dtype={self._out(acc)}'})"

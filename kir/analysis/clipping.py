@@ -53,7 +53,10 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
             return value >= 0 and ((bound is None and value == 0) or (bound is not None and value < bound))
         end = ranges.get(e.name) if isinstance(e, n.Var) else None
         ends = build.int_value(end) if end is not None else None
-        return end is not None and (end == extent or (ends is not None and bound is not None and ends <= bound))
+        if end is None:
+            return False
+        spare = build.int_value(build.sub(extent, end)) if extent.type == end.type else None
+        return (spare is not None and spare >= 0) or (ends is not None and bound is not None and ends <= bound)
     if not (isinstance(i.extent, int) and i.step == 1):
         return False
     lo, bound = _bare(i.lo), build.int_value(extent)

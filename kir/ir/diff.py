@@ -16,7 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.matching import match
 from kir.ir.paths import Path, child_blocks
-from kir.ir.printer import program_text, stmt_lines
+from kir.ir.printer import name_text, program_text, stmt_lines
 
 Kind = Literal["same", "changed", "moved", "moved+changed", "left", "added", "deleted"]
 SIGNS: dict[Kind, str] = {"same": " ", "changed": "~", "moved": ">", "moved+changed": "»", "left": "<", "added": "+", "deleted": "-"}
@@ -169,7 +169,7 @@ def _intro(s: n.Stmt, steps: Path) -> str:
         return "else" if steps[0] == "orelse" and s.orelse else ""
     if isinstance(s, n.Roles) and isinstance(steps[1], int) and steps[1] < len(s.roles):
         r = s.roles[steps[1]]
-        return f"role {r.name} warps {r.lo}..{r.hi}" + (f" registers {r.registers}" if r.registers else "")
+        return f"role {name_text(r.name)} warps {r.lo}..{r.hi}" + (f" registers {r.registers}" if r.registers else "")
     return ""
 
 
@@ -302,7 +302,8 @@ def render_terminal(d: Diff, context: int = CONTEXT, color: bool = False) -> str
 
 _CSS = """.kir-diff{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-x:auto;margin:0;
 border:1px solid #d0d7de;border-radius:6px;padding:.5em 0;color:#1f2328;background:#fff}
-.kir-diff div{padding:0 1em;white-space:pre}.kir-diff .add{background:#dafbe1}.kir-diff .del{background:#ffebe9}.kir-diff .mov{background:#ddf4ff}
+.kir-diff div{padding:0 1em;white-space:pre}.kir-diff .add{background:#dafbe1}.kir-diff .del{background:#ffebe9}
+.kir-diff .mov{background:#ddf4ff}
 .kir-diff .gone{background:#f6f8fa;color:#59636e}.kir-diff .skip{color:#59636e;background:#f6f8fa}.kir-diff i{color:#0969da}"""
 _CLASSES = {"+": "add", "-": "del", ">": "mov", "»": "mov", "<": "gone", " ": ""}
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.anchors import Path, anchor_of, child_blocks
+from kir.ir.anchors import Path, anchors, child_blocks
 from kir.ir.printer import expr_text, region_text
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
@@ -120,8 +121,12 @@ class _Kernel:
         if idle and self.work_item is not None:
             yield Violation(k.name, "work-item", f"no store depends on the grid axis {', '.join(idle)}: several threads compute one item")
 
+    @cached_property
+    def anchors(self) -> dict[Path, str]:
+        return {path: text for text, path, _ in anchors(self.program)}
+
     def found(self, path: Path, clause: Clause, message: str) -> Violation:
-        return Violation(anchor_of(self.program, path), clause, message)
+        return Violation(self.anchors[path], clause, message)
 
     def block(self, block: n.Block, path: Path, loops: tuple[str, ...]) -> Iterator[Violation]:
         for i, s in enumerate(block):

@@ -143,7 +143,7 @@ class _Reader:
         self.define(scope, name, n.meta_type(n.Meta(_name(name), str(kind))))
         value: int | float | bool | str | None = None
         if isinstance(default, Token):
-            value = json.loads(str(default))
+            value = self.string(default)
         elif default is not None:
             const = self.expr(default, scope)
             if not isinstance(const, n.Const):

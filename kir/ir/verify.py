@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from kir.diagnostic import Diagnostic, KirError, Origin, did_you_mean
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.anchors import Path, anchor_of, child_blocks
+from kir.ir.anchors import Path, anchors, child_blocks
 from kir.ir.printer import expr_text, is_name, region_text, type_text
 from kir.ir.program_rules import header
-from kir.ir.types import BOOL, I32, MBARRIER, DType, PointerType, StructType, TileType, TupleType, Type, UnitType, dtype_of, shape_of
+from kir.ir.types import I32, MBARRIER, DType, PointerType, StructType, TupleType, Type, UnitType, dtype_of, shape_of
 from kir.ir.visit import statements, walk
-from kir.ir.wellformed import Expressions, fits, out_of_bounds, parts, same_dims
+from kir.ir.wellformed import Expressions, fits, is_mask, out_of_bounds, parts, same_dims
 
 VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix")
 VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
@@ -152,7 +153,12 @@ class _Verifier:
     def located(self, d: Diagnostic) -> Diagnostic:
         """`d` with the place of the statement at hand."""
         origin = d.origin or (self.stmt.origin if self.stmt is not None else None)
-        return replace(d, origin=origin, anchor=d.anchor or anchor_of(self.program, self.path))
+        return replace(d, origin=origin, anchor=d.anchor or self.anchors.get(self.path) or str(self.path[0]))
+
+    @cached_property
+    def anchors(self) -> dict[Path, str]:
+        """Anchors by path; made for the first finding."""
+        return {path: text for text, path, _ in anchors(self.program)}
 
     def fail(self, id: str, message: str, needs: str = "", attempt: str = "") -> Diagnostic:
         return self.located(Diagnostic(id, message, needs=needs, attempt=attempt))
@@ -241,7 +247,7 @@ class _Verifier:
                 yield from self.loop(s, path, scope, team)
             case n.If() | n.While():
                 yield from self.value(s.cond, scope)
-                if s.cond.type != BOOL:
+                if not (isinstance(s.cond.type, DType) and s.cond.type.may_decide):
                     yield self.fail("KIR-V009", f"the condition is {type_text(s.cond.type)}", needs="one bool")
                 if isinstance(s, n.If) and s.static:
                     yield from self.constant(s.cond, scope, "the condition of a static branch")
@@ -309,7 +315,7 @@ class _Verifier:
     def buffer(self, b: n.Buffer, scope: _Scope) -> Iterator[Diagnostic]:
         for e in (*b.shape, *(b.strides or ())):
             yield from self.value(e, scope)
-            if not (isinstance(e.type, DType) and e.type.is_integer):
+            if not (isinstance(e.type, DType) and e.type.may_index):
                 yield self.fail("KIR-V009", f"an extent or stride of '{b.name}' is {type_text(e.type)}", needs="an integer")
             elif (value := build.int_value(e)) is not None and value < 0 and e in b.shape:
                 yield self.fail("KIR-V009", f"'{b.name}' has an extent of {value}")
@@ -352,7 +358,7 @@ class _Verifier:
         if not fits(value, at.type):
             yield self.fail("KIR-V009", f"{region_text(at)} is {type_text(at.type)}, and the value is {type_text(value)}",
                             needs="one dtype and a shape that broadcasts to the place's")
-        if mask is not None and (dtype_of(mask.type) != BOOL or not fits(_bool_of(mask.type), _bool_of(at.type))):
+        if mask is not None and not is_mask(mask.type, at.type):
             yield self.fail("KIR-V009", f"the mask of {region_text(at)} is {type_text(mask.type)}",
                             needs="bools that broadcast to the place's shape")
 
@@ -426,7 +432,7 @@ class _Verifier:
     def loop(self, s: n.For, path: Path, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
         for e in (s.lo, s.hi, s.step):
             yield from self.value(e, scope)
-            if e.type != s.var.of or not (isinstance(e.type, DType) and e.type.is_integer):
+            if e.type != s.var.of or not (isinstance(e.type, DType) and e.type.may_index):
                 yield self.fail("KIR-V009",
                                 f"the loop variable '{s.var.name}' is {type_text(s.var.of)}, and {expr_text(e)} is {type_text(e.type)}",
                                 needs="one integer dtype")
@@ -551,10 +557,6 @@ def _unpaired(s: n.Stmt, calls: set[str], waited: set[str], made: set[str]) -> I
 def _with_paths(k: n.Kernel) -> Iterator[tuple[Path, n.Stmt]]:
     from kir.ir.paths import block_paths
     return block_paths(k.body, (k.name,))
-
-
-def _bool_of(t: Type) -> Type:
-    return TileType(BOOL, t.shape) if isinstance(t, TileType) else BOOL
 
 
 def _same_type(a: Type, b: Type) -> bool:

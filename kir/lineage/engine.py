@@ -9,7 +9,7 @@ from typing import Any
 
 from kir.diagnostic import KirError
 from kir.ir.canonical import content_hash
-from kir.ir.measure import measure
+from kir.ir.measure import Measure, measure
 from kir.ir.naive import is_naive
 from kir.ir.nodes import Buffer, Program
 from kir.ir.printer import program_text
@@ -23,6 +23,10 @@ from kir.rewrite import Context, Pass, Site, Step, Verdict, apply, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.pipeline import find_site
 from kir.target import target
+
+COMPONENTS = Measure._fields
+LAST = "threads"
+"""The component that is lowered last: a CTA keeps its threads while something is spread over them."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class PassEngine:
         except KirError:
             return len(before)
         changed = next((index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new), len(before))
-        return changed if after < before else len(before)
+        last = changed < len(COMPONENTS) and COMPONENTS[changed] == LAST
+        return changed if after < before and not last else len(before)
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
         """Take one pass back, with all checks of the framework. Raises :class:`KirError` as :func:`kir.rewrite.apply` does."""

@@ -275,7 +275,8 @@ def problem_names() -> tuple[str, ...]:
 def load_problem(name_or_path: str | Path) -> Problem:
     """A shipped problem by name, or any by the path of its folder or `problem.toml`; `name:dtype` picks another `T`.
 
-    Raises UsageError KIR-G901 (no such problem, with near names), KirError KIR-G905 (the file is wrong, located), KIR-G906 (no such dtype)."""
+    Raises UsageError KIR-G901 (no such problem, with near names), KirError KIR-G905 (the file is wrong, located) and KIR-G906 (no such
+    dtype)."""
     text, dtype = str(name_or_path), ""
     if ":" in text and not Path(text).exists():
         text, _, dtype = text.rpartition(":")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kir.lineage.record import Lineage
 
-LEFT, RIGHT, TOP, LABELS = 64.0, 24.0, 22.0, 118.0
+LEFT, RIGHT, TOP, LABELS = 64.0, 84.0, 22.0, 122.0
 HEIGHT = 210.0
 LEAST_STEP, WIDTH = 46.0, 900.0
 
@@ -102,7 +102,7 @@ def chart(lineage: Lineage) -> Chart:
     ticks = tuple(Tick(_height(value, low, high), seconds(value) if timed else f"{value:g}") for value in _decades(low, high))
     marks = tuple((x, f"K{index}") for index, x in enumerate(xs))
     unit = "modelled time, log scale" if timed else "IR nodes, log scale"
-    return Chart(xs[-1] + RIGHT + 16, base + LABELS, LEFT, xs[-1], base, marks, edges, curves, ticks, unit)
+    return Chart(xs[-1] + RIGHT, base + LABELS, LEFT, xs[-1], base, marks, edges, curves, ticks, unit)
 
 
 def seconds(value: float) -> str:

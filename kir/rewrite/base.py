@@ -20,6 +20,7 @@ from kir.rewrite.residue import NOTHING, Residue
 
 Option = int | float | bool | str | tuple[int, ...] | tuple[str, ...]
 _NONE: Mapping[str, Any] = MappingProxyType({})
+_NO_HINTS: Mapping[Path, tuple[Path, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Site:
     path: Path
     params: Pass
     captures: Mapping[str, Any] = field(default_factory=lambda: _NONE, compare=False, repr=False)
+    taken: tuple[n.Program, n.Program, Witness] | None = field(default=None, compare=False, repr=False)
+    """For a backward site that has been tried: the program it is a site of, the simpler one, and the witness."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,12 @@ Found = Site | tuple[Site, ...] | Miss | None
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The result of one direction: the new program, and the path in it where the *other* direction applies."""
+    """The result of one direction: the new program, and the path in it where the *other* direction applies. `hints` say where
+    statements went that matching old with new would not find: several paths for one that was copied, none for one that is gone."""
 
     program: n.Program
     path: Path
+    hints: Mapping[Path, tuple[Path, ...]] = field(default_factory=lambda: _NO_HINTS, compare=False)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Witness:
     params: Pass
     path: Path
     residue: Residue = NOTHING
+    guard: n.Expr | None = None
+    """The condition under which the launch plan took the original, if it was guarded."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ A TOML file holds tables `[[case]]` (`name`, `before`, `pipeline`, `after`, `siz
 `caught_by` with `sizes`). `caught_by` is one of
 
 - `verifier`: the forced result is no well-formed program;
+- `target`: sm_80 cannot run it;
 - `checker`: the interpreter's checking mode finds an error in it;
 - `values`: it computes something else.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kir.analysis.legalize import legalize
 from kir.diagnostic import KirError, error
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
@@ -26,8 +28,9 @@ from kir.rewrite.meaning import difference, interpreted
 from kir.rewrite.pipeline import Trace, run
 from kir.rewrite.registry import pass_class
 from kir.rewrite.text import Pipeline
+from kir.target import sm_80
 
-CATCHERS = ("verifier", "checker", "values")
+CATCHERS = ("verifier", "target", "checker", "values")
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class Case:
             trace = trace.then(replace(step, force=True))
         if any(d.severity == "error" for d in verify(trace.program)):
             return ("verifier",)
+        if legalize(trace.program, sm_80):
+            return ("target",)
         found, sizes = [], dict(self.sizes)
         try:
             checked = interpreted(trace.program, sizes, checked=True)

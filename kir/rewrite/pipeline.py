@@ -7,16 +7,17 @@ from typing import Any
 
 from kir.diagnostic import KirError, error
 from kir.ir import nodes as n
+from kir.ir.anchor_map import AnchorMap, identity
 from kir.ir.canonical import content_hash
 from kir.registry import registry
 from kir.rewrite.anchor import anchor_text, paths_of
 from kir.rewrite.base import Pass, Site, Witness
-from kir.rewrite.driver import Applied, Record, apply, forward_site, misses, sites
+from kir.rewrite.driver import Applied, Record, apply, forward_site, misses, tried
 from kir.rewrite.edit import Path
 from kir.rewrite.precondition import ANYWHERE, Context
 from kir.rewrite.registry import pass_class
 from kir.rewrite.residue import Residue
-from kir.rewrite.text import Pipeline, Step
+from kir.rewrite.text import Direction, Pipeline, Step
 
 
 def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
@@ -32,8 +33,11 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
         exact = _exact(program, item, wanted[0])
         if exact is not None:
             return item, exact
-    found = [s for s in sites(item, program, step.direction)
+    candidates = item.sites(program) if step.direction == "forward" else item.inverse_sites(program)
+    found = [s for s in candidates
              if (wanted is None or s.path in wanted) and all(getattr(s.params, k) == getattr(item, k) for k in step.options)]
+    if step.direction == "backward":
+        found = [t for s in found if (t := tried(program, s)) is not None]
     if len({s.path for s in found}) == 1:
         found = [s for s in found if s.params == item] or found
     if len(found) == 1:
@@ -59,13 +63,39 @@ def _exact(program: n.Program, item: Pass, path: Path) -> Site | None:
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One step that was run: the programs on both sides, the record, the witness that leads back, and where the pass came from."""
+    """One step that was run, and where the pass came from."""
 
-    before: n.Program
-    after: n.Program
-    record: Record
-    witness: Witness
+    applied: Applied
     provenance: Mapping[str, str]
+
+    @property
+    def before(self) -> n.Program:
+        """The program that the step was taken from."""
+        return self.applied.before
+
+    @property
+    def after(self) -> n.Program:
+        """The program that it gave."""
+        return self.applied.program
+
+    @property
+    def record(self) -> Record:
+        """What was done, as data."""
+        return self.applied.record
+
+    @property
+    def witness(self) -> Witness:
+        """What leads back."""
+        return self.applied.witness
+
+    @property
+    def back(self) -> Step:
+        """The step that undoes this one exactly, on the program after it."""
+        direction: Direction = "forward" if self.record.step.direction == "backward" else "backward"
+        guard = frozenset(id_ for id_, v in self.record.verdicts if v.kind == "guarded")
+        return Step.of(self.witness.params, anchor_text(self.after, self.witness.path), direction, assume=self.record.step.assume,
+                       guard=guard if direction == "forward" else frozenset(), force=self.record.step.force,
+                       residue=self.witness.residue, path=self.witness.path, hash=self.record.after)
 
     def to_json(self) -> dict[str, Any]:
         """The record and the provenance; programs are named by their hash."""
@@ -89,11 +119,20 @@ class Trace:
         """The steps as a pipeline that repeats them exactly."""
         return Pipeline(tuple(s.record.step for s in self.steps))
 
+    @property
+    def anchor_map(self) -> AnchorMap:
+        """Where each statement of the base is now."""
+        out = identity(self.base)
+        for s in self.steps:
+            out = out.then(s.applied.anchor_map)
+        return out
+
     def then(self, step: Step, context: Context = ANYWHERE) -> Trace:
         """The trace with one more step. Raises what `find_site` and `apply` raise, with the step's number."""
         try:
             item, site = find_site(self.program, step)
-            done = apply(self.program, item, site, step.direction, assume=step.assume, force=step.force, left=step.residue, context=context)
+            done = apply(self.program, item, site, step.direction, assume=step.assume, guard=step.guard, force=step.force,
+                         left=step.residue, context=context)
         except KirError as bad:
             number = f"step {len(self.steps) + 1} of the pipeline"
             raise type(bad)(*(replace(d, anchor=f"{d.anchor}, {number}" if d.anchor else number) for d in bad.diagnostics)) from bad
@@ -101,7 +140,7 @@ class Trace:
 
     def extended(self, done: Applied) -> Trace:
         """The trace with a step that has been applied already."""
-        step = TraceStep(self.program, done.program, done.record, done.witness, _provenance(done.record.step.name))
+        step = TraceStep(done, _provenance(done.record.step.name))
         return Trace(self.base, (*self.steps, step))
 
     def undo(self, count: int = 1) -> Trace:

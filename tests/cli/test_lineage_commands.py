@@ -197,7 +197,7 @@ def test_cards_of_a_lineage_are_a_library(lineage: Path, expert: Path, capsys: p
     assert run(["skills", "show", cards[0]["name"], *shelf, "--json"]) == 0
     assert set(told(capsys)) >= {"intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log"}
     assert run(["skills", "search", "retain-tile", *shelf, "--json"]) == 0
-    assert [each["intent"] for each in told(capsys)["cards"]] [:1] == ["retain-tile"]
+    assert [each["intent"] for each in told(capsys)["cards"]][:1] == ["retain-tile"]
     assert run(["skills", "show", "retian", *shelf]) == 2
     card = lineage / "cards" / f"{cards[0]['name']}.md"
     card.write_text(card.read_text().replace("intent =", "intnet =", 1))

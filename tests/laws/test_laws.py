@@ -15,8 +15,10 @@ import pytest
 from kir.analysis import normalize
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
+from kir.ir.anchor_map import Deleted
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.parser import parse_program
+from kir.ir.paths import paths
 from kir.ir.printer import program_text
 from kir.ir.verify import is_generic
 from kir.rewrite import Pass, Pipeline, Site, Step, Trace, Witness, apply, passes, run, sites
@@ -123,3 +125,31 @@ def test_a_trace_replays_and_its_pipeline_is_text_and_json(file: str) -> None:
     for step in reversed(trace.steps):
         forward = forward.then(Step.of(step.witness.params, residue=step.witness.residue, path=step.witness.path, hash=step.record.after))
     assert forward.program == p
+
+
+@pytest.mark.parametrize("file", SPECIALIZED)
+@pytest.mark.parametrize("name", PASSES)
+def test_anchor_maps_are_total_and_keep_labels(name: str, file: str) -> None:
+    p = of(file)
+    cls = PASSES[name]
+    for direction in ("forward", "backward"):
+        for site in sites(cls.with_options({}), p, direction)[:2]:
+            try:
+                done = apply(p, site.params, site, direction)
+            except KirError:
+                continue
+            there = dict(paths(done.program))
+            assert set(done.anchor_map) == {path for path, _ in paths(p)}
+            for path, s in paths(p):
+                target = done.anchor_map[path]
+                if isinstance(target, Deleted):
+                    assert target.step == str(done.record.step)
+                    continue
+                assert all(t in there for t in target)
+                if any(there[t] == s for t in target):
+                    assert any(there[t].label == s.label for t in target), "an unchanged subtree keeps its label"
+            home = done.anchor_map.then(done.anchor_map.inverse(done.program, "undo"))
+            for path, _ in paths(p):
+                target = home[path]
+                assert isinstance(target, Deleted) == isinstance(done.anchor_map[path], Deleted)
+                assert isinstance(target, Deleted) or path in target

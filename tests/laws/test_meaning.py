@@ -67,8 +67,8 @@ def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
             except KirError as refused:
                 assert all(d.id[4] == "P" or d.id == "KIR-R006" for d in refused.diagnostics), refused
                 continue
-            after = outputs(program, done.program)
+            after, what = outputs(program, done.program), f"{direction} {site.params} at {done.record.anchor}"
             if done.record.numerics == "bitwise":
-                assert difference(base(program), after) == "", f"{direction} {site.params} at {done.record.anchor}"
+                assert difference(base(program), after) == "", what
             else:
-                assert problem.compare(after.outputs, problem.inputs(shape, seed=1), shape).ok, f"{direction} {site.params} at {done.record.anchor}"
+                assert problem.compare(after.outputs, problem.inputs(shape, seed=1), shape).ok, what

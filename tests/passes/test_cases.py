@@ -17,8 +17,8 @@ def test_case(case: Case) -> None:
     case.run()
 
 
-def test_every_pass_has_a_case_file_and_every_case_file_a_pass() -> None:
-    assert sorted(CASES) == sorted(pass_names())
+def test_every_case_file_belongs_to_a_pass() -> None:
+    assert set(CASES) <= set(pass_names())
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -65,3 +65,14 @@ def test_the_normal_form_of_an_expert_is_verified_and_agrees(name: str) -> None:
     normal = normalize(expert(name))
     assert [d for d in verify(normal) if d.severity == "error"] == []
     agrees(normal, load_problem(EXPERTS[name]["problem"]), EXPERTS[name]["check"])
+
+
+@pytest.mark.parametrize("name", sorted(EXPERTS))
+def test_the_checker_finds_no_error_in_an_expert(name: str) -> None:
+    program = expert(name)
+    problem = load_problem(EXPERTS[name]["problem"])
+    shape = problem.shape(EXPERTS[name]["check"])
+    inputs = problem.inputs(shape)
+    result = run(program, inputs, problem.scalars(shape), mode="check")
+    assert [f for f in result.findings if f.severity == "error"] == []
+    assert problem.compare(result.outputs, inputs, shape).ok

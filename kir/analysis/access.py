@@ -1,0 +1,231 @@
+"""Which memory statements read and write, and when two pieces of code may be exchanged.
+
+Regions are compared dimension by dimension under the facts of a place; what cannot be told apart is taken to overlap. Tensors of the
+program do not alias one another unless their attribute `alias` names the other; views alias what they show.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kir.analysis.facts import Facts
+from kir.analysis.order import at_most, less
+from kir.instructions import instruction
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DType
+from kir.ir.visit import children, names_read, statements, walk
+
+ANYWHERE = "*"
+"""The buffer name of an access that may touch any memory."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access: to the place `at` (None: anywhere in the buffer, or with buffer `*` anywhere at all). `sync` marks an operation that
+    orders others (a barrier, an atomic, a wait)."""
+
+    kind: Literal["read", "write", "update"]
+    buffer: str
+    at: n.Region | None
+    sync: bool = False
+
+    @property
+    def writes(self) -> bool:
+        return self.kind != "read"
+
+
+def accesses(item: n.Node) -> tuple[Access, ...]:
+    """All accesses of an expression or statement, those of inner statements included."""
+    return tuple(_accesses(item))
+
+
+def _accesses(item: n.Node) -> Iterator[Access]:
+    match item:
+        case n.Load():
+            yield Access("read", item.at.buffer.name, item.at)
+        case n.Store():
+            yield Access("write", item.at.buffer.name, item.at)
+        case n.Copy():
+            yield Access("write", item.dst.buffer.name, item.dst, item.grouped or item.signal is not None)
+            if item.signal is not None:
+                yield Access("update", item.signal.buffer.name, item.signal, True)
+        case n.Mma():
+            yield Access("update", item.acc.buffer.name, item.acc, item.pending)
+        case n.Call():
+            yield from _of_call(item)
+        case n.View():
+            return
+        case n.Opaque():
+            yield from (Access("read", name, None) for name in item.reads)
+            yield from (Access("write", name, None, True) for name in item.writes)
+        case n.Hole():
+            yield from (Access("read", r.buffer.name, r) for r in item.reads)
+            yield from (Access("write", r.buffer.name, r) for r in item.writes)
+        case n.Alloc() if item.init is not None:
+            yield Access("write", item.buffer.name, None)
+        case _:
+            pass
+    for child in children(item):
+        if not isinstance(child, n.Buffer):
+            yield from _accesses(child)
+
+
+def _of_call(c: n.Call) -> Iterator[Access]:
+    row = None if c.of is not None else instruction(c.fn)
+    places = [a for a in c.args if isinstance(a, n.Region)]
+    if row is None:
+        yield from (Access("update", r.buffer.name, r, True) for r in places)
+        if not places:
+            yield Access("update", ANYWHERE, None, True)
+        return
+    if row.is_pure:
+        yield from (Access("read", r.buffer.name, r) for r in places)
+        return
+    yield from (Access("update", r.buffer.name, r, row.effect in ("sync", "async")) for r in places)
+    if row.effect in ("sync", "async"):
+        yield Access("update", ANYWHERE, None, True)
+
+
+class Aliases:
+    """Which names of a program may mean the same memory."""
+
+    def __init__(self, program: n.Program) -> None:
+        self._root: dict[str, str] = {}
+        for p in program.params:
+            other = dict(p.attrs).get("alias")
+            if isinstance(other, str) and not isinstance(p.of, DType):
+                self._join(p.name, other)
+        for k in program.kernels:
+            for s in statements(k.body):
+                if isinstance(s, n.View):
+                    self._join(s.buffer.name, s.at.buffer.name)
+        for f in program.functions:
+            for x in f.params:
+                if isinstance(x, n.Buffer):
+                    self._join(x.name, ANYWHERE)
+
+    def _find(self, name: str) -> str:
+        while name in self._root:
+            name = self._root[name]
+        return name
+
+    def _join(self, a: str, b: str) -> None:
+        a, b = self._find(a), self._find(b)
+        if a != b:
+            self._root[a] = b
+
+    def may_be_one(self, a: str, b: str) -> bool:
+        """Whether two buffer names may share memory."""
+        return a == b or ANYWHERE in (self._find(a), self._find(b)) or self._find(a) == self._find(b)
+
+
+def may_overlap(a: n.Region | None, b: n.Region | None, known: Facts) -> bool:
+    """Whether two places of one buffer may have an element in common; None is the whole buffer. Both are read with the same values
+    of all variables."""
+    if a is None or b is None or not a.index or not b.index or a.buffer.name != b.buffer.name:
+        return True
+    return not any(_apart(x, y, known) for x, y in zip(a.index, b.index, strict=True))
+
+
+def _ends(i: n.Expr | n.Span) -> tuple[n.Expr, n.Expr] | None:
+    """First and last index of one dimension; None for a gather."""
+    if not isinstance(i, n.Span):
+        return (i, i) if isinstance(i.type, DType) else None
+    if i.step != 1:
+        return None
+    extent = build.const(i.extent, i.lo.type) if isinstance(i.extent, int) and isinstance(i.lo.type, DType) else i.extent
+    if not isinstance(extent, n.Expr) or extent.type != i.lo.type:
+        return None
+    return i.lo, build.sub(build.add(i.lo, extent), 1)
+
+
+def _apart(x: n.Expr | n.Span, y: n.Expr | n.Span, known: Facts) -> bool:
+    first, second = _ends(x), _ends(y)
+    if first is None or second is None or first[0].type != second[0].type:
+        return False
+    first, second = (known.expanded(first[0]), known.expanded(first[1])), (known.expanded(second[0]), known.expanded(second[1]))
+    return less(first[1], second[0], known) or less(second[1], first[0], known)
+
+
+def covers(outer: n.Region, inner: n.Region, known: Facts) -> bool:
+    """Whether every element of `inner` is known to be one of `outer`."""
+    if outer.buffer.name != inner.buffer.name:
+        return False
+    if not outer.index or outer == inner:
+        return True
+    if not inner.index:
+        return False
+    for x, y in zip(outer.index, inner.index, strict=True):
+        a, b = _ends(x), _ends(y)
+        if x == y:
+            continue
+        if a is None or b is None or a[0].type != b[0].type:
+            return False
+        if not (at_most(known.expanded(a[0]), known.expanded(b[0]), known) and at_most(known.expanded(b[1]), known.expanded(a[1]), known)):
+            return False
+    return True
+
+
+def independent(first: n.Block, second: n.Block, known: Facts, aliases: Aliases) -> bool:
+    """Whether two pieces of code that stand side by side may be exchanged: no name of one is used in the other, nothing that one
+    writes is touched by the other, and neither orders anything."""
+    if _bound(first) & _used(second) or _bound(second) & _used(first):
+        return False
+    ours, theirs = [a for s in first for a in accesses(s)], [a for s in second for a in accesses(s)]
+    if any(isinstance(x, n.Jump) for s in (*first, *second) for x in statements((s,))):
+        return False
+    return not any(conflict(a, b, known, aliases) for a in ours for b in theirs)
+
+
+def conflict(a: Access, b: Access, known: Facts, aliases: Aliases) -> bool:
+    """Whether the order of two accesses may matter."""
+    if a.sync or b.sync:
+        return True
+    if not (a.writes or b.writes) or not aliases.may_be_one(a.buffer, b.buffer):
+        return False
+    return a.buffer != b.buffer or may_overlap(a.at, b.at, known)
+
+
+def _bound(block: n.Block) -> set[str]:
+    out: set[str] = set()
+    for s in block:
+        match s:
+            case n.Let():
+                out |= set(s.names)
+            case n.Alloc() | n.View():
+                out.add(s.buffer.name)
+            case _:
+                pass
+    return out
+
+
+def _used(block: n.Block) -> set[str]:
+    return {name for s in block for name in names_read(s)} | {x.name for s in block for x in walk(s) if isinstance(x, n.Buffer)}
+
+
+def written(block: n.Block) -> frozenset[str]:
+    """Names of the buffers that a block may write, `*` among them for any."""
+    return frozenset(a.buffer for s in block for a in accesses(s) if a.writes)
+
+
+def is_invariant(e: n.Expr, loop: n.For, aliases: Aliases) -> bool:
+    """Whether an expression has one value over all iterations of a loop: it names nothing that the body binds, and reads nothing that
+    the body may write."""
+    inner = {loop.var.name} | {name for s in statements(loop.body) for name in _bound((s,))}
+    inner |= {s.var.name for s in statements(loop.body) if isinstance(s, n.For)}
+    if names_read(e) & inner:
+        return False
+    wrote = written(loop.body)
+    return not any(aliases.may_be_one(a.buffer, w) for a in accesses(e) for w in wrote)
+
+
+def uses(block: n.Block) -> Mapping[str, int]:
+    """How often each value is read in a block (once for each reference)."""
+    out: dict[str, int] = {}
+    for s in block:
+        for x in walk(s):
+            if isinstance(x, n.Var):
+                out[x.name] = out.get(x.name, 0) + 1
+    return out

@@ -1,0 +1,204 @@
+"""Predicate N, the measure of law 9, and state features."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from kir.ir import nodes as n
+from kir.ir.anchors import paths, replace_at, resolve
+from kir.ir.features import KINDS, features, has, kinds
+from kir.ir.measure import Measure, deciding, decreases, measure
+from kir.ir.naive import is_naive, is_row_major
+from kir.ir.parser import parse_program
+from kir.problem import load_problem, problem_names
+from tests.strategies import programs
+
+SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+ROOT = Path(__file__).parents[3]
+EXPERTS = sorted((ROOT / "skills" / "experts").rglob("*.kir"))
+
+
+@dataclass(frozen=True)
+class Item:
+    kind: str
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Private:
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+
+
+HEAD = "kir 1\nprogram p\n  size M: i32\n  size N: i32\n  in A: f32[M, N]\n  out C: f32[M, N]\n"
+NAIVE = HEAD + "kernel main grid (i: M, j: N) threads 1\n  @s C[i, j] = A[i, j] * 2.0\n"
+
+
+@pytest.mark.parametrize("name", problem_names())
+def test_every_problem_comes_with_a_naive_program(name: str) -> None:
+    problem = load_problem(name)
+    assert is_naive(problem.naive, problem.work_item, problem.state) == ()
+
+
+@pytest.mark.parametrize("file", EXPERTS, ids=lambda f: f.name)
+def test_no_expert_is_naive_and_each_violation_names_a_place(file: Path) -> None:
+    p = parse_program(file.read_text(), str(file))
+    found = is_naive(p)
+    assert found
+    outside = {p.name, *(t.name for t in p.tensor_maps), *(q.name for q in p.params)}
+    for v in found:
+        assert v.anchor in outside or resolve(p, v.anchor)
+
+
+CLAUSES = {
+    "threads": (NAIVE.replace("threads 1", "threads 32"), "one-thread", "main"),
+    "a loop over threads": (NAIVE.replace("  @s", "  @t for t in 0..1 parallel thread\n    @s"), "one-thread", "main/t"),
+    "shared memory": (NAIVE.replace("  @s", "  shared x: f32\n  @s"), "memory", "main/x"),
+    "a fragment": (NAIVE.replace("  @s", "  fragment x: f32[8]\n  @s"), "memory", "main/x"),
+    "a barrier": (NAIVE.replace("  @s", "  barrier()\n  @s"), "synchronization", "main/barrier"),
+    "an atomic": (NAIVE.replace("  @s C[i, j] = A[i, j] * 2.0", "  @s atomic_add(&C[i, j], 1.0)"), "atomics", "main/s"),
+    "a whole tile": (NAIVE.replace("  @s C[i, j] = A[i, j] * 2.0", "  @s C[i, 0 +: 8] = A[i, 0 +: 8]"), "scalar", "main/s"),
+    "a reduction": (NAIVE.replace("  @s", "  @r let x = reduce(iota(4), axis=0, op=sum)\n  @s"), "scalar", "main/r"),
+    "unrolling": (NAIVE.replace("  @s", "  @k for k in 0..4 unroll {factor=4}\n    pass\n  @s"), "unrolling", "main/k"),
+    "a private array": (NAIVE.replace("  @s", "  register x: f32[8]\n  @s"), "state", "main/x"),
+    "a layout": (NAIVE.replace("out C: f32[M, N]", "out C: f32[M, N] strides [1, M]"), "layout", "C"),
+    "a view": (NAIVE.replace("  @s", "  view global v(a): f32[M] at A[a, 0]\n  @s"), "layout", "main/v"),
+    "several elements": (NAIVE.replace("(i: M, j: N)", "(i: M)").replace("  @s", "  for j in 0..N\n    @s"), "work-item", "main/j/s"),
+    "an idle axis": (NAIVE.replace("(i: M, j: N)", "(i: M, j: N, l: M)"), "work-item", "main"),
+    "opaque text": (NAIVE.replace("  @s", '  opaque cuda reads * writes * because "asm" text "x"\n  @s'), "opaque", "main/opaque"),
+    "a cluster": (NAIVE.replace("threads 1", "threads 1 cluster (2)"), "launch", "main"),
+    "a copy of a tile": (NAIVE.replace("  @s C[i, j] = A[i, j] * 2.0", "  @s copy A[i, 0 +: 8] -> C[i, 0 +: 8] via tma"), "asynchrony",
+                         "main/s"),
+    "dispatch": (NAIVE + "plan\n  dispatch\n    when M < 4\n      launch main\n    else\n      launch main\n", "launch", "p"),
+    "a meta": (NAIVE.replace("  size M", "  meta B: int\n  size M"), "specialized", "p"),
+}
+
+
+@pytest.mark.parametrize(("text", "clause", "anchor"), CLAUSES.values(), ids=CLAUSES.keys())
+def test_each_clause_is_named_with_its_anchor(text: str, clause: str, anchor: str) -> None:
+    found = [(v.clause, v.anchor) for v in is_naive(parse_program(text), Item("element"))]
+    assert (clause, anchor) in found
+
+
+def test_the_scalar_program_is_naive() -> None:
+    assert is_naive(parse_program(NAIVE), Item("element")) == ()
+
+
+def test_declared_state_and_scatter_allow_what_they_say_and_no_more() -> None:
+    p = parse_program(NAIVE.replace("  @s", "  register x: f32[8]\n  register y: f32[8]\n  @s"))
+    assert [v.anchor for v in is_naive(p, state=[Private("x", "f32", ("8",))])] == ["main/y"]
+    assert is_naive(p, state=[Private("x", "f32", ("16",)), Private("y", "f32", ("8",))]) == ()
+    assert len(is_naive(p, state=[Private("x", "f16", ("8",)), Private("y", "f32", ("4",))])) == 2
+    scatter = parse_program(NAIVE.replace("  @s C[i, j] = A[i, j] * 2.0", "  @s atomic_add(&C[i, j], A[i, j])"))
+    assert is_naive(scatter, scatter=True) == ()
+
+
+def test_a_row_may_be_written_by_one_thread_when_the_problem_says_so() -> None:
+    p = parse_program(HEAD + "kernel main grid (i: M) threads 1\n  for j in 0..N\n    @s C[i, j] = A[i, j]\n")
+    assert is_naive(p, Item("row")) == ()
+    assert [v.clause for v in is_naive(p, Item("element"))] == ["work-item"]
+
+
+def test_row_major_strides_are_recognized_through_derived_parameters() -> None:
+    text = HEAD.replace("out C: f32[M, N]", "scalar ld: i32 = N\n  out C: f32[M, N] strides [ld, 1]") + NAIVE[len(HEAD):]
+    assert is_naive(parse_program(text), Item("element")) == ()
+    p = parse_program(NAIVE.replace("out C: f32[M, N]", "out C: f32[M, N] strides [N, 1]"))
+    c = p.params[-1].of
+    assert isinstance(c, n.Buffer) and is_row_major(c)
+
+
+# ------------------------------------------------------------------------------------------------------------------ measure
+
+TILED = HEAD + """kernel main grid (i: ceildiv(M, 64)) threads 128
+  shared As: f32[64, 32] layout swizzle(3, 4, 3)
+  fragment acc: f32[64] = 0.0
+  @k_loop for k in 0..N // 32 pipelined {stages=3}
+    @load copy A[i * 64 +: 64, k * 32 +: 32] -> As via cp_async clip
+    @sum acc = acc + reduce(As, axis=1, op=sum)
+  @store C[i * 64 +: 64, 0] = acc * 2.0
+"""
+STEPS = {
+    "asynchrony": (" via cp_async", ""),
+    "stages": (" pipelined {stages=3}", ""),
+    "layouts": (" layout swizzle(3, 4, 3)", ""),
+    "threads": ("threads 128", "threads 1"),
+    "masks": (" clip", ""),
+    "fused": ("= acc * 2.0", "= acc"),
+}
+
+
+@pytest.mark.parametrize("component", STEPS)
+def test_taking_a_feature_back_decreases_the_measure_in_its_component(component: str) -> None:
+    old, new = STEPS[component]
+    p, q = parse_program(TILED), parse_program(TILED.replace(old, new))
+    assert decreases(p, q) and not decreases(q, p)
+    assert deciding(measure(p), measure(q)) == component
+
+
+def test_a_step_may_pay_with_what_stands_further_right() -> None:
+    p = parse_program(TILED)
+    q = parse_program(TILED.replace(" via cp_async", "").replace("    @sum", "    barrier()\n    @sum").replace("  @store",
+                                                                                                                "  let a = 1\n  @store"))
+    assert decreases(p, q)
+
+
+def test_splitting_a_loop_that_carries_two_accumulators_decreases_the_measure() -> None:
+    one = HEAD + ("kernel main grid (i: M) threads 1\n  register a: f32 = 0.0\n  register b: f32 = 0.0\n"
+                  "  for j in 0..N\n    a = a + A[i, j]\n    b = max(b, A[i, j])\n  C[i, 0] = a + b\n")
+    two = one.replace("    b = max(b, A[i, j])", "  for l in 0..N\n    b = max(b, A[i, l])")
+    assert decreases(parse_program(one), parse_program(two))
+    assert deciding(measure(parse_program(one)), measure(parse_program(two))) == "coupling"
+
+
+def test_sinking_a_definition_into_a_loop_decreases_the_measure() -> None:
+    hoisted = HEAD + "kernel main grid (i: M) threads 1\n  let x = A[i, 0]\n  for j in 0..N\n    C[i, j] = x\n"
+    sunk = HEAD + "kernel main grid (i: M) threads 1\n  for j in 0..N\n    let x = A[i, 0]\n    C[i, j] = x\n"
+    inlined = HEAD + "kernel main grid (i: M) threads 1\n  for j in 0..N\n    C[i, j] = A[i, 0]\n"
+    assert measure(parse_program(inlined)) < measure(parse_program(sunk)) < measure(parse_program(hoisted))
+
+
+@pytest.mark.parametrize("name", problem_names())
+def test_experts_measure_more_than_the_naive_program(name: str) -> None:
+    naive = measure(load_problem(name).naive)
+    for file in (ROOT / "skills" / "experts" / name).glob("*.kir"):
+        assert naive < measure(parse_program(file.read_text(), str(file)))
+
+
+@SLOW
+@given(programs())
+def test_the_measure_consists_of_natural_numbers_and_falls_when_a_statement_goes(p: n.Program) -> None:
+    m = measure(p)
+    assert len(m) == len(Measure._fields) and all(isinstance(x, int) and x >= 0 for x in m)
+    leaves = [path for path, s in paths(p) if isinstance(s, (n.Opaque, n.Jump))]
+    if leaves:
+        assert measure(replace_at(p, leaves[0], ())) < m
+
+
+# ----------------------------------------------------------------------------------------------------------------- features
+
+def test_features_say_what_and_where() -> None:
+    found = features(parse_program(TILED))
+    assert {"shared:As", "swizzle:As", "fragment:acc", "pipelined@main/k_loop", "cp_async@main/k_loop/load", "reduction@main/k_loop/sum",
+            "masked@main/k_loop/load", "threads@main", "tiled@main", "rows@main/store"} <= found
+    assert has(found, "shared:As") and has(found, "pipelined") and not has(found, "mma") and not has(found, "shared:Bs")
+    assert features(parse_program(NAIVE)) == frozenset()
+
+
+@SLOW
+@given(programs())
+def test_features_have_known_kinds_and_their_anchors_exist(p: n.Program) -> None:
+    found = features(p)
+    assert kinds(found) <= set(KINDS)
+    for f in found:
+        if "@" in f:
+            assert resolve(p, f.partition("@")[2])
+
+
+@pytest.mark.parametrize("file", EXPERTS, ids=lambda f: f.name)
+def test_features_do_not_depend_on_labels_of_the_values(file: Path) -> None:
+    p = parse_program(file.read_text(), str(file))
+    assert kinds(features(p)) <= set(KINDS) and features(p)

@@ -1,0 +1,144 @@
+"""Traces: undo, replay, replay on another program, bisection, explanation; and steps that are refused."""
+from __future__ import annotations
+
+import pytest
+
+from kir.diagnostic import KirError, UsageError
+from kir.ir.canonical import content_hash
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.rewrite import Pipeline, Step, Trace, pass_class, run
+from kir.rewrite.residue import Residue, residue, restore
+
+TEXT = """kir 1
+program scale
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+  fact N % 16 == 0
+kernel main grid (b: 1) threads 1
+  @first for i in 0..N
+    let x = X[i]
+    Y[i] = x * 2.0
+  @second for j in 0..N
+    Y[j] = Y[j] + 1.0
+"""
+BASE = parse_program(TEXT)
+STEPS = "unroll{factor=2}@main/first; unroll{factor=4}@main/second; unroll{factor=2 form=hint}@main/first"
+
+
+def test_a_pipeline_is_text_json_and_python_at_once() -> None:
+    pipeline = Pipeline.parse(STEPS)
+    unroll = pass_class("unroll")
+    assert pipeline == Pipeline((
+        Step("unroll", {"factor": 2}, "main/first"), Step("unroll", {"factor": 4}, "main/second"),
+        Step("unroll", {"factor": 2, "form": "hint"}, "main/first")))
+    assert Step.of(unroll.with_options({"factor": 2}), "main/first") == pipeline.steps[0]
+    assert str(pipeline) == STEPS
+    exact = run(BASE, pipeline).pipeline
+    assert Pipeline.parse(str(exact)) == exact
+    assert Pipeline.from_json(exact.to_json()) == exact
+
+
+def test_undo_takes_steps_back_and_replay_repeats_them() -> None:
+    trace = run(BASE, STEPS)
+    assert trace.undo(3).program == BASE
+    assert trace.undo().program == run(BASE, "; ".join(STEPS.split("; ")[:2])).program
+    assert content_hash(trace.replay().program) == content_hash(trace.program)
+    back = Trace(trace.program)
+    for step in reversed(trace.steps):
+        back = back.then(step.back)
+    assert back.program == BASE
+
+
+def test_replay_on_another_program_goes_by_anchors_and_judges_anew() -> None:
+    trace = run(BASE, STEPS)
+    other = parse_program(TEXT.replace("2.0", "3.0").replace("@first for", "let zero = 0\n  @first for"))
+    assert program_text(trace.replay(on=other).program).count("3.0") == 2
+    odd = parse_program(TEXT.replace("fact N % 16 == 0", "fact N % 2 == 0"))
+    with pytest.raises(KirError) as caught:
+        trace.replay(on=odd)
+    assert caught.value.diagnostics[0].id == "KIR-P520"
+    assert "step 2 of the pipeline" in caught.value.diagnostics[0].anchor
+
+
+def test_replay_notices_a_pass_that_has_changed() -> None:
+    trace = run(BASE, "unroll{factor=2}@main/first")
+    step = trace.steps[0]
+    from dataclasses import replace
+    forged = Trace(BASE, (replace(step, applied=replace(step.applied, record=replace(step.record, after="0" * 64))),))
+    with pytest.raises(KirError) as caught:
+        forged.replay()
+    assert caught.value.diagnostics[0].id == "KIR-R007"
+
+
+def test_bisect_finds_the_first_bad_step() -> None:
+    trace = run(BASE, STEPS)
+    assert trace.bisect(lambda p: program_text(p).count("+ 1.0") == 1) == 1
+    assert trace.bisect(lambda p: True) is None
+    assert trace.bisect(lambda p: p == BASE) == 0
+
+
+def test_explain_says_what_and_why() -> None:
+    text = run(BASE, STEPS).explain(1)
+    assert "unroll at main/second" in text and "KIR-P520 proved" in text and "residue 0 bytes" in text
+
+
+def test_anchors_of_the_base_are_followed() -> None:
+    trace = run(BASE, "unroll{factor=2}@main/first; unroll{factor=2}@main/first")
+    where = trace.anchor_map[("main", 0, "body", 1)]
+    assert isinstance(where, tuple) and sorted(where) == [("main", 0, "body", k) for k in (1, 3, 5, 7)]
+
+
+@pytest.mark.parametrize(("pipeline", "id"), [
+    ("unrol", "KIR-X002"), ("unroll{factr=2}", "KIR-R002"), ("unroll{factor=two}", "KIR-R003"), ("unroll{form=sideways}", "KIR-R003"),
+    ("unroll{factor=2", "KIR-R001"), ("unroll@main/first assume KIR-P999", "KIR-R009"), ("unroll", "KIR-R005"),
+    ("unroll@main/third", "KIR-A002"), ("~unroll@main/first", "KIR-R004"), ("unroll{factor=3}@main/first", "KIR-P520")])
+def test_a_bad_step_is_one_located_error(pipeline: str, id: str) -> None:
+    with pytest.raises(KirError) as caught:
+        run(BASE, pipeline)
+    assert [d.id for d in caught.value.diagnostics] == [id]
+    if id in ("KIR-R001", "KIR-R002", "KIR-R003", "KIR-R009", "KIR-X002"):
+        assert isinstance(caught.value, UsageError)
+
+
+def test_an_undecided_precondition_may_be_assumed_and_a_refused_one_only_forced() -> None:
+    free = parse_program(TEXT.replace("  fact N % 16 == 0\n", ""))
+    trace = run(free, "unroll{factor=2}@main/first assume KIR-P520")
+    assert dict(trace.steps[0].record.verdicts)["KIR-P520"].kind == "assumed"
+    assert "assume KIR-P520" in str(trace.pipeline)
+    fixed = parse_program(TEXT.replace("  fact N % 16 == 0\n", "").replace("0..N", "0..7"))
+    with pytest.raises(KirError):
+        run(fixed, "unroll{factor=2}@main/first assume KIR-P520")
+    forced = run(fixed, "unroll{factor=2}@main/first force")
+    assert forced.steps[0].record.waived == ("KIR-P520",)
+
+
+def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
+    made = parse_program(TEXT)
+    renamed = TEXT.replace(" i ", " row ").replace("[i]", "[row]")
+    wanted = parse_program(renamed.replace("let x = ", "@read let value = ").replace("= x *", "= value *"))
+    left = residue(made, wanted)
+    assert left == Residue(names=(("main", (("i", "row"), ("x", "value"))),), labels=((("main", 0, "body", 0), "read"),))
+    again = restore(made, left)
+    assert program_text(again) == program_text(wanted)
+    assert Residue.from_json(left.to_json()) == left
+    two = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let p = X[j]\n    let q = Y[j]\n    Y[j] = p + q\n"))
+    swapped = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let q = Y[j]\n    let p = X[j]\n    Y[j] = p + q\n"))
+    moved = residue(two, swapped)
+    assert moved is not None and moved.order == ((("main", 1, "body", 0), (1, 0)),)
+    assert restore(two, moved) == swapped
+    assert residue(made, two) is None
+
+
+def test_a_record_predicts_what_the_footprints_show() -> None:
+    p = parse_program("""kir 1
+program g
+  out C: f32[64, 64]
+kernel main grid (b: 1) threads 1
+  fragment acc: f32[64, 64] = 0.0
+  C = acc
+""")
+    done = run(p, "multi-threaded-block{threads=128}").steps[0].record
+    assert done.effect.registers is not None and done.effect.registers < 0
+    assert done.effect.shared_bytes == 0
