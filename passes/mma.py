@@ -37,14 +37,18 @@ kernel main grid (i: 1) threads 128
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kir.analysis.legalize import TENSOR_CORE_PAIRS
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.types import F32, dtype_of, shape_of
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+
+from ._local_buffers import team_level
+
 
 def _product(program: n.Program, site: Site) -> n.Mma:
     node = node_at(program, site.path)
@@ -71,14 +75,25 @@ def _tiles(program: n.Program, site: Site, context: Context) -> Verdict:
         return unknown("the tile has a symbolic extent")
     depth = max(8, 256 // dtype_of(s.a.type).bits)
     if m % 16 or cols % 8 or k % depth:
-        return refuted(f"the tile {m} x {cols} x {k} is not made of whole 16 x 8 x {depth} products", f"row {m - m % 16} has no full product",
-                       needs=f"m a multiple of 16, n of 8, k of {depth}")
+        return refuted(f"the tile {m} x {cols} x {k} is not made of whole 16 x 8 x {depth} products",
+                       f"row {m - m % 16} has no full product", needs=f"m a multiple of 16, n of 8, k of {depth}")
     return proved(f"{m} x {cols} x {k} is made of 16 x 8 x {depth} products")
+
+
+def _converged(program: n.Program, site: Site, context: Context) -> Verdict:
+    level = team_level(program, site.path)
+    if level == "thread":
+        return refuted("a single thread executes the product", "lane 0 alone", needs="a warp or more")
+    threads = int_value(kernel_of(program, site.path).threads)
+    if level in ("cta", "role") and (threads is None or threads % 32):
+        return refuted("the product is executed by a part of a warp", f"{'some' if threads is None else threads} threads",
+                       needs="whole warps")
+    return proved("whole warps execute the product")
 
 
 @dataclass(frozen=True)
 class TensorCores(Pass):
-    """No parameters: which instruction it becomes is the target's choice."""
+    """`via` says which instruction it becomes; `auto` leaves that to the target."""
 
     name: ClassVar[str] = "mma"
     intent: ClassVar[str] = "mma"
@@ -90,7 +105,10 @@ class TensorCores(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P370", "validity", "dtype", "the operand and accumulator dtypes are a tensor-core pair", _dtypes),
         Precondition("KIR-P371", "validity", "shape", "the tile is made of whole instructions", _tiles),
+        Precondition("KIR-P372", "validity", "hardware", "whole warps execute it", _converged),
     )
+
+    via: Literal["auto", "mma_sync"] = "auto"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """At a product on the scalar units."""
@@ -98,13 +116,14 @@ class TensorCores(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """At a product on tensor cores that completes where it stands."""
-        if not (isinstance(node, n.Mma) and node.via == "auto"):
+        if not (isinstance(node, n.Mma) and node.via in ("auto", "mma_sync")):
             return None
-        return Miss("the product is still pending at its end") if node.pending else Site(path, self)
+        via: Literal["auto", "mma_sync"] = "auto" if node.via == "auto" else "mma_sync"
+        return Miss("the product is still pending at its end") if node.pending else Site(path, TensorCores(via))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product on tensor cores."""
-        return Rewritten(replace_stmts(program, site.path, (replace(_product(program, site), via="auto"),)), site.path)
+        return Rewritten(replace_stmts(program, site.path, (replace(_product(program, site), via=self.via),)), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product by fused multiply-adds."""

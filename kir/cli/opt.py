@@ -25,6 +25,7 @@ def command(
     emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"], typer.Option(help="what to print")] = "kir",
     trace: Annotated[bool, typer.Option(help="say what each step did and why it was allowed")] = False,
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
+    guard: Annotated[list[str] | None, typer.Option(help="a precondition to check at launch instead (may be repeated)")] = None,
     force: Annotated[bool, typer.Option(help="apply steps whose preconditions are refused")] = False,
 ) -> Result:
     """Run a pipeline of passes over a program and print the result."""
@@ -37,12 +38,12 @@ def command(
 
     steps = _pipeline(pipeline).steps if pipeline else ()
     done = Trace(read(file, bind))
-    wanted = frozenset(assume or ())
+    wanted, checked = frozenset(assume or ()), frozenset(guard or ())
     warnings, taken = [], []
     for step in steps:
         cls = pass_class(step.name)
         known = {p.id for p in cls.preconditions}
-        step = replace(step, assume=step.assume | (wanted & known), force=step.force or force)
+        step = replace(step, assume=step.assume | (wanted & known), guard=step.guard | (checked & known), force=step.force or force)
         done = done.then(step)
         taken.append(step)
         warnings += list(notes(done.steps[-1].witness.params, done.steps[-1].record.verdicts))

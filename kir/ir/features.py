@@ -148,8 +148,10 @@ def _copy(s: n.Copy, anchor: str, kernel: str) -> Iterator[str]:
     kind = s.via.partition("(")[0]
     if kind in ("cp_async", "bulk", "tma"):
         yield f"{kind}@{anchor}"
-    if kind == "vector":
+    if kind == "vector" or "vector" in dict(s.attrs):
         yield f"vectorized@{anchor}"
+    if kind in ("ldmatrix", "stmatrix"):
+        yield f"ldmatrix@{anchor}"
     if s.grouped:
         yield f"group@{anchor}"
     if s.mask is not None or s.clip or s.src.clip or s.src.mask is not None:

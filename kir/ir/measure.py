@@ -34,7 +34,7 @@ class Measure(NamedTuple):
     tensor: int
     """Matrix instructions: wgmma 4, mma.sync 3, an mma of unsaid kind 2, one by scalars 1."""
     lanes: int
-    """Exchanges between lanes, loops over warps and warpgroups."""
+    """Exchanges between lanes (copies via ldmatrix and stmatrix too), loops over warps and warpgroups."""
     synchronization: int
     """Barriers, fences and atomics."""
     shared: int
@@ -173,6 +173,7 @@ class _Counter:
                 kind = s.via.partition("(")[0]
                 self.add("asynchrony", _ASYNC_COPIES.get(kind, 0) + (s.signal is not None) + s.grouped)
                 self.add("layouts", kind == "vector")
+                self.add("lanes", kind in ("ldmatrix", "stmatrix"))
                 self.add("tiles", _bits(s.dst.type))
                 self.add("hoisted", deepest - depth)
                 self.add("masks", s.clip + (s.mask is not None))

@@ -31,6 +31,8 @@ class Site:
     path: Path
     params: Pass
     captures: Mapping[str, Any] = field(default_factory=lambda: _NONE, compare=False, repr=False)
+    taken: tuple[n.Program, n.Program, Witness] | None = field(default=None, compare=False, repr=False)
+    """For a backward site that has been tried: the program it is a site of, the simpler one, and the witness."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Witness:
     params: Pass
     path: Path
     residue: Residue = NOTHING
+    guard: n.Expr | None = None
+    """The condition under which the launch plan took the original, if it was guarded."""
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from kir.analysis.footprint import footprint
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, anchor_map
+from kir.ir.build import logical_and
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.verify import verify
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import Effect, Miss, Pass, Rewritten, Site, Witness, found_sites
 from kir.rewrite.edit import Path, node_at, places
+from kir.rewrite.guard import with_guard, without_guard
 from kir.rewrite.precondition import ANYWHERE, Context, Verdict
 from kir.rewrite.residue import NOTHING, Residue, moved, residue, restore
 from kir.rewrite.text import Direction, Step
+
+Verdicts = tuple[tuple[str, Verdict], ...]
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def sites(item: Pass, program: n.Program, direction: Direction = "forward") -> t
     """Where a pass applies. Backward, only places from which `forward` restores the program exactly."""
     if direction == "forward":
         return tuple(item.sites(program))
-    return tuple(s for s in item.inverse_sites(program) if _restorable(program, s))
+    return tuple(t for s in item.inverse_sites(program) if (t := tried(program, s)) is not None)
 
 
 def misses(item: Pass, program: n.Program, direction: Direction = "forward") -> tuple[tuple[Path, str], ...]:
@@ -78,14 +83,14 @@ def misses(item: Pass, program: n.Program, direction: Direction = "forward") -> 
     return tuple(out)
 
 
-def _restorable(program: n.Program, site: Site) -> bool:
+def tried(program: n.Program, site: Site) -> Site | None:
+    """A candidate for the backward direction with its outcome, or None when forward would not restore the program from there."""
     try:
-        run_backward(program, site)
+        return replace(site, taken=(program, *run_backward(program, site)))
     except KirError as bad:
         if all(d.id == "KIR-R006" for d in bad.diagnostics):
-            return False
+            return None
         raise
-    return True
 
 
 def forward_site(program: n.Program, params: Pass, path: Path) -> Site:
@@ -106,6 +111,16 @@ def run_forward(program: n.Program, site: Site, left: Residue) -> Rewritten:
 
 def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
     """`deoptimize`, and the witness from which `forward` restores `program`, labels included. Raises KirError KIR-R006."""
+    if site.taken is not None and site.taken[0] is program:
+        return site.taken[1:]
+    bare = without_guard(program, str(site.path[0]))
+    if bare is not None:
+        core, guard, other = bare
+        for same in found_sites(site.params.match_inverse(core, site.path, node_at(core, site.path))):
+            if same.params == site.params:
+                simpler, witness = run_backward(core, same)
+                if alpha_equal(simpler, replace(core, kernels=tuple(other if k.name == other.name else k for k in core.kernels))):
+                    return simpler, replace(witness, guard=guard)
     made = site.params.deoptimize(program, site)
     try:
         there = forward_site(made.program, site.params, made.path)
@@ -135,13 +150,24 @@ def _not_restored(program: n.Program, site: Site, reason: str) -> KirError:
     return error("KIR-R006", f"the inverse of {site.params} is not exact here: {reason}", anchor=anchor_text(program, site.path))
 
 
-def judge(program: n.Program, site: Site, context: Context = ANYWHERE, assume: Iterable[str] = ()) -> tuple[tuple[str, Verdict], ...]:
+def judge(program: n.Program, site: Site, context: Context = ANYWHERE, assume: Iterable[str] = (),
+          guard: Iterable[str] = ()) -> tuple[tuple[str, Verdict], ...]:
     """The verdict of each precondition at a forward site."""
-    wanted = frozenset(assume)
-    return tuple((p.id, p.judge(program, site, context, wanted)) for p in site.params.preconditions)
+    assumed, checked = frozenset(assume), frozenset(guard)
+    return tuple((p.id, p.judge(program, site, context, assumed, checked)) for p in site.params.preconditions)
 
 
-def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "forward", *, assume: Iterable[str] = (), force: bool = False,
+def guard_of(verdicts: Verdicts) -> n.Expr | None:
+    """The condition that a launch must check: that of every guarded precondition."""
+    out: n.Expr | None = None
+    for _, v in verdicts:
+        if v.kind == "guarded" and v.guard is not None:
+            out = v.guard if out is None else logical_and(out, v.guard)
+    return out
+
+
+def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "forward", *, assume: Iterable[str] = (),
+          guard: Iterable[str] = (), force: bool = False,
           left: Residue = NOTHING, context: Context = ANYWHERE) -> Applied:
     """Apply a pass at a site, with every check.
 
@@ -149,10 +175,10 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
     undo exactly, and what the verifier finds in the result; UsageError KIR-R009 for an assumed id that the pass does not declare.
     `force` waives validity preconditions; what it then waives goes unverified, and a forward step need not be invertible.
     """
-    assumed = frozenset(assume)
+    assumed, checked = frozenset(assume), frozenset(guard)
     known = {p.id for p in item.preconditions}
-    if assumed - known:
-        raise usage("KIR-R009", f"'{item.name}' has no precondition {sorted(assumed - known)[0]}",
+    if strange := (assumed | checked) - known:
+        raise usage("KIR-R009", f"'{item.name}' has no precondition {min(strange)}",
                     needs=f"one of {', '.join(sorted(known))}" if known else "none: it has no precondition")
     if direction == "forward":
         forward_program, there = program, site
@@ -162,18 +188,43 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
         after, witness = run_backward(program, site)
         forward_program, there, hints = after, forward_site(after, site.params, witness.path), site.params.deoptimize(program, site).hints
         left = witness.residue
-    verdicts = judge(forward_program, there, context, assumed)
+        checked = frozenset(known) if witness.guard is not None else frozenset()
+    verdicts = judge(forward_program, there, context, assumed, checked)
     waived = _refuse(forward_program, there, verdicts, force, direction)
+    condition = guard_of(verdicts)
+    if direction == "backward" and condition != witness.guard:
+        raise _not_restored(program, site, "the launch plan has another guard than forward would write")
     if not waived:
         check(after, there.params)
         if direction == "forward":
             undone(program, Rewritten(after, witness.path), there.params)
+    if direction == "forward" and condition is not None:
+        after = with_guard(program, after, str(witness.path[0]), condition)
+        check(after, there.params)
     before_hash = content_hash(program)
     step = Step.of(site.params, anchor_text(program, site.path), direction, assume=assumed, force=force,
+                   guard=frozenset(id_ for id_, v in verdicts if v.kind == "guarded") if direction == "forward" else frozenset(),
                    residue=left if direction == "forward" else Residue(), path=site.path, hash=before_hash)
-    effect = there.params.effect(forward_program, there)
+    faster = after if direction == "forward" else program
+    effect = completed(there.params.effect(forward_program, there), forward_program, faster, str(there.path[0]), context)
     record = Record(step, step.at, before_hash, content_hash(after), verdicts, waived, item.numerics, effect)
     return Applied(program, after, witness, record, hints)
+
+
+def completed(said: Effect, simpler: n.Program, faster: n.Program, kernel: str, context: Context) -> Effect:
+    """A pass's own prediction, with what it leaves open read off the footprints of both programs (occupancy needs a target)."""
+    found = [footprint(p, k) for p in (simpler, faster) for k in p.kernels if k.name == kernel]
+    if len(found) != 2:
+        return said
+    hardware = context.target.architecture if context.target is not None else None
+
+    def change(a: int | None, b: int | None) -> int | None:
+        return None if a is None or b is None else b - a
+    before, after = found
+    ctas = (None, None) if hardware is None else (before.ctas_per_sm(hardware), after.ctas_per_sm(hardware))
+    return replace(said, registers=change(before.registers, after.registers) if said.registers is None else said.registers,
+                   shared_bytes=change(before.shared_bytes, after.shared_bytes) if said.shared_bytes is None else said.shared_bytes,
+                   occupancy=change(*ctas) if said.occupancy is None else said.occupancy)
 
 
 def check(program: n.Program, item: Pass) -> None:
@@ -181,9 +232,6 @@ def check(program: n.Program, item: Pass) -> None:
     found = [d for d in verify(program) if d.severity == "error"]
     if found:
         raise KirError(*(replace(d, subject=d.subject or str(item)) for d in found))
-
-
-Verdicts = tuple[tuple[str, Verdict], ...]
 
 
 def _refuse(program: n.Program, site: Site, verdicts: Verdicts, force: bool, direction: Direction) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from kir.ir.canonical import content_hash
 from kir.registry import registry
 from kir.rewrite.anchor import anchor_text, paths_of
 from kir.rewrite.base import Pass, Site, Witness
-from kir.rewrite.driver import Applied, Record, apply, forward_site, misses, sites
+from kir.rewrite.driver import Applied, Record, apply, forward_site, misses, tried
 from kir.rewrite.edit import Path
 from kir.rewrite.precondition import ANYWHERE, Context
 from kir.rewrite.registry import pass_class
@@ -33,8 +33,11 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
         exact = _exact(program, item, wanted[0])
         if exact is not None:
             return item, exact
-    found = [s for s in sites(item, program, step.direction)
+    candidates = item.sites(program) if step.direction == "forward" else item.inverse_sites(program)
+    found = [s for s in candidates
              if (wanted is None or s.path in wanted) and all(getattr(s.params, k) == getattr(item, k) for k in step.options)]
+    if step.direction == "backward":
+        found = [t for s in found if (t := tried(program, s)) is not None]
     if len({s.path for s in found}) == 1:
         found = [s for s in found if s.params == item] or found
     if len(found) == 1:
@@ -89,8 +92,10 @@ class TraceStep:
     def back(self) -> Step:
         """The step that undoes this one exactly, on the program after it."""
         direction: Direction = "forward" if self.record.step.direction == "backward" else "backward"
+        guard = frozenset(id_ for id_, v in self.record.verdicts if v.kind == "guarded")
         return Step.of(self.witness.params, anchor_text(self.after, self.witness.path), direction, assume=self.record.step.assume,
-                       force=self.record.step.force, residue=self.witness.residue, path=self.witness.path, hash=self.record.after)
+                       guard=guard if direction == "forward" else frozenset(), force=self.record.step.force,
+                       residue=self.witness.residue, path=self.witness.path, hash=self.record.after)
 
     def to_json(self) -> dict[str, Any]:
         """The record and the provenance; programs are named by their hash."""
@@ -126,7 +131,8 @@ class Trace:
         """The trace with one more step. Raises what `find_site` and `apply` raise, with the step's number."""
         try:
             item, site = find_site(self.program, step)
-            done = apply(self.program, item, site, step.direction, assume=step.assume, force=step.force, left=step.residue, context=context)
+            done = apply(self.program, item, site, step.direction, assume=step.assume, guard=step.guard, force=step.force,
+                         left=step.residue, context=context)
         except KirError as bad:
             number = f"step {len(self.steps) + 1} of the pipeline"
             raise type(bad)(*(replace(d, anchor=f"{d.anchor}, {number}" if d.anchor else number) for d in bad.diagnostics)) from bad

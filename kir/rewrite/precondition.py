@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kir.diagnostic import Diagnostic
 from kir.ir.nodes import Expr, Program
 from kir.ir.printer import expr_text
+from kir.rewrite.guard import can_be_checked
 
 if TYPE_CHECKING:
     from kir.analysis.facts import Facts
@@ -21,7 +22,8 @@ Category = Literal["dtype", "layout", "storage", "pipeline", "hardware", "shape"
 @dataclass(frozen=True)
 class Verdict:
     """How a precondition came out. `reason` says how it was decided; a refutation carries its `witness` in the user's terms; `guard`
-    is the run-time condition of a guarded one; `needs` and `attempt` say what would make it hold; `scope` for which sizes."""
+    is the run-time condition of a guarded one (or of one that could be); `needs` and `attempt` say what
+    would make it hold; `scope` for which sizes."""
 
     kind: VerdictKind
     reason: str = ""
@@ -60,13 +62,13 @@ def refuted(reason: str, *witness: str, needs: str = "", attempt: str = "") -> V
     return Verdict("refuted", reason, witness, needs=needs, attempt=attempt)
 
 
-def unknown(reason: str, needs: str = "", attempt: str = "") -> Verdict:
-    """It could not be decided."""
-    return Verdict("unknown", reason, needs=needs, attempt=attempt)
+def unknown(reason: str, needs: str = "", attempt: str = "", guard: Expr | None = None) -> Verdict:
+    """It could not be decided; it holds where `guard` does, which a launch could check if asked to."""
+    return Verdict("unknown", reason, guard=guard, needs=needs, attempt=attempt)
 
 
 def guarded(reason: str, guard: Expr) -> Verdict:
-    """It holds where `guard` does, which the launch plan checks."""
+    """It holds where `guard` does, which the launch plan always checks."""
     return Verdict("guarded", reason, guard=guard)
 
 
@@ -94,9 +96,11 @@ class Precondition:
     sentence: str
     evaluate: Evaluate
 
-    def judge(self, program: Program, site: Site, context: Context, assume: frozenset[str]) -> Verdict:
-        """The verdict, with an undecided one turned into `assumed` when its id is in `assume`."""
+    def judge(self, program: Program, site: Site, context: Context, assume: frozenset[str], guard: frozenset[str]) -> Verdict:
+        """The verdict, with an undecided one turned into `guarded` or `assumed` when its id is in `guard` or `assume`."""
         verdict = self.evaluate(program, site, context)
+        if verdict.kind == "unknown" and self.id in guard and verdict.guard is not None and can_be_checked(verdict.guard, program):
+            return replace(verdict, kind="guarded")
         if verdict.kind == "unknown" and self.id in assume:
             return replace(verdict, kind="assumed")
         return verdict
@@ -104,6 +108,7 @@ class Precondition:
     def diagnostic(self, verdict: Verdict, **where: Any) -> Diagnostic:
         """The refusal that a verdict means."""
         attempt = verdict.attempt or (f"--assume {self.id}" if verdict.kind == "unknown" else "")
+        attempt += f", or a check at launch: guard {self.id}" if verdict.kind == "unknown" and verdict.guard is not None else ""
         return Diagnostic(self.id, verdict.reason, witness=verdict.witness, needs=verdict.needs or self.sentence, attempt=attempt,
                           verdict=f"{verdict.kind} ({self.category})", severity="error" if self.kind == "validity" else "note", **where)
 
@@ -121,6 +126,6 @@ def decided(claim: Expr, known: Facts, yes: str, no: str, needs: str = "", attem
         case "never":
             return Verdict("refuted", no, witness, needs=needs, attempt=attempt)
         case "sometimes":
-            return Verdict("unknown", f"{no} for some sizes", witness, needs=needs, attempt=attempt)
+            return Verdict("unknown", f"{no} for some sizes", witness, known.expanded(claim), needs, attempt)
         case _:
-            return Verdict("unknown", f"it is not known whether {yes} ({answer.how})", needs=needs, attempt=attempt)
+            return Verdict("unknown", f"it is not known whether {yes} ({answer.how})", (), known.expanded(claim), needs, attempt)

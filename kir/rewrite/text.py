@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -50,6 +50,7 @@ class Step:
     at: str = ""
     direction: Direction = "forward"
     assume: frozenset[str] = frozenset()
+    guard: frozenset[str] = frozenset()
     force: bool = False
     residue: Residue = NOTHING
     path: Path | None = None
@@ -63,6 +64,7 @@ class Step:
     def __str__(self) -> str:
         out = ("~" if self.direction == "backward" else "") + self.name + options_text(self.options) + (f"@{self.at}" if self.at else "")
         out += f" assume {', '.join(sorted(self.assume))}" if self.assume else ""
+        out += f" guard {', '.join(sorted(self.guard))}" if self.guard else ""
         out += " force" if self.force else ""
         out += f" keep {json.dumps(self.residue.text())}" if self.residue else ""
         return out + (f" on {self.hash} {json.dumps('/'.join(map(str, self.path)))}" if self.path is not None else "")
@@ -78,6 +80,8 @@ class Step:
             out["direction"] = "backward"
         if self.assume:
             out["assume"] = sorted(self.assume)
+        if self.guard:
+            out["guard"] = sorted(self.guard)
         if self.force:
             out["force"] = True
         if self.residue:
@@ -89,12 +93,13 @@ class Step:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Step:
         """The inverse of `to_json`. Raises UsageError KIR-R001 for an unknown field."""
-        unknown = set(value) - {"pass", "options", "at", "direction", "assume", "force", "residue", "path", "hash"}
+        unknown = set(value) - {"pass", "options", "at", "direction", "assume", "guard", "force", "residue", "path", "hash"}
         if unknown or "pass" not in value:
             raise usage("KIR-R001", f"a step has no field '{sorted(unknown)[0]}'" if unknown else "a step names its pass")
         options = {k: tuple(v) if isinstance(v, list) else v for k, v in value.get("options", {}).items()}
         return cls(str(value["pass"]), MappingProxyType(options), str(value.get("at", "")), value.get("direction", "forward"),
-                   frozenset(value.get("assume", ())), bool(value.get("force", False)), Residue.from_json(value.get("residue", {})),
+                   frozenset(value.get("assume", ())), frozenset(value.get("guard", ())), bool(value.get("force", False)),
+                   Residue.from_json(value.get("residue", {})),
                    tuple(value["path"]) if "path" in value else None, str(value.get("hash", "")))
 
 
@@ -112,7 +117,7 @@ class Pipeline:
         return [s.to_json() for s in self.steps]
 
     @classmethod
-    def from_json(cls, value: list[Mapping[str, Any]]) -> Pipeline:
+    def from_json(cls, value: Sequence[Mapping[str, Any]]) -> Pipeline:
         """The inverse of `to_json`."""
         return cls(tuple(map(Step.from_json, value)))
 
@@ -142,12 +147,12 @@ def _step(t: Tree[Token]) -> Step:
     for c in clauses:
         assert isinstance(c, Tree)
         match c.data:
-            case "assume":
-                more["assume"] = frozenset(map(str, c.children)) | more.get("assume", frozenset())
+            case "assume" | "guard":
+                more[c.data] = frozenset(map(str, c.children)) | more.get(c.data, frozenset())
             case "force":
                 more["force"] = True
             case "keep":
-                more["residue"] = Residue.from_json(json.loads(json.loads(str(c.children[0]))))
+                more["residue"] = Residue.parse(json.loads(str(c.children[0])))
             case _:
                 parts = json.loads(str(c.children[1])).split("/")
                 more["hash"], more["path"] = str(c.children[0]), tuple(int(p) if p.isdigit() else p for p in parts)

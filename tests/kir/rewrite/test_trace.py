@@ -116,7 +116,8 @@ def test_an_undecided_precondition_may_be_assumed_and_a_refused_one_only_forced(
 
 def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     made = parse_program(TEXT)
-    wanted = parse_program(TEXT.replace("let x = ", "@read let value = ").replace("= x *", "= value *").replace(" i ", " row ").replace("[i]", "[row]"))
+    renamed = TEXT.replace(" i ", " row ").replace("[i]", "[row]")
+    wanted = parse_program(renamed.replace("let x = ", "@read let value = ").replace("= x *", "= value *"))
     left = residue(made, wanted)
     assert left == Residue(names=(("main", (("i", "row"), ("x", "value"))),), labels=((("main", 0, "body", 0), "read"),))
     again = restore(made, left)
@@ -128,3 +129,16 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     assert moved is not None and moved.order == ((("main", 1, "body", 0), (1, 0)),)
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
+
+
+def test_a_record_predicts_what_the_footprints_show() -> None:
+    p = parse_program("""kir 1
+program g
+  out C: f32[64, 64]
+kernel main grid (b: 1) threads 1
+  fragment acc: f32[64, 64] = 0.0
+  C = acc
+""")
+    done = run(p, "multi-threaded-block{threads=128}").steps[0].record
+    assert done.effect.registers is not None and done.effect.registers < 0
+    assert done.effect.shared_bytes == 0

@@ -1,0 +1,194 @@
+"""Loads operand fragments from shared memory with ldmatrix: a warp reads 8 x 8 matrices straight into the registers of mma.sync.
+
+before:
+
+```kir
+kir 1
+program product
+  in A: f16[16, 16]
+  in B: f16[16, 8]
+  out C: f32[16, 8]
+kernel main grid (i: 1) threads 32
+  shared As: f16[16, 16]
+  copy A -> As
+  fragment acc: f32[16, 8] = 0.0
+  fragment a: f16[16, 16]
+  @load_a copy As -> a
+  mma acc += a * B via mma_sync
+  C = acc
+```
+
+pipeline: `ldmatrix@main/load_a`
+
+after:
+
+```kir
+kir 1
+program product
+  in A: f16[16, 16]
+  in B: f16[16, 8]
+  out C: f32[16, 8]
+kernel main grid (i: 1) threads 32
+  shared As: f16[16, 16]
+  copy A -> As
+  fragment acc: f32[16, 8] = 0.0
+  fragment a: f16[16, 16]
+  @load_a copy As -> a via ldmatrix
+  mma acc += a * B via mma_sync
+  C = acc
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.analysis.facts import Facts
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.printer import expr_text
+from kir.ir.types import shape_of
+from kir.ir.visit import statements
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.target import target
+
+from ._local_buffers import MATRIX_ROW, team_level
+
+
+def _copy(program: n.Program, site: Site) -> n.Copy:
+    node = node_at(program, site.path)
+    assert isinstance(node, n.Copy)
+    return node
+
+
+def _elements(program: n.Program, site: Site, context: Context) -> Verdict:
+    dtype = _copy(program, site).dst.buffer.dtype
+    if dtype.bits == 16:
+        return proved(f"{dtype} has the 16 bits of the elements that ldmatrix moves")
+    return refuted(f"ldmatrix moves elements of 16 bits, {dtype} has {dtype.bits}", f"'{_copy(program, site).dst.buffer.name}'")
+
+
+def _matrices(program: n.Program, site: Site, context: Context) -> Verdict:
+    s = _copy(program, site)
+    shape = shape_of(s.dst.type)
+    if len(shape) != 2 or not all(isinstance(d, int) for d in shape):
+        return unknown("the tile has a symbolic extent, or not two dimensions", needs="a tile of literal extents")
+    rows, columns = (d for d in shape if isinstance(d, int))
+    if rows % 8 or columns % 8:
+        return refuted(f"a tile of {rows} x {columns} is not made of whole 8 x 8 matrices",
+                       f"row {rows - rows % 8}, column {columns - columns % 8}", needs="multiples of 8")
+    return proved(f"{rows * columns // 64} matrices of 8 x 8")
+
+
+def _rows_whole(program: n.Program, site: Site, context: Context) -> Verdict:
+    s = _copy(program, site)
+    b, per_row = s.src.at.buffer, MATRIX_ROW // max(1, s.src.at.buffer.dtype.bytes)
+    known = Facts.at(program, site.path)
+    if b.layout is not None and (b.layout.name != "swizzle" or not isinstance(b.layout.args[1], int) or 1 << b.layout.args[1] < MATRIX_ROW):
+        return refuted(f"the layout of '{b.name}' splits rows of {MATRIX_ROW} bytes", "the first row of a matrix",
+                       needs="a swizzle with base=4 or more")
+    strides = [build.int_value(d) for d in b.strides] if b.strides is not None else _dense(b)
+    if strides is None or None in strides:
+        return unknown(f"'{b.name}' has a symbolic stride")
+    index = s.src.at.index or tuple(build.span(0, d) for d in b.shape)
+    spans = [i for i in index if isinstance(i, n.Span)]
+    if not isinstance(index[-1], n.Span) or build.int_value(index[-1].step) != 1 or strides[-1] != 1:
+        return refuted("the elements of a row are no neighbors", f"elements 0 and 1 of a row of '{b.name}'")
+    for i, stride in zip(index, strides, strict=True):
+        assert stride is not None
+        lo = i.lo if isinstance(i, n.Span) else i
+        if isinstance(i, n.Span) and i is not index[-1] and len(spans) > 1 and stride % per_row:
+            return refuted(f"rows of '{b.name}' are {stride} elements apart", f"row 1 starts at byte {stride * b.dtype.bytes}",
+                           needs=f"rows at multiples of {MATRIX_ROW} bytes")
+        if not known.divides(per_row, build.mul(lo, stride)):
+            return unknown(f"the place {expr_text(lo)} is not known to be aligned to {MATRIX_ROW} bytes",
+                           needs=f"{expr_text(build.mul(lo, stride))} as a multiple of {per_row}")
+    return proved(f"rows of matrices are {MATRIX_ROW} neighboring, aligned bytes")
+
+
+def _dense(b: n.Buffer) -> list[int | None] | None:
+    out: list[int | None] = []
+    step = 1
+    for d in reversed(b.shape):
+        out.append(step)
+        value = build.int_value(d)
+        if value is None:
+            return None
+        step *= value
+    return out[::-1]
+
+
+def _together(program: n.Program, site: Site, context: Context) -> Verdict:
+    level = team_level(program, site.path)
+    if level == "thread":
+        return refuted("a single thread executes the copy", "lane 0 alone", needs="a warp or more")
+    hardware = context.target or target("sm_80")
+    if not hardware.architecture.has("ldmatrix"):
+        return refuted(f"{hardware.name} has no ldmatrix", hardware.name)
+    return proved("whole warps execute the copy")
+
+
+def _order(program: n.Program, site: Site, context: Context) -> Verdict:
+    s, item = _copy(program, site), site.params
+    assert isinstance(item, LoadMatrix)
+    name = s.dst.buffer.name
+    for x in statements(kernel_of(program, site.path).body):
+        if isinstance(x, n.Mma):
+            for operand, is_b in ((x.a, False), (x.b, True)):
+                plain = isinstance(operand, n.Load) and operand.at.buffer.name == name
+                turned = (isinstance(operand, n.Call) and operand.fn == "trans" and isinstance(operand.args[0], n.Load)
+                          and operand.args[0].at.buffer.name == name)
+                if (plain or turned) and (is_b != turned) != item.trans:
+                    return refuted(f"'{name}' is the {'right' if is_b else 'left'} operand, whose matrices lie the other way",
+                                   x.label or "the mma", needs=f"trans={'true' if not item.trans else 'false'}")
+    return proved("each matrix is loaded the way its operand lies in registers")
+
+
+@dataclass(frozen=True)
+class LoadMatrix(Pass):
+    """`trans` turns each 8 x 8 matrix on its way (for a right operand that is stored by rows)."""
+
+    name: ClassVar[str] = "ldmatrix"
+    intent: ClassVar[str] = "ldmatrix"
+    catalogue: ClassVar[tuple[int, ...]] = (40,)
+    claim: ClassVar[str] = "One instruction brings four 8 x 8 matrices into the registers in which mma.sync wants them."
+    requires: ClassVar[tuple[str, ...]] = ("shared", "fragment")
+    provides: ClassVar[tuple[str, ...]] = ("ldmatrix",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P400", "validity", "dtype", "elements have 16 bits", _elements),
+        Precondition("KIR-P401", "validity", "shape", "the tile is made of whole 8 x 8 matrices", _matrices),
+        Precondition("KIR-P402", "validity", "layout", "rows of matrices are 16 neighboring, aligned bytes", _rows_whole),
+        Precondition("KIR-P403", "validity", "hardware", "whole warps execute it together", _together),
+        Precondition("KIR-P404", "validity", "layout", "matrices are turned exactly where the operand needs it", _order),
+    )
+
+    trans: bool = False
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a plain copy of a tile from shared memory to a fragment."""
+        if not (isinstance(node, n.Copy) and node.via == "plain" and node.src.at.buffer.space == "shared"):
+            return None
+        if node.dst.buffer.space != "fragment":
+            return Miss(f"'{node.dst.buffer.name}' is no fragment")
+        if node.src.mask is not None or node.mask is not None or node.src.clip:
+            return Miss("the copy is masked")
+        return Site(path, self)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a copy via ldmatrix."""
+        if not (isinstance(node, n.Copy) and node.via == "ldmatrix"):
+            return None
+        return Site(path, LoadMatrix(bool(dict(node.attrs).get("trans", False))))
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The copy via ldmatrix."""
+        s = _copy(program, site)
+        attrs = n.attrs(**{**dict(s.attrs), "trans": True}) if self.trans else s.attrs
+        return Rewritten(replace_stmts(program, site.path, (replace(s, via="ldmatrix", attrs=attrs),)), site.path)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The copy by single elements."""
+        s = _copy(program, site)
+        attrs = tuple((k, v) for k, v in s.attrs if k != "trans")
+        return Rewritten(replace_stmts(program, site.path, (replace(s, via="plain", attrs=attrs),)), site.path)

@@ -1,0 +1,151 @@
+"""Stages a result in shared memory on its way out, so that it can leave in an order and width of its own.
+
+before:
+
+```kir
+kir 1
+program widen
+  in X: f16[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (i: 1) threads 128
+  let x = X
+  @store Y = cast(x, f32)
+```
+
+pipeline: `stage-epilogue@main/store`
+
+after:
+
+```kir
+kir 1
+program widen
+  in X: f16[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (i: 1) threads 128
+  let x = X
+  shared Ys: f32[64, 64]
+  @store Ys = cast(x, f32)
+  copy Ys -> Y
+```
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import TileType
+from kir.ir.visit import statements
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.base import Effect
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.target import target
+
+from ._local_buffers import byte_count, mentions, own_parts, team_level
+
+
+def _store(program: n.Program, site: Site) -> n.Store:
+    node = node_at(program, site.path)
+    assert isinstance(node, n.Store)
+    return node
+
+
+def _extents(r: n.Region) -> tuple[int, ...] | None:
+    if not isinstance(r.type, TileType) or not all(isinstance(d, int) for d in r.type.shape):
+        return None
+    return tuple(d for d in r.type.shape if isinstance(d, int))
+
+
+def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
+    hardware, at = context.target or target("sm_80"), _store(program, site).at
+    total = math.prod(_extents(at) or ()) * at.buffer.dtype.bytes
+    for s in statements(kernel_of(program, site.path).body):
+        if isinstance(s, n.Alloc) and s.buffer.space == "shared":
+            each = byte_count(s.buffer)
+            if each is None:
+                return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
+            total += each
+    limit = hardware.architecture.shared_per_cta
+    if total > limit:
+        return refuted(f"{total} bytes of shared memory are needed; {hardware.name} has {limit} a CTA", f"byte {limit} is one too many",
+                       needs="smaller tiles, or memory that is free by then")
+    return proved(f"{total} of the {limit} bytes of {hardware.name}")
+
+
+def _together(program: n.Program, site: Site, context: Context) -> Verdict:
+    level = team_level(program, site.path)
+    if level == "cta":
+        return proved("the whole CTA stages its result, and copies it when it is complete")
+    return refuted("only a part of the CTA stores here, and every part would fill the same buffer",
+                   f"two {'roles' if level == 'role' else level + 's'} write it", needs="a statement of the whole CTA")
+
+
+@dataclass(frozen=True)
+class StageEpilogue(Pass):
+    """No parameters."""
+
+    intent: ClassVar[str] = "stage-epilogue"
+    catalogue: ClassVar[tuple[int, ...]] = (5, 21)
+    claim: ClassVar[str] = "Results leave registers in the order of the fragment and global memory is written in whole rows."
+    requires: ClassVar[tuple[str, ...]] = ("rows",)
+    provides: ClassVar[tuple[str, ...]] = ("shared",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P052", "validity", "storage", "the tile fits in shared memory beside the others", _fits),
+        Precondition("KIR-P053", "validity", "pipeline", "the whole CTA reaches the store", _together),
+    )
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a store of a whole tile to a place in global memory."""
+        if not (isinstance(node, n.Store) and node.at.buffer.space == "global" and isinstance(node.at.type, TileType)):
+            return None
+        if node.mask is not None or node.cache:
+            return Miss("the store has a mask or a cache policy")
+        if _extents(node.at) is None or any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in node.at.index):
+            return Miss("the place is scattered, or has a symbolic extent")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The value into a buffer, and the buffer to its place."""
+        s = _store(program, site)
+        shape = _extents(s.at)
+        assert shape is not None
+        name = fresh(f"{s.at.buffer.name}s", names_in(program, kernel_of(program, site.path)))
+        b = n.Buffer(name, s.at.buffer.dtype, tuple(build.const(d) for d in shape), "shared")
+        made = (n.Alloc(b), replace(s, at=n.Region(b), clip=False), n.Copy(n.Load(n.Region(b)), s.at, clip=s.clip))
+        return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a store to a whole shared buffer, which is then only copied to global memory."""
+        if not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and not node.at.index and node.mask is None):
+            return None
+        b, block, i = node.at.buffer, block_at(program, path), int(path[-1])
+        if b.layout is not None or b.strides is not None or b.align:
+            return Miss(f"'{b.name}' has a layout of its own")
+        users = [x for x in statements(kernel_of(program, path).body) if x is not node and any(mentions(p, b.name) for p in own_parts(x))]
+        alloc, copy = (next((k for k, x in enumerate(block) if x is y), None) for y in users) if len(users) == 2 else (None, None)
+        if alloc is None or copy is None or not (alloc < i < copy):
+            return Miss(f"'{b.name}' is not declared, filled and copied once each, in this block")
+        s, d = block[copy], block[alloc]
+        if not (isinstance(d, n.Alloc) and d.init is None and isinstance(s, n.Copy) and s.via == "plain" and s.dst.buffer.space == "global"
+                and s.src == n.Load(n.Region(b)) and s.mask is None and not s.attrs):
+            return Miss(f"what reads '{b.name}' is no plain copy of the whole to global memory")
+        if any(mentions(x, s.dst.buffer.name) for x in block[i + 1:copy]):
+            return Miss(f"'{s.dst.buffer.name}' is used between the store and the copy")
+        return Site(path, self, {"alloc": alloc, "copy": copy})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The value straight to its place."""
+        s, block, i = _store(program, site), block_at(program, site.path), int(site.path[-1])
+        copy = block[site.captures["copy"]]
+        assert isinstance(copy, n.Copy)
+        made = {i: replace(s, at=copy.dst, clip=copy.clip)}
+        left = tuple(made.get(k, x) for k, x in enumerate(block) if k not in (site.captures["alloc"], site.captures["copy"]))
+        out = replace_stmts(program, (*site.path[:-1], 0), left, len(block))
+        return Rewritten(out, (*site.path[:-1], i - 1))
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """The bytes of the tile."""
+        at = _store(program, site).at
+        return Effect(shared_bytes=math.prod(_extents(at) or ()) * at.buffer.dtype.bytes)
