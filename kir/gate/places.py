@@ -63,7 +63,7 @@ def run_length(at: Integers) -> float:
         return 1.0
     breaks = int(np.count_nonzero(np.diff(at, axis=-1) != 1))
     rows = at.size // at.shape[-1]
-    return int(at.size) / (rows + breaks)
+    return float(at.size / (rows + breaks))
 
 
 def _number(e: n.Expr, values: Mapping[str, n.Expr]) -> int | None:
