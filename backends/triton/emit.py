@@ -96,8 +96,9 @@ def binding_text(p: n.Program, e: Entry) -> str:
         if isinstance(q.of, n.Buffer) and any(a.name == q.name for a in e.arguments):
             strides = None if q.of.strides is None else _texts(q.of.strides)
             tensors[q.name] = Tensor(shape=_texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align)
+    alone = {"threads": 1} if any(k.name == e.kernel and int_value(k.threads) == 1 for k in p.kernels) else {}
     made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in p.facts], grid=_texts(e.grid), scalars=dict(scalars),
-                   dtypes=dtypes, tensors=tensors, options=dict(e.options))
+                   dtypes=dtypes, tensors=tensors, options={**dict(e.options), **alone})
     return made.text()
 
 
