@@ -171,6 +171,10 @@ class Backend(Protocol):
         """The source text. Raises KirError with the diagnostics of `accepts`."""
         ...
 
+    def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
+        """What the surface's own launcher compiles at these sizes: Triton specializes on what divides its arguments, others do not."""
+        ...
+
     def compile(self, emitted: Emitted, target: Target) -> Artifact:
         """Compiles without a device, in a process of its own. Raises KirError KIR-B010 with the compiler's words when it refuses, and
         KIR-B011 when it runs out of time; a missing toolchain is no error but an `Artifact` that says so."""
