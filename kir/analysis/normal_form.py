@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
-from kir.analysis.narrow import narrow
 from kir.analysis.order import after
 from kir.analysis.simplify import is_true, simplified, simplify
 from kir.analysis.spelling import spell
@@ -26,7 +25,7 @@ def normalize(program: n.Program) -> n.Program:
     """The program in normal form."""
     for _ in range(ROUNDS):
         spelled = spell(program)
-        made = replace(spelled, kernels=tuple(narrow(spelled, _kernel(spelled, without_copies(k))) for k in spelled.kernels))
+        made = replace(spelled, kernels=tuple(_kernel(spelled, without_copies(k)) for k in spelled.kernels))
         if made == program:
             break
         program = made
