@@ -13,8 +13,8 @@ from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import DTYPES, Expressions, refuse
-from .lines import spelled
 from .memory import Memory
+from .names import spelled
 from .statements import Line, Statements, common_stages
 
 WARP = 32

@@ -12,8 +12,8 @@ from kir.ir.types import F32, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
+from .._wrap import wrapped
 from .expressions import Expressions, refuse, tile_shape
-from .lines import wrapped
 from .memory import Memory
 
 PRECISIONS = frozenset({"ieee", "tf32", "tf32x3", "bf16x3"})

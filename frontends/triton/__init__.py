@@ -1,4 +1,5 @@
 """The Triton frontend: kernels read from Python source, never imported."""
+
 from __future__ import annotations
 
 from .frontend import FRONTEND

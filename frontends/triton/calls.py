@@ -1,4 +1,5 @@
 """Calls of Triton's own functions and of methods of values. Elementwise math comes from the instruction table."""
+
 from __future__ import annotations
 
 import math
@@ -9,13 +10,12 @@ from typing import TYPE_CHECKING
 from kir.instructions import by_spelling, table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import quotient, rounded
-from kir.ir.types import BF16, BOOL, F16, F32, I32, U32, U64, DType, PointerType, dtype_of, shape_of
+from kir.ir.dtype_terms import join, quotient, rounded
+from kir.ir.types import BOOL, F32, I32, I64, DType, shape_of
 
-from . import memory, operators, reductions
-from .emit import as_expr
+from . import memory, operators, random, reductions
 from .host import CALLS, HOST_CALLS
-from .shapes import axis_of, dtype_question, each, filled, reshaped, shape_from, size, stretched, transposed
+from .shapes import dtype_question, each, filled, reshaped, shape_from, size, stretched, transposed
 from .values import (
     BlockPointer,
     Builtin,
@@ -37,23 +37,50 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Reader", "Arguments"], Value]
 ALIASES: Mapping[str, str] = {
-    "fast_expf": "exp", "fast_exp2f": "exp2", "fast_logf": "log", "fast_log2f": "log2", "fast_tanhf": "tanh", "fast_sinf": "sin", "fast_cosf": "cos",
-    "rsqrt_rn": "rsqrt", "fabs": "abs", "ceil": "ceil", "isfinited": "isfinite", "finitef": "isfinite", "rint": "round_even", "nearbyint": "round_even",
-    "round": "round_away", "umulhi": "mulhi", "exp10": "exp10", "sqrt_rn": "sqrt", "fast_powf": "pow", "trunc": "trunc", "float2int_rz": "",
-    "div_rn": "", "log10": "log10", "isnan": "isnan", "popcount": "popc"}
+    "fast_expf": "exp",
+    "fast_exp2f": "exp2",
+    "fast_logf": "log",
+    "fast_log2f": "log2",
+    "fast_tanhf": "tanh",
+    "fast_sinf": "sin",
+    "fast_cosf": "cos",
+    "rsqrt_rn": "rsqrt",
+    "fabs": "abs",
+    "ceil": "ceil",
+    "isfinited": "isfinite",
+    "finitef": "isfinite",
+    "rint": "round_even",
+    "nearbyint": "round_even",
+    "round": "round_away",
+    "umulhi": "mulhi",
+    "exp10": "exp10",
+    "sqrt_rn": "sqrt",
+    "fast_powf": "pow",
+    "trunc": "trunc",
+    "float2int_rz": "",
+    "div_rn": "",
+    "log10": "log10",
+    "isnan": "isnan",
+    "popcount": "popc",
+}
 """Names of libdevice (approximations included) by the row of the instruction table that they are."""
 
 
 def element_row(name: str, word: str) -> str | None:
     """The row of the instruction table for a function of `tl`, `tl.math` or libdevice."""
     spelled = by_spelling("triton")
-    for prefix in (("libdevice",) if "libdevice" in name else ("tl", "libdevice")):
+    for prefix in ("libdevice",) if "libdevice" in name else ("tl", "libdevice"):
         if f"{prefix}.{word}" in spelled:
             row = spelled[f"{prefix}.{word}"]
             return row.name if row.level == "element" and not row.effect else None
     alias = ALIASES.get(word, word)
     row_ = table().get(alias)
-    if row_ is not None and row_.level == "element" and not row_.effect and ("libdevice" in name or ".math" in name or alias in ("exp", "log", "sin", "cos")):
+    if (
+        row_ is not None
+        and row_.level == "element"
+        and not row_.effect
+        and ("libdevice" in name or ".math" in name or alias in ("exp", "log", "sin", "cos"))
+    ):
         return alias
     return None
 
@@ -127,7 +154,7 @@ def elementwise(r: Reader, row: str, args: list[Value]) -> Value:
     dtype: DType | None = None
     for v in args:
         if isinstance(v, Run):
-            dtype = v.dtype if dtype is None else operators.join(dtype, v.dtype)
+            dtype = v.dtype if dtype is None else join(dtype, v.dtype)
     if dtype is None:
         if all(isinstance(v, (int, float)) for v in args) and row in ("abs",):
             return abs(args[0])  # type: ignore[arg-type]  # a number, checked in the condition
@@ -144,10 +171,10 @@ def elementwise(r: Reader, row: str, args: list[Value]) -> Value:
 def order(r: Reader, op: str, a: Value, b: Value, nan: Value = None) -> Value:
     """`maximum`, `minimum`; bf16 is computed in f32, as Triton does."""
     if is_known(a) and is_known(b):
-        return max(a, b) if op == "max" else min(a, b)  # type: ignore[type-var,return-value]  # numbers
+        return max(a, b) if op == "max" else min(a, b)  # type: ignore[type-var]  # numbers
     if is_number(a) and is_number(b):
         da, db = operators.number_dtype(a), operators.number_dtype(b)
-        dtype = operators.join(da, db)
+        dtype = join(da, db)
         return operators.folded(build.binary(op, operators.number(a, dtype), operators.number(b, dtype)))
     if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
         raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
@@ -159,6 +186,7 @@ def order(r: Reader, op: str, a: Value, b: Value, nan: Value = None) -> Value:
 
 
 # ------------------------------------------------------------------------------------------------------------------ creation
+
 
 def _program_id(r: Reader, a: Arguments) -> Value:
     axis = operators.known_int(a.need(0, "axis"), "the axis of a program id")
@@ -212,6 +240,7 @@ def _zeros_like(r: Reader, a: Arguments, value: float = 0) -> Value:
 
 # ---------------------------------------------------------------------------------------------------------- elementwise, dtype
 
+
 def _cast(r: Reader, v: Value, to: Value, bitcast: Value = False, rounding: Value = None) -> Value:
     if isinstance(to, TypeOf) and to.pointer:
         if isinstance(v, Pointer):
@@ -251,10 +280,10 @@ def _where(r: Reader, a: Arguments) -> Value:
     cond, x, y = a.need(0, "condition"), a.need(1, "x"), a.need(2, "y")
     if isinstance(x, Pointer) and isinstance(y, Pointer) and x.base == y.base:
         c = operators.as_bool(operators.run(cond))
-        return Pointer(x.base, (build.select(c, build.cast(operators.flat(x), operators.I64), build.cast(operators.flat(y), operators.I64)),))
+        return Pointer(x.base, (build.select(c, build.cast(operators.flat(x), I64), build.cast(operators.flat(y), I64)),))
     if is_number(x) and is_number(y):
         dx, dy = operators.number_dtype(x), operators.number_dtype(y)
-        dtype = operators.join(dx, dy)
+        dtype = join(dx, dy)
     elif (isinstance(x, Run) or is_number(x)) and (isinstance(y, Run) or is_number(y)):
         dtype = operators.common(x, y)
     else:
@@ -355,6 +384,7 @@ def _swizzle(r: Reader, a: Arguments) -> Value:
 
 # --------------------------------------------------------------------------------------------------------------------- shapes
 
+
 def _reshape(r: Reader, a: Arguments) -> Value:
     shape = shape_from(a.flat(1, "shape"))
     return each(a.need(0, "input"), lambda e: reshaped(e, shape))
@@ -366,8 +396,11 @@ def _broadcast_to(r: Reader, a: Arguments) -> Value:
     if is_number(v):
         return Run(filled(operators.run(v), shape))
     if isinstance(v, Pointer):
-        return operators.offset(Pointer(v.base, v.terms), filled(build.const(0), shape)) if operators.pointer_shape(v) != shape and not v.terms else Pointer(
-            v.base, (stretched(operators.flat(v), shape),))
+        return (
+            operators.offset(Pointer(v.base, v.terms), filled(build.const(0), shape))
+            if operators.pointer_shape(v) != shape and not v.terms
+            else Pointer(v.base, (stretched(operators.flat(v), shape),))
+        )
     return each(v, lambda e: stretched(e, shape))
 
 
@@ -415,108 +448,8 @@ def _interleave(r: Reader, a: Arguments) -> Value:
     return Run(reshaped(made.expr, (*rest, size((last, two)))))
 
 
-def _sort(r: Reader, a: Arguments) -> Value:
-    e = reductions.tile_of(a.need(0, "x"), "the sort")
-    dim, descending = a.get(1, "dim"), a.get(2, "descending", False)
-    rank = len(shape_of(e.type))
-    options: dict[str, n.Attr] = {"axis": rank - 1 if dim is None else axis_of(dim, rank)}
-    if isinstance(descending, Static):
-        raise NotUnderstood("the order of a sort depends on the binding")
-    if descending:
-        options["descending"] = True
-    return Run(build.call("sort", e, **options))
-
-
-def _histogram(r: Reader, a: Arguments) -> Value:
-    e = reductions.tile_of(a.need(0, "input"), "the histogram")
-    (bins,) = shape_from((a.need(1, "num_bins"),))
-    mask = a.get(2, "mask")
-    hit = build.compare("eq", build.expand(e, 0), build.expand(build.iota(bins), 1))
-    if mask is not None:
-        hit = build.logical_and(hit, build.expand(operators.as_bool(operators.run(mask)), 0))
-    return Run(build.call("reduce", build.cast(hit, I32), op="sum", axis=1))
-
-
-# --------------------------------------------------------------------------------------------------------------------- random
-
-def _philox(r: Reader, lane: int, seed: Value, offset: Value, rounds: Value) -> n.Expr:
-    c = operators.run(offset)
-    if dtype_of(c.type).bits == 64:
-        low, high = build.cast(c, U32), build.cast(build.binary("shr", c, build.const(32, dtype_of(c.type))), U32)
-    else:
-        low = build.cast(c, U32)
-        high = filled(build.const(0, U32), shape_of(low.type))
-    zero = filled(build.const(0, U32), shape_of(low.type))
-    return build.call("philox", build.cast(operators.run(seed), U64), low, high, zero, zero, lane=lane,
-                      rounds=operators.known_int(rounds, "the rounds of philox"))
-
-
-def _randint(r: Reader, a: Arguments) -> Value:
-    return Run(_philox(r, 0, a.need(0, "seed"), a.need(1, "offset"), a.get(2, "n_rounds", 10)))
-
-
-def _randint4x(r: Reader, a: Arguments) -> Value:
-    seed, offset = r.stable("seed", a.need(0, "seed")), r.stable("offset", a.need(1, "offset"))
-    return Items(tuple(Run(_philox(r, k, seed, offset, a.get(2, "n_rounds", 10))) for k in range(4)))
-
-
-def _rand(r: Reader, a: Arguments) -> Value:
-    made = _randint(r, a)
-    assert isinstance(made, Run)
-    return Run(unit(made.expr))
-
-
-def unit(e: n.Expr) -> n.Expr:
-    """u32 random bits as an f32 in [0, 1), as `tl.uint_to_uniform_float` does it."""
-    x = build.cast(e, I32, "bits")
-    folded = build.select(build.compare("lt", x, 0), build.sub(build.negate(x), 1), x)
-    return build.mul(build.cast(folded, F32), 4.6566127342e-10)
-
-
-def _rand4x(r: Reader, a: Arguments) -> Value:
-    made = _randint4x(r, a)
-    assert isinstance(made, Items)
-    return Items(tuple(Run(unit(x.expr)) for x in made.items if isinstance(x, Run)))
-
-
-def _to_unit(r: Reader, a: Arguments) -> Value:
-    return Run(unit(build.cast(operators.run(a.need(0, "x")), U32, "bits")))
-
-
-def _philox_call(r: Reader, a: Arguments) -> Value:
-    seed = operators.run(a.need(0, "seed"))
-    c = [operators.run(a.need(k, f"c{k - 1}")) for k in range(1, 5)]
-    if any(dtype_of(x.type).bits == 64 for x in c):
-        raise NotUnderstood("philox on 64-bit counters")
-    rounds = operators.known_int(a.get(5, "n_rounds", 10), "the rounds of philox")
-    shape: tuple[int | n.Expr, ...] = ()
-    for x in c:
-        shape = shape_of(x.type) or shape
-    counters = [stretched(build.cast(x, U32, "bits" if dtype_of(x.type).bits == 32 and dtype_of(x.type) != U32 else "rn"), shape) for x in c]
-    return Items(tuple(Run(build.call("philox", build.cast(seed, U64), *counters, lane=k, rounds=rounds)) for k in range(4)))
-
-
-def _randn(r: Reader, a: Arguments) -> Value:
-    made = _randint4x(r, a)
-    assert isinstance(made, Items)
-    u = [unit(x.expr) for x in made.items[:2] if isinstance(x, Run)]
-    return Run(_normals(r, u[0], u[1])[0])
-
-
-def _normals(r: Reader, u: n.Expr, v: n.Expr) -> tuple[n.Expr, n.Expr]:
-    """Box-Muller, as `tl.pair_uniform_to_normal` does it."""
-    u = r.out.let("u", build.maximum(u, build.broadcast(build.const(1.0e-7, F32), u.type)))
-    angle = r.out.let("angle", build.mul(v, 6.283185307179586))
-    radius = r.out.let("radius", build.call("sqrt_approx", build.mul(build.call("log", u), -2.0)))
-    return build.mul(radius, build.call("cos", angle)), build.mul(radius, build.call("sin", angle))
-
-
-def _pair(r: Reader, a: Arguments) -> Value:
-    x, y = _normals(r, operators.run(a.need(0, "u1")), operators.run(a.need(1, "u2")))
-    return Items((Run(x), Run(y)))
-
-
 # -------------------------------------------------------------------------------------------------------------- descriptors
+
 
 def _descriptor(v: Value) -> Descriptor:
     if isinstance(v, Descriptor):
@@ -533,31 +466,88 @@ def _descriptor_store(r: Reader, a: Arguments) -> Value:
 
 
 HANDLERS: Mapping[str, Handler] = {
-    "program_id": _program_id, "num_programs": _num_programs, "arange": _arange, "full": _full, "zeros": _zeros, "zeros_like": _zeros_like,
-    "ones_like": partial(_zeros_like, value=1), "full_like": _zeros_like, "load": memory.load, "store": memory.store,
-    "make_block_ptr": memory.make_block_ptr, "advance": memory.advance, "make_tensor_descriptor": memory.make_descriptor,
-    "_experimental_make_tensor_descriptor": memory.make_descriptor, "_experimental_descriptor_load": _descriptor_load,
-    "_experimental_descriptor_store": _descriptor_store, "dot": reductions.dot, "sum": reductions.total,
-    "max": lambda r, a: reductions.extreme(r, "max", a), "min": lambda r, a: reductions.extreme(r, "min", a),
-    "argmax": lambda r, a: reductions.position(r, "max", a), "argmin": lambda r, a: reductions.position(r, "min", a),
-    "xor_sum": lambda r, a: reductions.logical_reduce(r, "xor", a), "reduce_or": lambda r, a: reductions.logical_reduce(r, "or", a),
-    "cumsum": lambda r, a: reductions.cumulated(r, "sum", a), "cumprod": lambda r, a: reductions.cumulated(r, "prod", a),
-    "reduce": lambda r, a: reductions.combined(r, False, a), "associative_scan": lambda r, a: reductions.combined(r, True, a),
-    "softmax": reductions.softmax, "flip": reductions.flip, "gather": reductions.gathered, "join": reductions.joined, "split": reductions.split,
-    "cat": reductions.concatenated, "where": _where, "clamp": _clamp, "fdiv": _fdiv, "div_rn": _div_rn, "div_rz": _div_rz, "cdiv": _cdiv,
+    "program_id": _program_id,
+    "num_programs": _num_programs,
+    "arange": _arange,
+    "full": _full,
+    "zeros": _zeros,
+    "zeros_like": _zeros_like,
+    "ones_like": partial(_zeros_like, value=1),
+    "full_like": _zeros_like,
+    "load": memory.load,
+    "store": memory.store,
+    "make_block_ptr": memory.make_block_ptr,
+    "advance": memory.advance,
+    "make_tensor_descriptor": memory.make_descriptor,
+    "_experimental_make_tensor_descriptor": memory.make_descriptor,
+    "_experimental_descriptor_load": _descriptor_load,
+    "_experimental_descriptor_store": _descriptor_store,
+    "dot": reductions.dot,
+    "sum": reductions.total,
+    "max": lambda r, a: reductions.extreme(r, "max", a),
+    "min": lambda r, a: reductions.extreme(r, "min", a),
+    "argmax": lambda r, a: reductions.position(r, "max", a),
+    "argmin": lambda r, a: reductions.position(r, "min", a),
+    "xor_sum": lambda r, a: reductions.logical_reduce(r, "xor", a),
+    "reduce_or": lambda r, a: reductions.logical_reduce(r, "or", a),
+    "cumsum": lambda r, a: reductions.cumulated(r, "sum", a),
+    "cumprod": lambda r, a: reductions.cumulated(r, "prod", a),
+    "reduce": lambda r, a: reductions.combined(r, False, a),
+    "associative_scan": lambda r, a: reductions.combined(r, True, a),
+    "softmax": reductions.softmax,
+    "flip": reductions.flip,
+    "gather": reductions.gathered,
+    "join": reductions.joined,
+    "split": reductions.split,
+    "cat": reductions.concatenated,
+    "where": _where,
+    "clamp": _clamp,
+    "fdiv": _fdiv,
+    "div_rn": _div_rn,
+    "div_rz": _div_rz,
+    "cdiv": _cdiv,
     "maximum": lambda r, a: order(r, "max", a.need(0, "x"), a.need(1, "y"), a.get(2, "propagate_nan")),
     "minimum": lambda r, a: order(r, "min", a.need(0, "x"), a.need(1, "y"), a.get(2, "propagate_nan")),
-    "add": partial(_binary, "add"), "sub": partial(_binary, "sub"), "mul": partial(_binary, "mul"),
-    "logical_and": partial(_logical, "and"), "logical_or": partial(_logical, "or"),
-    "multiple_of": partial(_hint, "multiple_of"), "max_contiguous": partial(_hint, "max_contiguous"), "max_constancy": partial(_hint, "max_constancy"),
-    "assume": _assume, "debug_barrier": _barrier, "static_assert": _nothing, "device_assert": _nothing, "device_print": _nothing,
-    "static_print": _nothing, "to_tensor": _identity, "constexpr": _constexpr, "swizzle2d": _swizzle,
+    "add": partial(_binary, "add"),
+    "sub": partial(_binary, "sub"),
+    "mul": partial(_binary, "mul"),
+    "logical_and": partial(_logical, "and"),
+    "logical_or": partial(_logical, "or"),
+    "multiple_of": partial(_hint, "multiple_of"),
+    "max_contiguous": partial(_hint, "max_contiguous"),
+    "max_constancy": partial(_hint, "max_constancy"),
+    "assume": _assume,
+    "debug_barrier": _barrier,
+    "static_assert": _nothing,
+    "device_assert": _nothing,
+    "device_print": _nothing,
+    "static_print": _nothing,
+    "to_tensor": _identity,
+    "constexpr": _constexpr,
+    "swizzle2d": _swizzle,
     "cast": lambda r, a: _cast(r, a.need(0, "input"), a.need(1, "dtype"), a.get(3, "bitcast", False), a.get(2, "fp_downcast_rounding")),
-    "reshape": _reshape, "view": _reshape, "broadcast_to": _broadcast_to, "broadcast": _broadcast, "expand_dims": _expand_dims, "trans": _permute,
-    "permute": _permute, "ravel": _ravel, "interleave": _interleave, "sort": _sort, "histogram": _histogram,
-    "pointer_type": lambda r, a: TypeOf(_dtype(a.need(0, "element_ty")), True), "randint": _randint, "rand": _rand, "randint4x": _randint4x,
-    "rand4x": _rand4x, "uint_to_uniform_float": _to_unit, "philox": _philox_call, "randn": _randn, "pair_uniform_to_normal": _pair,
-    "get_int_dtype": lambda r, a: _int_dtype(a), "next_power_of_2": lambda r, a: 1 << max(operators.known_int(a.need(0, "x"), "a size") - 1, 0).bit_length(),
+    "reshape": _reshape,
+    "view": _reshape,
+    "broadcast_to": _broadcast_to,
+    "broadcast": _broadcast,
+    "expand_dims": _expand_dims,
+    "trans": _permute,
+    "permute": _permute,
+    "ravel": _ravel,
+    "interleave": _interleave,
+    "sort": reductions.sort,
+    "histogram": reductions.histogram,
+    "pointer_type": lambda r, a: TypeOf(_dtype(a.need(0, "element_ty")), True),
+    "randint": random.randint,
+    "rand": random.rand,
+    "randint4x": random.randint4x,
+    "rand4x": random.rand4x,
+    "uint_to_uniform_float": random.to_uniform,
+    "philox": random.philox,
+    "randn": random.randn,
+    "pair_uniform_to_normal": random.pair_to_normal,
+    "get_int_dtype": lambda r, a: _int_dtype(a),
+    "next_power_of_2": lambda r, a: 1 << max(operators.known_int(a.need(0, "x"), "a size") - 1, 0).bit_length(),
     **{word: partial(lambda w, r, a: memory.atomic(r, w, a), word) for word in (*memory.ATOMICS, "atomic_cas")},
 }
 """Functions of `tl` that are no rows of the instruction table, by their last word."""
@@ -573,6 +563,7 @@ def _int_dtype(a: Arguments) -> Value:
 def method_call(r: Reader, owner: Value, name: str, a: Arguments) -> Value:
     """`owner.name(..)`."""
     from .reader import Arguments as Made
+
     if isinstance(owner, TypeOf) and name.startswith("is_"):
         if name in ("is_ptr", "is_block"):
             return owner.pointer if name == "is_ptr" else bool(owner.shape)
@@ -590,6 +581,3 @@ def method_call(r: Reader, owner: Value, name: str, a: Arguments) -> Value:
     if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
         return builtin_call(r, f"triton.language.{name}", Made([owner, *a.args], a.named))
     raise NotUnderstood(f"method '{name}' of {describe(owner)}")
-
-
-__all__ = ["BF16", "F16", "PointerType", "as_expr", "builtin_call", "method_call"]

@@ -1,4 +1,5 @@
 """The IR that is being written: a stack of blocks, unique names, buffers that stand for mutable names."""
+
 from __future__ import annotations
 
 import re
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType
+from kir.ir.types import DType, Type
 from kir.ir.visit import walk
 
 from .values import Dim, NotUnderstood, Shape
@@ -65,7 +66,7 @@ class Emitter:
         self.emit(n.Let((made.name,), e))
         return made
 
-    def lets(self, names: tuple[str, ...], call: n.Expr, types: tuple[n.Type, ...]) -> tuple[n.Expr, ...]:
+    def lets(self, names: tuple[str, ...], call: n.Expr, types: tuple[Type, ...]) -> tuple[n.Expr, ...]:
         """The results of a call with several."""
         made = tuple(n.Var(self.fresh(x), t) for x, t in zip(names, types, strict=True))
         self.emit(n.Let(tuple(v.name for v in made), call))
@@ -84,7 +85,11 @@ def whole(b: n.Buffer) -> n.Expr:
 
 def buffer_read(e: n.Expr) -> n.Buffer | None:
     """The buffer whose whole value an expression is."""
-    return e.at.buffer if isinstance(e, n.Load) and not e.at.index and e.mask is None and e.at.buffer.space in ("fragment", "register") else None
+    return (
+        e.at.buffer
+        if isinstance(e, n.Load) and not e.at.index and e.mask is None and e.at.buffer.space in ("fragment", "register")
+        else None
+    )
 
 
 def as_expr(d: Dim) -> n.Expr:
@@ -122,6 +127,6 @@ def condition_text(e: n.Expr) -> str:
             named = dict(e.attrs)
             return f"dtype_is({named['a']},{named['b']})"
         case n.Call(fn="absent"):
-            return f"absent({dict(e.attrs)['of']})"
+            return f"absent({dict(e.attrs)['param']})"
         case _:
             raise NotUnderstood("a type that depends on a condition of unusual form")

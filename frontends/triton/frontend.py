@@ -1,4 +1,5 @@
 """What the rest of KIR sees of this frontend."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -51,8 +52,12 @@ class TritonFrontend:
             names = [f.name.value for f in self.functions(source)]
             if not names:
                 raise error("KIR-F003", f"there is no Triton kernel in {source.name}", needs="a function decorated with triton.jit")
-            raise usage("KIR-F003", f"there is no kernel '{kernel}' in {source.name}", attempt=did_you_mean(kernel, names),
-                        notes=(f"its kernels are {', '.join(sorted(set(names)))}",))
+            raise usage(
+                "KIR-F003",
+                f"there is no kernel '{kernel}' in {source.name}",
+                attempt=did_you_mean(kernel, names),
+                notes=(f"its kernels are {', '.join(sorted(set(names)))}",),
+            )
         return read_kernel(self._project, module, found[-1])
 
 

@@ -6,6 +6,7 @@ NotUnderstood; where a name has several candidate definitions the first that can
 `if` counts only when its test does not evaluate to the other outcome. The machine is modelled, never asked: an NVIDIA GPU of
 compute capability 9.0, Triton 3.6.0, no environment variables.
 """
+
 from __future__ import annotations
 
 import math
@@ -20,31 +21,108 @@ from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32
 from .source import TRANSPARENT_DECORATORS, Definition, Guarded, Imported, Module, Project, decorator_name, is_jit, local_definitions
 from .values import Builtin, Host, Items, Jit, ModuleValue, NotUnderstood, TypeOf, Value, is_known
 
-EXTERNAL = frozenset({"triton", "torch", "math", "os", "sys", "functools", "typing", "numpy", "packaging", "operator", "builtins", "warnings",
-                      "logging", "contextlib", "inspect", "enum", "dataclasses", "collections", "itertools", "importlib", "platform"})
+EXTERNAL = frozenset(
+    {
+        "triton",
+        "torch",
+        "math",
+        "os",
+        "sys",
+        "functools",
+        "typing",
+        "numpy",
+        "packaging",
+        "operator",
+        "builtins",
+        "warnings",
+        "logging",
+        "contextlib",
+        "inspect",
+        "enum",
+        "dataclasses",
+        "collections",
+        "itertools",
+        "importlib",
+        "platform",
+    }
+)
 """Packages that are known by name and never read."""
 
 DTYPES: Mapping[str, DType] = {
-    "int1": BOOL, "int8": I8, "int16": I16, "int32": I32, "int64": I64, "uint8": U8, "uint16": U16, "uint32": U32, "uint64": U64,
-    "float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64, "float8e4nv": F8E4M3, "float8e5": F8E5M2,
-    "bool": BOOL, "half": F16, "float8_e4m3fn": F8E4M3, "float8_e5m2": F8E5M2}
+    "int1": BOOL,
+    "int8": I8,
+    "int16": I16,
+    "int32": I32,
+    "int64": I64,
+    "uint8": U8,
+    "uint16": U16,
+    "uint32": U32,
+    "uint64": U64,
+    "float16": F16,
+    "bfloat16": BF16,
+    "float32": F32,
+    "float64": F64,
+    "float8e4nv": F8E4M3,
+    "float8e5": F8E5M2,
+    "bool": BOOL,
+    "half": F16,
+    "float8_e4m3fn": F8E4M3,
+    "float8_e5m2": F8E5M2,
+}
 """Triton's (and torch's) names of dtypes."""
 
 MACHINE: Mapping[str, Value] = {
-    "triton.__version__": "3.6.0", "torch.version.hip": None, "torch.version.cuda": "12.9", "torch.version.xpu": None, "math.pi": math.pi, "math.inf": math.inf,
-    "math.e": math.e, "math.nan": math.nan, "torch.inf": math.inf, "sys.platform": "linux", "torch.__version__": "2.13.0"}
+    "triton.__version__": "3.6.0",
+    "torch.version.hip": None,
+    "torch.version.cuda": "12.9",
+    "torch.version.xpu": None,
+    "math.pi": math.pi,
+    "math.inf": math.inf,
+    "math.e": math.e,
+    "math.nan": math.nan,
+    "torch.inf": math.inf,
+    "sys.platform": "linux",
+    "torch.__version__": "2.13.0",
+}
 CALLS: Mapping[str, Value] = {
-    "torch.cuda.is_available": True, "torch.cuda.get_device_capability": Items((9, 0)), "torch.cuda.current_device": 0,
-    "torch.cuda.get_device_name": "NVIDIA H100", "torch.cuda.device_count": 1}
+    "torch.cuda.is_available": True,
+    "torch.cuda.get_device_capability": Items((9, 0)),
+    "torch.cuda.current_device": 0,
+    "torch.cuda.get_device_name": "NVIDIA H100",
+    "torch.cuda.device_count": 1,
+}
 """What a call gives on the modelled machine, whatever its arguments."""
 
 BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
-    cst.Add: operator.add, cst.Subtract: operator.sub, cst.Multiply: operator.mul, cst.Divide: operator.truediv,
-    cst.FloorDivide: operator.floordiv, cst.Modulo: operator.mod, cst.Power: operator.pow, cst.LeftShift: operator.lshift,
-    cst.RightShift: operator.rshift, cst.BitAnd: operator.and_, cst.BitOr: operator.or_, cst.BitXor: operator.xor}
+    cst.Add: operator.add,
+    cst.Subtract: operator.sub,
+    cst.Multiply: operator.mul,
+    cst.Divide: operator.truediv,
+    cst.FloorDivide: operator.floordiv,
+    cst.Modulo: operator.mod,
+    cst.Power: operator.pow,
+    cst.LeftShift: operator.lshift,
+    cst.RightShift: operator.rshift,
+    cst.BitAnd: operator.and_,
+    cst.BitOr: operator.or_,
+    cst.BitXor: operator.xor,
+}
 COMPARE: Mapping[type, Callable[[Any, Any], Any]] = {
-    cst.LessThan: operator.lt, cst.LessThanEqual: operator.le, cst.GreaterThan: operator.gt, cst.GreaterThanEqual: operator.ge,
-    cst.Equal: operator.eq, cst.NotEqual: operator.ne, cst.Is: operator.is_, cst.IsNot: operator.is_not}
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+    cst.Equal: operator.eq,
+    cst.NotEqual: operator.ne,
+    cst.Is: operator.is_,
+    cst.IsNot: operator.is_not,
+}
+UNARY: Mapping[type, Callable[[Any], Any]] = {
+    cst.Minus: operator.neg,
+    cst.Not: operator.not_,
+    cst.BitInvert: operator.invert,
+    cst.Plus: operator.pos,
+}
 MAX_DEPTH = 24
 
 
@@ -134,8 +212,10 @@ class HostScope:
         reason = ""
         plain = [c for c in candidates if not isinstance(c, Guarded)]
         # The last unconditional definition wins, as when the module runs; guarded ones are tried in order before it.
-        for c in [*(c for c in candidates if isinstance(c, Guarded)), *(reversed(plain) if all(
-                isinstance(p, cst.BaseExpression) for p in plain) else plain)]:
+        for c in [
+            *(c for c in candidates if isinstance(c, Guarded)),
+            *(reversed(plain) if all(isinstance(p, cst.BaseExpression) for p in plain) else plain),
+        ]:
             try:
                 return self._value(c)
             except NotUnderstood as bad:
@@ -230,9 +310,7 @@ class HostScope:
             case cst.Tuple() | cst.List():
                 return Items(tuple(sub(x.value) for x in e.elements))
             case cst.UnaryOperation():
-                value = known(e.expression)
-                return {cst.Minus: operator.neg, cst.Not: operator.not_, cst.BitInvert: operator.invert, cst.Plus: operator.pos}[
-                    type(e.operator)](value)  # type: ignore[no-any-return]  # a literal
+                return _wrapped(UNARY[type(e.operator)], known(e.expression))
             case cst.BinaryOperation():
                 return _wrapped(BINARY[type(e.operator)], known(e.left), known(e.right))
             case cst.BooleanOperation():
@@ -300,17 +378,66 @@ class _Excluded(NotUnderstood):
     """A guarded definition whose test evaluates to the other outcome."""
 
 
-TRITON_HAS = frozenset({"triton.language.make_tensor_descriptor", "triton.language.gather", "triton.language.extra", "triton.language.extra.libdevice",
-                        "triton.language.math", "triton.language.tensor", "triton.set_allocator"})
+TRITON_HAS = frozenset(
+    {
+        "triton.language.make_tensor_descriptor",
+        "triton.language.gather",
+        "triton.language.extra",
+        "triton.language.extra.libdevice",
+        "triton.language.math",
+        "triton.language.tensor",
+        "triton.set_allocator",
+    }
+)
 """What Triton 3.6 has, as far as packages ask for it by `hasattr`."""
 
 HOST_CALLS: Mapping[str, Callable[..., Any]] = {
-    "builtins.len": len, "builtins.min": min, "builtins.max": max, "builtins.abs": abs, "builtins.int": int, "builtins.float": float,
-    "builtins.bool": bool, "builtins.sum": sum, "math.log2": math.log2, "math.sqrt": math.sqrt, "math.log": math.log,
-    "math.ceil": math.ceil, "math.floor": math.floor, "math.exp": math.exp,
-    "triton.next_power_of_2": lambda x: 1 << max(int(x) - 1, 0).bit_length(), "triton.cdiv": lambda x, y: -(-x // y)}
-PYTHON = frozenset({"len", "min", "max", "abs", "int", "float", "bool", "range", "sum", "print", "isinstance", "hasattr", "getattr", "tuple", "list",
-                    "round", "str", "any", "all", "zip", "enumerate", "divmod", "pow", "slice", "type"})
+    "builtins.len": len,
+    "builtins.min": min,
+    "builtins.max": max,
+    "builtins.abs": abs,
+    "builtins.int": int,
+    "builtins.float": float,
+    "builtins.bool": bool,
+    "builtins.sum": sum,
+    "math.log2": math.log2,
+    "math.sqrt": math.sqrt,
+    "math.log": math.log,
+    "math.ceil": math.ceil,
+    "math.floor": math.floor,
+    "math.exp": math.exp,
+    "triton.next_power_of_2": lambda x: 1 << max(int(x) - 1, 0).bit_length(),
+    "triton.cdiv": lambda x, y: -(-x // y),
+}
+PYTHON = frozenset(
+    {
+        "len",
+        "min",
+        "max",
+        "abs",
+        "int",
+        "float",
+        "bool",
+        "range",
+        "sum",
+        "print",
+        "isinstance",
+        "hasattr",
+        "getattr",
+        "tuple",
+        "list",
+        "round",
+        "str",
+        "any",
+        "all",
+        "zip",
+        "enumerate",
+        "divmod",
+        "pow",
+        "slice",
+        "type",
+    }
+)
 """Python's own functions that may stand in a kernel or a constant."""
 
 
@@ -327,5 +454,9 @@ def _wrapped(fn: Callable[..., Any], *args: Any) -> Value:
 
 
 def _is_docstring(s: cst.CSTNode) -> bool:
-    return isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1 and isinstance(s.body[0], cst.Expr) and isinstance(
-        s.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
+    return (
+        isinstance(s, cst.SimpleStatementLine)
+        and len(s.body) == 1
+        and isinstance(s.body[0], cst.Expr)
+        and isinstance(s.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
+    )

@@ -2,6 +2,7 @@
 
 Address arithmetic is taken not to wrap: `i64(BLOCK * stride)` advanced over a loop of step BLOCK is `i64(stride) * i64(k)`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ from kir.ir.visit import transform, walk
 from .emit import buffer_read, mentions
 
 
-def closed_forms(var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr, body: Sequence[n.Stmt], mutable: set[str]
-                 ) -> tuple[list[n.Stmt], dict[str, n.Expr]]:
+def closed_forms(
+    var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr, body: Sequence[n.Stmt], mutable: set[str]
+) -> tuple[list[n.Stmt], dict[str, n.Expr]]:
     """The body with such buffers no longer written, and each one's value after the loop, as an expression over its value before."""
     out = list(body)
     finals: dict[str, n.Expr] = {}
@@ -46,7 +48,7 @@ def closed_forms(var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr, body: Sequenc
         second = build.add(*_aligned(entry, _times(var, lo, step, amount, 1)))
         if first.type != entry.type:
             continue
-        out = [*(_replaced(s, buffer, first) for s in out[:at]), *(_replaced(s, buffer, second) for s in out[at + 1:])]
+        out = [*(_replaced(s, buffer, first) for s in out[:at]), *(_replaced(s, buffer, second) for s in out[at + 1 :])]
         trips = build.cast(build.maximum(build.ceildiv(build.sub(hi, lo), step), 0), dtype_of(amount.type))
         finals[name] = build.add(*_aligned(entry, build.mul(trips, amount)))
     return out, finals
@@ -94,7 +96,7 @@ def divided(amount: n.Expr, step: n.Expr) -> n.Expr | None:
     terms = build.polynomial(own)
     if len(terms) != 1:
         return None
-    (factors, c), = terms.items()
+    ((factors, c),) = terms.items()
     if c == 0:
         return None
     out: dict[tuple[n.Expr, ...], int] = {}
@@ -114,5 +116,6 @@ def divided(amount: n.Expr, step: n.Expr) -> n.Expr | None:
 def _replaced(s: n.Stmt, buffer: n.Buffer, value: n.Expr) -> n.Stmt:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         return value if isinstance(new, n.Expr) and buffer_read(new) == buffer else new
+
     result: n.Stmt = transform(s, leave)
     return result

@@ -3,6 +3,7 @@
 Pointers flow backward from places where an address is needed, integers from index arithmetic, metas from `constexpr`. Facts flow through
 calls of other jit functions. What shows no evidence stays open: a scalar of symbolic dtype, a meta of kind `any`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -13,9 +14,24 @@ import libcst as cst
 from .host import HostScope
 from .values import Builtin, Jit, NotUnderstood
 
-POINTER_CALLS = frozenset({
-    "load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg", "atomic_cas",
-    "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor", "advance"})
+POINTER_CALLS = frozenset(
+    {
+        "load",
+        "store",
+        "atomic_add",
+        "atomic_max",
+        "atomic_min",
+        "atomic_and",
+        "atomic_or",
+        "atomic_xor",
+        "atomic_xchg",
+        "atomic_cas",
+        "make_block_ptr",
+        "make_tensor_descriptor",
+        "_experimental_make_tensor_descriptor",
+        "advance",
+    }
+)
 DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
 THROUGH_CALLS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "minimum", "maximum", "min", "max", "broadcast_to", "where"})
@@ -47,8 +63,24 @@ def nodes_below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         stack.extend(c for c in reversed(top.children) if isinstance(c, _KEPT))
 
 
-_KEPT = (cst.BaseExpression, cst.BaseStatement, cst.BaseSmallStatement, cst.BaseSuite, cst.Arg, cst.Element, cst.AssignTarget, cst.Else, cst.AsName,
-         cst.ComparisonTarget, cst.SubscriptElement, cst.Index, cst.Slice, cst.StarredElement, cst.Annotation, cst.DictElement)
+_KEPT = (
+    cst.BaseExpression,
+    cst.BaseStatement,
+    cst.BaseSmallStatement,
+    cst.BaseSuite,
+    cst.Arg,
+    cst.Element,
+    cst.AssignTarget,
+    cst.Else,
+    cst.AsName,
+    cst.ComparisonTarget,
+    cst.SubscriptElement,
+    cst.Index,
+    cst.Slice,
+    cst.StarredElement,
+    cst.Annotation,
+    cst.DictElement,
+)
 
 
 def parameters(f: cst.FunctionDef) -> tuple[cst.Param, ...]:
@@ -260,7 +292,7 @@ class _Reading:
             case cst.Call():
                 word = self.inference.callee(self.fn, e.func, self.local)
                 if word in THROUGH_CALLS:
-                    for a in e.args[1 if word == "where" else 0:]:
+                    for a in e.args[1 if word == "where" else 0 :]:
                         self.integer(a.value)
             case _:
                 pass
@@ -268,8 +300,12 @@ class _Reading:
     def is_integer(self, e: cst.BaseExpression, seen: frozenset[str] = frozenset()) -> bool:
         match e:
             case cst.Name():
-                return e.value in self.facts.integers or (e.value not in seen and e.value in self.assigned and any(
-                    self.is_integer(v, seen | {e.value}) for v in self.assigned[e.value]) and e.value not in self.facts.pointers)
+                return e.value in self.facts.integers or (
+                    e.value not in seen
+                    and e.value in self.assigned
+                    and any(self.is_integer(v, seen | {e.value}) for v in self.assigned[e.value])
+                    and e.value not in self.facts.pointers
+                )
             case cst.BinaryOperation(operator=cst.FloorDivide()):
                 return True
             case cst.BinaryOperation(operator=cst.Add() | cst.Subtract() | cst.Modulo()):
@@ -325,12 +361,23 @@ class _Reading:
         args = [a.value for a in call.args if a.keyword is None and not a.star]
         if isinstance(call.func, cst.Name) and call.func.value in self.params:
             self.facts.functions.add(call.func.value)
-        if isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name) and call.func.attr.value in (
-                "load", "store", "atomic_add", "gather", "scatter") and call.func.value.value in self.params and args and isinstance(args[0], (cst.List, cst.Tuple)):
+        if (
+            isinstance(call.func, cst.Attribute)
+            and isinstance(call.func.value, cst.Name)
+            and call.func.attr.value in ("load", "store", "atomic_add", "gather", "scatter")
+            and call.func.value.value in self.params
+            and args
+            and isinstance(args[0], (cst.List, cst.Tuple))
+        ):
             self.facts.descriptors.setdefault(call.func.value.value, len(args[0].elements))
             self.integer(args[0])
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("to", "cast") and args and isinstance(args[0], cst.Name) \
-                and args[0].value in self.params:
+        if (
+            isinstance(call.func, cst.Attribute)
+            and call.func.attr.value in ("to", "cast")
+            and args
+            and isinstance(args[0], cst.Name)
+            and args[0].value in self.params
+        ):
             self.facts.dtypes.add(args[0].value)
         if "dtype" in by_name and isinstance(dtype := by_name["dtype"], cst.Name) and dtype.value in self.params:
             self.facts.dtypes.add(dtype.value)
@@ -379,8 +426,12 @@ class _Reading:
             elif name in inner.integers:
                 self.integer(value)
             if isinstance(value, cst.Name) and value.value in self.params:
-                for own, theirs in ((self.facts.booleans, inner.booleans), (self.facts.dtypes, inner.dtypes),
-                                    (self.facts.functions, inner.functions), (self.facts.texts, inner.texts)):
+                for own, theirs in (
+                    (self.facts.booleans, inner.booleans),
+                    (self.facts.dtypes, inner.dtypes),
+                    (self.facts.functions, inner.functions),
+                    (self.facts.texts, inner.texts),
+                ):
                     if name in theirs:
                         own.add(value.value)
                 if name in inner.descriptors:
@@ -394,8 +445,9 @@ class _Reading:
                     self._condition(test)
                 case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(comparator=cst.SimpleString())]):
                     self.facts.texts.add(name)
-                case cst.Comparison(left=cst.Name(value=name) as left, comparisons=[cst.ComparisonTarget(comparator=right)]) if self._is_meta(
-                        left) and self._is_known_integer(right):
+                case cst.Comparison(left=cst.Name(value=name) as left, comparisons=[cst.ComparisonTarget(comparator=right)]) if (
+                    self._is_meta(left) and self._is_known_integer(right)
+                ):
                     self.facts.integers.add(name)
                 case cst.UnaryOperation(operator=cst.Not(), expression=e):
                     self._condition(e)

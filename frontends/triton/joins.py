@@ -1,4 +1,5 @@
 """Values after a branch: one value where both arms agree on what it is, a buffer that each arm fills, or a static choice."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -28,7 +29,6 @@ from .values import (
     Unknown,
     Value,
     describe,
-    is_known,
     is_number,
 )
 
@@ -83,8 +83,13 @@ class Paths:
                 return (not strong) if a is not None and b is not None else None
             case n.Binary(op="eq" | "ne", b=n.Const()):
                 for e, outcome in self.known:
-                    if isinstance(e, n.Binary) and e.op in ("eq", "ne") and e.a == cond.a and isinstance(e.b, n.Const) and (
-                            (e.op == "eq") == outcome):
+                    if (
+                        isinstance(e, n.Binary)
+                        and e.op in ("eq", "ne")
+                        and e.a == cond.a
+                        and isinstance(e.b, n.Const)
+                        and ((e.op == "eq") == outcome)
+                    ):
                         return (e.b == cond.b) == (cond.op == "eq")
         return None
 
@@ -118,12 +123,16 @@ def over(r: Reader, values: tuple[Value, ...], fn: Callable[..., Value]) -> Valu
         if isinstance(v, Unknown):
             raise NotUnderstood(v.reason)
         if isinstance(v, Choice):
+
             def arm(x: Value, i: int = i) -> Callable[[], Value]:
-                return lambda: over(r, (*values[:i], x, *values[i + 1:]), fn)
+                return lambda: over(r, (*values[:i], x, *values[i + 1 :]), fn)
+
             return static_branch(r, v.cond, arm(v.a), arm(v.b))
         if isinstance(v, Items) and any(isinstance(x, Choice) for x in v.items):
+
             def spread(*items: Value, i: int = i) -> Value:
-                return over(r, (*values[:i], Items(items), *values[i + 1:]), fn)
+                return over(r, (*values[:i], Items(items), *values[i + 1 :]), fn)
+
             return over(r, v.items, spread)
     return fn(*values)
 
@@ -158,8 +167,10 @@ def merge(r: Reader, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> V
         if isinstance(offset, Run):
             return Pointer(va.base, (offset.expr,))
     if isinstance(va, BlockPointer) and isinstance(vb, BlockPointer) and va.base == vb.base and va.block == vb.block:
+
         def parts(x: tuple[n.Expr, ...], y: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
             return tuple(run(merge(r, cond, (Run(p), a[1]), (Run(q), b[1]), static, name)) for p, q in zip(x, y, strict=True))
+
         return BlockPointer(va.base, parts(va.shape, vb.shape), parts(va.strides, vb.strides), parts(va.offsets, vb.offsets), va.block)
     if static:
         return Choice(cond, export(r, a, name), export(r, b, name))
@@ -265,7 +276,9 @@ def mapped(value: Value, expr: Callable[[n.Expr], n.Expr]) -> Value:
         case BlockPointer():
             base = mapped(value.base, expr)
             assert isinstance(base, Pointer)
-            return BlockPointer(base, tuple(map(expr, value.shape)), tuple(map(expr, value.strides)), tuple(map(expr, value.offsets)), value.block)
+            return BlockPointer(
+                base, tuple(map(expr, value.shape)), tuple(map(expr, value.strides)), tuple(map(expr, value.offsets)), value.block
+            )
         case Descriptor():
             base = mapped(value.base, expr)
             assert isinstance(base, Pointer)
@@ -289,6 +302,3 @@ def is_own(r: Reader, e: n.Expr, name: str) -> bool:
     """Whether an expression is the whole of a buffer that stands for `name` alone."""
     buffer = buffer_read(e)
     return buffer is not None and r.out.owners.get(buffer.name) == name
-
-
-__all__ = ["Paths", "emit_if", "export", "is_known", "is_own", "mapped", "merge", "over", "static_branch"]

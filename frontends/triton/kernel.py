@@ -1,21 +1,21 @@
 """From a jit function to a generic program: parameters, metas, grid, body."""
+
 from __future__ import annotations
 
 import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, F32, I32, I64, BOOL, DType, symbolic
-from kir.ir.visit import walk
+from kir.ir.promote import promoted
+from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, symbolic
 
-from .cleaning import cleaned
 from .host import DTYPES as TRITON_DTYPES
 from .host import HostScope
 from .inference import Facts, Inference, annotation_text, is_constexpr, parameters
 from .reader import Frame, Reader
 from .source import Module, Project
 from .statements import run_function
-from .values import Builtin, Descriptor, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Value, is_known
+from .values import Descriptor, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Value, is_known
 
 GRID = ("pid_0", "pid_1", "pid_2")
 
@@ -37,25 +37,30 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
         _parameter(p, facts, scope, frame, metas, params, extents)
     r.metas = {q.name for q in params}
     run_function(r, node.body)
-    body = tuple(cleaned(r.out.block))
-    used = {x.name for s in body for x in walk(s) if isinstance(x, n.Var)}
+    body = promoted(tuple(r.out.block))
     grid_sizes = [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
     written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
     if any(isinstance(s, n.Opaque) for s in _statements(body)):
         written |= {q.name for q in params if isinstance(q.of, n.Buffer)}
         read |= written
     settled = [_role(q, q.name in read, q.name in written) for q in params]
+    named = {m.name for m in metas} | {q.name for q in params}
     dtype_metas = [n.Meta(name, "dtype", text) for text, name in r.dtype_terms.items()]
-    metas += [n.Meta("num_warps", "int", 4), n.Meta("num_stages", "int", 3), *dtype_metas]
+    metas += [*(n.Meta(x, "int", v) for x, v in (("num_warps", 4), ("num_stages", 3)) if x not in named), *dtype_metas]
     functions = tuple(r.functions.values())
-    del used
-    kernel = n.Kernel(node.name.value, tuple(n.Axis(GRID[k], n.Var(f"grid_{k}", I32)) for k in range(max(facts.axes, r.axes))),
-                      build.mul(n.Var("num_warps", I32), 32), body, origin=module.origin(node))
+    kernel = n.Kernel(
+        node.name.value,
+        tuple(n.Axis(GRID[k], n.Var(f"grid_{k}", I32)) for k in range(max(facts.axes, r.axes))),
+        build.mul(n.Var("num_warps", I32), 32),
+        body,
+        origin=module.origin(node),
+    )
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
 
 
 def _statements(body: n.Block) -> list[n.Stmt]:
     from kir.ir.visit import statements
+
     return list(statements(body))
 
 
@@ -74,8 +79,9 @@ def _default(p: cst.Param, scope: HostScope) -> Value:
         return None
 
 
-def _parameter(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
-               ) -> None:
+def _parameter(
+    p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
+) -> None:
     name = p.name.value
     if is_constexpr(p):
         _meta(p, facts, scope, frame, metas)
@@ -125,7 +131,7 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
     elif name in facts.texts or isinstance(value, str):
         metas.append(n.Meta(name, "str", value))
         frame.env[name] = Static(n.Var(name, I32))
-    elif name in facts.integers or isinstance(value, int):
+    elif name in facts.integers or isinstance(value, int) or name in ("num_warps", "num_stages"):
         metas.append(n.Meta(name, "int", value))
         frame.env[name] = Static(n.Var(name, I32))
     elif isinstance(value, float):
@@ -139,9 +145,14 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
 def is_kernel(fn: Jit, inference: Inference) -> bool:
     """Whether a jit function can be launched: it has an effect and returns nothing."""
     from .inference import nodes_below
+
     effects = False
     for node in nodes_below(fn.node.body):
-        if isinstance(node, cst.Return) and node.value is not None and not (isinstance(node.value, cst.Name) and node.value.value == "None"):
+        if (
+            isinstance(node, cst.Return)
+            and node.value is not None
+            and not (isinstance(node.value, cst.Name) and node.value.value == "None")
+        ):
             return False
         if isinstance(node, cst.Call):
             if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("store",):
@@ -156,8 +167,10 @@ def is_kernel(fn: Jit, inference: Inference) -> bool:
 
 def _has_effect(fn: Jit, inference: Inference) -> bool:
     from .inference import nodes_below
-    return any(isinstance(node, cst.Call) and isinstance(found := inference.callee(fn, node.func, set()), str) and (
-        found == "store" or found.startswith("atomic_")) for node in nodes_below(fn.node.body))
 
-
-__all__ = ["Builtin", "is_kernel", "read_kernel"]
+    return any(
+        isinstance(node, cst.Call)
+        and isinstance(found := inference.callee(fn, node.func, set()), str)
+        and (found == "store" or found.startswith("atomic_"))
+        for node in nodes_below(fn.node.body)
+    )

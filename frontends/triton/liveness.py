@@ -1,4 +1,5 @@
 """Which names are read later: for every compound statement of a function, the names live after it, and at the head of each loop."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -23,12 +24,12 @@ def names_in(e: cst.CSTNode) -> set[str]:
         top = stack.pop()
         if isinstance(top, cst.Name):
             out.add(top.value)
-        elif isinstance(top, cst.Attribute):
-            stack.append(top.value)
-        elif isinstance(top, cst.Arg):
+        elif isinstance(top, (cst.Attribute, cst.Arg)):
             stack.append(top.value)
         else:
-            stack.extend(c for c in top.children if not isinstance(c, (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.Comma)))
+            stack.extend(
+                c for c in top.children if not isinstance(c, (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.Comma))
+            )
     return out
 
 
@@ -87,7 +88,9 @@ class Liveness:
                 return live
             case cst.If():
                 self.after[id(s)] = frozenset(live)
-                orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
+                orelse: Sequence[cst.CSTNode] = (
+                    () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
+                )
                 return self._names(s.test) | self._block(s.body.body, live) | self._block(orelse, live)
             case cst.For():
                 self.after[id(s)] = frozenset(live)

@@ -1,4 +1,5 @@
 """Loops: which names live in buffers while a loop runs, and the loop itself."""
+
 from __future__ import annotations
 
 import copy
@@ -9,13 +10,13 @@ import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, I64, DType, dtype_of, shape_of
+from kir.ir.types import BOOL, I32, I64, DType, dtype_of, shape_of
 
 from . import joins, operators
 from .emit import buffer_read, mentions, whole
 from .induction import closed_forms
 from .liveness import assigned_names, target_names
-from .statements import NEXT, STOP, Flow, Retyped, Returned, block, condition, contains_return
+from .statements import NEXT, STOP, Flow, Returned, Retyped, block, condition, contains_return
 from .values import (
     BlockPointer,
     Builtin,
@@ -63,8 +64,11 @@ def loop(r: Reader, s: cst.For | cst.While) -> Flow:
     if word not in ("range", "static_range"):
         raise NotUnderstood(f"a loop over {fn.name}")
     from .reader import Arguments
-    args = Arguments([r.eval(a.value) for a in s.iter.args if a.keyword is None],
-                     {a.keyword.value: r.eval(a.value) for a in s.iter.args if a.keyword is not None})
+
+    args = Arguments(
+        [r.eval(a.value) for a in s.iter.args if a.keyword is None],
+        {a.keyword.value: r.eval(a.value) for a in s.iter.args if a.keyword is not None},
+    )
     return counted(r, s, args, word == "static_range")
 
 
@@ -83,8 +87,11 @@ def unrolled(r: Reader, s: cst.For, items: Sequence[Value]) -> Flow:
 
 def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
     """`range`, `tl.range` or `tl.static_range`."""
-    lo, hi, step = (0, args.get(0, "end"), 1) if len(args.args) == 1 and "arg2" not in args.named else (
-        args.get(0, "arg1", 0), args.get(1, "arg2", args.get(0, "arg1")), args.get(2, "step", 1))
+    lo, hi, step = (
+        (0, args.get(0, "end"), 1)
+        if len(args.args) == 1 and "arg2" not in args.named
+        else (args.get(0, "arg1", 0), args.get(1, "arg2", args.get(0, "arg1")), args.get(2, "step", 1))
+    )
     if len(args.args) == 1:
         lo, hi = 0, args.args[0]
     if static and all(isinstance(x, int) for x in (lo, hi, step)):
@@ -111,7 +118,7 @@ def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
         trips = build.ceildiv(build.sub(ends[0], ends[1]), -down)
         var = n.Var(r.out.fresh(f"{name}_trip"), dtype)
         value: n.Expr = build.add(ends[0], build.mul(var, down))
-        bounds = (build.const(0, dtype), trips, build.const(1, dtype))
+        bounds: tuple[n.Expr, n.Expr, n.Expr] = (build.const(0, dtype), trips, build.const(1, dtype))
     else:
         var = n.Var(r.out.fresh(name), dtype)
         value = var
@@ -129,8 +136,11 @@ def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
         # The buffer gets its value after the loop, for the rare reader there; an unused one is dropped with the dead code.
         r.out.emit(n.Store(n.Region(_buffer(r, buffer)), final))
     if name in r.live[-1].after.get(id(s), frozenset()):
-        last = build.add(bounds[0], build.mul(build.sub(build.ceildiv(build.sub(bounds[1], bounds[0]), bounds[2]), 1), bounds[2])) \
-            if down is None or down > 0 else None
+        last = (
+            build.add(bounds[0], build.mul(build.sub(build.ceildiv(build.sub(bounds[1], bounds[0]), bounds[2]), 1), bounds[2]))
+            if down is None or down > 0
+            else None
+        )
         r.frame.env[name] = Run(last) if last is not None else Unknown(f"'{name}' after its loop")
     else:
         r.frame.env.pop(name, None)
@@ -147,6 +157,7 @@ def _buffer(r: Reader, name: str) -> n.Buffer:
 
 def _stable(e: n.Expr) -> bool:
     from kir.ir.visit import walk
+
     return not any(isinstance(x, n.Load) for x in walk(e))
 
 
@@ -192,14 +203,14 @@ def while_loop(r: Reader, s: cst.While) -> Flow:
     body, _ = carried(r, s, head, s.test)
     value, emitted = tests[0]
     if is_known(value):
-        cond: n.Expr = build.const(bool(value), operators.BOOL)
+        cond: n.Expr = build.const(bool(value), BOOL)
     elif isinstance(value, (Run, Static)):
         cond = value.expr
     else:
         raise NotUnderstood(f"a while on {describe(value)}")
     if emitted:
         body = [*emitted, n.If(build.invert(cond), (n.Jump("break"),)), *body]
-        cond = build.const(True, operators.BOOL)
+        cond = build.const(True, BOOL)
     if shape_of(cond.type):
         cond = build.call("pick", cond, *(build.const(0) for _ in shape_of(cond.type)))
     r.out.emit(n.While(cond, tuple(body)))
@@ -207,6 +218,7 @@ def while_loop(r: Reader, s: cst.While) -> Flow:
 
 
 # --------------------------------------------------------------------------------------------------------- names in buffers
+
 
 def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpression | None) -> tuple[list[n.Stmt], set[str]]:
     """Read the body of a loop with the names that it carries in buffers. The loop is read again when a name turns out to have another
@@ -262,15 +274,27 @@ def _prototype(v: Value) -> Value:
 
 
 def _snapshot(r: Reader) -> tuple[Any, ...]:
-    return (list(r.out.block), dict(r.frame.env), dict(r.frame.cells), set(r.out.taken), dict(r.out.owners), set(r.out.mutable), set(r.weak),
-            list(r.opaque), len(r.out.blocks), copy.copy(r.paths.known), dict(r.functions))
+    return (
+        list(r.out.block),
+        dict(r.frame.env),
+        dict(r.frame.cells),
+        set(r.out.taken),
+        dict(r.out.owners),
+        set(r.out.mutable),
+        set(r.weak),
+        list(r.opaque),
+        len(r.out.blocks),
+        copy.copy(r.paths.known),
+        dict(r.functions),
+    )
 
 
 def _restore(r: Reader, saved: tuple[Any, ...]) -> None:
-    del r.out.blocks[saved[8]:]
+    del r.out.blocks[saved[8] :]
     r.out.block[:] = saved[0]
     r.frame.env, r.frame.cells = dict(saved[1]), dict(saved[2])
     r.out.taken, r.out.owners, r.out.mutable, r.weak = set(saved[3]), dict(saved[4]), set(saved[5]), set(saved[6])
+    r.out.taken |= set(r.dtype_terms.values())
     r.opaque = list(saved[7])
     r.paths.known = list(saved[9])
     r.functions = dict(saved[10])
@@ -342,8 +366,15 @@ def _number_cell(r: Reader, name: str, old: Value, like: n.Expr) -> Run:
     dtype: DType = dtype_of(like.type)
     shape = shape_of(like.type)
     own = buffer_read(old.expr) if isinstance(old, Run) else None
-    if own is not None and r.out.owners.get(own.name) == name and own.name not in r.out.mutable and own.dtype == dtype \
-            and old.expr.type == like.type and _declared_here(r, own):  # type: ignore[union-attr]  # own is not None
+    if (
+        isinstance(old, Run)
+        and own is not None
+        and r.out.owners.get(own.name) == name
+        and own.name not in r.out.mutable
+        and own.dtype == dtype
+        and old.expr.type == like.type
+        and _declared_here(r, own)
+    ):
         r.out.mutable.add(own.name)
         return Run(whole(own))
     buffer = r.out.buffer(name, dtype, shape)
@@ -370,7 +401,7 @@ def _inlined(r: Reader, name: str, init: n.Expr) -> n.Expr:
     recent = r.out.block[-RECENT:]
     for k, s in enumerate(reversed(recent)):
         if isinstance(s, n.Let) and s.names == (init.name,):
-            later = recent[len(recent) - k:]
+            later = recent[len(recent) - k :]
             if not _stable(s.value) or any(mentions(x, {init.name}) for x in later):
                 return init
             for f in r.frames:
@@ -385,7 +416,9 @@ def _inlined(r: Reader, name: str, init: n.Expr) -> n.Expr:
 def _close(r: Reader, opened: Sequence[str]) -> None:
     """After the loop a name is bound to its buffer's final value."""
     for name in opened:
-        cell = r.frame.cells.pop(name)
+        cell = r.frame.cells.pop(name, None)
+        if cell is None:
+            continue
         for e in _cell_reads(cell):
             buffer = buffer_read(e)
             if buffer is not None:
@@ -403,6 +436,3 @@ def _cell_reads(v: Value) -> list[n.Expr]:
 
     joins.mapped(v, note)
     return out
-
-
-__all__ = ["loop", "mentions"]

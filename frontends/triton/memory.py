@@ -1,22 +1,29 @@
 """Loads, stores and atomics through pointers, block pointers and tensor descriptors."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, I64, broadcast_shapes, dtype_of, shape_of
+from kir.ir.types import I32, I64, broadcast_shapes, shape_of
 
 from . import operators
-from .emit import as_expr
 from .shapes import shape_from, stretched
-from .values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Value, describe, is_known, is_number
+from .values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Value, describe
 
 if TYPE_CHECKING:
     from .reader import Arguments, Reader
 
-ATOMICS = {"atomic_add": "atomic_add", "atomic_max": "atomic_max", "atomic_min": "atomic_min", "atomic_and": "atomic_and",
-           "atomic_or": "atomic_or", "atomic_xor": "atomic_xor", "atomic_xchg": "atomic_exch"}
+ATOMICS = {
+    "atomic_add": "atomic_add",
+    "atomic_max": "atomic_max",
+    "atomic_min": "atomic_min",
+    "atomic_and": "atomic_and",
+    "atomic_or": "atomic_or",
+    "atomic_xor": "atomic_xor",
+    "atomic_xchg": "atomic_exch",
+}
 
 
 def policy(a: Arguments) -> str:
@@ -93,6 +100,7 @@ def store(r: Reader, a: Arguments) -> Value:
 
 
 # ----------------------------------------------------------------------------------------------------------- block pointers
+
 
 def make_block_ptr(r: Reader, a: Arguments) -> Value:
     """`tl.make_block_ptr(base, shape, strides, offsets, block_shape, order)`."""
@@ -175,6 +183,7 @@ def store_block(r: Reader, p: BlockPointer, value: Value, axes: tuple[int, ...],
 
 # -------------------------------------------------------------------------------------------------------------- descriptors
 
+
 def make_descriptor(r: Reader, a: Arguments) -> Value:
     """`tl.make_tensor_descriptor(base, shape, strides, block_shape)`."""
     made = make_block_ptr(r, _with_offsets(r, a))
@@ -184,6 +193,7 @@ def make_descriptor(r: Reader, a: Arguments) -> Value:
 
 def _with_offsets(r: Reader, a: Arguments) -> Arguments:
     from .reader import Arguments as Made
+
     shape, strides = a.need(1, "shape"), a.need(2, "strides")
     block = a.need(3, "block_shape")
     zeros = Items(tuple(0 for _ in r.items(shape)))
@@ -221,6 +231,7 @@ def descriptor_store(r: Reader, d: Descriptor, offsets: Value, value: Value) -> 
 
 # ------------------------------------------------------------------------------------------------------------------ atomics
 
+
 def atomic(r: Reader, word: str, a: Arguments) -> Value:
     """Atomics through pointers; the old values."""
     p = a.need(0, "pointer")
@@ -239,7 +250,7 @@ def atomic(r: Reader, word: str, a: Arguments) -> Value:
     r.written.add(p.base.name)
     if word == "atomic_cas":
         expected, new = (operators.run(r.converted(a.need(k, name), dtype)) for k, name in ((1, "cmp"), (2, "val")))
-        made = build.call("atomic_cas", place(r, p, shape), expected, new, **options)
+        made = build.call_with("atomic_cas", (place(r, p, shape), expected, new), n.attrs(**options))
         return Run(r.out.let("old", made))
     mask, shape = _mask(a.get(2, "mask"), shape)
     value = operators.run(r.converted(a.need(1, "val"), dtype))
@@ -249,8 +260,5 @@ def atomic(r: Reader, word: str, a: Arguments) -> Value:
     if shape_of(value.type) != both:
         value = stretched(value, both)
     operands: list[n.Expr] = [value] if mask is None else [value, mask if shape_of(mask.type) == both else stretched(mask, both)]
-    made = build.call(ATOMICS[word], place(r, p, both), *operands, **options)
+    made = build.call_with(ATOMICS[word], (place(r, p, both), *operands), n.attrs(**options))
     return Run(r.out.let("old", made))
-
-
-__all__ = ["BOOL", "as_expr", "dtype_of", "is_known", "is_number"]

@@ -1,4 +1,5 @@
 """Operators on values, after Triton's rules: literals are weakly typed, run-time operands are promoted, shapes broadcast."""
+
 from __future__ import annotations
 
 from kir.ir import build
@@ -9,8 +10,20 @@ from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadca
 from .host import BINARY, COMPARE
 from .values import Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
 
-ARITHMETIC = {"Add": "add", "Subtract": "sub", "Multiply": "mul", "Divide": "div", "FloorDivide": "floordiv", "Modulo": "mod",
-              "BitAnd": "and", "BitOr": "or", "BitXor": "xor", "LeftShift": "shl", "RightShift": "shr", "Power": "pow"}
+ARITHMETIC = {
+    "Add": "add",
+    "Subtract": "sub",
+    "Multiply": "mul",
+    "Divide": "div",
+    "FloorDivide": "floordiv",
+    "Modulo": "mod",
+    "BitAnd": "and",
+    "BitOr": "or",
+    "BitXor": "xor",
+    "LeftShift": "shl",
+    "RightShift": "shr",
+    "Power": "pow",
+}
 COMPARISON = {"LessThan": "lt", "LessThanEqual": "le", "GreaterThan": "gt", "GreaterThanEqual": "ge", "Equal": "eq", "NotEqual": "ne"}
 _PYTHON_BINARY = {ARITHMETIC[k.__name__]: v for k, v in BINARY.items()}
 _PYTHON_COMPARE = {COMPARISON[k.__name__]: v for k, v in COMPARE.items() if k.__name__ in COMPARISON}
@@ -22,7 +35,7 @@ def literal_dtype(v: int | float | bool) -> DType:
         return BOOL
     if isinstance(v, float):
         return F32
-    if -2**31 <= v < 2**31:
+    if -(2**31) <= v < 2**31:
         return I32
     if v < 2**32 and v > 0:
         return U32
@@ -93,6 +106,7 @@ def shapes(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
 def show(shape: Shape) -> str:
     """A shape for a reason."""
     from kir.ir.printer import dim_text
+
     return "[" + ", ".join(dim_text(d) for d in shape) + "]"
 
 

@@ -1,4 +1,5 @@
 """Reading one kernel: expressions of Triton become values, what they compute becomes IR."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, DType, symbolic
 
 from . import joins, operators
-from .emit import Emitter, buffer_read
+from .emit import Emitter, buffer_read, mentions
 from .host import HostScope, unchanged_by_decorators
 from .inference import Inference, parameters
 from .liveness import Liveness
@@ -32,7 +33,6 @@ from .values import (
     Static,
     TypeOf,
     Undefined,
-    Unknown,
     Value,
     describe,
     is_known,
@@ -144,8 +144,9 @@ class Reader:
 
     def stable(self, name: str, value: Value) -> Value:
         """A value whose run-time parts are named, so that it can be used again later."""
+
         def expr(e: n.Expr) -> n.Expr:
-            if isinstance(e, (n.Var, n.Const)) or (isinstance(e, n.Call) and e.fn == "iota" and False):
+            if isinstance(e, (n.Var, n.Const)):
                 return e
             buffer = buffer_read(e)
             if buffer is not None and buffer.name not in self.out.mutable:
@@ -249,8 +250,15 @@ class Reader:
             if buffer is None or len(block) < 2 or other.type != product.type:
                 continue
             alloc, mma = block[-2], block[-1]
-            if isinstance(mma, n.Mma) and mma.acc.buffer == buffer and isinstance(alloc, n.Alloc) and alloc.buffer == buffer \
-                    and alloc.init is not None and _is_zero(alloc.init) and not joins.mentions(other, {buffer.name}):
+            if (
+                isinstance(mma, n.Mma)
+                and mma.acc.buffer == buffer
+                and isinstance(alloc, n.Alloc)
+                and alloc.buffer == buffer
+                and alloc.init is not None
+                and _is_zero(alloc.init)
+                and not mentions(other, {buffer.name})
+            ):
                 block[-2] = n.Alloc(buffer, other, alloc.label, alloc.origin)
                 return Run(product)
         return v
@@ -258,7 +266,7 @@ class Reader:
     def presence(self, v: Value) -> Value:
         """A pointer as a condition: whether it is given."""
         if isinstance(v, Pointer) and not v.terms:
-            return Static(build.invert(build.call("absent", of=v.base.name)))
+            return Static(build.invert(build.call("absent", param=v.base.name)))
         return v
 
     def _comparison(self, e: cst.Comparison) -> Value:
@@ -290,9 +298,9 @@ class Reader:
                 return not negated
             made: n.Expr
             if isinstance(value, Pointer) and not value.terms:
-                made = build.call("absent", of=value.base.name)
+                made = build.call("absent", param=value.base.name)
             elif isinstance(value, Run) and isinstance(value.expr, n.Var) and value.expr.name in self.metas:
-                made = build.call("absent", of=value.expr.name)
+                made = build.call("absent", param=value.expr.name)
             elif isinstance(value, Static) and isinstance(value.expr, n.Var):
                 made = build.call("meta_is", value.expr, value="None")
             else:
@@ -358,18 +366,19 @@ class Reader:
         if isinstance(owner, (Builtin, ModuleValue)):
             return self.frame.scope.attribute(owner, name)
         from .shapes import attribute_of
+
         return self.over((owner,), lambda v: attribute_of(self, v, name))
 
     def _subscript(self, e: cst.Subscript) -> Value:
         owner = self.eval(e.value)
         index = tuple(self._index(s.slice) for s in e.slice)
         from .shapes import subscript
+
         return self.over((owner,), lambda v: subscript(self, v, index))
 
     def _index(self, s: cst.BaseSlice) -> Value:
         if isinstance(s, cst.Index):
-            value = self.eval(s.value)
-            return value if not isinstance(value, Items) or len(value.items) != 1 else value
+            return self.eval(s.value)
         assert isinstance(s, cst.Slice)
         ends = [None if x is None else self.eval(x) for x in (s.lower, s.upper)]
         if s.step is not None or not all(x is None or isinstance(x, int) for x in ends):
@@ -401,15 +410,21 @@ class Reader:
         keys = tuple(named)
         if isinstance(fn, Builtin):
             from .calls import builtin_call
+
             lazy = fn.name.rsplit(".", 1)[-1] in ("static_assert", "device_print", "device_assert", "static_print", "print")
             if lazy:
                 return None
-            return self.over((*args, *named.values()), lambda *vs: builtin_call(
-                self, fn.name, Arguments(vs[: len(args)], dict(zip(keys, vs[len(args):], strict=True)))))
+            return self.over(
+                (*args, *named.values()),
+                lambda *vs: builtin_call(self, fn.name, Arguments(vs[: len(args)], dict(zip(keys, vs[len(args) :], strict=True)))),
+            )
         if isinstance(fn, Method):
             from .calls import method_call
-            return self.over((fn.owner, *args, *named.values()), lambda o, *vs: method_call(
-                self, o, fn.name, Arguments(vs[: len(args)], dict(zip(keys, vs[len(args):], strict=True)))))
+
+            return self.over(
+                (fn.owner, *args, *named.values()),
+                lambda o, *vs: method_call(self, o, fn.name, Arguments(vs[: len(args)], dict(zip(keys, vs[len(args) :], strict=True)))),
+            )
         if isinstance(fn, TypeOf) and len(args) == 1:
             return self.over((args[0],), lambda v: self.converted(v, fn.dtype))
         if isinstance(fn, Host):
@@ -429,12 +444,17 @@ class Reader:
         if not unchanged_by_decorators(fn.node):
             raise NotUnderstood(f"'{fn.node.name.value}' has a decorator that may replace it")
         from .statements import run_function
+
         frame = Frame(fn, self.root.scope(fn.module))
         params = parameters(fn.node)
         names = [p.name.value for p in params]
-        if fn.node.params.star_arg is not None and not isinstance(fn.node.params.star_arg, cst.MaybeSentinel) and isinstance(fn.node.params.star_arg, cst.Param):
+        if (
+            fn.node.params.star_arg is not None
+            and not isinstance(fn.node.params.star_arg, cst.MaybeSentinel)
+            and isinstance(fn.node.params.star_arg, cst.Param)
+        ):
             rest = fn.node.params.star_arg.name.value
-            frame.env[rest] = Items(tuple(args[len(fn.node.params.params):]))
+            frame.env[rest] = Items(tuple(args[len(fn.node.params.params) :]))
             args = args[: len(fn.node.params.params)]
         if len(args) > len(names) or any(k not in names for k in named):
             raise NotUnderstood(f"arguments of '{fn.node.name.value}' do not fit")
@@ -461,6 +481,7 @@ def is_number_or_run(v: Value) -> bool:
 
 def _reads(e: n.Expr) -> bool:
     from kir.ir.visit import walk
+
     return any(isinstance(x, n.Load) for x in walk(e))
 
 
@@ -470,6 +491,7 @@ def _loads(v: Value) -> bool:
 
 def _walk(e: n.Expr) -> Sequence[n.Node]:
     from kir.ir.visit import walk
+
     return list(walk(e))
 
 
@@ -479,6 +501,3 @@ def _is_zero(e: n.Expr) -> bool:
     if isinstance(e, n.Cast):
         return _is_zero(e.x)
     return isinstance(e, n.Const) and e.value == 0
-
-
-__all__ = ["Arguments", "Frame", "Reader", "Unknown"]

@@ -1,19 +1,18 @@
 """Reductions, scans and their combine functions, and matrix products."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import accumulated, rounded, summed, widened
-from kir.ir.types import I32, DType, TileType, TupleType, broadcast_shapes, dtype_of, shape_of
+from kir.ir.types import F32, I32, DType, TupleType, broadcast_shapes, dtype_of, shape_of
 
 from . import operators
 from .emit import as_expr, whole
 from .inference import parameters
-from .shapes import axis_of, filled, reshaped, size, stretched
+from .shapes import axis_of, filled, reshaped, shape_from, size, stretched
 from .values import Builtin, Items, Jit, NotUnderstood, Run, Static, TypeOf, Value, describe, is_number
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def reduced(r: Reader, op: str, e: n.Expr, axis: Value, keep_dims: bool) -> Valu
     options: dict[str, n.Attr] = {"op": op, "axis": at}
     if keep_dims and axis is not None:
         options["keep"] = True
-    made: n.Expr = build.call("reduce", source, **options)
+    made: n.Expr = build.call_with("reduce", (source,), n.attrs(**options))
     if keep_dims and axis is None:
         made = filled(made, tuple(1 for _ in shape))
     return Run(made)
@@ -114,7 +113,7 @@ def _scan(e: n.Expr, op: str, axis: Value, reverse: Value) -> n.Expr:
     options: dict[str, n.Attr] = {"op": op, "axis": axis_of(axis, len(shape_of(e.type)))}
     if reverse:
         options["reverse"] = True
-    return build.call("scan", e, **options)
+    return build.call_with("scan", (e,), n.attrs(**options))
 
 
 def combined(r: Reader, scan: bool, a: Arguments) -> Value:
@@ -143,7 +142,7 @@ def combined(r: Reader, scan: bool, a: Arguments) -> Value:
         options: dict[str, n.Attr] = {"combine": name, "axis": axis_of(axis, len(shape_of(shape.type)))}
         if reverse is True:
             options["reverse"] = True
-        made = build.call("scan", *tiles, **options)
+        made = build.call_with("scan", tuple(tiles), n.attrs(**options))
     else:
         keep_dims = keep(a.get(3, "keep_dims", False))
         if op is not None and len(tiles) == 1:
@@ -152,7 +151,7 @@ def combined(r: Reader, scan: bool, a: Arguments) -> Value:
         options = {"combine": name, "axis": sources[0][1]}
         if keep_dims:
             options["keep"] = True
-        made = build.call("reduce", *(s for s, _ in sources), **options)
+        made = build.call_with("reduce", tuple(s for s, _ in sources), n.attrs(**options))
     if len(tiles) == 1:
         return Run(made)
     kinds = made.type
@@ -186,6 +185,7 @@ def combine_function(r: Reader, fn: Jit, dtypes: tuple[DType, ...]) -> tuple[str
 
 # ---------------------------------------------------------------------------------------------------------- matrix products
 
+
 def dot(r: Reader, args: Arguments) -> Value:
     """`tl.dot(a, b, acc)`: an accumulator buffer and `mma`; f32 unless `out_dtype` or the operands say otherwise."""
     a, b = tile_of(args.need(0, "input"), "the product"), tile_of(args.need(1, "other"), "the product")
@@ -207,7 +207,7 @@ def dot(r: Reader, args: Arguments) -> Value:
     shape = (*batch, m, columns)
     init: n.Expr
     if acc is None:
-        init = filled(operators.number(0, dtype) if not dtype.is_symbolic else build.cast(build.const(0.0, operators.F32), dtype), shape)
+        init = filled(operators.number(0, dtype) if not dtype.is_symbolic else build.cast(build.const(0.0, F32), dtype), shape)
     elif isinstance(acc, Run):
         dtype = acc.dtype
         init = stretched(acc.expr, shape)
@@ -235,10 +235,11 @@ def precision(args: Arguments, dtype: DType) -> str:
             if isinstance(v.expr, n.Var):
                 return v.expr.name
             raise NotUnderstood("the precision of a product depends on the binding")
-    return "ieee" if tf32 is False or tf32 == 0 and tf32 is not None else "tf32"
+    return "ieee" if tf32 is False or (tf32 == 0 and tf32 is not None) else "tf32"
 
 
 # -------------------------------------------------------------------------------------------------------------- composites
+
 
 def softmax(r: Reader, a: Arguments) -> Value:
     """`tl.softmax`."""
@@ -303,9 +304,25 @@ def concatenated(r: Reader, a: Arguments) -> Value:
     return Run(build.call("cat", x, y, axis=0))
 
 
-def is_combine(fn: cst.FunctionDef) -> bool:
-    """Whether a function looks like a combine function: only plain parameters."""
-    return bool(fn.params.params) and len(fn.params.params) % 2 == 0
+def sort(r: Reader, a: Arguments) -> Value:
+    """`tl.sort`."""
+    e = tile_of(a.need(0, "x"), "the sort")
+    dim, descending = a.get(1, "dim"), a.get(2, "descending", False)
+    rank = len(shape_of(e.type))
+    options: dict[str, n.Attr] = {"axis": rank - 1 if dim is None else axis_of(dim, rank)}
+    if isinstance(descending, Static):
+        raise NotUnderstood("the order of a sort depends on the binding")
+    if descending:
+        options["descending"] = True
+    return Run(build.call_with("sort", (e,), n.attrs(**options)))
 
 
-__all__ = ["I32", "TileType"]
+def histogram(r: Reader, a: Arguments) -> Value:
+    """`tl.histogram`: how often each of 0, 1, .., bins - 1 occurs."""
+    e = tile_of(a.need(0, "input"), "the histogram")
+    (bins,) = shape_from((a.need(1, "num_bins"),))
+    mask = a.get(2, "mask")
+    hit = build.compare("eq", build.expand(e, 0), build.expand(build.iota(bins), 1))
+    if mask is not None:
+        hit = build.logical_and(hit, build.expand(operators.as_bool(operators.run(mask)), 0))
+    return Run(build.call("reduce", build.cast(hit, I32), op="sum", axis=1))

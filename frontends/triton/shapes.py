@@ -1,11 +1,12 @@
 """Attributes, subscripts and everything that changes the shape of a tile."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, I32, DType, broadcast_shapes, dtype_of, shape_of
+from kir.ir.types import DTYPES, I32, DType, broadcast_shapes, shape_of
 
 from . import operators
 from .emit import as_dim, as_expr
@@ -31,13 +32,86 @@ from .values import (
 if TYPE_CHECKING:
     from .reader import Reader
 
-METHODS = frozenset({
-    "to", "cast", "sum", "max", "min", "argmax", "argmin", "reshape", "view", "trans", "permute", "broadcast_to", "expand_dims", "store", "load",
-    "advance", "split", "cumsum", "cumprod", "xor_sum", "ravel", "sigmoid", "exp", "log", "abs", "softmax", "reduce", "flip", "logical_and",
-    "logical_or", "gather", "scatter", "atomic_add", "atomic_min", "atomic_max", "sqrt", "sort", "associative_scan", "is_floating", "is_int", "is_fp16",
-    "is_bf16", "is_fp32", "is_fp64", "is_fp8", "is_int1", "is_int8", "is_int16", "is_int32", "is_int64", "is_uint8", "is_int_signed",
-    "is_int_unsigned", "is_bool", "is_ptr", "is_block", "floor", "ceil", "rsqrt", "cos", "sin", "exp2", "log2", "erf", "append", "item",
-    "is_uint16", "is_uint32", "is_uint64", "is_fp8e4nv", "is_fp8e5", "is_standard_floating", "format", "startswith", "endswith", "get"})
+METHODS = frozenset(
+    {
+        "to",
+        "cast",
+        "sum",
+        "max",
+        "min",
+        "argmax",
+        "argmin",
+        "reshape",
+        "view",
+        "trans",
+        "permute",
+        "broadcast_to",
+        "expand_dims",
+        "store",
+        "load",
+        "advance",
+        "split",
+        "cumsum",
+        "cumprod",
+        "xor_sum",
+        "ravel",
+        "sigmoid",
+        "exp",
+        "log",
+        "abs",
+        "softmax",
+        "reduce",
+        "flip",
+        "logical_and",
+        "logical_or",
+        "gather",
+        "scatter",
+        "atomic_add",
+        "atomic_min",
+        "atomic_max",
+        "sqrt",
+        "sort",
+        "associative_scan",
+        "is_floating",
+        "is_int",
+        "is_fp16",
+        "is_bf16",
+        "is_fp32",
+        "is_fp64",
+        "is_fp8",
+        "is_int1",
+        "is_int8",
+        "is_int16",
+        "is_int32",
+        "is_int64",
+        "is_uint8",
+        "is_int_signed",
+        "is_int_unsigned",
+        "is_bool",
+        "is_ptr",
+        "is_block",
+        "floor",
+        "ceil",
+        "rsqrt",
+        "cos",
+        "sin",
+        "exp2",
+        "log2",
+        "erf",
+        "append",
+        "item",
+        "is_uint16",
+        "is_uint32",
+        "is_uint64",
+        "is_fp8e4nv",
+        "is_fp8e5",
+        "is_standard_floating",
+        "format",
+        "startswith",
+        "endswith",
+        "get",
+    }
+)
 
 
 def attribute_of(r: Reader, v: Value, name: str) -> Value:
@@ -96,7 +170,7 @@ def _width(dtype: DType, name: str) -> Value:
             return widths[dtype.name]
         raise NotUnderstood("the mantissa width of a dtype that the binding decides")
     if dtype.is_symbolic:
-        bits = build.call("dtype_bits", of=dtype.name)
+        bits = build.call("dtype_bits", term=dtype.name)
         return Static(bits) if name != "itemsize" else Static(build.floordiv(bits, 8))
     return dtype.bits if name != "itemsize" else dtype.bytes
 
@@ -104,13 +178,27 @@ def _width(dtype: DType, name: str) -> Value:
 def dtype_question(dtype: DType, name: str) -> Value:
     """`dtype.is_floating()` and its kin."""
     word = name.removeprefix("is_")
-    kinds = {"floating": "float", "int": "integer", "int_signed": "int", "int_unsigned": "uint", "bool": "bool", "int1": "bool", "fp16": "f16", "bf16": "bf16",
-             "fp32": "f32", "fp64": "f64", "fp8": "f8", "standard_floating": "standard", "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2"}
+    kinds = {
+        "floating": "float",
+        "int": "integer",
+        "int_signed": "int",
+        "int_unsigned": "uint",
+        "bool": "bool",
+        "int1": "bool",
+        "fp16": "f16",
+        "bf16": "bf16",
+        "fp32": "f32",
+        "fp64": "f64",
+        "fp8": "f8",
+        "standard_floating": "standard",
+        "fp8e4nv": "f8e4m3",
+        "fp8e5": "f8e5m2",
+    }
     kinds |= {f"int{k}": f"i{k}" for k in (8, 16, 32, 64)} | {f"uint{k}": f"u{k}" for k in (8, 16, 32, 64)}
     if word not in kinds:
         raise NotUnderstood(f"the question '{name}' of a dtype")
     if dtype.is_symbolic:
-        return Static(build.call("dtype_kind", of=dtype.name, kind=kinds[word]))
+        return Static(build.call("dtype_kind", term=dtype.name, kind=kinds[word]))
     return is_of_kind(dtype, kinds[word])
 
 
@@ -118,9 +206,15 @@ def is_of_kind(dtype: DType, kind: str) -> bool:
     """Whether a dtype is of a kind (`float`, `int`, `uint`, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
     if kind in DTYPES:
         return dtype.name == kind
-    return {"float": dtype.is_float, "int": dtype.kind == "int", "uint": dtype.kind == "uint", "bool": dtype.is_bool,
-            "integer": dtype.is_integer or dtype.is_bool, "f8": dtype.name.startswith("f8"),
-            "standard": dtype.name in ("f16", "bf16", "f32", "f64")}[kind]
+    return {
+        "float": dtype.is_float,
+        "int": dtype.kind == "int",
+        "uint": dtype.kind == "uint",
+        "bool": dtype.is_bool,
+        "integer": dtype.is_integer or dtype.is_bool,
+        "f8": dtype.name.startswith("f8"),
+        "standard": dtype.name in ("f16", "bf16", "f32", "f64"),
+    }[kind]
 
 
 def shape_from(items: tuple[Value, ...]) -> Shape:
@@ -188,7 +282,7 @@ def subscript(r: Reader, v: Value, index: tuple[Value, ...]) -> Value:
                 raise NotUnderstood("a tuple index out of range")
             return v.items[index[0]]
         if len(index) == 1 and isinstance(index[0], Slice):
-            return Items(v.items[index[0].lo: index[0].hi])
+            return Items(v.items[index[0].lo : index[0].hi])
         raise NotUnderstood("a tuple index that is not known")
     if isinstance(v, (Run, Pointer)):
         shape = v.shape if isinstance(v, Run) else operators.pointer_shape(v)
@@ -241,6 +335,3 @@ def filled(value: n.Expr, shape: Shape) -> n.Expr:
     if not shape:
         return value
     return build.call("broadcast", value, *map(as_expr, shape))
-
-
-__all__ = ["dtype_of"]

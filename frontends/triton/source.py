@@ -4,6 +4,7 @@ A `Module` holds the syntax tree of a file, the functions it defines at any dept
 definitions in order (an `if` or `try` whose outcome is unknown leaves several). A `Project` finds modules by dotted name on the import
 path without importing anything.
 """
+
 from __future__ import annotations
 
 import sys
@@ -103,8 +104,9 @@ def parse_module(path: Path, name: str = "") -> Module:
         tree = cst.parse_module(text)
     except cst.ParserSyntaxError as bad:
         line, column = max(bad.raw_line, 1), max(bad.raw_column, 0) + 1
-        raise error("KIR-F002", f"this file is no Python: {bad.message.splitlines()[0]}",
-                    origin=Origin(str(path), line, column, line, column + 1)) from bad
+        raise error(
+            "KIR-F002", f"this file is no Python: {bad.message.splitlines()[0]}", origin=Origin(str(path), line, column, line, column + 1)
+        ) from bad
     module = Module(path, name, text, tree)
     _scan(module, tree.body, ())
     _functions(module, tree.body, ())

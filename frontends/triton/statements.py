@@ -1,4 +1,5 @@
 """Statements: assignments, branches, returns. Loops are in `loops`."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -9,12 +10,26 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import dtype_of, shape_of
+from kir.ir.types import BOOL, dtype_of, shape_of
 
 from . import joins, operators
-from .emit import buffer_read, mentions, whole
+from .emit import buffer_read, mentions
 from .liveness import Liveness, assigned_names, target_names
-from .values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Undefined, Unknown, Value, describe, is_known, is_number
+from .values import (
+    BlockPointer,
+    Choice,
+    Items,
+    NotUnderstood,
+    Pointer,
+    Run,
+    Static,
+    Undefined,
+    Unknown,
+    Value,
+    describe,
+    is_known,
+    is_number,
+)
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -32,9 +47,20 @@ class Returned:
         self.value = value
 
 
-AUGMENTED = {"AddAssign": "add", "SubtractAssign": "sub", "MultiplyAssign": "mul", "DivideAssign": "div", "FloorDivideAssign": "floordiv",
-             "ModuloAssign": "mod", "BitAndAssign": "and", "BitOrAssign": "or", "BitXorAssign": "xor", "LeftShiftAssign": "shl",
-             "RightShiftAssign": "shr", "PowerAssign": "pow"}
+AUGMENTED = {
+    "AddAssign": "add",
+    "SubtractAssign": "sub",
+    "MultiplyAssign": "mul",
+    "DivideAssign": "div",
+    "FloorDivideAssign": "floordiv",
+    "ModuloAssign": "mod",
+    "BitAndAssign": "and",
+    "BitOrAssign": "or",
+    "BitXorAssign": "xor",
+    "LeftShiftAssign": "shl",
+    "RightShiftAssign": "shr",
+    "PowerAssign": "pow",
+}
 
 
 def run_function(r: Reader, body: cst.BaseSuite) -> Value:
@@ -51,7 +77,7 @@ def block(r: Reader, body: Sequence[cst.CSTNode]) -> Flow:
     """Read statements in order."""
     for i, s in enumerate(body):
         if isinstance(s, cst.If) and len(r.frames) > 1 and contains_return(s):
-            return returning_if(r, s, body[i + 1:])
+            return returning_if(r, s, body[i + 1 :])
         flow = guarded(r, s)
         if flow is not NEXT:
             return flow
@@ -74,7 +100,7 @@ def guarded(r: Reader, s: cst.CSTNode) -> Flow:
             raise
         except (NotUnderstood, KirError) as bad:
             reason = bad.reason if isinstance(bad, NotUnderstood) else bad.diagnostics[0].message
-            del r.out.blocks[saved[3]:]
+            del r.out.blocks[saved[3] :]
             del r.out.block[mark:]
             frame.env, frame.cells, r.paths.known = saved[0], saved[1], saved[2]
             opaque(r, part, reason)
@@ -121,6 +147,7 @@ def statement(r: Reader, s: cst.CSTNode) -> Flow:
             return branch(r, s)
         case cst.For() | cst.While():
             from .loops import loop
+
             return loop(r, s)
         case cst.Return():
             if len(r.frames) > 1:
@@ -140,6 +167,7 @@ def statement(r: Reader, s: cst.CSTNode) -> Flow:
 
 
 # ------------------------------------------------------------------------------------------------------------- assignments
+
 
 def assign(r: Reader, target: cst.BaseExpression, value: Value) -> None:
     """Bind a target."""
@@ -187,7 +215,9 @@ def retarget(r: Reader, old: n.Expr, value: Run) -> bool:
     if made is None or target is None or made == target or len(block_) < 2 or (made.dtype, made.shape) != (target.dtype, target.shape):
         return False
     alloc, mma = block_[-2], block_[-1]
-    if not (isinstance(alloc, n.Alloc) and alloc.buffer == made and isinstance(mma, n.Mma) and mma.acc.buffer == made and alloc.init is not None):
+    if not (
+        isinstance(alloc, n.Alloc) and alloc.buffer == made and isinstance(mma, n.Mma) and mma.acc.buffer == made and alloc.init is not None
+    ):
         return False
     if alloc.init != old and (mentions(mma.a, {target.name}) or mentions(mma.b, {target.name})):
         return False
@@ -223,11 +253,24 @@ def store_cell(r: Reader, name: str, cell: Value, value: Value) -> Value:
             values = [r.stable(name, v) for v in value.items]
             return Items(tuple(store_cell(r, name, c, v) for c, v in zip(cell.items, values, strict=True)))
         case Choice():
+
             def arm(which: Value, outcome: bool) -> Callable[[], Value]:
                 def go() -> Value:
-                    return store_cell(r, name, which, joins.over(r, (value,), lambda v: v) if not isinstance(value, Choice)
-                                      else value.a if value.cond == cell.cond and outcome else value.b if value.cond == cell.cond else value)
+                    return store_cell(
+                        r,
+                        name,
+                        which,
+                        joins.over(r, (value,), lambda v: v)
+                        if not isinstance(value, Choice)
+                        else value.a
+                        if value.cond == cell.cond and outcome
+                        else value.b
+                        if value.cond == cell.cond
+                        else value,
+                    )
+
                 return go
+
             with r.paths.under(cell.cond, True), r.out.capture() as block_a:
                 arm(cell.a, True)()
             with r.paths.under(cell.cond, False), r.out.capture() as block_b:
@@ -278,7 +321,7 @@ def store_number(r: Reader, name: str, cell: Run, value: Value) -> Value:
             r.retyped[name] = Run(e)
             raise Retyped()
         both = operators.shapes(e, cell.expr)
-        if shape_of(n.Select(build.const(True, operators.BOOL), both[0], build.cast(cell.expr, dtype_of(e.type))).type) != shape_of(cell.expr.type):
+        if shape_of(n.Select(build.const(True, BOOL), both[0], build.cast(cell.expr, dtype_of(e.type))).type) != shape_of(cell.expr.type):
             r.retyped[name] = Run(e)
             raise Retyped()
         e = build.broadcast(e, cell.expr.type)
@@ -288,6 +331,7 @@ def store_number(r: Reader, name: str, cell: Run, value: Value) -> Value:
 
 
 # ----------------------------------------------------------------------------------------------------------------- branches
+
 
 def orelse_of(s: cst.If) -> Sequence[cst.CSTNode]:
     """The statements of the else-arm."""
@@ -317,15 +361,15 @@ def condition(r: Reader, e: cst.BaseExpression) -> Value:
 def branch(r: Reader, s: cst.If) -> Flow:
     """An if without returns from an inlined function."""
     test = condition(r, s.test)
-    if isinstance(test, joins.Choice):
+    if isinstance(test, Choice):
         raise NotUnderstood("a test of unusual kind")
-    if not is_known(test) and isinstance(test, operators.Static):
+    if not is_known(test) and isinstance(test, Static):
         decided = r.paths.decide(test.expr)
         test = test if decided is None else decided
     if is_known(test):
         return block(r, s.body.body if test else orelse_of(s))
-    static = isinstance(test, operators.Static)
-    assert isinstance(test, (operators.Static, Run))
+    static = isinstance(test, Static)
+    assert isinstance(test, (Static, Run))
     if isinstance(test, Run) and test.shape:
         if all(d == 1 for d in test.shape):
             test = Run(build.call("pick", test.expr, *(build.const(0) for _ in test.shape)))
@@ -382,7 +426,7 @@ def arms(r: Reader, s: cst.If, cond: n.Expr, static: bool) -> Flow:
 def returning_if(r: Reader, s: cst.If, rest: Sequence[cst.CSTNode]) -> Flow:
     """An if that returns from an inlined function: what follows it belongs to the arms that fall through."""
     test = condition(r, s.test)
-    if isinstance(test, operators.Static):
+    if isinstance(test, Static):
         decided = r.paths.decide(test.expr)
         test = test if decided is None else decided
     if is_known(test):
@@ -397,15 +441,13 @@ def returning_if(r: Reader, s: cst.If, rest: Sequence[cst.CSTNode]) -> Flow:
             flow = block(r, [*body, *rest])
             flows.append(flow)
             return flow.value if isinstance(flow, Returned) else None
+
         return go
 
-    if isinstance(test, operators.Static):
+    if isinstance(test, Static):
         value = joins.static_branch(r, test.expr, arm(s.body.body), arm(orelse_of(s)), "result")
     elif isinstance(test, Run):
         value = r.choose(test, arm(s.body.body), arm(orelse_of(s)), "result")
     else:
         raise NotUnderstood(f"a branch on {describe(test)}")
     return Returned(value)
-
-
-__all__ = ["NEXT", "STOP", "Retyped", "Returned", "block", "run_function", "whole"]

@@ -1,4 +1,5 @@
 """What a Triton expression stands for while a kernel is read: abstract values, some of them run-time IR, others known or static."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -168,8 +169,26 @@ class Undefined:
 
 
 Known: TypeAlias = int | float | bool | str | None
-Value: TypeAlias = (Known | Static | Run | Pointer | BlockPointer | Descriptor | TypeOf | Items | Jit | Host | Builtin | ModuleValue | Method
-                    | MetaFunction | Slice | Choice | Unknown | Undefined)
+Value: TypeAlias = (
+    Known
+    | Static
+    | Run
+    | Pointer
+    | BlockPointer
+    | Descriptor
+    | TypeOf
+    | Items
+    | Jit
+    | Host
+    | Builtin
+    | ModuleValue
+    | Method
+    | MetaFunction
+    | Slice
+    | Choice
+    | Unknown
+    | Undefined
+)
 
 
 def is_known(v: Value) -> bool:

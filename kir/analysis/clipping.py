@@ -50,7 +50,7 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
         e = _bare(i)
         value, bound = build.int_value(e), build.int_value(extent)
         if value is not None:
-            return 0 <= value and (bound is None and value == 0 or bound is not None and value < bound)
+            return value >= 0 and ((bound is None and value == 0) or (bound is not None and value < bound))
         end = ranges.get(e.name) if isinstance(e, n.Var) else None
         ends = build.int_value(end) if end is not None else None
         if end is None:
@@ -61,7 +61,7 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
         return False
     lo, bound = _bare(i.lo), build.int_value(extent)
     if build.is_const(lo, 0):
-        return bound is not None and i.extent <= bound or _const_multiple(extent, i.extent)
+        return (bound is not None and i.extent <= bound) or _const_multiple(extent, i.extent)
     terms = build.polynomial(lo)
     if len(terms) != 1:
         return False

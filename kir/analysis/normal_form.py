@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.analysis.order import after
 from kir.analysis.simplify import is_true, simplified, simplify
 from kir.analysis.spelling import spell
 from kir.instructions import instruction
@@ -54,7 +55,7 @@ def _block(block: n.Block, known: Facts) -> n.Block:
         made = _stmt(s, known)
         out.extend(made)
         for x in made:
-            known = known.after((x,))
+            known = after(known, x)
     return tuple(out)
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, int_value, polynomial
+from kir.ir.printer import expr_text
 from kir.ir.types import dtype_of
 
 DEPTH = 3
@@ -34,6 +36,59 @@ def at_most(a: n.Expr, b: n.Expr, known: Facts, gap: int = 0) -> bool:
 def less(a: n.Expr, b: n.Expr, known: Facts) -> bool:
     """Whether `a < b` is known."""
     return at_most(a, b, known, 1)
+
+
+def is_positive(e: n.Expr, known: Facts) -> bool:
+    """Whether an integer expression is proved to be at least 1; a minimum is when both its operands are."""
+    low = known.domain(e).lo
+    if low is not None and low >= 1:
+        return True
+    if isinstance(e, n.Var) and e.name in known.lets:
+        return is_positive(known.lets[e.name], known)
+    if isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer and dtype_of(e.type).bits >= dtype_of(e.x.type).bits:
+        return is_positive(e.x, known)
+    if isinstance(e, n.Binary) and e.op == "min":
+        return is_positive(e.a, known) and is_positive(e.b, known)
+    zero, whole = build.const(0, dtype_of(e.type)), known.expanded(e)
+    if less(zero, e, known) or less(zero, whole, known):
+        return True
+    if not (known.is_exact(e) and known.is_exact(whole)):
+        return False
+    for f in _divisors(whole):
+        if is_positive(f, known):
+            scaled = {m: -c for m, c in _product(polynomial(whole), {(f,): 1}).items()}
+            if _never_positive(_clean({**scaled, (): scaled.get((), 0) + 1}), known, DEPTH):
+                return True
+    return False
+
+
+def after(known: Facts, s: n.Stmt) -> Facts:
+    """What holds after a statement: lets are known, and a minimum that is proved positive is at least 1."""
+    out = known.after((s,))
+    if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and s.value.op == "min" and s.names[0] in out.lets:
+        var = n.Var(s.names[0], s.value.type)
+        if (out.domain(var).lo or 0) < 1 and is_positive(s.value, known):
+            return out.knowing(n.Binary("ge", var, build.const(1, dtype_of(s.value.type))))
+    return out
+
+
+def _product(a: Terms, b: Terms) -> dict[Monomial, int]:
+    """The product of two sums, over mathematical integers."""
+    out: dict[Monomial, int] = {}
+    for x, c in a.items():
+        for y, k in b.items():
+            m = tuple(sorted(x + y, key=expr_text))
+            out[m] = out.get(m, 0) + c * k
+    return out
+
+
+def _divisors(e: n.Expr) -> Iterator[n.Expr]:
+    """Factors by which the quotients in a sum are divided: `x > 0` follows from `x * f > 0` for a positive `f`."""
+    for atoms in polynomial(e):
+        for q in atoms:
+            if isinstance(q, n.Binary) and q.op in ("floordiv", "tdiv"):
+                for factors in polynomial(q.b):
+                    yield from factors
 
 
 def _clean(terms: Mapping[Monomial, int]) -> dict[Monomial, int]:
@@ -94,6 +149,8 @@ def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
             else:
                 yield _minus(scaled, top)
                 yield _minus(_minus(top, scaled), {(): 1 - c})
+        if atom.op == "floordiv" and c is None and known.is_exact(atom.a) and known.is_exact(atom.b) and is_positive(atom.b, known):
+            yield _minus(polynomial(atom.a), _product(polynomial(atom.b), itself))
         if atom.op == "min":
             for side in (atom.a, atom.b):
                 if known.is_exact(side):

@@ -11,7 +11,7 @@ from typing import TypeVar
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
-from kir.analysis.order import at_most, less
+from kir.analysis.order import at_most, is_positive, less
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -139,10 +139,10 @@ def _arithmetic(e: n.Binary, known: Facts) -> n.Expr:
     if value is not None:
         return _shaped(const(value, dtype_of(e.type)), e)
     match e.op:
-        case "tdiv" | "trem" if _sign(a, known) and _sign(b, known, 1):
+        case "tdiv" | "trem" if _sign(a, known) and is_positive(b, known):
             return _arithmetic_of(build.binary("floordiv" if e.op == "tdiv" else "mod", a, b), known)
         case "floordiv" | "mod" | "ceildiv" if _sign(b, known, 1) and shape_of(b.type) == ():
-            return _division(e, known)
+            return _rounded_up(e, known) or _division(e, known)
         case "min" | "max":
             if at_most(a, b, known):
                 kept = a if e.op == "min" else b
@@ -153,6 +153,18 @@ def _arithmetic(e: n.Binary, known: Facts) -> n.Expr:
             return kept if kept.type == e.type else _shaped(kept, e)
         case _:
             return e
+
+
+def _rounded_up(e: n.Binary, known: Facts) -> n.Expr | None:
+    """`(x + c - 1) // c` read as the quotient rounded up."""
+    c = int_value(e.b)
+    if e.op != "floordiv" or c is None or c < 2 or not known.is_exact(e.a):
+        return None
+    terms = polynomial(e.a)
+    if terms.get(()) != c - 1 or len(terms) < 2:
+        return None
+    x = from_polynomial({m: k for m, k in terms.items() if m}, dtype_of(e.type))
+    return build.ceildiv(x, e.b) if x.type == e.a.type and known.is_exact(x) else None
 
 
 def _arithmetic_of(e: n.Expr, known: Facts) -> n.Expr:

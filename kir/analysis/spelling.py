@@ -1,8 +1,8 @@
 """One spelling for what can be written in several ways: the structural half of the normal form.
 
 Loops start at 0 and step by 1; reductions, scans and sorts stand in lets of their own; integer index arithmetic is written out where it is
-used, except divisions, which keep their name; new tile axes are introduced at the leaves of an expression; casts around the indices of a
-region vanish (addresses are exact, whatever the width of the index).
+used, except divisions, which keep their name; new tile axes are introduced at the leaves of an expression; a fragment that only takes over
+another one, and a name for a fragment that no longer changes, vanish.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, substitute, transform
+from kir.ir.visit import names_read, substitute, substitute_buffers, transform, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "sort"})
 DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max"})
@@ -52,7 +52,7 @@ class _Speller:
                     values[made.names[0]] = made.value
                 else:
                     out.append(made)
-        return tuple(out)
+        return settled(tuple(out))
 
     def stmt(self, s: n.Stmt) -> Iterator[n.Stmt]:
         match s:
@@ -97,6 +97,52 @@ class _Speller:
         return made
 
 
+def settled(block: n.Block) -> n.Block:
+    """The block without fragments that only take over another one, and without names for fragments that no longer change."""
+    out: list[n.Stmt] = []
+    declared: dict[str, n.Buffer] = {}
+    rest: list[n.Stmt] = list(block)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, n.Alloc) and isinstance(s.init, n.Load) and not s.init.at.index and _same_memory(s.buffer, declared.get(s.init.at.buffer.name)):
+            old = s.init.at.buffer
+            if not any(old.name == x.name for r in rest for x in walk(r) if isinstance(x, n.Buffer)):
+                rest = [substitute_buffers(r, {s.buffer.name: old}) for r in rest]
+                continue
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and s.value == n.Load(s.value.at) and not s.value.at.index:
+            source = s.value.at.buffer
+            if source.space in ("fragment", "register") and source.name not in _written(rest):
+                rest = [_inlined(r, {s.names[0]: s.value}) for r in rest]
+                continue
+        if isinstance(s, n.Alloc):
+            declared[s.buffer.name] = s.buffer
+        out.append(s)
+    return tuple(out)
+
+
+def _same_memory(a: n.Buffer, b: n.Buffer | None) -> bool:
+    return b is not None and a.space in ("fragment", "register") and replace(a, name="") == replace(b, name="")
+
+
+def _written(block: list[n.Stmt]) -> set[str]:
+    """Buffers that statements may write."""
+    out: set[str] = set()
+    for s in block:
+        for x in walk(s):
+            match x:
+                case n.Store():
+                    out.add(x.at.buffer.name)
+                case n.Copy():
+                    out.add(x.dst.buffer.name)
+                case n.Mma():
+                    out.add(x.acc.buffer.name)
+                case n.Call():
+                    out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+                case _:
+                    pass
+    return out
+
+
 def trips(span: n.Expr, step: int) -> n.Expr:
     """How many steps a loop over a span takes; exact where the step divides every term (loop bounds do not wrap)."""
     terms = build.polynomial(span)
@@ -124,7 +170,7 @@ def is_index_arithmetic(e: n.Expr, header: set[str]) -> bool:
             divides = e.op in DIVISIONS and not isinstance(e.type, TileType) and not names_read(e) <= header
             return not divides and is_index_arithmetic(e.a, header) and is_index_arithmetic(e.b, header)
         case n.Call():
-            shaping = e.fn in ("iota", "expand", "broadcast", "reshape", "trans")
+            shaping = e.fn in ("iota", "expand", "broadcast", "reshape", "trans", "multiple_of", "max_contiguous", "max_constancy")
             return shaping and all(is_index_arithmetic(a, header) for a in e.args if isinstance(a, n.Expr))
         case _:
             return False
@@ -145,26 +191,18 @@ def _inlined(s: n.Stmt, values: dict[str, n.Expr]) -> n.Stmt:
 
 
 def _canonical(s: n.Stmt) -> n.Stmt:
-    """Tile values with their axes at the leaves, region indices without casts."""
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Region) and new.buffer.space == "global":
-            return build.region(new.buffer, *(_bare(i) for i in new.index))
-        if isinstance(new, n.Binary) and new.op in n.COMPARISONS and dtype_of(new.a.type).name == "i64":
-            a, b = _narrowed(new.a) if isinstance(new.a, n.Cast) else None, _narrowed(new.b) if isinstance(new.b, (n.Cast, n.Const)) else None
-            return new if a is None or b is None else build.binary(new.op, a, b)
-        return new
-    made: n.Stmt = transform(s, leave)
-    match made:
-        case n.Let() if made.value.type is not None and isinstance(made.value.type, TileType):
-            return replace(made, value=_spelled(made.value))
-        case n.Let() if isinstance(made.value, n.Call) and made.value.fn in COLLECTIVE:
-            return replace(made, value=_spelled(made.value))
+    """Tile values with their axes at the leaves."""
+    match s:
+        case n.Let() if isinstance(s.value.type, TileType) or (isinstance(s.value, n.Call) and s.value.fn in COLLECTIVE):
+            return replace(s, value=_spelled(s.value))
         case n.Store():
-            return replace(made, value=_spelled(made.value), mask=None if made.mask is None else _spelled(made.mask))
+            return replace(s, value=_spelled(s.value), mask=None if s.mask is None else _spelled(s.mask))
+        case n.Alloc(init=n.Call(fn="broadcast", args=(n.Expr() as value, *_))) if not shape_of(value.type):
+            return replace(s, init=value)
         case n.Mma():
-            return _exact_product(replace(made, a=_spelled(made.a), b=_spelled(made.b)))
+            return _exact_product(replace(s, a=_spelled(s.a), b=_spelled(s.b)))
         case _:
-            return made
+            return s
 
 
 def _exact_product(s: n.Mma) -> n.Mma:
@@ -181,42 +219,3 @@ def _spelled(e: n.Expr) -> n.Expr:
     if isinstance(e, n.Call) and e.fn in COLLECTIVE:
         return replace(e, args=tuple(_spelled(a) if isinstance(a, n.Expr) else a for a in e.args))
     return canonical_tile(e) if shape_of(e.type) else e
-
-
-def _bare(i: n.Expr | n.Span) -> n.Expr | n.Span:
-    if isinstance(i, n.Span):
-        return replace(i, lo=_uncast(i.lo))
-    return _uncast(i)
-
-
-def _uncast(e: n.Expr) -> n.Expr:
-    """An index without conversions to a wider integer, inside sums and products too."""
-    narrow = _narrowed(e)
-    return narrow if narrow is not None else e
-
-
-def _narrowed(e: n.Expr) -> n.Expr | None:
-    """An i64 index expression computed in i32, when all its leaves are i32 values or small literals; None otherwise."""
-    own = dtype_of(e.type)
-    if own.name == "i32":
-        return e
-    if own.name != "i64":
-        return None
-    match e:
-        case n.Const():
-            low, high = -(1 << 31), (1 << 31) - 1
-            return build.const(int(e.value)) if low <= int(e.value) <= high else None
-        case n.Cast() if dtype_of(e.x.type).name == "i32":
-            return e.x
-        case n.Unary(op="neg"):
-            x = _narrowed(e.x)
-            return None if x is None else build.negate(x)
-        case n.Binary(op="add" | "sub" | "mul" | "floordiv" | "mod" | "min" | "max"):
-            a, b = _narrowed(e.a), _narrowed(e.b)
-            return None if a is None or b is None else build.binary(e.op, a, b)
-        case n.Call(fn="expand" | "broadcast" | "trans" | "reshape"):
-            first = e.args[0]
-            x = _narrowed(first) if isinstance(first, n.Expr) else None
-            return None if x is None else build.call(e.fn, x, *e.args[1:], **dict(e.attrs))
-        case _:
-            return None

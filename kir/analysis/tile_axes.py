@@ -11,9 +11,8 @@ from typing import TypeVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import statements
 from kir.ir.types import TileType, TupleType, dtype_of, shape_of
-from kir.ir.visit import walk
+from kir.ir.visit import statements, walk
 
 N = TypeVar("N", bound=n.Node)
 Key = tuple[str, int]

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from kir.lineage.walk import Budget, Judge
 
 
+MOST_SHOWN = 12
+"""Nodes named in the warning of a walk that did not reach naive; the JSON object and the report name all."""
+
+
 def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
     output: Annotated[Path, typer.Option("--output", "-o", help="the folder to write")],
@@ -67,10 +71,11 @@ def command(
     folder = Folder(output)
     lineage = walked(expert, header, engine, judge, folder, budget, workers, fresh)
     replayed = written(lineage, folder, engine)
-    notes = tuple(
-        Diagnostic("KIR-S019", each.message, anchor=each.anchor, subject=each.clause, severity="warning")
-        for each in lineage.outcome.violations
-    )
+    left = lineage.outcome.violations
+    shown = tuple(f"{each.anchor}: {each.message} ({each.clause})" for each in left[:MOST_SHOWN])
+    more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
+    said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
+    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), severity="warning"),) if left else ()
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},

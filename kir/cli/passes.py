@@ -6,14 +6,21 @@ Read from the text of the modules, so that nothing is imported; `kir plugins` sa
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
+
+import typer
 
 from kir.cli._result import Result
-from kir.rewrite.catalog import summaries
+from kir.rewrite.catalog import summaries, table
 
 
-def command() -> Result:
+def command(
+    markdown: Annotated[bool, typer.Option(help="the table of docs/passes.md")] = False,
+) -> Result:
     """List the registered passes with their parameters, preconditions and catalogue rows."""
     rows = summaries()
+    if markdown:
+        return Result({"passes": [asdict(r) for r in rows]}, table(rows))
     width = max((len(r.name) for r in rows), default=0)
     lines = []
     for r in rows:

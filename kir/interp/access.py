@@ -46,8 +46,8 @@ def wanted(m: Machine, place: Place, f: Frame, mask: Val | None, clip: bool, ver
         m.must_be_defined(mask, f, "a mask")
         want = lift(mask.data, rank)
     if place.inside is not None:
-        if not clip and not (verb == "read" and place.fill is not None):
-            m.out_of_bounds(place, f, want, verb)
+        if not clip:
+            m.out_of_bounds(place, f, want, verb, place.own if verb == "read" and place.fill is not None else place.inside)
         want = both(want, place.inside)
     return want
 

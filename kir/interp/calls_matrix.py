@@ -132,8 +132,7 @@ def _rows(m: Machine, e: Call, f: Frame, num: int, verb: str) -> tuple[Place, Ar
     place = resolve(m, region, f)
     if storage(place.dtype).itemsize != 2:
         raise error("KIR-I002", f"'{e.fn}' moves 16-bit elements, not {place.dtype}")
-    if place.inside is not None:
-        m.out_of_bounds(place, f, None, verb)
+    m.out_of_bounds(place, f, None, verb, place.inside)
     first = np.broadcast_to(place.index.reshape(place.index.shape[0], -1)[:, 0], (f.lanes,)).reshape(-1, WARP_SIZE)
     if m.checking:
         m.checker.aligned(place, first[:, : 8 * num] * 2, 16, e.fn)

@@ -194,6 +194,9 @@ class Checker:
     def must_meet(self, f: Frame, what: str) -> None:
         """Reports a convergent instruction that only some of its threads reach (KIR-I023)."""
         gone, frame = np.zeros(f.lanes, np.bool_), f
+        if f.diverged and what == "barrier":
+            self.m.report("divergence", "error", f"{what} stands in a branch that not all threads take", f, id="KIR-I023", verb=what)
+            return
         while True:
             if frame.returned is not None:
                 gone |= frame.returned

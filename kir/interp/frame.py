@@ -94,6 +94,8 @@ class Frame:
     """Those who meet at `barrier()`: the siblings of the innermost split."""
     split: bool = False
     """Whether those siblings run as coroutines of their own."""
+    diverged: bool = False
+    """Whether this is a `subset` of the lanes that run together otherwise."""
     proxy: int = 0
     """1 while an asynchronous operation acts for the frame through the async proxy."""
     queue: Queue | None = None
@@ -190,6 +192,29 @@ class Frame:
                      clocks=self.clocks, rows=self.rows, agent_key=self.agent_key)
         made.acts_for = self
         return made
+
+    def subset(self, lanes: Array) -> Frame:
+        """Some lanes of this frame, on their own for a while (they may wait where the others do not)."""
+        made = Frame(len(lanes), self.level, self, lanes, None, self.scope, name=self.name, numbers=self.thread_numbers()[lanes],
+                     threads=self.threads, team=self.team, split=self.split, proxy=self.proxy, queue=self.queue, clocks=self.clocks,
+                     agent_key=(*self.agent_key, *lanes.tolist()), diverged=True)
+        made.agents = None if self.agents is None else self.agents[lanes]
+        made.cta = None if self.cta is None else self.cta[lanes]
+        made.rows = None if self.rows is None else self.rows[lanes]
+        return made
+
+    def absorb(self, parts: list[tuple[Array, Frame]]) -> None:
+        """The lanes of `subset`s are together again; those that jumped have left."""
+        live = np.zeros(self.lanes, np.bool_)
+        for lanes, part in parts:
+            live[lanes] = part.active()
+            for kind in ("broken", "continued", "returned"):
+                gone = getattr(part, kind)
+                if gone is not None:
+                    mask = np.zeros(self.lanes, np.bool_) if getattr(self, kind) is None else getattr(self, kind).copy()
+                    mask[lanes[gone]] = True
+                    setattr(self, kind, mask)
+        self.live = None if live.all() else live
 
     def part(self, lanes: Array, name: str) -> Frame:
         """Some lanes of this frame as a frame of their own, seen as children of the parent."""

@@ -44,7 +44,8 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
     may, and compares, unless the first run has found errors. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008 (arguments do not fit)."""
     _must_run(program)
     first = _once(program, arrays, scalars or {}, mode, lazy=False)
-    if mode == "fast" or not _has_choice(program) or any(x.severity == "error" for x in first[0].findings.values()):
+    wrong = any(x.severity == "error" for x in first[0].findings.values())
+    if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
     second = _once(program, arrays, scalars or {}, mode, lazy=True)
     return _agreeing(first, second, program)

@@ -8,8 +8,10 @@ import numpy as np
 from kir.diagnostic import error
 from kir.interp import evaluate, rendezvous, statements
 from kir.interp.asynchrony import Operation, Queue
+from kir.interp.calls_matrix import MATRIX
 from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
+from kir.interp.calls_warp import WARP
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.memory import Handle, Memory, Place, bytes_needed, fill_poison
 from kir.interp.number import Array, storage
@@ -17,6 +19,7 @@ from kir.interp.rendezvous import Rendezvous
 from kir.interp.result import Access, Counters, Finding
 from kir.interp.schedule import Mbarrier, NamedBarrier, Steps, Task
 from kir.ir import nodes as n
+from kir.ir.visit import walk
 
 if TYPE_CHECKING:
     from kir.interp.checker import Checker
@@ -250,17 +253,19 @@ class Machine(Rendezvous):
         if f.live is not None and self.checking:
             self.checker.must_meet(f, what)
 
-    def out_of_bounds(self, place: Place, f: Frame, want: Mask, verb: str) -> None:
-        """Reports active elements outside their buffer (KIR-I010)."""
-        assert place.inside is not None
-        rank = max(place.inside.ndim, 1 if want is None else want.ndim) - 1
-        outside = both(~lift(place.inside, rank), None if want is None else lift(want, rank))
+    def out_of_bounds(self, place: Place, f: Frame, want: Mask, verb: str, inside: Mask) -> None:
+        """Reports active elements that are not `inside` their buffer (KIR-I010)."""
+        if inside is None:
+            return
+        rank = max(inside.ndim, 1 if want is None else want.ndim) - 1
+        outside = both(~lift(inside, rank), None if want is None else lift(want, rank))
         live = np.ones((1,), np.bool_) if f.live is None else f.live
         bad = np.logical_and(outside, lift(live, rank))
         if not bad.any():
             return
-        where = np.unravel_index(int(bad.argmax()), bad.shape)
-        at = [int(np.broadcast_to(lift(x, rank), bad.shape)[where]) for x in place.indices]
+        shape = np.broadcast_shapes(bad.shape, lift(place.index, rank).shape)
+        where = np.unravel_index(int(np.broadcast_to(bad, shape).argmax()), shape)
+        at = [int(np.broadcast_to(lift(x, rank), shape)[where]) for x in place.indices]
         name = place.handle.buffer.name
         self.report("bounds", "error", f"{verb} of {name}{at} is outside its shape {list(place.handle.shape)}", f,
                     int(where[0]) if bad.shape[0] > 1 else 0, id="KIR-I010", buffer=name, verb=verb)
@@ -282,6 +287,17 @@ class Machine(Rendezvous):
             raise error("KIR-I007", f"a loop has run {MOST_ITERATIONS} times", origin=s.origin, anchor=self.anchor(s))
 
     # ------------------------------------------------------------------------------------------------------------- teams
+    def goes_apart(self, s: n.If, rest: n.Block) -> bool:
+        """Whether lanes may wait in a branch while the others go on: there is such a call in it, and neither there nor in the rest of
+        the block an operation of whole warps, for which they must stay together."""
+        found = self.waits.get(id(s))
+        if found is None:
+            calls = [x.fn for x in walk(s) if isinstance(x, n.Call)]
+            after = [x.fn for r in rest for x in walk(r) if isinstance(x, n.Call)]
+            found = any(fn in WAITING for fn in calls) and not any(fn in WARP or fn in MATRIX for fn in (*calls, *after))
+            self.waits[id(s)] = found
+        return found
+
     def splits(self, s: n.For) -> bool:
         """Whether the instances of a loop over a level run as coroutines, because they wait for one another."""
         return self.split_loops.get(id(s), False)

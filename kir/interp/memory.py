@@ -5,13 +5,13 @@ through its strides or layout, so a swizzle on one side only shows as wrong valu
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kir.diagnostic import error
-from kir.interp.frame import Frame, Mask, Val, lift
+from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.number import Array, poison, storage
 from kir.ir.nodes import Buffer, Expr, Layout, Region, Span, View
 from kir.ir.types import DType
@@ -106,6 +106,8 @@ class Place:
     inside: Mask
     indices: list[Array]
     fill: Expr | None = None
+    own: Mask = None
+    """Where a functional view has the element itself: its fill stands for elements outside the buffer below, not outside its shape."""
     contiguous: int = 1
     """Extent of the innermost span, when its elements are neighbors."""
 
@@ -218,7 +220,7 @@ def locate(handle: Handle, indices: list[Array], frame: Frame, contiguous: int =
         mapped = frame.lane_in(memory.owner)
         lane = np.arange(memory.lanes) if mapped is None else mapped
         offset = offset + (lane * (memory.size // kind.itemsize)).reshape((-1,) + (1,) * (offset.ndim - 1))
-    return Place(handle, memory, offset, inside, indices, None, contiguous)
+    return Place(handle, memory, offset, inside, indices, contiguous=contiguous)
 
 
 def _through(machine: Machine, handle: Handle, indices: list[Array], frame: Frame) -> Place:
@@ -233,9 +235,7 @@ def _through(machine: Machine, handle: Handle, indices: list[Array], frame: Fram
             own = within if own is None else own & within
         inner.env[axis] = Val(x.astype(np.int32))
     place = resolve(machine, view.at, inner)
-    if own is not None:
-        place = Place(place.handle, place.memory, place.index, own if place.inside is None else own & place.inside, place.indices)
-    return Place(place.handle, place.memory, place.index, place.inside, indices, view.fill if view.fill is not None else place.fill)
+    return replace(place, inside=both(place.inside, own), own=both(place.own, own), fill=view.fill if view.fill is not None else place.fill)
 
 
 def fill_poison(memory: Memory, dtype: DType) -> None:

@@ -49,8 +49,7 @@ def init_barriers(m: Machine, region: Region, count: int, f: Frame) -> None:
 def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int, agents: Array | None) -> list[Mbarrier]:
     """The barrier that each active lane names. One that is not initialized is reported (KIR-I021) and made with one arrival."""
     place = resolve(m, region, f)
-    if place.inside is not None:
-        m.out_of_bounds(place, f, None, verb)
+    m.out_of_bounds(place, f, None, verb, place.inside)
     if m.checking:
         m.checker.on_barrier_object(place, f, "read", proxy, agents)
     at = np.broadcast_to(place.index.reshape(place.index.shape[0], -1)[:, 0], (f.lanes,))

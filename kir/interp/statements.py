@@ -1,7 +1,7 @@
 """Statements: control flow over lanes by masking, teams that split and run side by side, and blocks as coroutines."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +26,14 @@ LEVELS = {"warpgroup": 128, "warp": 32, "thread": 1}
 
 def block(m: Machine, body: n.Block, f: Frame) -> Steps:
     """The statements of a block, for the lanes that are active."""
-    for s in body:
+    for i, s in enumerate(body):
         if f.idle():
             return
         m.site = s
+        if f.split and isinstance(s, n.If) and m.goes_apart(s, body[i + 1:]):
+            if (yield from _apart(m, s, body[i + 1:], f)):
+                return
+            continue
         simple = _SIMPLE.get(type(s))
         if simple is not None and not (isinstance(s, (n.Let, n.Eval)) and m.may_wait(s)):
             simple(m, s, f)
@@ -194,6 +198,29 @@ def _if(m: Machine, s: n.If, f: Frame) -> Steps:
         yield from block(m, s.orelse, f)
         after = after | f.active()
         f.live = None if after.all() else after
+
+
+def _apart(m: Machine, s: n.If, rest: n.Block, f: Frame) -> Generator[Wait, None, bool]:
+    """A branch in which lanes may wait: the others go on through the rest of the block by themselves, and all meet again at its end.
+    Returns whether they went apart."""
+    value = m.evaluate(s.cond, f)
+    m.must_be_defined(value, f, "a branch")
+    cond, live = value.data.astype(np.bool_), f.active()
+    taken, other = live & cond, live & ~cond
+    if not taken.any() or not other.any():
+        yield from block(m, s.then if taken.any() else s.orelse, f)
+        return False
+    parts = [(lanes, f.subset(lanes)) for lanes in (taken.nonzero()[0], other.nonzero()[0])]
+
+    def along(branch: n.Block, part: Frame) -> Steps:
+        part.diverged = True
+        yield from block(m, branch, part)
+        part.diverged = f.diverged
+        yield from block(m, rest, part)
+
+    yield from _together(m, [Task(f.name, along(branch, part)) for branch, (_, part) in zip((s.then, s.orelse), parts, strict=True)])
+    f.absorb(parts)
+    return True
 
 
 def _while(m: Machine, s: n.While, f: Frame) -> Steps:

@@ -21,6 +21,7 @@
 
 A scalar that is neither a size nor bound stays a run-time parameter. Strides are row-major unless they are given (in elements).
 """
+
 from __future__ import annotations
 
 import json
@@ -85,7 +86,9 @@ class Binding(BaseModel):
         except ValidationError as bad:
             first = bad.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            hint = did_you_mean(str(first["loc"][-1]), [*cls.model_fields, *Tensor.model_fields]) if first["type"] == "extra_forbidden" else ""
+            hint = (
+                did_you_mean(str(first["loc"][-1]), [*cls.model_fields, *Tensor.model_fields]) if first["type"] == "extra_forbidden" else ""
+            )
             raise error("KIR-F010", f"{file}: field '{where}': {first['msg'].lower()}", attempt=hint) from bad
 
     def text(self) -> str:
@@ -123,14 +126,18 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
     from kir.diagnostic import KirError
     from kir.ir.parser import parse_program
     from kir.ir.visit import substitute
+
     out: dict[str, n.Expr] = {}
     header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
     for key, text in texts.items():
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
         except KirError as bad:
-            raise error("KIR-F011", f"{what} '{key}' = '{text}': {bad.diagnostics[0].message}",
-                        needs=f"an expression over {', '.join(sizes) or 'numbers'}") from bad
+            raise error(
+                "KIR-F011",
+                f"{what} '{key}' = '{text}': {bad.diagnostics[0].message}",
+                needs=f"an expression over {', '.join(sizes) or 'numbers'}",
+            ) from bad
         out[key] = substitute(program.kernels[0].grid[0].extent, sizes)
     return out
 
@@ -140,6 +147,7 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.E
     from kir.diagnostic import KirError
     from kir.ir.parser import parse_program
     from kir.ir.visit import substitute
+
     header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
     out = []
     for text in texts:

@@ -114,9 +114,16 @@ def broadcast(e: Expr, to: Type) -> Expr:
 
 # ------------------------------------------------------------------------------------------------------------- constructors
 
+def _dtypes(op: str, *operands: Expr) -> tuple[DType, ...]:
+    try:
+        return tuple(dtype_of(e.type) for e in operands)
+    except TypeError as bad:
+        raise error("KIR-V003", f"'{op}': {bad}", needs="scalars or tiles") from bad
+
+
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     """`a op b` in normal form. Raises KirError KIR-V002 when dtypes differ and KIR-V003 when shapes do not broadcast."""
-    da, db = dtype_of(a.type), dtype_of(b.type)
+    da, db = _dtypes(op, a, b)
     if da != db:
         raise error("KIR-V002", f"'{op}' of {da} and {db}: operands must have one dtype", needs="an explicit cast")
     try:
@@ -270,9 +277,9 @@ def unary(op: str, x: Expr) -> Expr:
 
 def select(cond: Expr, a: Expr, b: Expr) -> Expr:
     """a where cond holds, else b."""
-    da, db = dtype_of(a.type), dtype_of(b.type)
-    if da != db or not dtype_of(cond.type).is_bool:
-        raise error("KIR-V002", f"select of {da} and {db} by {dtype_of(cond.type)}: it takes a bool and two values of one dtype",
+    da, db, dc = _dtypes("select", a, b, cond)
+    if da != db or not dc.is_bool:
+        raise error("KIR-V002", f"select of {da} and {db} by {dc}: it takes a bool and two values of one dtype",
                     needs="an explicit cast")
     try:
         raw = Select(cond, a, b)

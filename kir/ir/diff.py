@@ -302,7 +302,8 @@ def render_terminal(d: Diff, context: int = CONTEXT, color: bool = False) -> str
 
 _CSS = """.kir-diff{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-x:auto;margin:0;
 border:1px solid #d0d7de;border-radius:6px;padding:.5em 0;color:#1f2328;background:#fff}
-.kir-diff div{padding:0 1em;white-space:pre}.kir-diff .add{background:#dafbe1}.kir-diff .del{background:#ffebe9}.kir-diff .mov{background:#ddf4ff}
+.kir-diff div{padding:0 1em;white-space:pre}.kir-diff .add{background:#dafbe1}.kir-diff .del{background:#ffebe9}
+.kir-diff .mov{background:#ddf4ff}
 .kir-diff .gone{background:#f6f8fa;color:#59636e}.kir-diff .skip{color:#59636e;background:#f6f8fa}.kir-diff i{color:#0969da}"""
 _CLASSES = {"+": "add", "-": "del", ">": "mov", "»": "mov", "<": "gone", " ": ""}
 

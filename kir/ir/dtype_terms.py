@@ -1,10 +1,11 @@
 """Symbolic dtypes of generic programs: terms over the dtypes of parameters, worked out by `specialize`.
 
-`X` is the dtype of parameter or meta X. `join(a,b,..)` is the dtype of arithmetic on all after Triton's rules, `quotient(a)` that of a
-quotient of two `a` (f64 or f32), `with_int(a)` and `with_float(a)` those of arithmetic with a literal, `widened(a)` what
-order reductions compute in, `summed(a)` sums, `accumulated(a)` matrix products, `rounded(a)` is bf16 as f32, and `select(c,a,b)` depends on a static condition in
-functional notation: `select(eq(mode,0),f32,X)`.
+`X` is the dtype of parameter or meta X. `join(a,b,..)` is the dtype of arithmetic on all after Triton's rules, `quotient(a)` that of
+a quotient of two `a` (f64 or f32), `with_int(a)` and `with_float(a)` those of arithmetic with a literal, `widened(a)` what order
+reductions compute in, `summed(a)` sums, `accumulated(a)` matrix products, `rounded(a)` is bf16 as f32, and `select(c,a,b)` depends on
+a static condition in functional notation: `select(eq(mode,0),f32,X)`.
 """
+
 from __future__ import annotations
 
 import re
@@ -40,7 +41,7 @@ def _joined(a: DType) -> list[str]:
     out, depth, start = [], 0, 5
     for i, c in enumerate(a.name):
         depth += (c == "(") - (c == ")")
-        if i > 4 and (c == "," and depth == 1 or depth == 0):
+        if i > 4 and ((c == "," and depth == 1) or depth == 0):
             out.append(a.name[start:i])
             start = i + 1
     return out
@@ -61,9 +62,21 @@ def _applied(function: str, a: DType) -> DType:
     return symbolic(f"{function}({a.name})")
 
 
-_SETTLED = {("widened", "summed"), ("widened", "rounded"), ("quotient", "widened"), ("quotient", "summed"), ("quotient", "rounded"),
-            ("quotient", "with_int"), ("quotient", "with_float"), ("with_float", "with_int"), ("accumulated", "widened"),
-            ("accumulated", "summed"), ("accumulated", "rounded"), ("summed", "with_int"), ("widened", "with_int")}
+_SETTLED = {
+    ("widened", "summed"),
+    ("widened", "rounded"),
+    ("quotient", "widened"),
+    ("quotient", "summed"),
+    ("quotient", "rounded"),
+    ("quotient", "with_int"),
+    ("quotient", "with_float"),
+    ("with_float", "with_int"),
+    ("accumulated", "widened"),
+    ("accumulated", "summed"),
+    ("accumulated", "rounded"),
+    ("summed", "with_int"),
+    ("widened", "with_int"),
+}
 """(inner, outer) where outer(inner(x)) is inner(x)."""
 
 
@@ -108,7 +121,14 @@ def rounded(a: DType) -> DType:
 
 
 UNARY: Mapping[str, Callable[[DType], DType]] = {
-    "with_int": with_int, "with_float": with_float, "widened": widened, "summed": summed, "rounded": rounded, "accumulated": accumulated, "quotient": quotient}
+    "with_int": with_int,
+    "with_float": with_float,
+    "widened": widened,
+    "summed": summed,
+    "rounded": rounded,
+    "accumulated": accumulated,
+    "quotient": quotient,
+}
 BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "promote": promote}
 Setting = int | float | bool | str | None
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
@@ -147,7 +167,7 @@ class _Terms:
         if name == "select":
             start = self.at
             cond = self.condition()
-            text = "".join(self.tokens[start:self.at])
+            text = "".join(self.tokens[start : self.at])
             self.expect(",")
             a = self.dtype()
             self.expect(",")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from kir.diagnostic import Origin
 from kir.ir.signatures import elementwise, result_type
-from kir.ir.types import BOOL, DType, PointerType, Space, StructType, TileType, Type, dtype_of, with_dtype
+from kir.ir.types import BOOL, F32, I32, DType, PointerType, Space, StructType, TileType, Type, dtype_of, with_dtype
 
 Attr = int | float | str | bool
 Attrs = tuple[tuple[str, Attr], ...]
@@ -463,11 +463,17 @@ class Hole(Stmt):
 
 @node
 class Meta(Node):
-    """A compile-time parameter of a generic program; `kind` is `int`, `bool`, `str`, `dtype`, `fn` or `any`."""
+    """A compile-time parameter of a generic program; `kind` is `int`, `bool`, `float`, `str`, `dtype`, `fn` or `any` (the binding decides:
+    as a value it has the symbolic dtype of its own name). The default of a dtype may be a dtype term over other metas."""
 
     name: str
     kind: str
     default: int | float | bool | str | None = None
+
+
+def meta_type(m: Meta) -> DType:
+    """The dtype that a meta has in expressions."""
+    return {"bool": BOOL, "float": F32, "any": DType(m.name, "symbolic", 0)}.get(m.kind, I32)
 
 
 @node

@@ -140,10 +140,10 @@ class _Reader:
 
     def meta(self, t: T, scope: _Scope) -> n.Meta:
         name, kind, default = t.children
-        self.define(scope, name, {"int": I32, "bool": BOOL, "float": F32, "any": symbolic(_name(name))}.get(str(kind), I32))
+        self.define(scope, name, n.meta_type(n.Meta(_name(name), str(kind))))
         value: int | float | bool | str | None = None
         if isinstance(default, Token):
-            value = json.loads(str(default))
+            value = self.string(default)
         elif default is not None:
             const = self.expr(default, scope)
             if not isinstance(const, n.Const):

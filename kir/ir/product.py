@@ -6,13 +6,14 @@
 
 The sum of a product that started at zero and the accumulator is the accumulation, up to the order of the additions.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 from kir.ir import nodes as n
 from kir.ir.promote import reads_whole
-from kir.ir.visit import walk
+from kir.ir.visit import substitute_buffers, walk
 
 
 def accumulate_in_place(block: n.Block) -> n.Block:
@@ -22,7 +23,24 @@ def accumulate_in_place(block: n.Block) -> n.Block:
         out.append(_inner(s))
         if len(out) >= 3:
             _last_three(out)
-    return tuple(out)
+    return _continued(tuple(out))
+
+
+def _continued(block: n.Block) -> n.Block:
+    """A fragment that starts as the whole of another, which nothing reads or writes any more, is that other one."""
+    for i, s in enumerate(block):
+        if not (isinstance(s, n.Alloc) and s.init is not None):
+            continue
+        old = reads_whole(s.init)
+        here = old is not None and any(isinstance(x, n.Alloc) and x.buffer == old for x in block[:i])
+        if old is None or not here or (old.dtype, old.shape, old.space) != (s.buffer.dtype, s.buffer.shape, s.buffer.space):
+            continue
+        rest = block[i + 1 :]
+        if any(isinstance(x, n.Buffer) and x.name == old.name for t in rest for x in walk(t)):
+            continue
+        renamed = tuple(substitute_buffers(t, {s.buffer.name: old}) for t in rest)
+        return _continued((*block[:i], *renamed))
+    return block
 
 
 def _inner(s: n.Stmt) -> n.Stmt:
@@ -52,14 +70,22 @@ def _last_three(out: list[n.Stmt]) -> None:
     if not (isinstance(value, n.Binary) and value.op == "add") or not is_zero(alloc.init):
         return
     for product, other in ((value.b, value.a), (value.a, value.b)):
-        if reads_whole(product) != alloc.buffer or other.type != product.type or any(
-                isinstance(x, n.Buffer) and x.name == alloc.buffer.name for x in walk(other)):
+        if (
+            reads_whole(product) != alloc.buffer
+            or other.type != product.type
+            or any(isinstance(x, n.Buffer) and x.name == alloc.buffer.name for x in walk(other))
+        ):
             continue
         if isinstance(last, n.Store) and reads_whole(other) == last.at.buffer and not last.at.index and last.mask is None:
             out[-3:] = [replace(mma, acc=last.at)]
-        elif isinstance(last, n.Store) and not last.at.index and last.mask is None and last.at.buffer.space == "fragment" \
-                and last.at.buffer.dtype == alloc.buffer.dtype and not any(
-                    isinstance(x, n.Buffer) and x.name == last.at.buffer.name for y in (mma.a, mma.b) for x in walk(y)):
+        elif (
+            isinstance(last, n.Store)
+            and not last.at.index
+            and last.mask is None
+            and last.at.buffer.space == "fragment"
+            and last.at.buffer.dtype == alloc.buffer.dtype
+            and not any(isinstance(x, n.Buffer) and x.name == last.at.buffer.name for y in (mma.a, mma.b) for x in walk(y))
+        ):
             out[-3:] = [replace(last, value=other), replace(mma, acc=last.at)]
         elif isinstance(last, n.Let):
             out[-3:] = [replace(alloc, init=other), mma, replace(last, value=product)]

@@ -9,10 +9,10 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text, is_name, type_text
-from kir.ir.types import BOOL, DType
+from kir.ir.types import DType
 from kir.ir.wellformed import Expressions, fits
 
-META_KINDS = ("int", "bool", "str", "dtype", "fn", "any")
+META_KINDS = ("int", "float", "bool", "str", "dtype", "fn", "any")
 _WRITTEN_AS_CALLS = frozenset({"min", "max", "ceildiv", "tdiv", "trem", "select", "cast", "load", "addr"})
 
 
@@ -25,7 +25,7 @@ def header(p: n.Program, expressions: Expressions) -> Iterator[Diagnostic]:
     for q in p.params:
         yield from _param(q, p)
     for f in p.facts:
-        if f.type != BOOL:
+        if not (isinstance(f.type, DType) and f.type.may_decide):
             yield _at(p.name, "KIR-V021", f"the fact {expr_text(f)} is {type_text(f.type)}", needs="one bool")
     for w in p.workspaces:
         if w.buffer.space != "global":
@@ -113,7 +113,7 @@ def _kernel(k: n.Kernel) -> Iterator[Diagnostic]:
     if len(k.grid) > 3:
         yield _at(k.name, "KIR-V021", f"the grid of '{k.name}' has {len(k.grid)} axes", needs="at most three")
     for what, e in (("threads", k.threads), *((f"extent of {a.name}", a.extent) for a in k.grid)):
-        if not (isinstance(e.type, DType) and e.type.is_integer):
+        if not (isinstance(e.type, DType) and e.type.may_index):
             yield _at(k.name, "KIR-V021", f"the {what} of '{k.name}' is {type_text(e.type)}", needs="an integer")
     threads = build.int_value(k.threads)
     if threads is not None and not 1 <= threads <= 1024:
@@ -131,7 +131,7 @@ def _plan(steps: tuple[n.Launch | n.Dispatch, ...], p: n.Program) -> Iterator[Di
                           attempt=did_you_mean(s.kernel, kernels))
             continue
         for guard, arm in s.arms:
-            if guard.type != BOOL:
+            if not (isinstance(guard.type, DType) and guard.type.may_decide):
                 yield _at(p.name, "KIR-V018", f"the guard {expr_text(guard)} is {type_text(guard.type)}", needs="one bool")
             yield from _plan(arm, p)
         yield from _plan(s.orelse, p)

@@ -3,6 +3,7 @@
 A buffer is promoted when it is only read and written whole and every write stands in the block that declares it. Calls with effects,
 loads, and everything that an `opaque` may see stay.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -11,14 +12,47 @@ from dataclasses import replace
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import children, transform, walk
+from kir.ir.visit import children, substitute, transform, walk
 
 
 def promoted(body: n.Block, taken: frozenset[str] = frozenset()) -> n.Block:
     """The block with such buffers as lets and dead values dropped. `taken` are names that new lets may not have."""
     names = set(taken) | {x for s in body for y in walk(s) for x in _names(y)}
     out = _Promotion(body, names).block(body)
-    return without_dead(out)
+    return without_dead(without_snapshots(out))
+
+
+def without_snapshots(block: n.Block) -> n.Block:
+    """The block without lets that only name the value of a private buffer which nothing in the block writes afterwards."""
+    out: list[n.Stmt] = []
+    rest = list(block)
+    while rest:
+        s = rest.pop(0)
+        match s:
+            case n.Let(names=(name,)) if (buffer := reads_whole(s.value)) is not None and not any(_writes(t, buffer.name) for t in rest):
+                rest = [substitute(t, {name: s.value}) for t in rest]
+                continue
+            case n.For() | n.While():
+                s = replace(s, body=without_snapshots(s.body))
+            case n.If():
+                s = replace(s, then=without_snapshots(s.then), orelse=without_snapshots(s.orelse))
+            case _:
+                pass
+        out.append(s)
+    return tuple(out)
+
+
+def _writes(s: n.Stmt, name: str) -> bool:
+    """Whether a statement may change a buffer: any mention of it but a whole read."""
+
+    def mentioned(x: n.Node) -> bool:
+        if reads_whole(x) is not None:
+            return False
+        if isinstance(x, n.Region) and x.buffer.name == name:
+            return True
+        return any(mentioned(c) for c in children(x))
+
+    return mentioned(s)
 
 
 def _names(x: n.Node) -> Iterator[str]:
@@ -104,8 +138,9 @@ class _Promotion:
                 out.append(self._inner(s))
         return tuple(out)
 
-    def _bind(self, s: n.Alloc | n.Store, buffer: n.Buffer, value: n.Expr, current: dict[str, n.Expr | None], first: set[str],
-              out: list[n.Stmt]) -> None:
+    def _bind(
+        self, s: n.Alloc | n.Store, buffer: n.Buffer, value: n.Expr, current: dict[str, n.Expr | None], first: set[str], out: list[n.Stmt]
+    ) -> None:
         target = n.Load(n.Region(buffer)).type
         if value.type != target:
             value = build.broadcast(value, target)
@@ -136,11 +171,13 @@ def _substituted(s: n.Stmt, values: dict[str, n.Expr]) -> n.Stmt:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         buffer = reads_whole(new)
         return values[buffer.name] if buffer is not None and buffer.name in values else new
+
     result: n.Stmt = transform(s, leave)
     return result
 
 
 # --------------------------------------------------------------------------------------------------------------- dead values
+
 
 def without_dead(body: n.Block) -> n.Block:
     """The block without pure lets, buffers and empty branches that nothing depends on. A body with an `opaque` keeps everything."""
@@ -177,6 +214,7 @@ def _private(b: n.Buffer) -> bool:
 
 def _uses(s: n.Stmt, used: set[str]) -> None:
     """Names that a statement depends on; writing a private buffer is no use of it."""
+
     def expr(e: n.Node | None) -> None:
         if e is not None:
             for x in walk(e):

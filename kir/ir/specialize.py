@@ -3,6 +3,7 @@
 Tensors get their shapes and strides. Where the source addresses a tensor of several axes (or strides) as flat memory, the access goes
 through a flat view of it, which `raise-regions` turns into regions. Scalars that the binding derives from sizes disappear.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -55,18 +56,29 @@ class _Specializer:
         facts = fact_expressions(self.binding.facts, sizes)
         made = replace(self.program, metas=(), params=tuple(params), facts=facts, functions=tuple(functions), kernels=tuple(kernels))
         used = {x.fn for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call)}
-        used |= {str(v) for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call) for key, v in x.attrs if key == "combine"}
+        used |= {
+            str(v) for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call) for key, v in x.attrs if key == "combine"
+        }
         return replace(made, functions=tuple(f for f in made.functions if f.name in used))
 
     # ------------------------------------------------------------------------------------------------------------ the header
     def check_names(self) -> None:
         b = self.binding
         have = {m.name for m in self.program.metas} | {p.name for p in self.program.params}
-        for field, names in (("metas", b.metas), ("scalars", b.scalars), ("tensors", b.tensors), ("absent", b.absent), ("dtypes", b.dtypes)):
+        for field, names in (
+            ("metas", b.metas),
+            ("scalars", b.scalars),
+            ("tensors", b.tensors),
+            ("absent", b.absent),
+            ("dtypes", b.dtypes),
+        ):
             for name in names:
                 if name not in have:
-                    raise error("KIR-F011", f"'{self.program.name}' has no parameter '{name}' ({field} of the binding)",
-                                attempt=did_you_mean(name, have))
+                    raise error(
+                        "KIR-F011",
+                        f"'{self.program.name}' has no parameter '{name}' ({field} of the binding)",
+                        attempt=did_you_mean(name, have),
+                    )
 
     def metas(self) -> None:
         b = self.binding
@@ -87,8 +99,12 @@ class _Specializer:
                 continue
             self.setting(m, value)
         if missing:
-            raise error("KIR-F012", f"the binding gives no value for {', '.join(missing)}", needs="an entry under [metas] for each",
-                        subject=self.program.name)
+            raise error(
+                "KIR-F012",
+                f"the binding gives no value for {', '.join(missing)}",
+                needs="an entry under [metas] for each",
+                subject=self.program.name,
+            )
         for name in b.absent:
             self.settings[f"absent:{name}"] = True
         for p in self.program.params:
@@ -103,7 +119,7 @@ class _Specializer:
             self.values[m.name] = build.const(value, BOOL) if m.kind != "int" else build.const(int(value), I32)
             self.dtypes[m.name] = BOOL
         elif isinstance(value, int):
-            dtype = BOOL if m.kind == "bool" else F32 if m.kind == "float" else I32 if -2**31 <= value < 2**31 else I64
+            dtype = BOOL if m.kind == "bool" else F32 if m.kind == "float" else I32 if -(2**31) <= value < 2**31 else I64
             self.values[m.name] = build.const(value, dtype)
             self.dtypes[m.name] = dtype
         elif isinstance(value, float):
@@ -146,8 +162,12 @@ class _Specializer:
             else:
                 if dtype.is_symbolic:
                     if _used(self.program, p.name):
-                        raise error("KIR-F012", f"the binding gives no value or dtype for the scalar '{p.name}'",
-                                    needs="an entry under [scalars], [dtypes] or sizes", subject=self.program.name)
+                        raise error(
+                            "KIR-F012",
+                            f"the binding gives no value or dtype for the scalar '{p.name}'",
+                            needs="an entry under [scalars], [dtypes] or sizes",
+                            subject=self.program.name,
+                        )
                     continue
                 out.append(n.Param(p.name, "scalar", dtype))
                 self.values[p.name] = n.Var(p.name, dtype)
@@ -169,8 +189,12 @@ class _Specializer:
                 self.buffers[p.name] = replace(p.of, dtype=F32, shape=(build.const(1),) * len(p.of.shape))
                 continue
             if p.name not in b.tensors:
-                raise error("KIR-F012", f"the binding gives no shape for the tensor '{p.name}'", needs=f"a table [tensors.{p.name}], or its "
-                            "name under absent", subject=self.program.name)
+                raise error(
+                    "KIR-F012",
+                    f"the binding gives no shape for the tensor '{p.name}'",
+                    needs=f"a table [tensors.{p.name}], or its name under absent",
+                    subject=self.program.name,
+                )
             t = b.tensors[p.name]
             check_dtype(t.dtype, f"tensor '{p.name}'")
             dtype = DTYPES[t.dtype]
@@ -208,7 +232,9 @@ class _Specializer:
     def grid(self, known: Mapping[str, n.Expr]) -> None:
         axes = max(len(k.grid) for k in self.program.kernels)
         if not self.binding.grid:
-            raise error("KIR-F012", "the binding gives no grid", needs="grid = [\"..\"], an expression for each axis", subject=self.program.name)
+            raise error(
+                "KIR-F012", "the binding gives no grid", needs='grid = [".."], an expression for each axis', subject=self.program.name
+            )
         given = expressions({f"grid[{i}]": x for i, x in enumerate(self.binding.grid)}, known, "grid")
         for k in range(max(axes, len(given))):
             self.values[f"grid_{k}"] = given.get(f"grid[{k}]", build.const(1))

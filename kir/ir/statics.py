@@ -2,6 +2,7 @@
 
 Works top down, so that a branch that is not taken is never typed: under the binding it may not even make sense.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -21,8 +22,9 @@ MAX_UNROLLED = 4096
 class Statics:
     """`values` replaces names, `buffers` buffers; both grow while a block is walked."""
 
-    def __init__(self, dtypes: Mapping[str, DType], settings: Mapping[str, Setting], values: dict[str, n.Expr],
-                 buffers: dict[str, n.Buffer]) -> None:
+    def __init__(
+        self, dtypes: Mapping[str, DType], settings: Mapping[str, Setting], values: dict[str, n.Expr], buffers: dict[str, n.Buffer]
+    ) -> None:
         self.dtypes, self.settings, self.values, self.buffers = dtypes, settings, values, buffers
         self.copies: dict[str, int] = {}
         self.copying = 0
@@ -106,19 +108,24 @@ class Statics:
             case "meta_true":
                 return build.const(bool(self.meta(e)), BOOL)
             case "absent":
-                return build.const(bool(self.settings.get(f"absent:{named['of']}")), BOOL)
+                return build.const(bool(self.settings.get(f"absent:{named['param']}")), BOOL)
             case "dtype_is":
                 a, b = (self.dtype(self.named(str(named[k]))) for k in ("a", "b"))
                 return build.const(a == b, BOOL)
             case "dtype_kind":
-                return build.const(of_kind(self.dtype(self.named(str(named["of"]))), str(named["kind"])), BOOL)
+                return build.const(of_kind(self.dtype(self.named(str(named["term"]))), str(named["kind"])), BOOL)
             case "dtype_bits":
-                return build.const(self.dtype(self.named(str(named["of"]))).bits, I32)
-            case "log2" if isinstance(x := e.args[0], n.Cast) and (value := build.int_value(x.x)) is not None and value > 0 and value & (value - 1) == 0:
+                return build.const(self.dtype(self.named(str(named["term"]))).bits, I32)
+            case "log2" if (
+                isinstance(x := e.args[0], n.Cast)
+                and (value := build.int_value(x.x)) is not None
+                and value > 0
+                and value & (value - 1) == 0
+            ):
                 return build.const(value.bit_length() - 1, x.dtype)
         if e.of is not None:
             return replace(e, of=self.type(e.of))
-        return build.call(e.fn, *e.args, **named)
+        return build.call_with(e.fn, e.args, e.attrs)
 
     def meta(self, e: n.Call) -> Setting:
         """The value of the meta that a question is about."""
@@ -266,6 +273,12 @@ def of_kind(dtype: DType, kind: str) -> bool:
     """Whether a dtype is of a kind (`float`, `int`, `uint`, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
     if kind in DTYPES:
         return dtype.name == kind
-    return {"float": dtype.is_float, "int": dtype.kind == "int", "uint": dtype.kind == "uint", "bool": dtype.is_bool,
-            "integer": dtype.is_integer or dtype.is_bool, "f8": dtype.name.startswith("f8"),
-            "standard": dtype.name in ("f16", "bf16", "f32", "f64")}[kind]
+    return {
+        "float": dtype.is_float,
+        "int": dtype.kind == "int",
+        "uint": dtype.kind == "uint",
+        "bool": dtype.is_bool,
+        "integer": dtype.is_integer or dtype.is_bool,
+        "f8": dtype.name.startswith("f8"),
+        "standard": dtype.name in ("f16", "bf16", "f32", "f64"),
+    }[kind]

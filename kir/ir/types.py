@@ -44,6 +44,16 @@ class DType:
         return self.kind == "symbolic"
 
     @property
+    def may_index(self) -> bool:
+        """An integer, or a symbolic dtype, which the binding may make one."""
+        return self.kind in ("int", "uint", "symbolic")
+
+    @property
+    def may_decide(self) -> bool:
+        """bool, or a symbolic dtype."""
+        return self.kind in ("bool", "symbolic")
+
+    @property
     def bytes(self) -> int:
         """Size in bytes of one element, rounded up (bool is one byte; packed 4-bit types count as one)."""
         return max(1, (self.bits + 7) // 8)

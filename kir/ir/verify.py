@@ -16,9 +16,9 @@ from kir.ir import nodes as n
 from kir.ir.anchors import Path, anchors, child_blocks
 from kir.ir.printer import expr_text, is_name, region_text, type_text
 from kir.ir.program_rules import header
-from kir.ir.types import BOOL, I32, MBARRIER, DType, PointerType, StructType, TileType, TupleType, Type, UnitType, dtype_of, shape_of
+from kir.ir.types import I32, MBARRIER, DType, PointerType, StructType, TupleType, Type, UnitType, dtype_of, shape_of
 from kir.ir.visit import statements, walk
-from kir.ir.wellformed import Expressions, fits, out_of_bounds, parts, same_dims
+from kir.ir.wellformed import Expressions, fits, is_mask, out_of_bounds, parts, same_dims
 
 VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix")
 VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
@@ -102,11 +102,12 @@ class _Verifier:
         self.expressions = Expressions(self.functions, pure_functions(program))
         self.path: Path = ()
         self.stmt: n.Stmt | None = None
+        self.metas = {m.name for m in program.metas}
         self.inputs = {q.name for q in program.params if q.role == "in"}
 
     def run(self) -> Iterator[Diagnostic]:
         yield from header(self.program, self.expressions)
-        values: dict[str, Type] = {m.name: BOOL if m.kind == "bool" else I32 for m in self.program.metas}
+        values: dict[str, Type] = {m.name: n.meta_type(m) for m in self.program.metas}
         values |= {q.name: q.of for q in self.program.params if isinstance(q.of, DType)}
         buffers = {q.name: q.of for q in self.program.params if isinstance(q.of, n.Buffer)}
         buffers |= {w.buffer.name: w.buffer for w in self.program.workspaces}
@@ -246,7 +247,7 @@ class _Verifier:
                 yield from self.loop(s, path, scope, team)
             case n.If() | n.While():
                 yield from self.value(s.cond, scope)
-                if s.cond.type != BOOL:
+                if not (isinstance(s.cond.type, DType) and s.cond.type.may_decide):
                     yield self.fail("KIR-V009", f"the condition is {type_text(s.cond.type)}", needs="one bool")
                 if isinstance(s, n.If) and s.static:
                     yield from self.constant(s.cond, scope, "the condition of a static branch")
@@ -314,7 +315,7 @@ class _Verifier:
     def buffer(self, b: n.Buffer, scope: _Scope) -> Iterator[Diagnostic]:
         for e in (*b.shape, *(b.strides or ())):
             yield from self.value(e, scope)
-            if not (isinstance(e.type, DType) and e.type.is_integer):
+            if not (isinstance(e.type, DType) and e.type.may_index):
                 yield self.fail("KIR-V009", f"an extent or stride of '{b.name}' is {type_text(e.type)}", needs="an integer")
             elif (value := build.int_value(e)) is not None and value < 0 and e in b.shape:
                 yield self.fail("KIR-V009", f"'{b.name}' has an extent of {value}")
@@ -357,7 +358,7 @@ class _Verifier:
         if not fits(value, at.type):
             yield self.fail("KIR-V009", f"{region_text(at)} is {type_text(at.type)}, and the value is {type_text(value)}",
                             needs="one dtype and a shape that broadcasts to the place's")
-        if mask is not None and (dtype_of(mask.type) != BOOL or not fits(_bool_of(mask.type), _bool_of(at.type))):
+        if mask is not None and not is_mask(mask.type, at.type):
             yield self.fail("KIR-V009", f"the mask of {region_text(at)} is {type_text(mask.type)}",
                             needs="bools that broadcast to the place's shape")
 
@@ -402,7 +403,7 @@ class _Verifier:
             yield self.fail("KIR-V009", "the batch dimensions of the mma differ", needs="the same leading dimensions on all three")
         if s.via not in VIA_MMA:
             yield self.fail("KIR-V024", f"there is no mma '{s.via}'", attempt=did_you_mean(s.via, VIA_MMA))
-        if s.precision not in PRECISIONS:
+        if s.precision not in PRECISIONS and s.precision not in self.metas:
             yield self.fail("KIR-V024", f"there is no precision '{s.precision}'", attempt=did_you_mean(s.precision, PRECISIONS))
         if s.pending and s.via != "wgmma":
             yield self.fail("KIR-V015", f"an mma via {s.via} is synchronous: it cannot be pending", needs="via wgmma")
@@ -431,7 +432,7 @@ class _Verifier:
     def loop(self, s: n.For, path: Path, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
         for e in (s.lo, s.hi, s.step):
             yield from self.value(e, scope)
-            if e.type != s.var.of or not (isinstance(e.type, DType) and e.type.is_integer):
+            if e.type != s.var.of or not (isinstance(e.type, DType) and e.type.may_index):
                 yield self.fail("KIR-V009",
                                 f"the loop variable '{s.var.name}' is {type_text(s.var.of)}, and {expr_text(e)} is {type_text(e.type)}",
                                 needs="one integer dtype")
@@ -441,7 +442,8 @@ class _Verifier:
             yield self.fail("KIR-V024", f"there is no kind of loop '{s.kind}'", attempt=did_you_mean(s.kind, KINDS))
         options = dict(s.attrs)
         for name in ("stages", "factor"):
-            if name in options and not (isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
+            if name in options and options[name] not in self.metas and not (
+                    isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
                 yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a number of 0 or more")
         inner = team.inside_loop()
         if s.kind in TEAM_THREADS:
@@ -555,10 +557,6 @@ def _unpaired(s: n.Stmt, calls: set[str], waited: set[str], made: set[str]) -> I
 def _with_paths(k: n.Kernel) -> Iterator[tuple[Path, n.Stmt]]:
     from kir.ir.paths import block_paths
     return block_paths(k.body, (k.name,))
-
-
-def _bool_of(t: Type) -> Type:
-    return TileType(BOOL, t.shape) if isinstance(t, TileType) else BOOL
 
 
 def _same_type(a: Type, b: Type) -> bool:

@@ -206,12 +206,17 @@ def _load(e: n.Load) -> Iterator[Diagnostic]:
     if e.at.buffer.dtype.name in _NO_NUMBER:
         yield Diagnostic("KIR-V003", f"'{e.at.buffer.name}' holds no numbers ({e.at.buffer.dtype}): it is no value",
                          needs="&name as an operand")
-    if e.mask is not None and not fits(e.mask.type, _as(e.at.type, BOOL)):
+    if e.mask is not None and not is_mask(e.mask.type, e.at.type):
         yield Diagnostic("KIR-V003", f"the mask of {_text(e.at)} is {type_text(e.mask.type)}",
                          needs=f"a mask that broadcasts to {type_text(_as(e.at.type, BOOL))}")
     if e.other is not None and not fits(e.other.type, e.at.type):
         yield Diagnostic("KIR-V003", f"the other value of {_text(e.at)} is {type_text(e.other.type)}",
                          needs=f"a value that broadcasts to {type_text(e.at.type)}")
+
+
+def is_mask(mask: Type, of: Type) -> bool:
+    """Whether a mask of bools (or of a dtype that may be bool) broadcasts to the shape of a place."""
+    return isinstance(mask, (DType, TileType)) and dtype_of(mask).may_decide and fits(mask, _as(of, dtype_of(mask)))
 
 
 def _as(t: Type, dtype: DType) -> Type:
@@ -220,7 +225,7 @@ def _as(t: Type, dtype: DType) -> Type:
 
 def _span(e: n.Span) -> Iterator[Diagnostic]:
     for name, x in (("start", e.lo), ("extent", e.extent), ("step", e.step)):
-        if isinstance(x, n.Expr) and not (isinstance(x.type, DType) and x.type.is_integer):
+        if isinstance(x, n.Expr) and not (isinstance(x.type, DType) and x.type.may_index):
             yield Diagnostic("KIR-V007", f"the {name} of the range {_text(e)} is {type_text(x.type)}", needs="an integer")
         if isinstance(x, n.Const) and name != "start":
             yield Diagnostic("KIR-V020", f"the {name} of the range {_text(e)} is a literal node", needs="a plain number")
@@ -242,7 +247,7 @@ def _region(e: n.Region) -> Iterator[Diagnostic]:
     for i in e.index:
         if isinstance(i, n.Span):
             continue
-        if not isinstance(i.type, (DType, TileType)) or not dtype_of(i.type).is_integer:
+        if not isinstance(i.type, (DType, TileType)) or not dtype_of(i.type).may_index:
             yield Diagnostic("KIR-V007", f"the index {_text(i)} of '{e.buffer.name}' is {type_text(i.type)}", needs="an integer")
             continue
         if isinstance(i.type, TileType):

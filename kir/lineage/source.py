@@ -93,7 +93,6 @@ def normal_form(program: Program, binding: Path | None) -> Program:
     """normalize(specialize(program)), with flat accesses raised to regions."""
     from kir.analysis.normal_form import normalize
     from kir.ir.verify import check, is_generic
-    from kir.rewrite import run
 
     if binding is not None:
         from kir.ir.binding import Binding

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kir.diagnostic import KirError, error
 from kir.analysis.legalize import legalize
+from kir.diagnostic import KirError, error
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program

@@ -45,6 +45,16 @@ def summary(entry: Entry) -> Summary:
                    tuple(f"{k}: {v}" for k, v in parameters.items()), tuple(sorted(ids)), entry.source.distribution)
 
 
+def table(rows: tuple[Summary, ...]) -> str:
+    """The passes as a page of markdown: `docs/passes.md`, which a test keeps current."""
+    intro = "Generated: `kir passes --markdown > docs/passes.md`. Each pass goes both ways; `kir explain ID` says what an id means."
+    lines = ["# The passes", "", intro, "", "| row | pass | claim | parameters | preconditions |", "| --- | --- | --- | --- | --- |"]
+    for r in sorted(rows, key=lambda r: (r.catalogue, r.name)):
+        parameters = "<br>".join(f"`{p}`" for p in r.parameters).replace("|", "\\|")
+        lines.append(f"| {', '.join(map(str, r.catalogue))} | {r.name} | {r.claim} | {parameters} | {', '.join(r.preconditions)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _collect(c: ast.ClassDef, tree: ast.Module, file: Path, values: dict[str, object], parameters: dict[str, str]) -> None:
     """Class variables and fields of a class, those of bases in the same folder first."""
     for b in c.bases:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from kir.analysis.footprint import footprint
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, anchor_map
@@ -204,9 +205,26 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
     step = Step.of(site.params, anchor_text(program, site.path), direction, assume=assumed, force=force,
                    guard=frozenset(id_ for id_, v in verdicts if v.kind == "guarded") if direction == "forward" else frozenset(),
                    residue=left if direction == "forward" else Residue(), path=site.path, hash=before_hash)
-    effect = there.params.effect(forward_program, there)
+    faster = after if direction == "forward" else program
+    effect = completed(there.params.effect(forward_program, there), forward_program, faster, str(there.path[0]), context)
     record = Record(step, step.at, before_hash, content_hash(after), verdicts, waived, item.numerics, effect)
     return Applied(program, after, witness, record, hints)
+
+
+def completed(said: Effect, simpler: n.Program, faster: n.Program, kernel: str, context: Context) -> Effect:
+    """A pass's own prediction, with what it leaves open read off the footprints of both programs (occupancy needs a target)."""
+    found = [footprint(p, k) for p in (simpler, faster) for k in p.kernels if k.name == kernel]
+    if len(found) != 2:
+        return said
+    hardware = context.target.architecture if context.target is not None else None
+
+    def change(a: int | None, b: int | None) -> int | None:
+        return None if a is None or b is None else b - a
+    before, after = found
+    ctas = (None, None) if hardware is None else (before.ctas_per_sm(hardware), after.ctas_per_sm(hardware))
+    return replace(said, registers=change(before.registers, after.registers) if said.registers is None else said.registers,
+                   shared_bytes=change(before.shared_bytes, after.shared_bytes) if said.shared_bytes is None else said.shared_bytes,
+                   occupancy=change(*ctas) if said.occupancy is None else said.occupancy)
 
 
 def check(program: n.Program, item: Pass) -> None:

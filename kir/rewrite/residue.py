@@ -5,13 +5,14 @@ holds a program, a kernel or a loop body.
 """
 from __future__ import annotations
 
-import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from kir.diagnostic import usage
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename, without_labels
 from kir.rewrite.edit import Path, edit_block, fields_of, node_at, places, replace_kernel, replace_stmts
@@ -20,7 +21,8 @@ from kir.rewrite.edit import Path, edit_block, fields_of, node_at, places, repla
 @dataclass(frozen=True)
 class Residue:
     """`names`: (kernel, ((name made, name wanted), ..)); `order`: (path of the first statement that moves, permutation of those from
-    there on); `labels`: (path, label or None) of statements and kernels whose label differs."""
+    there on); `labels`: (path, label or None) of statements and kernels whose label differs. The kernel of a program that has only one
+    is "", in names and at the head of paths."""
 
     names: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     order: tuple[tuple[Path, tuple[int, ...]], ...] = ()
@@ -31,12 +33,30 @@ class Residue:
 
     @property
     def size(self) -> int:
-        """Its bytes as compact JSON; an empty one has none."""
-        return len(self.text().encode()) if self else 0
+        """Its bytes as text."""
+        return len(self.text().encode())
 
     def text(self) -> str:
-        """Compact JSON."""
-        return json.dumps(self.to_json(), separators=(",", ":"))
+        """One line: `cta=pid,kept=a;.3.0(1 0);.2#load_A`; a kernel's name stands before `:` and at the head of a path."""
+        parts = [f"{k}{':' if k else ''}{','.join(f'{old}={new}' for old, new in pairs)}" for k, pairs in self.names]
+        parts += [f"{_short(path)}({' '.join(map(str, permutation))})" for path, permutation in self.order]
+        return ";".join([*parts, *(f"{_short(path)}#{label or ''}" for path, label in self.labels)])
+
+    @classmethod
+    def parse(cls, text: str) -> Residue:
+        """The inverse of `text`. Raises UsageError KIR-R001."""
+        names, order, labels = [], [], []
+        for part in text.split(";") if text else ():
+            if found := re.fullmatch(r"(?:(\w+):)?(\w+=\w+(?:,\w+=\w+)*)", part):
+                pairs = tuple((pair.partition("=")[0], pair.partition("=")[2]) for pair in found[2].split(","))
+                names.append((found[1] or "", pairs))
+            elif found := re.fullmatch(r"([\w.]*)\((\d+(?: \d+)*)\)", part):
+                order.append((_path(found[1]), tuple(map(int, found[2].split()))))
+            elif found := re.fullmatch(r"([\w.]*)#(\w*)", part):
+                labels.append((_path(found[1]), found[2] or None))
+            else:
+                raise usage("KIR-R001", f"'{part}' is no part of a residue", needs="old=new, path(permutation) or path#label")
+        return cls(tuple(names), tuple(order), tuple(labels))
 
     def to_json(self) -> dict[str, Any]:
         """The parts that are not empty."""
@@ -55,6 +75,32 @@ class Residue:
         return cls(tuple((k, tuple(pairs.items())) for k, pairs in value.get("names", {}).items()),
                    tuple((tuple(path), tuple(permutation)) for path, permutation in value.get("order", ())),
                    tuple((tuple(path), label) for path, label in value.get("labels", ())))
+
+
+def _short(path: Path) -> str:
+    """A path as `main.3.0.then.1`: `body` between two indices is left out."""
+    return ".".join(str(p) for p in path if p != "body")
+
+
+def _path(text: str) -> Path:
+    kernel, *rest = text.split(".")
+    out: list[int | str] = [kernel]
+    for p in rest:
+        if p.isdigit():
+            out += ["body"] if isinstance(out[-1], int) else []
+            out.append(int(p))
+        else:
+            out.append(p)
+    return tuple(out)
+
+
+def _with_kernel(left: Residue, old: str, new: str) -> Residue:
+    """A residue in which one kernel is called otherwise."""
+    def at(path: Path) -> Path:
+        return (new, *path[1:]) if path[0] == old else path
+    return Residue(tuple((new if k == old else k, pairs) for k, pairs in left.names),
+                   tuple((at(path), permutation) for path, permutation in left.order),
+                   tuple((at(path), label) for path, label in left.labels))
 
 
 NOTHING = Residue()
@@ -87,11 +133,13 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
     partial = Residue(tuple(names), tuple(order))
     close = restore(made, partial)
     labels = tuple((path, y.label) for (path, x), (_, y) in zip(places(close), places(wanted), strict=True) if x.label != y.label)
-    return replace(partial, labels=labels)
+    whole = replace(partial, labels=labels)
+    return _with_kernel(whole, made.kernels[0].name, "") if len(made.kernels) == 1 else whole
 
 
 def restore(made: n.Program, left: Residue) -> n.Program:
     """`made` with statement order, names and labels as `left` has them."""
+    left = _with_kernel(left, "", made.kernels[0].name) if made.kernels else left
     out = _reordered(made, left.order)
     for kernel, pairs in left.names:
         item = rename(next(k for k in out.kernels if k.name == kernel), dict(pairs))
@@ -104,7 +152,7 @@ def restore(made: n.Program, left: Residue) -> n.Program:
 
 def moved(path: Path, left: Residue) -> Path:
     """Where the statement at a path of `made` stands in `restore(made, left)`."""
-    for first, permutation in left.order:
+    for first, permutation in _with_kernel(left, "", str(path[0])).order:
         at, start = len(first) - 1, int(first[-1])
         if len(path) > at and path[:at] == first[:at] and 0 <= int(path[at]) - start < len(permutation):
             path = (*path[:at], start + permutation.index(int(path[at]) - start), *path[at + 1:])

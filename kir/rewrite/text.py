@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -117,7 +117,7 @@ class Pipeline:
         return [s.to_json() for s in self.steps]
 
     @classmethod
-    def from_json(cls, value: list[Mapping[str, Any]]) -> Pipeline:
+    def from_json(cls, value: Sequence[Mapping[str, Any]]) -> Pipeline:
         """The inverse of `to_json`."""
         return cls(tuple(map(Step.from_json, value)))
 
@@ -152,7 +152,7 @@ def _step(t: Tree[Token]) -> Step:
             case "force":
                 more["force"] = True
             case "keep":
-                more["residue"] = Residue.from_json(json.loads(json.loads(str(c.children[0]))))
+                more["residue"] = Residue.parse(json.loads(str(c.children[0])))
             case _:
                 parts = json.loads(str(c.children[1])).split("/")
                 more["hash"], more["path"] = str(c.children[0]), tuple(int(p) if p.isdigit() else p for p in parts)

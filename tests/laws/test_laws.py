@@ -133,9 +133,9 @@ def test_anchor_maps_are_total_and_keep_labels(name: str, file: str) -> None:
     p = of(file)
     cls = PASSES[name]
     for direction in ("forward", "backward"):
-        for site in sites(cls.with_options({}), p, direction)[:2]:  # type: ignore[arg-type]  # a Direction
+        for site in sites(cls.with_options({}), p, direction)[:2]:
             try:
-                done = apply(p, site.params, site, direction)  # type: ignore[arg-type]  # a Direction
+                done = apply(p, site.params, site, direction)
             except KirError:
                 continue
             there = dict(paths(done.program))

@@ -44,7 +44,7 @@ def test_a_pass_declares_what_it_is(name: str) -> None:
 def test_text_json_and_values_are_one(name: str) -> None:
     item: Pass = ALL[name]()
     for direction in ("forward", "backward"):
-        pipeline = Pipeline((Step.of(item, "main/k_loop", direction), Step.of(item, force=True)))  # type: ignore[arg-type]  # a Direction
+        pipeline = Pipeline((Step.of(item, "main/k_loop", direction), Step.of(item, force=True)))
         assert Pipeline.parse(str(pipeline)) == pipeline
         assert Pipeline.from_json(pipeline.to_json()) == pipeline
         assert cls_from(pipeline.steps[0], name) == item

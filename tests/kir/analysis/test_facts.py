@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -43,8 +44,9 @@ def holds(x: d.Domain, value: int) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(domains(), domains())
 def test_domain_operations_hold_every_result(a: d.Domain, b: d.Domain) -> None:
-    operations = {d.add: lambda x, y: x + y, d.multiply: lambda x, y: x * y, d.least: min, d.greatest: max,
-                  d.floordiv: lambda x, y: x // y, d.mod: lambda x, y: x % y}
+    operations: dict[Callable[[d.Domain, d.Domain], d.Domain], Callable[[int, int], int]] = {
+        d.add: lambda x, y: x + y, d.multiply: lambda x, y: x * y, d.least: min, d.greatest: max,
+        d.floordiv: lambda x, y: x // y, d.mod: lambda x, y: x % y}
     for x, y in itertools.product(members(a), members(b)):
         for operation, exact in operations.items():
             if operation in (d.floordiv, d.mod) and not (b.lo is not None and b.lo > 0):

@@ -11,6 +11,7 @@ from kir.diagnostic import KirError, explanation
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.ir.types import BOOL, F32, I32, I64
 from kir.ir.verify import check, generic_parts, is_generic, verify
 from tests.strategies import programs
@@ -204,3 +205,23 @@ def test_pure_device_functions_may_stand_in_expressions_and_others_may_not() -> 
     assert verify(parse_program(head + pure + kernel.format("2.0"))) == ()
     text = head.replace("inout C", "inout D: f32[4]\n  inout C") + impure + kernel.format("2.0, &D")
     assert [d.id for d in verify(parse_program(text))] == ["KIR-V014"]
+
+
+def test_metas_of_any_kind_and_symbolic_dtypes_may_stand_where_the_binding_may_make_them_fit() -> None:
+    text = """kir 1
+program g
+  meta EPS: any
+  meta SCALE: float = 0.5
+  size M: i32
+  in X: $<TX>[M]
+  in Y: $<TY>[M]
+  out C: f32[M]
+kernel main grid (i: M) threads 32
+  let y = Y[i]
+  let e = cast(EPS, f32) + SCALE
+  @s C[i] = cast(X[y], f32) * e
+"""
+    p = parse_program(text)
+    assert [d.render() for d in verify(p)] == []
+    assert n.meta_type(p.metas[0]).is_symbolic and n.meta_type(p.metas[1]) == F32
+    assert parse_program(program_text(p)) == p

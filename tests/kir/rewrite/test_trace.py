@@ -129,3 +129,16 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     assert moved is not None and moved.order == ((("main", 1, "body", 0), (1, 0)),)
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
+
+
+def test_a_record_predicts_what_the_footprints_show() -> None:
+    p = parse_program("""kir 1
+program g
+  out C: f32[64, 64]
+kernel main grid (b: 1) threads 1
+  fragment acc: f32[64, 64] = 0.0
+  C = acc
+""")
+    done = run(p, "multi-threaded-block{threads=128}").steps[0].record
+    assert done.effect.registers is not None and done.effect.registers < 0
+    assert done.effect.shared_bytes == 0

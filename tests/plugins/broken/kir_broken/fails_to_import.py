@@ -1,2 +1,2 @@
-"""Fails on import."""
-import a_module_that_is_not_there  # noqa: F401
+"""Fails on import, as a plugin does whose own library is not installed."""
+raise ImportError("it needs a library that is not there")

@@ -1,0 +1,92 @@
+"""Compiling emitted CUDA without a device: nvcc to PTX, ptxas to a cubin, then what the cubin holds."""
+from __future__ import annotations
+
+import re
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from kir.diagnostic import Diagnostic, KirError
+from kir.machine import Toolkit, toolkit
+from kir.surface import Artifact, CompiledKernel, Emitted, Entry
+from kir.target import Target
+
+from .. import _cubin
+from .._process import run
+
+SECONDS = 240.0
+"""How long nvcc and ptxas may each take over one program."""
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_COMPILING = re.compile(r"Compiling entry function '(\w+)' for")
+_FAULT = re.compile(r"emitted\.cu\((\d+)\): error[^:]*: (.*)")
+
+
+@cache
+def _toolkit() -> Toolkit | None:
+    return toolkit()
+
+
+def compile_for(emitted: Emitted, target: Target) -> Artifact:
+    """Compile `emitted`. Raises KirError KIR-B010 with nvcc's words, located in the IR, and KIR-B011 when it takes too long. Without a
+    toolkit the artifact says what is absent."""
+    found, name = _toolkit(), target.architecture.name
+    if found is None:
+        return Artifact("cuda", name, (), (), "nvcc is not here: install the CUDA toolkit, or pip install nvidia-cuda-nvcc")
+    with tempfile.TemporaryDirectory(prefix="kir-cuda-") as at:
+        folder = Path(at)
+        (folder / "emitted.cu").write_text(emitted.text)
+        front = run([found.nvcc.path, "-ptx", f"-arch={name}", "-std=c++17", "-O3", "emitted.cu", "-o", "emitted.ptx"], folder, SECONDS)
+        if front.code != 0:
+            raise KirError(*_faults(emitted, front.err + front.out))
+        back = run([found.root / "bin" / "ptxas", "-v", "-O3", f"-arch={name}", "emitted.ptx", "-o", "emitted.cubin"], folder, SECONDS)
+        if back.code != 0:
+            words = back.err.strip().splitlines() or ["no reason given"]
+            raise KirError(Diagnostic("KIR-B010", f"ptxas refuses this: {words[-1]}"))
+        used, disassembly = _cubin.usage(folder / "emitted.cubin"), _cubin.sass(folder / "emitted.cubin")
+        ptx, spills, mixes = (folder / "emitted.ptx").read_text(), _spilled(back.err), _cubin.mixes(disassembly)
+        entries = list({e.function: e for e in emitted.entries}.values())
+        several = len(entries) > 1
+        reserved = target.architecture.shared_reserved if target.architecture.capability >= (9, 0) else 0  # counted there by cuobjdump
+        kernels = tuple(_compiled(e, used, spills, mixes, ptx, disassembly, several, reserved) for e in entries)
+    tools = [("nvcc", found.nvcc.version), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := _cubin.tool(x)))]
+    return Artifact("cuda", name, kernels, tuple(tools))
+
+
+def _compiled(e: Entry, used: dict[str, _cubin.Usage], spills: dict[str, int], mixes: dict[str, dict[str, int]], ptx: str,
+              disassembly: str, several: bool, reserved: int) -> CompiledKernel:
+    of = used.get(e.function)
+    own_ptx = _of_kernel(ptx, e.function) if several else ptx
+    texts = {"ptx": own_ptx} if several or not disassembly else {"ptx": own_ptx, "sass": _cubin.stripped(disassembly)}
+    shared = int(dict(e.options).get("dynamic_shared", 0)) + max(0, of.shared - reserved if of else 0)
+    registers, mix = (of.registers if of else 0), mixes.get(e.function, {})
+    return CompiledKernel(e.kernel, registers, spills.get(e.function, 0), shared, e.threads, mix, texts, e.options)
+
+
+def _of_kernel(ptx: str, function: str) -> str:
+    """The entry of one kernel in a PTX module."""
+    start = ptx.find(f".entry {function}(")
+    stop = ptx.find(".visible .entry", start + 1)
+    return ptx[start: stop if stop > 0 else len(ptx)] if start >= 0 else ""
+
+
+def _spilled(log: str) -> dict[str, int]:
+    """Bytes of spill stores and loads by function, from what ptxas -v prints."""
+    out: dict[str, int] = {}
+    current = ""
+    for line in log.splitlines():
+        if head := _COMPILING.search(line):
+            current = head[1]
+        elif (row := _SPILLS.search(line)) and current:
+            out[current] = int(row[2]) + int(row[3])
+    return out
+
+
+def _faults(emitted: Emitted, log: str) -> list[Diagnostic]:
+    rows = emitted.text.splitlines()
+    out = []
+    for number, message in _FAULT.findall(log)[:4]:
+        line = int(number)
+        path = emitted.statement_of(line)
+        notes = (f"line {line} of the emitted text: {rows[line - 1].strip()}",) if 0 < line <= len(rows) else ()
+        out.append(Diagnostic("KIR-B010", f"nvcc refuses this: {message.strip()}", anchor="/".join(map(str, path or ())), notes=notes))
+    return out or [Diagnostic("KIR-B010", f"nvcc refuses this: {log.strip().splitlines()[-1] if log.strip() else 'no reason given'}")]

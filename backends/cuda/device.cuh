@@ -1,0 +1,158 @@
+// Device functions of emitted CUDA. Each begins with a line `//@ name` and wraps at most one PTX instruction or intrinsic; the emitter
+// copies those that a program uses, with those that they name after `needs`.
+
+//@ bit_cast
+template <typename To, typename From>
+__device__ __forceinline__ To bit_cast(From x) {
+  static_assert(sizeof(To) == sizeof(From), "equal widths");
+  To out;
+  memcpy(&out, &x, sizeof(To));
+  return out;
+}
+
+//@ floor_div
+template <typename T>
+__device__ __forceinline__ T floor_div(T a, T b) {
+  T q = a / b;
+  return q - static_cast<T>((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+//@ floor_mod
+template <typename T>
+__device__ __forceinline__ T floor_mod(T a, T b) {
+  T r = a % b;
+  return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+}
+
+//@ ceil_div
+template <typename T>
+__device__ __forceinline__ T ceil_div(T a, T b) {
+  T q = a / b;
+  return q + static_cast<T>((a % b != 0) && ((a < 0) == (b < 0)));
+}
+
+//@ swizzled
+// Byte offset with bits [base + shift, base + shift + bits) xored into [base, base + bits).
+template <int Bits, int Base, int Shift>
+__device__ __forceinline__ unsigned swizzled(unsigned offset) {
+  return offset ^ (((offset >> (Base + Shift)) & ((1u << Bits) - 1u)) << Base);
+}
+
+//@ shared_address
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+
+//@ min_nan
+__device__ __forceinline__ float min_nan(float a, float b) {
+  float out;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+  return out;
+}
+
+//@ max_nan
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float out;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+  return out;
+}
+
+//@ exp2_approx
+__device__ __forceinline__ float exp2_approx(float x) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+//@ tanh_approx
+__device__ __forceinline__ float tanh_approx(float x) {
+  float out;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+//@ rcp_approx
+__device__ __forceinline__ float rcp_approx(float x) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+
+//@ copy_async needs shared_address
+// Copies Bytes bytes, or fills them with zeros when `inside` is false.
+template <int Bytes>
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
+  const int size = inside ? Bytes : 0;
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(Bytes), "r"(size) : "memory");
+  }
+}
+
+//@ copy_async_commit
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+//@ copy_async_wait
+template <int Pending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+//@ load_matrix_1 needs shared_address
+__device__ __forceinline__ void load_matrix_1(unsigned* out, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(out[0]) : "r"(shared_address(row)) : "memory");
+}
+
+//@ load_matrix_2 needs shared_address
+__device__ __forceinline__ void load_matrix_2(unsigned* out, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(out[0]), "=r"(out[1]) : "r"(shared_address(row)) : "memory");
+}
+
+//@ load_matrix_4 needs shared_address
+__device__ __forceinline__ void load_matrix_4(unsigned* out, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(shared_address(row)) : "memory");
+}
+
+//@ load_matrix_1_trans needs shared_address
+__device__ __forceinline__ void load_matrix_1_trans(unsigned* out, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(out[0]) : "r"(shared_address(row)) : "memory");
+}
+
+//@ load_matrix_2_trans needs shared_address
+__device__ __forceinline__ void load_matrix_2_trans(unsigned* out, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(out[0]), "=r"(out[1]) : "r"(shared_address(row)) : "memory");
+}
+
+//@ load_matrix_4_trans needs shared_address
+__device__ __forceinline__ void load_matrix_4_trans(unsigned* out, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(shared_address(row)) : "memory");
+}
+
+//@ mma_m16n8k16_f16
+__device__ __forceinline__ void mma_m16n8k16_f16(float* d, const unsigned* a, const unsigned* b, const float* c) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+//@ mma_m16n8k16_bf16
+__device__ __forceinline__ void mma_m16n8k16_bf16(float* d, const unsigned* a, const unsigned* b, const float* c) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+//@ named_barrier_sync
+__device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+//@ named_barrier_arrive
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}

@@ -1,0 +1,265 @@
+"""A specialized thread-level program as CUDA C++: one `__global__` function per kernel, and the device functions that it uses."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+
+from kir.analysis.facts import Facts
+from kir.diagnostic import Diagnostic, KirError
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.canonical import bound_names, content_hash
+from kir.ir.types import DType
+from kir.ir.visit import walk
+from kir.surface import Argument, Emitted, Entry, SourceLine
+
+from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
+from .memory import Memory, bytes_of
+from .statements import STATIC_SHARED, Statements, Team
+
+_WORDS = """
+alignas alignof and and_eq asm assert auto bitand bitor bool break case catch char class compl const constexpr const_cast continue
+decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+main mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast return
+short signed sizeof static static_assert static_cast struct switch template this throw true try typedef typeid typename union
+unsigned using virtual void volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize min max abs shared_pool
+uint2 uint4 NAN INFINITY exp log sin cos tan pow sqrt floor ceil y0 y1 yn j0 j1 jn memcpy
+"""
+_RESERVED = frozenset(_WORDS.split())
+"""Words of C++, and names of CUDA and its mathematics, that no parameter or value may have."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one run of the emitter gives: the text unless there are refusals."""
+
+    emitted: Emitted | None
+    refusals: tuple[Diagnostic, ...]
+
+
+@cache
+def header() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The functions of device.cuh: text, and the functions that it needs."""
+    text = (resources.files(__package__) / "device.cuh").read_text()
+    out = {}
+    for piece in re.split(r"^//@ ", text, flags=re.MULTILINE)[1:]:
+        head, _, body = piece.partition("\n")
+        name, _, needs = head.partition(" needs ")
+        out[name] = (body.strip() + "\n", tuple(needs.split()))
+    return out
+
+
+def names_for(names: list[str], taken: set[str]) -> dict[str, str]:
+    """A C++ name for each IR name."""
+    out: dict[str, str] = {}
+    used = {*_RESERVED, *header(), *taken}
+    for name in names:
+        if name in out:
+            continue
+        base = re.sub(r"\W", "_", name)
+        base = f"k{base}" if base[:1].isdigit() or base.startswith("__") else base
+        while base in used:
+            base += "_"
+        used.add(base)
+        out[name] = base
+    return out
+
+
+def write(program: n.Program) -> Written:
+    """`program` as CUDA C++, with every refusal found on the way."""
+    refusals = list(_program_refusals(program))
+    if refusals:
+        return Written(None, tuple(refusals))
+    facts = Facts.from_program(program)
+    functions = {f.name: f for f in program.functions}
+    top = names_for(list(functions), set())
+    wanted = [f"{program.name}_{k.name}" if k.name in _RESERVED else k.name for k in program.kernels]
+    kernels = names_for(wanted, set(top.values()))
+    globals_ = dict(zip((k.name for k in program.kernels), kernels.values(), strict=True))
+    lines: list[tuple[str, tuple[int | str, ...] | None]] = []
+    used: set[str] = set()
+    entries = []
+    for f in program.functions:
+        local = names_for([*(x.name for x in f.params), *bound_names(f.body)], set(top.values()))
+        part = _Part(program, facts, functions, {**top, **local})
+        lines += part.function(f, top[f.name])
+        refusals += part.refusals
+        used |= part.used
+    for k in program.kernels:
+        params = _parameters(program)
+        local = names_for([*(p.name for p in params), *(a.name for a in k.grid), *bound_names(k.body)], {*top.values(), *globals_.values()})
+        part = _Part(program, facts, functions, {**top, **local})
+        try:
+            text, entry = part.kernel(k, globals_[k.name], params)
+            lines += text
+            entries.append(entry)
+        except KirError as refused:
+            refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
+        refusals += part.refusals
+        used |= part.used
+    if refusals:
+        return Written(None, tuple(refusals))
+    head = _includes(program) + [row for name in _closed(used) for row in ("", *header()[name][0].rstrip().splitlines())]
+    every = [*((row, None) for row in head), *lines]
+    order = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
+    by_name = {e.kernel: e for e in entries}
+    source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(every, 1) if path is not None)
+    text_of = "\n".join(row for row, _ in every) + "\n"
+    return Written(Emitted("cuda", content_hash(program), text_of, source_map, tuple(by_name[name] for name in order)), ())
+
+
+def _includes(p: n.Program) -> list[str]:
+    dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
+    out = ["#include <cassert>", "#include <cmath>", "#include <cstring>"]
+    return out + [f"#include <{file}>" for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]
+
+
+def _closed(used: set[str]) -> list[str]:
+    """Used functions of the header with those they need, in the header's order."""
+    every = set(used)
+    for name in used:
+        every |= set(header()[name][1])
+    return [name for name in header() if name in every]
+
+
+def _program_refusals(p: n.Program) -> list[Diagnostic]:
+    out = []
+    symbolic = [q.name for q in p.params if (q.of if isinstance(q.of, DType) else q.of.dtype).is_symbolic]
+    if p.metas or symbolic:
+        names = ", ".join([*(m.name for m in p.metas), *symbolic][:4])
+        out.append(Diagnostic("KIR-B001", f"the program is generic in {names}", subject=p.name, needs="a binding: `specialize` it first"))
+    if any(isinstance(step, n.Dispatch) for step in p.plan):
+        out.append(Diagnostic("KIR-B007", "the launch plan takes one of several kernels at run time", subject=p.name,
+                              needs="one arm: emit each as a program of its own"))
+    if p.tensor_maps or p.structs:
+        what = p.tensor_maps[0].name if p.tensor_maps else p.structs[0].name
+        out.append(Diagnostic("KIR-B002", f"the CUDA backend writes neither tensor maps nor structs ('{what}')", subject=p.name))
+    if not p.kernels:
+        out.append(Diagnostic("KIR-B002", "the program has no kernel", subject=p.name))
+    return out
+
+
+def _parameters(p: n.Program) -> list[n.Param]:
+    """The program's parameters in ABI order, then its workspaces."""
+    return [*p.params, *(n.Param(w.buffer.name, "inout", w.buffer) for w in p.workspaces)]
+
+
+@dataclass
+class _Part:
+    """One function being written."""
+
+    program: n.Program
+    facts: Facts
+    functions: dict[str, n.Function]
+    names: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.refusals: list[Diagnostic] = []
+        self.used: set[str] = set()
+
+    def function(self, f: n.Function, name: str) -> list[tuple[str, tuple[int | str, ...] | None]]:
+        """A device function of scalars with at most one result."""
+        writer, memory = Writer(), Memory()
+        to = Expressions(self.names, self.facts, writer, memory, self.functions)
+        body = Statements(to, memory, 1, {}, in_function=True)
+        try:
+            if len(f.results) > 1:
+                raise refuse("KIR-B002", f"function '{f.name}' has several results")
+            kinds = [x.of for x in f.params if isinstance(x, n.Var)]
+            if len(kinds) != len(f.params) or not all(isinstance(t, DType) for t in (*kinds, *f.results)):
+                raise refuse("KIR-B002", f"function '{f.name}' has parameters that are no scalars")
+            result = c_type(f.results[0]) if f.results and isinstance(f.results[0], DType) else "void"
+            params = ", ".join(f"{c_type(x.of)} {self.names[x.name]}" for x in f.params if isinstance(x, n.Var) and isinstance(x.of, DType))
+        except KirError as refused:
+            self.refusals += [replace(d, anchor=f.name) for d in refused.diagnostics]
+            return []
+        body.block(f.body, (f.name,), Team(1))
+        self.refusals += body.refusals
+        self.used |= to.used
+        return [("", None), (f"__device__ __forceinline__ {result} {name}({params}) {{", None), *writer.lines, ("}", None)]
+
+    def kernel(self, k: n.Kernel, name: str, params: list[n.Param]) -> tuple[list[tuple[str, tuple[int | str, ...] | None]], Entry]:
+        """A kernel and its launch. Raises KirError KIR-B007 for a launch that CUDA cannot make."""
+        threads = int_value(k.threads)
+        if threads is None or not 1 <= threads <= 1024:
+            raise refuse("KIR-B007", "a CTA has 1 to 1024 threads, known when it is compiled")
+        if k.cluster and any(c != 1 for c in k.cluster):
+            raise refuse("KIR-B007", "the CUDA backend does not launch clusters", "a cluster of one CTA")
+        shared = [s.buffer for s in walk(k) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
+        pool = _pool(shared)
+        writer, memory = Writer(), Memory()
+        to = Expressions(self.names, self.facts, writer, memory, self.functions)
+        if pool:
+            writer.put("extern __shared__ __align__(1024) unsigned char shared_pool[];")
+        grid = _grid(k, to, writer)
+        for axis in k.grid:
+            assert isinstance(axis.extent.type, DType)
+            to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, axis.extent.type), axis.extent)
+        body = Statements(to, memory, threads, pool)
+        body.block(k.body, (k.name,), Team(threads))
+        self.refusals += body.refusals
+        self.used |= to.used
+        attrs = dict(k.attrs)
+        ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
+        bounds = f"__launch_bounds__({threads}{ctas})"
+        limit = f" __maxnreg__({attrs['maxnreg']})" if "maxnreg" in attrs else ""
+        listed = ",\n".join(f"    {self._parameter(p)}" for p in params)
+        rows = ["", f'extern "C" __global__ void {bounds}{limit}', *f"{name}(\n{listed}) {{".splitlines()]
+        dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
+        options: tuple[tuple[str, int], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
+        entry = Entry(k.name, name, tuple(map(self._argument, params)), grid, threads, options)
+        return [*((row, None) for row in rows), *writer.lines, ("}", None)], entry
+
+    def _parameter(self, p: n.Param) -> str:
+        name = self.names[p.name]
+        if not isinstance(p.of, n.Buffer):
+            return f"const {c_type(p.of)} {name}"
+        restrict = " __restrict__" if dict(p.attrs).get("restrict") else ""
+        return f"{'const ' if p.role == 'in' else ''}{c_type(p.of.dtype)}*{restrict} {name}"
+
+    def _argument(self, p: n.Param) -> Argument:
+        name = self.names[p.name]
+        if isinstance(p.of, n.Buffer):
+            return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1)
+        return Argument(name, "scalar", p.of.name)
+
+
+def _pool(shared: list[n.Buffer]) -> dict[str, int]:
+    """Offsets in dynamic shared memory, where the arrays together are more than may be declared statically."""
+    if sum(bytes_of(b) for b in shared) <= STATIC_SHARED:
+        return {}
+    out, at = {}, 0
+    for b in shared:
+        step = max(128, b.align)
+        at = -(-at // step) * step
+        out[b.name] = at
+        at += bytes_of(b)
+    return out
+
+
+def _grid(k: n.Kernel, to: Expressions, writer: Writer) -> tuple[n.Expr, ...]:
+    """The CTA's place: x, y and z, or one linear axis taken apart where there are more than three."""
+    names = to.names
+    if len(k.grid) <= 3:
+        for a, axis in zip(k.grid, "xyz", strict=False):
+            assert isinstance(a.extent.type, DType)
+            writer.put(f"const {TYPES[a.extent.type.name]} {names[a.name]} = blockIdx.{axis};")
+        return tuple(a.extent for a in k.grid)
+    rest = writer.fresh("linear")
+    writer.put(f"unsigned {rest} = blockIdx.x;")
+    product: n.Expr | None = None
+    for i, a in enumerate(k.grid):
+        assert isinstance(a.extent.type, DType)
+        kind = TYPES[a.extent.type.name]
+        if i + 1 < len(k.grid):
+            extent = to.scalar(a.extent, PRODUCT + 1)
+            writer.put(f"const {kind} {names[a.name]} = {rest} % {extent};")
+            writer.put(f"{rest} /= {extent};")
+        else:
+            writer.put(f"const {kind} {names[a.name]} = {rest};")
+        product = a.extent if product is None else n.Binary("mul", product, a.extent)
+    return () if product is None else (product,)
+
+

@@ -1,0 +1,408 @@
+"""Statements as CUDA C++: what stands outside the split into threads is done by all of them alike, or by the first."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from kir.diagnostic import Diagnostic, KirError
+from kir.ir import nodes as n
+from kir.ir.build import int_value, is_const
+from kir.ir.types import TileType, UnitType, dtype_of, shape_of
+from kir.ir.visit import walk
+from kir.surface import StatementPath
+
+from .expressions import Expressions, c_type, flat, refuse, sizes_of
+from .memory import Memory, bytes_of
+
+STATIC_SHARED = 48 * 1024
+"""Bytes of shared memory that a kernel may declare statically (CUDA C++ Programming Guide)."""
+_ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": "atomicMin", "atomic_and": "atomicAnd",
+            "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
+LOWERED = "the pass that lowers tiles to threads"
+_FENCES = {"cta": "__threadfence_block()", "gpu": "__threadfence()", "sys": "__threadfence_system()"}
+
+
+@dataclass(frozen=True)
+class Team:
+    """Who runs a block: `threads` of them, one thread being 1; `sync` is the barrier of the split that made it ("" outside any)."""
+
+    threads: int
+    sync: str = ""
+
+
+@dataclass
+class Statements:
+    """Writes blocks. `pool` gives the offset of each shared array in dynamic shared memory; empty when all are static."""
+
+    to: Expressions
+    memory: Memory
+    threads: int
+    pool: Mapping[str, int]
+    in_function: bool = False
+    refusals: list[Diagnostic] = field(default_factory=list)
+
+    def block(self, block: n.Block, path: StatementPath, team: Team) -> None:
+        """A block, whose statements are at (*path, 0), (*path, 1), .."""
+        facts = self.to.facts
+        for i, s in enumerate(block):
+            here = (*path, i)
+            self.to.writer.path = here
+            self.to.replaced.clear()
+            try:
+                self._statement(s, here, team, last=i == len(block) - 1)
+            except KirError as refused:
+                anchor = "/".join(map(str, here[:-1] if s.label else here)) + (f"/{s.label}" if s.label else "")
+                self.refusals += [replace(d, anchor=anchor, origin=s.origin) for d in refused.diagnostics]
+            self.to.replaced.clear()
+            if isinstance(s, n.Let):
+                self.to.facts = self.to.facts.after((s,))
+        self.to.facts = facts
+
+    def _inner(self, body: n.Block, path: StatementPath, team: Team) -> None:
+        self.to.writer.depth += 1
+        self.block(body, path, team)
+        self.to.writer.close()
+
+    def _statement(self, s: n.Stmt, path: StatementPath, team: Team, last: bool) -> None:
+        to, w = self.to, self.to.writer
+        if team.threads > 1 and not isinstance(s, (n.For, n.If, n.While)):
+            _must_be_scalar(s)
+        match s:
+            case n.Let():
+                self._let(s)
+            case n.Alloc():
+                self._alloc(s, team)
+            case n.Store():
+                self._store(s, team)
+            case n.Copy():
+                self._copy(s)
+            case n.Eval():
+                self._eval(s.call, team)
+            case n.For():
+                self._for(s, path, team, last)
+            case n.If():
+                to.prepare(s.cond)
+                w.put(f"if ({to.scalar(s.cond)}) {{")
+                facts = to.facts
+                to.facts = facts.knowing(s.cond)
+                w.depth += 1
+                self.block(s.then, (*path, "then"), team)
+                to.facts = facts
+                if s.orelse:
+                    w.depth -= 1
+                    w.put("} else {")
+                    w.depth += 1
+                    self.block(s.orelse, (*path, "orelse"), team)
+                w.close()
+            case n.While():
+                w.put(f"while ({to.scalar(s.cond)}) {{")
+                self._inner(s.body, (*path, "body"), team)
+            case n.Jump():
+                if len(s.values) > 1:
+                    raise refuse("KIR-B002", "the CUDA backend writes functions with one result")
+                w.put(s.kind + (f" {to.scalar(s.values[0])}" if s.values else "") + ";")
+            case n.Mma():
+                raise refuse("KIR-B002", "a tile product: the CUDA backend writes what one thread does", "mma_sync on fragments")
+            case n.Opaque() if s.surface == "cuda":
+                for line in s.text.splitlines():
+                    w.put(line)
+            case n.Opaque():
+                raise refuse("KIR-B002", f"this is {s.surface} source text that KIR does not understand: {s.reason}")
+            case n.Hole():
+                raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
+            case n.View():
+                raise refuse("KIR-B002", f"the view '{s.buffer.name}' is not written by the CUDA backend", "accesses to what it views")
+            case _:
+                raise refuse("KIR-B002", f"the CUDA backend does not write {type(s).__name__.lower()}")
+
+    # ---------------------------------------------------------------------------------------------------------- values, memory
+    def _let(self, s: n.Let) -> None:
+        to, w = self.to, self.to.writer
+        if len(s.names) != 1:
+            raise refuse("KIR-B002", "a value with several results", "one result each")
+        name, e = to.names[s.names[0]], s.value
+        if isinstance(e, n.Call) and e.of is None and (e.fn in _ATOMICS or e.fn in ("ldmatrix", "mma_sync")):
+            self._effect(e, name)
+            return
+        shape = sizes_of(e.type)
+        if not shape:
+            to.prepare(e)
+            w.put(f"const {c_type(dtype_of(e.type))} {name} = {to.scalar(e)};")
+            return
+        self.memory.load_vectors(to, e)
+        w.put(f"{c_type(dtype_of(e.type))} {name}[{math.prod(shape)}];")
+        to.fill(name, e, shape)
+
+    def _alloc(self, s: n.Alloc, team: Team) -> None:
+        to, w, b = self.to, self.to.writer, s.buffer
+        name = to.names[b.name]
+        if b.space == "shared":
+            self._shared(s)
+            return
+        if b.space == "fragment" and team.threads > 1:
+            raise refuse("KIR-B002", f"the fragment '{b.name}' is spread over {team.threads} threads", LOWERED)
+        if b.space not in ("register", "fragment") or (b.shape and team.threads > 1):
+            raise refuse("KIR-B002", f"'{b.name}' is {b.space} memory of a team", "registers of a thread")
+        extents = sizes_of(n.Region(b).type)
+        self.memory.arrays[b.name] = extents
+        if s.init is not None:
+            to.prepare(s.init)
+        if not extents:
+            w.put(f"{c_type(b.dtype)} {name}" + (f" = {to.scalar(s.init)};" if s.init is not None else ";"))
+            return
+        aligned = "alignas(16) " if math.prod(extents) * b.dtype.bytes % 16 == 0 else ""
+        w.put(f"{aligned}{c_type(b.dtype)} {name}[{math.prod(extents)}];")
+        if s.init is not None:
+            to.fill(name, s.init, extents)
+
+    def _shared(self, s: n.Alloc) -> None:
+        to, w, b = self.to, self.to.writer, s.buffer
+        if b.dtype.kind == "token":
+            raise refuse("KIR-B002", f"the CUDA backend does not write mbarriers ('{b.name}')")
+        name, total = to.names[b.name], bytes_of(b)
+        if b.name in self.pool:
+            w.put(f"{c_type(b.dtype)}* const {name} = reinterpret_cast<{c_type(b.dtype)}*>(shared_pool + {self.pool[b.name]});")
+        else:
+            w.put(f"__shared__ __align__({max(16, b.align)}) {c_type(b.dtype)} {name}[{total // b.dtype.bytes}];")
+        if s.init is not None:
+            if shape_of(s.init.type):
+                raise refuse("KIR-B002", f"'{b.name}' is filled with a tile", "a loop over threads")
+            at, count = w.fresh("e"), total // b.dtype.bytes
+            w.put(f"for (int {at} = threadIdx.x; {at} < {count}; {at} += {self.threads}) {name}[{at}] = {to.scalar(s.init)};")
+            w.put("__syncthreads();")
+
+    def _store(self, s: n.Store, team: Team) -> None:
+        to, w, b = self.to, self.to.writer, s.at.buffer
+        shape = sizes_of(s.at.type)
+        shared_by_all = b.space in ("global", "shared") and team.threads > 1
+        if shared_by_all:
+            w.put("if (threadIdx.x == 0) {")
+            w.depth += 1
+        if isinstance(s.value, n.Call) and s.value.fn in ("mma_sync", "ldmatrix"):
+            result = w.fresh("m")
+            self._effect(s.value, result)
+            to.replaced[s.value] = result
+        self.memory.load_vectors(to, s.value)
+        width = self.memory.vector_bytes(to, s.at, clip=s.clip) if shape and s.mask is None else 0
+        if width > b.dtype.bytes:
+            name = w.fresh("v")
+            w.put(f"alignas({width}) {c_type(b.dtype)} {name}[{math.prod(shape)}];")
+            to.fill(name, s.value, shape)
+            self.memory.write(to, s.at, name, width, s.clip)
+        else:
+            to.prepare(s.value)
+            at = w.loops(shape)
+            conditions = [self.memory.inside(to, s.at, at)] if s.clip else []
+            conditions += [to.element(s.mask, at, 3)] if s.mask is not None else []
+            head = f"if ({' && '.join(c for c in conditions if c)}) " if any(conditions) else ""
+            w.put(f"{head}{self.memory.element(to, s.at, at)} = {to.element(s.value, at)};")
+            w.close(len(shape))
+        if shared_by_all:
+            w.close()
+            w.put("__syncthreads();")
+
+    def _copy(self, s: n.Copy) -> None:
+        to, w = self.to, self.to.writer
+        src, dst = s.src.at, s.dst
+        size, shape = dst.buffer.dtype.bytes, sizes_of(dst.type)
+        if s.signal is not None or s.src.mask is not None or s.mask is not None:
+            raise refuse("KIR-B002", "the CUDA backend writes copies without masks and mbarriers")
+        if s.via == "cp_async":
+            width = self._async_width(s, shape, size)
+            name, count = to.header("copy_async"), width // size
+            at = w.fresh("e")
+            w.put("#pragma unroll")
+            w.put(f"for (int {at} = 0; {at} < {shape[-1]}; {at} += {count}) {{")
+            w.depth += 1
+            where = (*("0",) * (len(shape) - 1), at)
+            condition = self.memory.inside(to, src, where) if s.src.clip else ""
+            inside, source = w.fresh("inside") if condition else "true", f"&{self.memory.element(to, src, where)}"
+            if condition:
+                w.put(f"const bool {inside} = {condition};")
+                source = f"{inside} ? {source} : {to.names[src.buffer.name]}"
+            w.put(f"{name}<{width}>(&{self.memory.element(to, dst, where)}, {source}, {inside});")
+            w.close()
+            if not s.grouped:
+                w.put(f"{to.header('copy_async_commit')}();")
+                w.put(f"{to.header('copy_async_wait')}<0>();")
+            return
+        declared = 0
+        if s.via.startswith("vector(") and s.via[7:-1].isdigit():
+            declared = int(s.via[7:-1]) * size
+        elif s.via not in ("plain",):
+            raise refuse("KIR-B002", f"the CUDA backend does not write copies via {s.via}")
+        reading = self.memory.vector_bytes(to, src, declared, s.src.clip)
+        if reading > size:
+            to.replaced[s.src] = self.memory.read(to, s.src, reading)
+        writing = self.memory.vector_bytes(to, dst, declared, s.clip)
+        if writing > size:
+            name = to.replaced.get(s.src) or to.array(s.src)
+            if s.src not in to.replaced and dst.buffer.dtype.bytes:
+                aligned = w.fresh("v")
+                w.put(f"alignas({writing}) {c_type(dst.buffer.dtype)} {aligned}[{math.prod(shape)}];")
+                every = w.loops(shape)
+                w.put(f"{aligned}[{flat(every, shape)}] = {name}[{flat(every, shape)}];")
+                w.close(len(shape))
+                name = aligned
+            self.memory.write(to, dst, name, writing, s.clip)
+            return
+        self._store(n.Store(dst, s.src, None, s.clip), Team(1))
+
+    def _async_width(self, s: n.Copy, shape: tuple[int, ...], size: int) -> int:
+        other = s.src.other
+        if s.src.clip and other is not None and not (isinstance(other, n.Const) and not other.value):
+            raise refuse("KIR-B002", "cp.async fills with zeros outside the buffer", "else 0")
+        if s.src.at.buffer.space != "global" or s.dst.buffer.space != "shared":
+            raise refuse("KIR-B002", "cp.async copies from global to shared memory")
+        for width in (16, 8, 4):
+            if shape and shape[-1] * size % width == 0 and self.memory.vector_bytes(self.to, s.dst, width) >= width:
+                whole = not s.src.clip or self.memory.vector_bytes(self.to, s.src.at, width, clip=True) >= width
+                if whole:
+                    return width
+        raise refuse("KIR-B002", "cp.async copies 4, 8 or 16 bytes that are inside the buffer as a whole",
+                     "a fact that the vector divides the row")
+
+    # ------------------------------------------------------------------------------------------------------------------ calls
+    def _eval(self, e: n.Call, team: Team) -> None:
+        w, to = self.to.writer, self.to
+        attrs, args = dict(e.attrs), [a for a in e.args if isinstance(a, n.Expr)]
+        if e.of is not None:
+            if not isinstance(e.of, UnitType):
+                raise refuse("KIR-B002", f"the result of '{e.fn}' is not used")
+            w.put(f"{to.names[e.fn]}({', '.join(map(to.scalar, args))});")
+            return
+        match e.fn:
+            case "barrier":
+                if team.sync:
+                    w.put(f"{team.sync};")
+            case "warp_sync":
+                w.put("__syncwarp();")
+            case "fence":
+                scope = str(attrs.get("scope", "gpu"))
+                if scope not in _FENCES:
+                    raise refuse("KIR-B008", f"the CUDA backend has no fence of scope '{scope}'")
+                w.put(f"{_FENCES[scope]};")
+            case "async_commit":
+                w.put(f"{to.header('copy_async_commit')}();")
+            case "async_wait":
+                pending = int_value(args[0])
+                if pending is None:
+                    raise refuse("KIR-B002", "cp.async.wait_group takes a number known at compile time")
+                w.put(f"{to.header('copy_async_wait')}<{pending}>();")
+            case "named_barrier_sync" | "named_barrier_arrive":
+                w.put(f"{to.header(e.fn)}({to.scalar(args[0])}, {to.scalar(args[1])});")
+            case "trap":
+                w.put("__trap();")
+            case "assume":
+                w.put(f"__builtin_assume({to.scalar(args[0])});")
+            case "assertion":
+                w.put(f"assert({to.scalar(args[0])});")
+            case _ if e.fn in _ATOMICS:
+                self._effect(e, "")
+            case _:
+                raise refuse("KIR-B008", f"the CUDA backend has no spelling for '{e.fn}'")
+
+    def _effect(self, e: n.Call, result: str) -> None:
+        """A call at the root of a let or statement whose result (if it is named) is kept."""
+        to, w, attrs = self.to, self.to.writer, dict(e.attrs)
+        if e.fn == "ldmatrix":
+            region, num = e.args[0], int(attrs.get("num", 4))
+            assert isinstance(region, n.Region)
+            function = to.header(f"load_matrix_{num}" + ("_trans" if attrs.get("trans") else ""))
+            w.put(f"alignas(16) {c_type(region.buffer.dtype)} {result}[{2 * num}];")
+            first = ("0",) * len(sizes_of(region.type))
+            w.put(f"{function}(reinterpret_cast<unsigned*>({result}), &{self.memory.element(to, region, first)});")
+            return
+        if e.fn == "mma_sync":
+            self._mma_sync(e, result)
+            return
+        region, operands = e.args[0], [a for a in e.args[1:] if isinstance(a, n.Expr)]
+        assert isinstance(region, n.Region)
+        if str(attrs.get("order", "relaxed")) != "relaxed" or str(attrs.get("scope", "gpu")) not in ("gpu", "cta"):
+            raise refuse("KIR-B008", f"the CUDA backend writes relaxed atomics, not {attrs.get('order')} ones")
+        if sizes_of(region.type) or isinstance(e.type, TileType):
+            raise refuse("KIR-B002", "an atomic operation on a tile", "a loop over its elements")
+        wanted = 2 if e.fn == "atomic_cas" else 1
+        call = f"{_ATOMICS[e.fn]}(&{self.memory.element(to, region, ())}, {', '.join(map(to.scalar, operands[:wanted]))})"
+        if len(operands) > wanted:
+            if result:
+                raise refuse("KIR-B002", "an atomic operation with a mask has no result where the mask is false", "a branch around it")
+            call = f"if ({to.scalar(operands[wanted])}) {call}"
+        w.put(f"const {c_type(dtype_of(e.type))} {result} = {call};" if result else f"{call};")
+
+    def _mma_sync(self, e: n.Call, result: str) -> None:
+        to, w = self.to, self.to.writer
+        a, b, c = (x for x in e.args if isinstance(x, n.Expr))
+        shape, dtype = str(dict(e.attrs).get("shape", "m16n8k16")), dtype_of(a.type).name
+        if shape != "m16n8k16" or dtype not in ("f16", "bf16") or dtype_of(c.type).name != "f32":
+            raise refuse("KIR-B008", f"the CUDA backend has no mma_sync of shape {shape} on {dtype} into {dtype_of(c.type)}")
+        names = []
+        for x in (a, b, c):
+            name = w.fresh("m")
+            w.put(f"alignas(16) {c_type(dtype_of(x.type))} {name}[{math.prod(sizes_of(x.type))}];")
+            to.fill(name, x, sizes_of(x.type))
+            names.append(name)
+        w.put(f"float {result}[4];")
+        packed = [f"reinterpret_cast<const unsigned*>({name})" for name in names[:2]]
+        w.put(f"{to.header(f'mma_m16n8k16_{dtype}')}({result}, {packed[0]}, {packed[1]}, {names[2]});")
+
+    # ---------------------------------------------------------------------------------------------------------------- control
+    def _for(self, s: n.For, path: StatementPath, team: Team, last: bool) -> None:
+        to, w = self.to, self.to.writer
+        if s.kind in ("thread", "warp", "warpgroup"):
+            self._split(s, path, team, last)
+            return
+        attrs, name, kind = dict(s.attrs), to.names[s.var.name], c_type(dtype_of(s.var.of))
+        if s.kind == "pipelined":
+            raise refuse("KIR-B002", "a pipelined loop: CUDA code copies ahead by statements of its own", "a ring of buffers")
+        if s.kind == "serial":
+            w.put("#pragma unroll 1")
+        elif "factor" in attrs and s.kind == "unroll":
+            w.put(f"#pragma unroll {attrs['factor']}")
+        else:
+            w.put("#pragma unroll")
+        step = "++" + name if is_const(s.step, 1) else f"{name} += {to.scalar(s.step)}"
+        w.put(f"for ({kind} {name} = {to.scalar(s.lo)}; {name} < {to.scalar(s.hi, 9)}; {step}) {{")
+        facts = to.facts
+        to.facts = facts.ranging(s.var, s.lo, s.hi, s.step)
+        self._inner(s.body, (*path, "body"), team)
+        to.facts = facts
+
+    def _split(self, s: n.For, path: StatementPath, team: Team, last: bool) -> None:
+        """A team split into threads, warps or warpgroups, joined again at the end of the loop."""
+        to, w = self.to, self.to.writer
+        extent, size = int_value(s.hi), {"thread": 1, "warp": 32, "warpgroup": 128}[s.kind]
+        if extent is None or not is_const(s.lo, 0) or not is_const(s.step, 1):
+            raise refuse("KIR-B002", f"the CUDA backend splits a team by 0..n with n known, not {s.kind}s of another range")
+        waits = any(isinstance(x, n.Call) and x.fn in ("barrier", "named_barrier_sync") for b in s.body for x in walk(b))
+        sync = "__syncwarp()" if team.threads == 32 and team.sync else "__syncthreads()"
+        index = "threadIdx.x" if team.threads == self.threads else f"threadIdx.x % {team.threads}"
+        name = to.names[s.var.name]
+        if extent * size > team.threads and size == 1 and not waits:
+            w.put("#pragma unroll 1")
+            w.put(f"for (int {name} = {index}; {name} < {extent}; {name} += {team.threads}) {{")
+        elif extent * size == team.threads:
+            w.put("{")
+            w.put(f"  const int {name} = {index if size == 1 else f'{index} / {size}'};")
+        elif extent * size < team.threads and not waits:
+            w.put(f"if (const int {name} = {index if size == 1 else f'{index} / {size}'}; {name} < {extent}) {{")
+        else:
+            raise refuse("KIR-B002", f"{extent} {s.kind}s in a team of {team.threads} threads, with barriers among them",
+                         f"{team.threads // size} {s.kind}s")
+        facts = to.facts
+        to.facts = facts.ranging(s.var, s.lo, s.hi, s.step)
+        self._inner(s.body, (*path, "body"), Team(size, sync))
+        to.facts = facts
+        if not last or len(path) > 2:
+            w.path = path
+            w.put(f"{sync};")
+
+
+def _must_be_scalar(s: n.Stmt) -> None:
+    """Refuses a statement of a team of many threads that computes with tiles."""
+    for x in walk(s):
+        if isinstance(x, n.Expr) and isinstance(x.type, TileType):
+            raise refuse("KIR-B002", "a tile of several threads: the CUDA backend writes what one thread does", LOWERED)
+        if isinstance(x, n.Call) and x.fn.startswith("atomic_"):
+            raise refuse("KIR-B002", "an atomic operation outside the split into threads", "a loop over threads around it")

@@ -1,0 +1,103 @@
+"""Triton's counter-based random numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import F32, I32, U32, U64, dtype_of, shape_of
+
+from . import operators
+from .shapes import filled, stretched
+from .values import Items, NotUnderstood, Run, Value
+
+if TYPE_CHECKING:
+    from .reader import Arguments, Reader
+
+
+def bits(r: Reader, lane: int, seed: Value, offset: Value, rounds: Value) -> n.Expr:
+    c = operators.run(offset)
+    if dtype_of(c.type).bits == 64:
+        low, high = build.cast(c, U32), build.cast(build.binary("shr", c, build.const(32, dtype_of(c.type))), U32)
+    else:
+        low = build.cast(c, U32)
+        high = filled(build.const(0, U32), shape_of(low.type))
+    zero = filled(build.const(0, U32), shape_of(low.type))
+    return build.call(
+        "philox",
+        build.cast(operators.run(seed), U64),
+        low,
+        high,
+        zero,
+        zero,
+        lane=lane,
+        rounds=operators.known_int(rounds, "the rounds of philox"),
+    )
+
+
+def randint(r: Reader, a: Arguments) -> Value:
+    return Run(bits(r, 0, a.need(0, "seed"), a.need(1, "offset"), a.get(2, "n_rounds", 10)))
+
+
+def randint4x(r: Reader, a: Arguments) -> Value:
+    seed, offset = r.stable("seed", a.need(0, "seed")), r.stable("offset", a.need(1, "offset"))
+    return Items(tuple(Run(bits(r, k, seed, offset, a.get(2, "n_rounds", 10))) for k in range(4)))
+
+
+def rand(r: Reader, a: Arguments) -> Value:
+    made = randint(r, a)
+    assert isinstance(made, Run)
+    return Run(unit(made.expr))
+
+
+def unit(e: n.Expr) -> n.Expr:
+    """u32 random bits as an f32 in [0, 1), as `tl.uint_to_uniform_float` does it."""
+    x = build.cast(e, I32, "bits")
+    folded = build.select(build.compare("lt", x, 0), build.sub(build.negate(x), 1), x)
+    return build.mul(build.cast(folded, F32), 4.6566127342e-10)
+
+
+def rand4x(r: Reader, a: Arguments) -> Value:
+    made = randint4x(r, a)
+    assert isinstance(made, Items)
+    return Items(tuple(Run(unit(x.expr)) for x in made.items if isinstance(x, Run)))
+
+
+def to_uniform(r: Reader, a: Arguments) -> Value:
+    return Run(unit(build.cast(operators.run(a.need(0, "x")), U32, "bits")))
+
+
+def philox(r: Reader, a: Arguments) -> Value:
+    seed = operators.run(a.need(0, "seed"))
+    c = [operators.run(a.need(k, f"c{k - 1}")) for k in range(1, 5)]
+    if any(dtype_of(x.type).bits == 64 for x in c):
+        raise NotUnderstood("philox on 64-bit counters")
+    rounds = operators.known_int(a.get(5, "n_rounds", 10), "the rounds of philox")
+    shape: tuple[int | n.Expr, ...] = ()
+    for x in c:
+        shape = shape_of(x.type) or shape
+    counters = [
+        stretched(build.cast(x, U32, "bits" if dtype_of(x.type).bits == 32 and dtype_of(x.type) != U32 else "rn"), shape) for x in c
+    ]
+    return Items(tuple(Run(build.call("philox", build.cast(seed, U64), *counters, lane=k, rounds=rounds)) for k in range(4)))
+
+
+def randn(r: Reader, a: Arguments) -> Value:
+    made = randint4x(r, a)
+    assert isinstance(made, Items)
+    u = [unit(x.expr) for x in made.items[:2] if isinstance(x, Run)]
+    return Run(normals(r, u[0], u[1])[0])
+
+
+def normals(r: Reader, u: n.Expr, v: n.Expr) -> tuple[n.Expr, n.Expr]:
+    """Box-Muller, as `tl.pair_uniform_to_normal` does it."""
+    u = r.out.let("u", build.maximum(u, build.broadcast(build.const(1.0e-7, F32), u.type)))
+    angle = r.out.let("angle", build.mul(v, 6.283185307179586))
+    radius = r.out.let("radius", build.call("sqrt_approx", build.mul(build.call("log", u), -2.0)))
+    return build.mul(radius, build.call("cos", angle)), build.mul(radius, build.call("sin", angle))
+
+
+def pair_to_normal(r: Reader, a: Arguments) -> Value:
+    x, y = normals(r, operators.run(a.need(0, "u1")), operators.run(a.need(1, "u2")))
+    return Items((Run(x), Run(y)))

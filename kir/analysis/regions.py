@@ -1,0 +1,314 @@
+"""Flat accesses raised to regions: `A_flat[row * K + col]` is `A[row, col]`, and masks that say what a buffer's bounds say become `clip`.
+
+Part of the normal form: `raised` is idempotent. Address arithmetic is exact (it does not wrap), and an access names the element of the
+tensor that its row and column say: an index past the end of its own axis is outside the tensor, never an element of the next row.
+Hints (`multiple_of`, `max_contiguous`) leave, since they say nothing that facts do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
+from kir.analysis.facts import Facts
+from kir.analysis.narrow import narrowed_lets
+from kir.analysis.normal_form import normalize
+from kir.analysis.wrapped import unwrapped
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.promote import promoted
+from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
+from kir.ir.visit import statements, transform, walk
+
+ROUNDS = 6
+HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
+
+
+def raised(program: n.Program) -> n.Program:
+    """The program with flat accesses as regions, in normal form."""
+    program = normalize(replace(program, kernels=tuple(without_hints(k) for k in program.kernels)))
+    for _ in range(ROUNDS):
+        before, program = program, normalize(narrowed_lets(program))
+        if program == before:
+            break
+    kernels = tuple(_kernel(program, k) for k in program.kernels)
+    program = normalize(replace(program, kernels=kernels))
+    program = replace(program, kernels=tuple(unwrapped(program, k) for k in program.kernels))
+    taken = frozenset(p.name for p in program.params)
+    return normalize(
+        replace(program, kernels=tuple(replace(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in program.kernels))
+    )
+
+
+def without_hints(k: n.Kernel) -> n.Kernel:
+    """The kernel without advice about divisibility."""
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return new.args[0] if isinstance(new, n.Call) and new.fn in HINTS else new
+
+    made: n.Kernel = transform(k, leave)
+    return made
+
+
+Views = Mapping[str, n.Buffer]
+
+
+def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
+    views = {
+        s.buffer.name: s.at.buffer
+        for s in k.body
+        if isinstance(s, n.View)
+        and not s.axes
+        and not s.at.index
+        and s.buffer.space == "global"
+        and len(s.buffer.shape) == 1
+        and s.buffer.dtype == s.at.buffer.dtype
+    }
+    if not views:
+        views = {}
+    known = Facts.at(program, (k.name,))
+    return replace(k, body=_Raiser(views, _definitions(k)).block(k.body, known))
+
+
+def _definitions(k: n.Kernel) -> dict[str, n.Expr]:
+    """Tile lets of integers, for indices that are named."""
+    return {
+        s.names[0]: s.value
+        for s in statements(k.body)
+        if isinstance(s, n.Let)
+        and len(s.names) == 1
+        and isinstance(s.value.type, TileType)
+        and (dtype_of(s.value.type).is_integer or dtype_of(s.value.type).is_bool)
+        and not any(isinstance(x, n.Load) or (isinstance(x, n.Call) and x.fn in ("reduce", "scan", "sort")) for x in walk(s.value))
+    }
+
+
+class _Raiser:
+    def __init__(self, views: Views, definitions: Mapping[str, n.Expr]) -> None:
+        self.views, self.definitions = views, definitions
+
+    def block(self, body: n.Block, known: Facts) -> n.Block:
+        out: list[n.Stmt] = []
+        for s in body:
+            made = self.stmt(s, known)
+            out.append(made)
+            known = known.after((made,))
+        return tuple(out)
+
+    def stmt(self, s: n.Stmt, known: Facts) -> n.Stmt:
+        match s:
+            case n.For():
+                return replace(s, body=self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step)))
+            case n.If():
+                return replace(
+                    s,
+                    cond=self.loads(s.cond, known),
+                    then=self.block(s.then, known.knowing(s.cond)),
+                    orelse=self.block(s.orelse, known.knowing(build.invert(s.cond))),
+                )
+            case n.While():
+                return replace(s, body=self.block(s.body, known))
+            case n.Store() if s.at.index and s.at.buffer.space == "global":
+                return self.store(replace(s, value=self.loads(s.value, known)), known)
+            case n.View() | n.Opaque():
+                return s
+            case _:
+                made: n.Stmt = self.loads(s, known)
+                return made
+
+    def loads(self, item: n.Node, known: Facts) -> Any:
+        """A node with every load below it raised."""
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            return self.load(new, known) if isinstance(new, n.Load) and new.at.index and new.at.buffer.space == "global" else new
+
+        return transform(item, leave)
+
+    def load(self, e: n.Load, known: Facts) -> n.Expr:
+        axes = axes_of(e.type)
+        try:
+            scalar = element(e, _positions(axes), self.definitions)
+            assert isinstance(scalar, n.Load)
+            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes))
+            if place is None:
+                return e
+            other = scalar.other
+            if clip and not e.clip and other is None and scalar.mask is None:
+                clip = False
+            made = tile(n.Load(place, mask, other if mask is not None or clip else None, clip, e.cache), axes)
+        except NotElementwise:
+            return e
+        return made if made.type == e.type else e
+
+    def store(self, s: n.Store, known: Facts) -> n.Stmt:
+        shape = s.at.type
+        axes = axes_of(shape)
+        try:
+            at = element_region(s.at, _positions(axes), self.definitions)
+            scalar_mask = None if s.mask is None else element(s.mask, _aligned(_positions(axes), s.mask), self.definitions)
+            place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes))
+            if place is None:
+                return s
+            found = tile_region(place, axes)
+            value = s.value if s.value.type == shape or not axes else build.broadcast(s.value, shape)
+            if found is not None and sorted(found[1]) == list(range(len(axes))):
+                region, own = found
+                if own != list(range(len(axes))):
+                    value = build.call("trans", value, *(build.const(a) for a in own))
+                local = [axes[a] for a in own]
+                made_mask = None if mask is None else tile(mask, local, keep_shape=False)
+                return replace(s, at=region, value=value, mask=made_mask, clip=clip)
+            gathered = n.Region(
+                place.buffer, tuple(tile(i, axes, keep_shape=k == 0) for k, i in enumerate(place.index) if isinstance(i, n.Expr))
+            )
+            return replace(s, at=gathered, value=value, mask=None if mask is None else tile(mask, axes, keep_shape=False), clip=clip)
+        except NotElementwise:
+            return s
+
+    def placed(self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts) -> tuple[n.Region | None, n.Expr | None, bool]:
+        """The element of the real tensor, the rest of the mask, and whether the tensor's bounds say what the mask said."""
+        index: tuple[n.Expr, ...] | None
+        if at.buffer.name in self.views:
+            base = self.views[at.buffer.name]
+            (flat,) = (i for i in at.index if isinstance(i, n.Expr))
+            index = split_index(flat, base, known)
+        else:
+            base, index = at.buffer, tuple(i for i in at.index if isinstance(i, n.Expr))
+            if mask is None:
+                return None, mask, clip
+        if index is None:
+            return None, mask, clip
+        left: n.Expr | None = None
+        taken = False
+        for atom in conjuncts(mask):
+            if any(says_bound(atom, i, d) for i, d in zip(index, base.shape, strict=True)):
+                taken = True
+            else:
+                left = atom if left is None else build.logical_and(left, atom)
+        if at.buffer.name not in self.views and not taken:
+            return None, mask, clip
+        return n.Region(base, index), left, clip or taken
+
+
+def axes_of(t: Type) -> list[tuple[n.Var, int | n.Expr]]:
+    """A variable for each axis of a tile."""
+    return [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape_of(t))]
+
+
+def _positions(axes: Sequence[tuple[n.Var, int | n.Expr]]) -> list[n.Expr]:
+    return [build.const(0) if d == 1 else v for v, d in axes]
+
+
+def _aligned(index: list[n.Expr], e: n.Expr) -> list[n.Expr]:
+    shape = shape_of(e.type)
+    own = index[len(index) - len(shape) :]
+    return [build.const(0) if d == 1 else i for i, d in zip(own, shape, strict=True)]
+
+
+def known_axes(known: Facts, axes: Sequence[tuple[n.Var, int | n.Expr]]) -> Facts:
+    """Facts with the ranges of the axis variables."""
+    for v, d in axes:
+        known = known.ranging(v, build.const(0), build.const(d) if isinstance(d, int) else d)
+    return known
+
+
+def conjuncts(e: n.Expr | None) -> Iterator[n.Expr]:
+    """The conditions that a mask is the conjunction of."""
+    if isinstance(e, n.Binary) and e.op == "and":
+        yield from conjuncts(e.a)
+        yield from conjuncts(e.b)
+    elif e is not None and not (isinstance(e, n.Const) and e.value is True):
+        yield e
+
+
+def bare(e: n.Expr) -> n.Expr:
+    """An integer expression without widenings, in i32 where all its leaves are: equal to the original as a number."""
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Cast) and dtype_of(new.x.type).name == "i32" and new.dtype.name == "i64":
+            return new.x
+        return new
+
+    from kir.analysis.narrow import as_i32
+
+    found = as_i32(e)
+    if found is not None:
+        return found
+    return leave(e, e) if isinstance(e, n.Expr) else e  # type: ignore[return-value]  # leave keeps expressions
+
+
+def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
+    """Whether a condition says that an index lies inside its axis, on one side or the other."""
+    if not isinstance(atom, n.Binary) or not dtype_of(atom.a.type).is_integer:
+        return False
+    a, b, i, d = bare(atom.a), bare(atom.b), bare(index), bare(extent)
+    match atom.op:
+        case "lt":
+            return _same(a, i) and _same(b, d)
+        case "gt":
+            return _same(b, i) and _same(a, d)
+        case "le":
+            return (_same(a, i) and _same(build.add(b, 1), d)) or (build.is_const(a, 0) and _same(b, i))
+        case "ge":
+            return (_same(b, i) and _same(build.add(a, 1), d)) or (_same(a, i) and build.is_const(b, 0))
+        case _:
+            return False
+
+
+def _same(a: n.Expr, b: n.Expr) -> bool:
+    return a == b or (a.type == b.type and build.is_const(build.sub(a, b), 0))
+
+
+def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...] | None:
+    """The index in each axis of a tensor of a flat index over its strides; None where a stride is no single product or does not divide
+    what is left. Terms go to the axis of the largest stride that divides them."""
+    from kir.ir.specialize import row_major
+
+    strides = [bare(s) for s in (base.strides or row_major(base.shape))]
+    flat = bare(flat)
+    if not isinstance(flat.type, DType):
+        return None
+    dtype = flat.type
+    order = sorted(range(len(strides)), key=lambda d: _rank(strides[d]), reverse=True)
+    parts: list[dict[tuple[n.Expr, ...], int]] = [{} for _ in strides]
+    factors = []
+    for s in strides:
+        terms = build.polynomial(s)
+        if len(terms) != 1:
+            return None
+        factors.append(next(iter(terms.items())))
+    ones = [d for d in order if base.shape[d] == build.const(1)]
+    for monomial, c in build.polynomial(flat).items():
+        for d in order:
+            atoms, k = factors[d]
+            rest = list(monomial)
+            if d in ones or k == 0 or c % k or not all(_removed(rest, x) for x in atoms):
+                continue
+            parts[d][tuple(rest)] = parts[d].get(tuple(rest), 0) + c // k
+            break
+        else:
+            return None
+    return tuple(bare(build.from_polynomial(p, dtype)) for p in parts)
+
+
+def _removed(rest: list[n.Expr], x: n.Expr) -> bool:
+    for i, y in enumerate(rest):
+        if _atom(y) == _atom(x):
+            del rest[i]
+            return True
+    return False
+
+
+def _atom(e: n.Expr) -> n.Expr:
+    return e.x if isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer else e
+
+
+def _rank(stride: n.Expr) -> tuple[int, int]:
+    """Strides by size: first by the number of symbolic factors, then by the coefficient."""
+    terms = build.polynomial(stride)
+    if len(terms) != 1:
+        return (0, 0)
+    ((atoms, k),) = terms.items()
+    return (len(atoms), k)

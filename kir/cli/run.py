@@ -1,0 +1,138 @@
+"""interpret a program on the CPU, with the hazard report
+
+FILE is IR text (.kir), or FILE::KERNEL of a surface with its binding. With a problem, outputs are judged by its float64 oracle; without
+one, inputs are random and only the hazards count. Exit code 1: a wrong output, or an error finding.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kir.cli._program import read
+from kir.cli._result import Result
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from kir.interp import Result as Ran
+    from kir.ir.nodes import Program
+    from kir.problem import Comparison
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    problem: Annotated[str, typer.Option(help="what it must compute: a name, or a folder with problem.toml")] = "",
+    check: Annotated[bool, typer.Option("--check", help="play the adversary: races, undefined values, bounds, timing")] = False,
+    shape: Annotated[str, typer.Option(help="one of the problem's shapes (default: the first with a tail)")] = "",
+    distribution: Annotated[str, typer.Option(help="one of the problem's input distributions")] = "normal",
+    seed: Annotated[int, typer.Option(help="seed of the inputs")] = 0,
+    sizes: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a size or scalar, where no problem gives it")] = None,
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
+) -> Result:
+    """Interpret a program on the CPU, with the hazard report."""
+    from kir.interp import run
+
+    program = read(file, bind)
+    arrays, scalars, judge = _inputs(program, problem, shape, distribution, seed, _values(sizes or []))
+    ran = run(program, arrays, scalars, mode="check" if check else "fast")
+    verdict = judge(ran.outputs) if judge is not None else None
+    code = 1 if ran.errors or (verdict is not None and not verdict.ok) else 0
+    data: dict[str, Any] = {
+        "program": program.name, "mode": "check" if check else "fast", "sizes": dict(sorted(scalars.items())),
+        "correct": None if verdict is None else {"ok": verdict.ok, "worst": verdict.worst, "where": verdict.where, "bound": verdict.bound,
+                                                 "reason": verdict.reason},
+        "findings": [f.to_json() for f in ran.findings], "counters": ran.counters.to_json()}
+    return Result(data, _shown(program.name, ran, verdict, check), code, tuple(f.diagnostic() for f in ran.findings))
+
+
+def _values(given: list[str]) -> dict[str, int | float]:
+    from kir.diagnostic import usage
+
+    out: dict[str, int | float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            out[name] = float(value) if any(c in value for c in ".en") else int(value)
+        except ValueError:
+            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER") from None
+    return out
+
+
+def _inputs(program: Program, problem: str, shape: str, distribution: str, seed: int, given: Mapping[str, int | float]) -> Any:
+    """Arrays, scalars and a judge (None without a problem)."""
+    from kir.diagnostic import usage
+    from kir.gate.correctness import ProblemCase, tensor_names
+    from kir.ir.types import DType
+    from kir.problem import load_problem
+
+    wanted = {p.name for p in program.params if isinstance(p.of, DType)}
+    if not problem:
+        return (*_random(program, given, seed), None)
+    known = load_problem(problem)
+    allowed = known.shapes_for(program)
+    if not allowed:
+        raise usage("KIR-C002", f"no shape of problem '{known.name}' satisfies the facts of '{program.name}'")
+    at = known.shape(shape) if shape else next((s for s in allowed if "tail" in s.tags and "one" not in s.tags), allowed[0])
+    case = ProblemCase(known, at, distribution, seed, known.inputs(at, seed, distribution), tensor_names(program, known, {}))
+    scalars = {k: v for k, v in {**case.scalars, **given}.items() if k in wanted}
+    return case.arrays, scalars, case.compare
+
+
+def _random(program: Program, given: Mapping[str, int | float], seed: int) -> tuple[dict[str, Any], dict[str, int | float]]:
+    import numpy as np
+
+    from kir.diagnostic import usage
+    from kir.gate.correctness import size_sets
+    from kir.interp.number import storage
+    from kir.ir import nodes as n
+    from kir.ir.build import const, int_value
+    from kir.ir.types import DType
+    from kir.ir.visit import substitute
+
+    free = [p for p in program.params if isinstance(p.of, DType) and p.value is None]
+    found = size_sets(program, (20,)) if any(p.name not in given for p in free) else [{}]
+    values: dict[str, int | float] = {p.name: 0.5 if isinstance(p.of, DType) and p.of.is_float else 1 for p in free if p.role == "scalar"}
+    values |= {**(found[0] if found else {}), **given}
+    missing = [p.name for p in free if p.name not in values]
+    if missing:
+        raise usage("KIR-C002", f"no value for '{missing[0]}'", needs=f"--set {missing[0]}=NUMBER, or --problem")
+    known = {p.name: const(values[p.name], p.of) for p in program.params if p.name in values and isinstance(p.of, DType)}
+    random, arrays = np.random.default_rng(seed), {}
+    for p in program.params:
+        if not isinstance(p.of, n.Buffer) or p.role == "out":
+            continue
+        extents = [int_value(substitute(d, known)) for d in p.of.shape]
+        if any(d is None for d in extents):
+            raise usage("KIR-C002", f"the shape of '{p.name}' is not given by sizes alone", needs="--problem")
+        drawn = random.standard_normal(extents) if p.of.dtype.is_float else random.integers(0, 2, extents)  # type: ignore[arg-type]  # no None: checked above
+        arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
+    return arrays, values
+
+
+def _shown(name: str, ran: Ran, verdict: Comparison | None, check: bool) -> Group:
+    """The verdict for a terminal; the findings themselves are printed as diagnostics."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    errors, weak = len(ran.errors), len(ran.findings) - len(ran.errors)
+    parts: list[Any] = []
+    if verdict is not None:
+        word = ("correct", "bold green") if verdict.ok else ("wrong", "bold red")
+        tail = f", worst error {verdict.worst:.3g} of its bound" if verdict.ok else f": {verdict.reason}"
+        parts.append(Text.assemble((name, "bold"), " ", word, tail))
+    hazards = f"{errors} error finding{'s' * (errors != 1)}, {weak} weak" if check or ran.findings else "hazards not looked for (--check)"
+    parts.append(Text.assemble((name, "bold"), " ", hazards) if verdict is None else Text(hazards))
+    table = Table("counted", "", box=None, header_style="dim")
+    for key, value in sorted(ran.counters.bytes.items()):
+        table.add_row(f"bytes {key}", f"{value:,}")
+    for key, value in sorted(ran.counters.flops.items()):
+        table.add_row(f"flops {key}", f"{value:,}")
+    if check:
+        table.add_row("sectors", f"{ran.counters.sectors:,}")
+        table.add_row("bank conflicts", f"{ran.counters.bank_conflicts:,}")
+    table.add_row("barriers", f"{ran.counters.barriers:,}")
+    return Group(*parts, table)

@@ -1,0 +1,156 @@
+"""Emitted CUDA C++: what it says, what it refuses with its place, and what nvcc makes of it."""
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kir.backends.cuda.emit import header
+from kir.diagnostic import KirError
+from kir.gate import gate_cpu, realized
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.problem import load_problem
+from kir.surface import Backend, backend
+from kir.target import target
+
+EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
+HEAD = """kir 1
+program p
+  size N: i32
+  in X: f32[N, 64]
+  inout Y: f32[N, 64]
+"""
+
+
+@pytest.fixture(scope="module")
+def cuda() -> Backend:
+    return backend("cuda")
+
+
+def expert(name: str) -> str:
+    return (EXPERTS / f"{name}.kir").read_text()
+
+
+def body(lines: str, threads: int = 64) -> str:
+    indented = "\n".join(f"  {line}" for line in lines.splitlines())
+    return f"{HEAD}kernel main grid (i: N) threads {threads}\n{indented}\n"
+
+
+def threaded(lines: str) -> str:
+    return body("for t in 0..64 parallel thread\n" + "\n".join(f"  {line}" for line in lines.splitlines()))
+
+
+def test_device_functions_wrap_one_instruction_each() -> None:
+    for name, (text, needs) in header().items():
+        branches = re.split(r"\belse\b", text)
+        assert all(len(re.findall(r"\basm\b", part)) <= 1 for part in branches), name
+        assert all(row.count(";") <= 1 for row in re.findall(r'"([^"]*)"', text)), name
+        assert all(other in header() for other in needs)
+        assert re.search(rf"\b{name}\b", text)
+
+
+def test_only_used_device_functions_are_written(cuda: Backend) -> None:
+    text = cuda.emit(parse_program(threaded("Y[i, t] = X[i, t] * 2.0"), "p.kir")).text
+    assert "asm" not in text and "template" not in text
+    assert "Y[static_cast<long long>(i) * 64 + t] = X[static_cast<long long>(i) * 64 + t] * 2.0f;" in text
+
+
+def test_every_emitted_statement_has_its_lines(cuda: Backend) -> None:
+    p = parse_program(threaded("let x = X[i, t]\nif x > 0.0\n  Y[i, t] = x"), "p.kir")
+    emitted = cuda.emit(p)
+    lines = emitted.text.splitlines()
+    assert {lines[row.line - 1].strip() for row in emitted.source_map if row.path == ("main", 0, "body", 0)} == {
+        "const float x = X[static_cast<long long>(i) * 64 + t];"}
+    assert cuda.emit(p) == emitted
+
+
+def test_a_split_joins_again_before_what_follows(cuda: Backend) -> None:
+    lines = "shared S: f32[64]\nfor t in 0..64 parallel thread\n  S[t] = X[i, t]\nfor u in 0..64 parallel thread\n  Y[i, u] = S[63 - u]"
+    text = cuda.emit(parse_program(body(lines), "p.kir")).text
+    assert text.count("__syncthreads();") == 1
+    assert text.index("S[t] =") < text.index("__syncthreads();") < text.index("Y[")
+
+
+def test_one_thread_writes_what_the_team_writes_once(cuda: Backend) -> None:
+    text = cuda.emit(parse_program(body("let x = X[i, 0]\nY[i, 0] = x + 1.0"), "p.kir")).text
+    assert "if (threadIdx.x == 0) {" in text
+
+
+def test_divisions_round_down_also_for_negative_numbers(cuda: Backend) -> None:
+    text = cuda.emit(parse_program(threaded("let k = cast(X[i, t], i32)\nY[i, t] = cast(k // 4 + k % 3 + t // 8, f32)"), "p.kir")).text
+    assert "floor_div(k, 4)" in text and "floor_mod(k, 3)" in text and "t / 8" in text
+
+
+def test_words_of_the_language_are_respelled(cuda: Backend) -> None:
+    text = cuda.emit(parse_program(threaded("let class = X[i, t]\nlet double = class * 2.0\nY[i, t] = double"), "p.kir")).text
+    assert "const float class_ =" in text and "const float double_ = class_ * 2.0f;" in text
+
+
+REFUSED = {
+    "a tile of several threads": ("KIR-B002", body("let x = X[i, 0 +: 64]"), "main/0"),
+    "a fragment of several threads": ("KIR-B002", body("fragment f: f32[64]"), "main/0"),
+    "a pipelined loop": ("KIR-B002", threaded("for k in 0..4 pipelined {stages=2}\n  Y[i, t] = 0.0"), "main/0/body/0"),
+    "a barrier in part of a team": ("KIR-B002", body("for t in 0..32 parallel thread\n  barrier()"), "main/0"),
+    "an mbarrier": ("KIR-B002", body("shared full: mbarrier[2]"), "main/0"),
+    "half-precision mathematics": ("KIR-B004", threaded("let h = exp(cast(X[i, t], f16))"), "main/0/body/0"),
+    "an instruction without a spelling": ("KIR-B008", threaded("let h = sigmoid(X[i, t])"), "main/0/body/0"),
+    "too many threads": ("KIR-B007", body("pass", threads=2048), "main"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals_name_their_place(cuda: Backend, what: str) -> None:
+    id_, text, anchor = REFUSED[what]
+    p = parse_program(text, "p.kir")
+    assert [(d.id, d.anchor) for d in cuda.accepts(p)] == [(id_, anchor)]
+    with pytest.raises(KirError):
+        cuda.emit(p)
+
+
+@pytest.mark.nvcc
+def test_the_experts_compile_with_the_instructions_that_they_name(cuda: Backend) -> None:
+    gemm = cuda.compile(cuda.emit(parse_program(expert("gemm/gemm_sm80_lanes"), "g.kir")), target("sm_80"))
+    assert gemm.mix["HMMA"] == 2 * 4 * 4 and gemm.mix["LDGSTS"] == 12 and gemm.mix["LDSM"] == 2 * (4 + 4) and gemm.mix["STG.128"] == 8
+    assert gemm.spills == 0 and gemm.shared_bytes == 2 * (3 * 128 * 32 + 3 * 32 * 128 + 128 * 128)
+    softmax = cuda.compile(cuda.emit(parse_program(expert("softmax/softmax"), "s.kir")), target("sm_90a"))
+    assert softmax.mix["SHFL"] == 10 and softmax.mix["BAR"] == 2 and softmax.shared_bytes == 32
+    assert {"ptx", "sass"} <= set(softmax.kernels[0].texts)
+
+
+@pytest.mark.nvcc
+def test_unrolling_is_realized(cuda: Backend) -> None:
+    rolled = threaded("register s: f32 = 0.0\nfor k in 0..8\n  s = s + X[i, k]\nY[i, t] = s")
+    unrolled, renamed = rolled.replace("0..8", "0..8 unroll {factor=8}"), re.sub(r"\bs\b", "total", rolled)
+    artifacts = [cuda.compile(cuda.emit(parse_program(text, "p.kir")), target("sm_80")) for text in (rolled, unrolled, renamed)]
+    assert realized(artifacts[0], artifacts[1])
+    assert not realized(artifacts[0], artifacts[2])
+
+
+@pytest.mark.nvcc
+def test_vectors_are_used_where_alignment_is_known(cuda: Backend) -> None:
+    copy = threaded("let x = X[i, t * 4 +: 4]\nY[i, t * 4 +: 4] = x").replace("64]", "256]")
+    aligned = copy.replace("f32[N, 256]", "f32[N, 256] align 16")
+    loads = [cuda.compile(cuda.emit(parse_program(text, "p.kir")), target("sm_80")).mix for text in (copy, aligned)]
+    assert loads[0].get("LDG") == 4 and "LDG.128" not in loads[0]
+    assert loads[1].get("LDG.128") == 1 and loads[1].get("STG.128") == 1
+
+
+@pytest.mark.nvcc
+def test_a_fault_that_only_nvcc_finds_is_located(cuda: Backend) -> None:
+    from dataclasses import replace
+    emitted = cuda.emit(parse_program(threaded("let x = X[i, t]\nY[i, t] = x"), "p.kir"))
+    with pytest.raises(KirError) as refused:
+        cuda.compile(replace(emitted, text=emitted.text.replace("const float x", "const float y")), target("sm_80"))
+    found = refused.value.diagnostics[0]
+    assert found.id == "KIR-B010" and found.anchor == "main/0/body/1" and '"x"' in found.message
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", ["softmax", "gemm"])
+def test_naive_programs_pass_the_gate_as_cuda(name: str) -> None:
+    problem = load_problem(name)
+    verdict = gate_cpu(problem.naive, problem, "cuda", [target("sm_80")])
+    assert verdict.accepted, verdict.reason
+    assert program_text(problem.naive) and verdict.artifacts[0].surface == "cuda"

@@ -1,0 +1,81 @@
+"""The checker finds every mechanical mutant of every expert program, and finds nothing in the originals."""
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import kir.skills
+from kir.diagnostic import KirError
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+from kir.problem import Problem, load_problem
+
+from .mutation import Mutant, mutants, one_sided
+
+HOME = Path(next(iter(kir.skills.__path__))) / "experts"
+EXPERTS = tomllib.loads((HOME / "experts.toml").read_text())
+SHAPES = {"gemm_sm80": "ring"}
+DISTRIBUTIONS = {"topk_radix": "ties"}
+
+SAME_VALUE = "every lane of the warp (or thread of the CTA) holds the same value here and stores it: weak, and reported as such"
+TURNS = "the named barriers only let the two consumers take turns at the tensor cores; nothing is handed over at them"
+UNREAD = "the last groups load beyond the end of K, and nobody reads what they bring; reported as weak"
+BY_MAP = "only TMA reads the buffer, and the tensor map, not the buffer, says how its bytes are ordered"
+EQUIVALENT = {
+    "conv2d_sm90: unswizzle reads of main/Cs": BY_MAP,
+    "gemm_sm90: unswizzle reads of main/Cs": BY_MAP,
+    "fmha_sm90: unswizzle reads of main/Os": BY_MAP,
+    "fmha_causal_sm90: unswizzle reads of main/Os": BY_MAP,
+    "softmax: unguard main/thread_loop/if#0": SAME_VALUE,
+    "softmax: unguard main/thread_loop/if#1": SAME_VALUE,
+    "rmsnorm: unguard main/thread_loop/if#0": SAME_VALUE,
+    "rmsnorm: unguard main/thread_loop/if#1": SAME_VALUE,
+    "fmha_sm90: drop named_barrier_sync main/roles/consumer/consumers/kv_loop/named_barrier_sync": TURNS,
+    "fmha_sm90: unguard main/roles/consumer/consumers/kv_loop/if": TURNS,
+    "fmha_causal_sm90: drop named_barrier_sync main/roles/consumer/consumers/kv_loop/named_barrier_sync": TURNS,
+    "fmha_causal_sm90: unguard main/roles/consumer/consumers/kv_loop/if": TURNS,
+    "gemm_sm80: drop async_wait main/async_wait": UNREAD,
+    "gemm_sm80: weaken async_wait main/async_wait": UNREAD,
+    "gemm_sm80_lanes: drop async_wait main/thread_loop/async_wait": UNREAD,
+    "gemm_sm80_lanes: weaken async_wait main/thread_loop/async_wait": UNREAD,
+}
+"""Mutants that compute the same on every schedule, with the reason."""
+
+
+def _expert(name: str) -> tuple[n.Program, Problem]:
+    path = HOME / EXPERTS[name]["file"]
+    return parse_program(path.read_text(), str(path)), load_problem(EXPERTS[name]["problem"])
+
+
+def _caught(mutant: Mutant, problem: Problem, name: str) -> str:
+    """Who finds the mutant: the checker, a refusal, or the oracle (one-sided layouts show as wrong values); "" if nobody."""
+    shape = problem.shape(SHAPES.get(name, EXPERTS[name]["check"]))
+    inputs = problem.inputs(shape, 0, DISTRIBUTIONS.get(name, "normal"))
+    try:
+        result = run(mutant.program, inputs, problem.scalars(shape), mode="check")
+    except KirError as refused:
+        return refused.diagnostics[0].id
+    if result.errors:
+        return result.errors[0].id
+    return "" if problem.compare(result.outputs, inputs, shape).ok else "oracle"
+
+
+@pytest.mark.parametrize("name", sorted(EXPERTS))
+def test_an_original_has_no_error_finding(name: str) -> None:
+    program, problem = _expert(name)
+    shape = problem.shape(EXPERTS[name]["check"])
+    inputs = problem.inputs(shape, 0, DISTRIBUTIONS.get(name, "normal"))
+    checked = run(program, inputs, problem.scalars(shape), mode="check")
+    assert not checked.errors, "\n".join(str(f.diagnostic()) for f in checked.errors)
+    fast = run(program, inputs, problem.scalars(shape))
+    assert {k: v.tobytes() for k, v in fast.outputs.items()} == {k: v.tobytes() for k, v in checked.outputs.items()}
+
+
+@pytest.mark.parametrize("name", sorted(EXPERTS))
+def test_every_mutant_is_found(name: str) -> None:
+    program, problem = _expert(name)
+    missed = [m.name for m in (*mutants(program), *one_sided(program)) if not _caught(m, problem, name)]
+    assert {f"{name}: {m}" for m in missed} == {m for m in EQUIVALENT if m.startswith(f"{name}:")}

@@ -1,0 +1,76 @@
+"""Real walks: tile programs go back to naive with the registered passes, and are rebuilt exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.ir.parser import parse_program
+from kir.lineage.engine import PassEngine
+from kir.lineage.folder import Folder
+from kir.lineage.judge import CpuJudge
+from kir.lineage.plan import plan
+from kir.lineage.record import Header, Lineage, chained
+from kir.lineage.replay import replay
+from kir.lineage.walk import Budget, Judge, Walk
+from tests.cli.test_lineage_commands import SOFTMAX, PaperJudge
+
+GEMM = """kir 1
+program gemm
+  size M: i32
+  size N: i32
+  size K: i32
+  in A: f16[M, K]
+  in B: f16[K, N]
+  out C: f16[M, N]
+  fact M >= 1
+  fact N >= 1
+  fact K >= 1
+kernel main grid (pid: ceildiv(M, 32) * ceildiv(N, 32)) threads 128
+  let panel = pid // (ceildiv(N, 32) * 8)
+  let height = min(ceildiv(M, 32) - panel * 8, 8)
+  let m = panel * 8 + pid % (ceildiv(N, 32) * 8) % height
+  let n = pid % (ceildiv(N, 32) * 8) // height
+  fragment acc: f32[32, 32] = 0.0
+  @k_loop for k in 0..ceildiv(K, 16) pipelined {stages=3}
+    let a = load(A[m * 32 +: 32, k * 16 +: 16] else 0.0:f16 clip)
+    let b = load(B[k * 16 +: 16, n * 32 +: 32] else 0.0:f16 clip)
+    mma acc += a * b
+  C[m * 32 +: 32, n * 32 +: 32] = cast(acc, f16) clip
+"""
+
+
+def walked(text: str, problem: str, folder: Path, judge: Judge | None = None, surface: str = "kir") -> tuple[Lineage, PassEngine]:
+    header = Header(expert="expert", source="expert.kir", surface=surface, problem=problem, targets=("sm_80",))
+    engine, place, start = PassEngine.of(header), Folder(folder), parse_program(text, "expert.kir")
+    judge = judge or CpuJudge.of(header, start)
+    place.begin(header)
+    first = judge.gate(start)
+    assert first.accepted, first.reason
+    done = Walk(start, engine, judge, place, Budget(), delayed=plan(start, engine).delayed).run(first)
+    place.finish(chained(header, done.start, first.record, first.emitted, done.steps, done.outcome))
+    return place.read(), engine
+
+
+@pytest.mark.parametrize(("text", "problem", "intents"), [(GEMM, "gemm", 6), (SOFTMAX, "softmax", 5)])
+def test_a_tile_program_goes_back_to_naive(text: str, problem: str, intents: int, tmp_path: Path) -> None:
+    lineage, engine = walked(text, problem, tmp_path, PaperJudge())
+    assert lineage.outcome.ended == "naive", [each.message for each in lineage.outcome.violations]
+    assert len({step.intent for step in lineage.accepted}) >= intents
+    measures = [state.measure for state in lineage.states]
+    assert all(after < before for before, after in zip(measures, measures[1:], strict=False))
+    outcome = replay(lineage, Folder(tmp_path), engine)
+    assert outcome.ok and all(each.exact for each in outcome.transitions)
+
+
+@pytest.mark.triton
+def test_the_gate_judges_each_state_and_what_reaches_the_compiler(tmp_path: Path) -> None:
+    lineage, engine = walked(SOFTMAX, "softmax", tmp_path, surface="triton")
+    assert lineage.outcome.ended == "naive"
+    for step in lineage.accepted:
+        assert step.gate["accepted"] and step.gate["correctness"]["ok"] and step.emitted
+        assert step.realization is not None and (step.realization.realized or step.realization.reason)
+    assert 0 < lineage.outcome.realized <= len(lineage.accepted)
+    assert lineage.states[-1].modelled["sm_80"] > lineage.start.modelled["sm_80"]
+    assert replay(lineage, Folder(tmp_path), engine, CpuJudge.of(lineage.header)).ok
