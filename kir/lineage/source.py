@@ -91,7 +91,7 @@ def _kernel(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
 
 def normal_form(program: Program, binding: Path | None) -> Program:
     """normalize(specialize(program)), with flat accesses raised to regions."""
-    from kir.analysis.normal_form import normalize
+    from kir.analysis.regions import raised
     from kir.ir.verify import check, is_generic
 
     if binding is not None:
@@ -102,6 +102,4 @@ def normal_form(program: Program, binding: Path | None) -> Program:
     if is_generic(program):
         raise error("KIR-S016", f"{program.name} is generic", attempt="--bind BINDING.toml")
     check(program)
-    if "raise-regions" in registry("kir.passes"):
-        program = run(program, "raise-regions").program
-    return normalize(program)
+    return raised(program)

@@ -119,14 +119,14 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     renamed = TEXT.replace(" i ", " row ").replace("[i]", "[row]")
     wanted = parse_program(renamed.replace("let x = ", "@read let value = ").replace("= x *", "= value *"))
     left = residue(made, wanted)
-    assert left == Residue(names=(("main", (("i", "row"), ("x", "value"))),), labels=((("main", 0, "body", 0), "read"),))
+    assert left == Residue(names=(("", (("i", "row"), ("x", "value"))),), labels=((("", 0, "body", 0), "read"),))
     again = restore(made, left)
     assert program_text(again) == program_text(wanted)
     assert Residue.from_json(left.to_json()) == left
     two = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let p = X[j]\n    let q = Y[j]\n    Y[j] = p + q\n"))
     swapped = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let q = Y[j]\n    let p = X[j]\n    Y[j] = p + q\n"))
     moved = residue(two, swapped)
-    assert moved is not None and moved.order == ((("main", 1, "body", 0), (1, 0)),)
+    assert moved is not None and moved.order == ((("", 1, "body", 0), (1, 0)),)
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
 
@@ -142,3 +142,8 @@ kernel main grid (b: 1) threads 1
     done = run(p, "multi-threaded-block{threads=128}").steps[0].record
     assert done.effect.registers is not None and done.effect.registers < 0
     assert done.effect.shared_bytes == 0
+
+
+def test_every_public_name_is_there() -> None:
+    import kir.rewrite
+    assert all(getattr(kir.rewrite, name) is not None for name in kir.rewrite.__all__)
