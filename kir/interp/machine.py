@@ -43,6 +43,7 @@ class Machine(Rendezvous):
         self.functions = {fn.name: fn for fn in program.functions}
         self.globals: dict[str, Val | Handle] = {}
         self.constants: dict[int, Val] = {}
+        self.places: dict[int, tuple[Handle, Frame, tuple[Val, ...], Array, n.Region]] = {}
         self.kept: list[n.Node] = []
         self.site: n.Stmt | None = None
         self.task: Task | None = None
