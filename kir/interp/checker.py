@@ -318,6 +318,7 @@ class Checker:
     def on_read(self, place: Place, f: Frame, want: Mask) -> Mask:
         """A read; returns which elements are defined."""
         self._registers(place.memory, f, "read")
+        self._share(place.memory, f)
         if place.memory.shadow is not None and not (place.memory.owner is None and place.memory.name in self.read_only):
             g, lanes = self._touch(place, f, want)
             self._read(place.memory, g, lanes, f)
@@ -329,6 +330,7 @@ class Checker:
         """A write, about to happen; marks what it defines."""
         memory, width = place.memory, storage(place.dtype).itemsize
         self._registers(memory, f, "write")
+        self._share(memory, f)
         rank = max(place.index.ndim, value.data.ndim) - 1
         index, data = lift(place.index, rank), lift(value.data, rank)
         shape = np.broadcast_shapes(index.shape, data.shape, (1,) if want is None else lift(want, rank).shape)
@@ -343,7 +345,7 @@ class Checker:
             self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
             count_traffic(self.m.counters, place, f, want)
-        elif memory.owner is not None:
+        if memory.space in ("fragment", "register") and not f.proxy:
             memory.unfenced = True
             self.dirty.append(memory)
         assert memory.valid is not None
@@ -414,6 +416,11 @@ class Checker:
         cta = clocks.numbers[rows[lanes]]
         found = memory.shadow.after_write(g, clocks, rows[lanes], cta, who[lanes], proxy, True)
         self._conflict(found, memory, lanes, f, "use of the mbarrier", None)
+
+    def _share(self, memory: Memory, f: Frame) -> None:
+        """Registers of a team are watched for races from the first time that one of its sub-teams touches them."""
+        if memory.shadow is None and memory.owner is not None and memory.owner is not f and memory.owner is not f.acts_for:
+            memory.shadow = Shadow(memory.lanes * memory.size // memory.granule)
 
     def _registers(self, memory: Memory, f: Frame, verb: str) -> None:
         if memory.pending:
