@@ -41,13 +41,10 @@ from typing import ClassVar, Literal
 
 from kir.analysis.legalize import TENSOR_CORE_PAIRS
 from kir.ir import nodes as n
-from kir.ir.build import int_value
 from kir.ir.types import F32, dtype_of, shape_of
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.rewrite.edit import node_at, replace_stmts
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
-
-from ._local_buffers import team_level
 
 
 def _product(program: n.Program, site: Site) -> n.Mma:
@@ -80,17 +77,6 @@ def _tiles(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved(f"{m} x {cols} x {k} is made of 16 x 8 x {depth} products")
 
 
-def _converged(program: n.Program, site: Site, context: Context) -> Verdict:
-    level = team_level(program, site.path)
-    if level == "thread":
-        return refuted("a single thread executes the product", "lane 0 alone", needs="a warp or more")
-    threads = int_value(kernel_of(program, site.path).threads)
-    if level in ("cta", "role") and (threads is None or threads % 32):
-        return refuted("the product is executed by a part of a warp", f"{'some' if threads is None else threads} threads",
-                       needs="whole warps")
-    return proved("whole warps execute the product")
-
-
 @dataclass(frozen=True)
 class TensorCores(Pass):
     """`via` says which instruction it becomes; `auto` leaves that to the target."""
@@ -105,7 +91,6 @@ class TensorCores(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P370", "validity", "dtype", "the operand and accumulator dtypes are a tensor-core pair", _dtypes),
         Precondition("KIR-P371", "validity", "shape", "the tile is made of whole instructions", _tiles),
-        Precondition("KIR-P372", "validity", "hardware", "whole warps execute it", _converged),
     )
 
     via: Literal["auto", "mma_sync"] = "auto"

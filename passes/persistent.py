@@ -22,9 +22,9 @@ program scale
   in X: f32[M, 128]
   out Y: f32[M, 128]
   size M: i32
-kernel main grid (cta: 132) threads 128
-  for turn in 0..ceildiv(M - cta, 132)
-    Y[turn * 132 + cta, 0 +: 128] = X[turn * 132 + cta, 0 +: 128] * 2.0
+kernel main grid (pid: 132) threads 128
+  for tile in pid..M step 132
+    Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
 ```
 """
 from __future__ import annotations
@@ -34,8 +34,8 @@ from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.types import dtype_of
+from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 
@@ -62,7 +62,7 @@ def _leaves(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class Persistent(Pass):
-    """`ctas` is the number of CTAs launched."""
+    """`ctas` is the number of CTAs launched; with `capped`, no more than there are tiles."""
 
     intent: ClassVar[str] = "persistent"
     catalogue: ClassVar[tuple[int, ...]] = (30,)
@@ -75,6 +75,7 @@ class Persistent(Pass):
     )
 
     ctas: int = 132
+    capped: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with one grid axis."""
@@ -89,54 +90,38 @@ class Persistent(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over the tiles of a CTA."""
         kernel = kernel_of(program, site.path)
-        axis = kernel.grid[0]
-        dtype = dtype_of(axis.extent.type)
-        taken = names_in(program, kernel)
-        cta, turn = build.var(fresh("pid", taken), dtype), build.var(fresh("turn", taken), dtype)
-        tile = build.add(cta, build.mul(turn, self.ctas))
-        turns = build.ceildiv(build.sub(axis.extent, cta), self.ctas)
-        body = tuple(substitute(s, {axis.name: tile}) for s in kernel.body)
-        loop = n.For(turn, build.const(0, dtype), turns, build.const(1, dtype), body)
-        made = replace(kernel, grid=(n.Axis(cta.name, build.const(self.ctas, dtype)),), body=(loop,))
+        tile = kernel.grid[0]
+        dtype = dtype_of(tile.extent.type)
+        ctas: n.Expr = build.const(self.ctas, dtype)
+        ctas = build.minimum(tile.extent, ctas) if self.capped else ctas
+        pid = build.var(fresh("pid", names_in(program, kernel)), dtype)
+        loop = n.For(build.var(tile.name, dtype), pid, tile.extent, ctas, kernel.body)
+        made = replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(loop,))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel that is one loop over `cta + turn * ctas`."""
+        """At a kernel that is one loop from the CTA's number by the number of CTAs."""
         if not (isinstance(node, n.Kernel) and len(node.grid) == 1 and len(node.body) == 1 and isinstance(loop := node.body[0], n.For)):
             return None
-        ctas = build.int_value(node.grid[0].extent)
-        if ctas is None or loop.kind != "serial" or not (build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)):
-            return None
-        tiles = _tiles(loop.hi, node.grid[0], ctas)
-        if tiles is None:
+        axis = node.grid[0]
+        pid = build.var(axis.name, dtype_of(axis.extent.type))
+        if loop.kind != "serial" or loop.lo != pid or loop.step != axis.extent:
             return Miss("the loop does not take every tile that is the CTA's own")
-        if _over_tiles(loop, node.grid[0], ctas, "%tile") is None:
+        if axis.name in names_read(loop.hi) or any(axis.name in names_read(s) for s in loop.body):
             return Miss("the body depends on more than the number of the tile")
-        return Site(path, Persistent(ctas), {"tiles": tiles})
+        literal = build.int_value(axis.extent)
+        if literal is not None:
+            return Site(path, Persistent(literal))
+        for part in (axis.extent.a, axis.extent.b) if isinstance(axis.extent, n.Binary) and axis.extent.op == "min" else ():
+            most = build.int_value(part)
+            if most is not None and axis.extent == build.minimum(loop.hi, most):
+                return Site(path, Persistent(most, True))
+        return Miss("the number of CTAs is neither a literal nor capped by the number of tiles")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One CTA for each tile."""
         kernel = kernel_of(program, site.path)
         loop = kernel.body[0]
         assert isinstance(loop, n.For)
-        tile = fresh("tile", names_in(program, kernel))
-        body = _over_tiles(loop, kernel.grid[0], self.ctas, tile)
-        assert body is not None
-        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(n.Axis(tile, site.captures["tiles"]),), body=body)), site.path)
-
-
-def _tiles(hi: n.Expr, axis: n.Axis, ctas: int) -> n.Expr | None:
-    """The number of tiles, of a loop end that is `ceildiv(tiles - cta, ctas)`."""
-    if isinstance(hi, n.Binary) and hi.op == "ceildiv" and build.int_value(hi.b) == ctas:
-        tiles = build.add(hi.a, build.var(axis.name, dtype_of(axis.extent.type)))
-        return None if axis.name in names_read(tiles) else tiles
-    return None
-
-
-def _over_tiles(loop: n.For, axis: n.Axis, ctas: int, tile: str) -> n.Block | None:
-    """The body with `cta + turn * ctas` read as the tile, or None when something else of the two is left."""
-    dtype = dtype_of(axis.extent.type)
-    assert isinstance(dtype, DType)
-    cta = build.sub(build.var(tile, dtype), build.mul(loop.var, ctas))
-    body: n.Block = tuple(substitute(s, {axis.name: cta}) for s in loop.body)
-    return None if any({loop.var.name, axis.name} & names_read(s) for s in body) else body
+        made = replace(kernel, grid=(n.Axis(loop.var.name, loop.hi),), body=loop.body)
+        return Rewritten(replace_kernel(program, kernel.name, made), site.path)

@@ -130,9 +130,12 @@ def multiply(a: Domain, b: Domain) -> Domain:
 
 
 def floordiv(a: Domain, b: Domain) -> Domain:
-    """Quotients, rounded down; TOP unless the divisor is positive."""
+    """Quotients, rounded down. Of a divisor that may be negative only the magnitude is used."""
     if b.lo is None or b.lo <= 0:
-        return TOP
+        if a.lo is None or a.hi is None:
+            return TOP
+        most = max(abs(a.lo), abs(a.hi))
+        return between(-most, most)
     lo = None if a.lo is None else a.lo // b.lo if a.lo < 0 else 0 if b.hi is None else a.lo // b.hi
     hi = None if a.hi is None else a.hi // b.lo if a.hi >= 0 else -1 if b.hi is None else a.hi // b.hi
     c = b.value
@@ -142,9 +145,9 @@ def floordiv(a: Domain, b: Domain) -> Domain:
 
 
 def mod(a: Domain, b: Domain) -> Domain:
-    """Remainders with the sign of a positive divisor; TOP unless it is positive."""
+    """Remainders with the sign of the divisor."""
     if b.lo is None or b.lo <= 0:
-        return TOP
+        return between(None if b.lo is None else min(b.lo + 1, 0), None if b.hi is None else max(b.hi - 1, 0))
     c = b.value
     if a.lo is not None and a.hi is not None and a.lo >= 0 and a.hi < b.lo:
         return a

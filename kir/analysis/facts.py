@@ -112,19 +112,17 @@ class Facts:
         return out
 
     def _bounds(self, fact: n.Binary) -> Iterator[tuple[str, Domain]]:
-        """What a comparison says of a single name, from `name % c == r` and `c0 * name + c1 <op> constant`."""
-        a, b = fact.a, fact.b
-        left, right = (a, b) if int_value(b) is not None else (b, a)
-        c = int_value(right)
-        if fact.op == "eq" and c is not None and isinstance(left, n.Binary) and left.op == "mod" and isinstance(left.a, n.Var):
-            m = int_value(left.b)
-            if m is not None and m > 0 and 0 <= c < m:
-                yield left.a.name, Domain(None, None, m, c)
-        op = fact.op
-        if left is b:
-            op = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(op, op)
-        bound = self.domain(right)
-        if isinstance(left, n.Var):
+        """What a comparison says of single names: `name % c == r`, and `name <op> e` by the domain of `e`."""
+        flipped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+        for left, right, op in ((fact.a, fact.b, fact.op), (fact.b, fact.a, flipped.get(fact.op, fact.op))):
+            c = int_value(right)
+            if op == "eq" and c is not None and isinstance(left, n.Binary) and left.op == "mod" and isinstance(left.a, n.Var):
+                m = int_value(left.b)
+                if m is not None and m > 0 and 0 <= c < m:
+                    yield left.a.name, Domain(None, None, m, c)
+            if not isinstance(left, n.Var):
+                continue
+            bound = self.domain(right)
             match op:
                 case "lt":
                     yield left.name, d.between(None, None if bound.hi is None else bound.hi - 1)

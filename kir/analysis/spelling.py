@@ -1,6 +1,6 @@
 """One spelling for what can be written in several ways: the structural half of the normal form.
 
-Loops start at 0 and step by 1; reductions, scans and sorts stand in lets of their own; integer index arithmetic is written out where it is
+Loops start at 0 and step by 1 (or from the CTA's number by the grid's size); reductions, scans and sorts stand in lets of their own; integer index arithmetic is written out where it is
 used, except divisions, which keep their name; new tile axes are introduced at the leaves of an expression; a fragment that only takes over
 another one, and a name for a fragment that no longer changes, vanish.
 """
@@ -56,7 +56,7 @@ class _Speller:
 
     def stmt(self, s: n.Stmt) -> Iterator[n.Stmt]:
         match s:
-            case n.For() if s.kind in ("serial", "pipelined") and not (build.is_const(s.lo, 0) and build.is_const(s.step, 1)):
+            case n.For() if s.kind in ("serial", "pipelined") and not self.is_canonical(s):
                 yield self.unit_step(s)
             case n.For() | n.While():
                 yield replace(s, body=self.block(s.body))
@@ -71,6 +71,12 @@ class _Speller:
                 yield _canonical(made)
             case _:
                 yield s
+
+    def is_canonical(self, s: n.For) -> bool:
+        """Whether a loop counts from 0 by 1, or takes every grid-size-th step from the CTA's own (a persistent schedule)."""
+        if build.is_const(s.lo, 0) and build.is_const(s.step, 1):
+            return True
+        return any(isinstance(s.lo, n.Var) and s.lo.name == a.name and s.step == a.extent for a in self.of.grid)
 
     def unit_step(self, s: n.For) -> n.For:
         step = build.int_value(s.step)

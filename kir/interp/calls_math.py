@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kir.diagnostic import error
-from kir.interp import number
+from kir.interp import number, special
 from kir.interp.frame import Frame, Val, aligned, defined
 from kir.interp.number import Array
 from kir.ir.nodes import Call, Expr
-from kir.ir.types import DType, dtype_of
+from kir.ir.types import F64, DType, dtype_of
 
 if TYPE_CHECKING:
     from kir.interp.machine import Machine
@@ -20,48 +20,20 @@ if TYPE_CHECKING:
 Elementwise = Callable[..., Array]
 
 
-def _each(fn: Callable[[float], float]) -> Elementwise:
-    def run(x: Array) -> Array:
-        return np.array([fn(v) for v in x.reshape(-1).tolist()], np.float64).reshape(x.shape)
-    return run
-
-
-def _erf(x: float) -> float:
-    return math.erf(x)
-
-
-def _lgamma(x: float) -> float:
-    if math.isnan(x):
-        return math.nan
-    return math.inf if math.isinf(x) or (x <= 0 and x == math.floor(x)) else math.lgamma(x)
-
-
-def _erfinv(x: float) -> float:
-    """Newton's method on erf from Winitzki's estimate (2008, "A handy approximation for the error function and its inverse")."""
-    if math.isnan(x) or abs(x) >= 1:
-        return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
-    a, lean = 0.147, math.log1p(-x * x)
-    half = 2 / (math.pi * a) + lean / 2
-    y = math.copysign(math.sqrt(math.sqrt(half * half - lean / a) - half), x)
-    for _ in range(4):
-        y -= (math.erf(y) - x) * math.sqrt(math.pi) / 2 * math.exp(y * y)
-    return y
-
-
-def _round_away(x: Array) -> Array:
-    return np.copysign(np.floor(np.abs(x) + 0.5), x)
-
-
 _FLOAT: dict[str, Elementwise] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p, "sqrt": np.sqrt,
     "sqrt_approx": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "rcp": lambda x: 1.0 / x, "rcp_approx": lambda x: 1.0 / x,
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "tanh_approx": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh, "erf": _each(_erf), "erfinv": _each(_erfinv), "lgamma": _each(_lgamma),
+    "atanh": np.arctanh, "erf": special.each(math.erf), "erfinv": special.each(special.erfinv),
+    "lgamma": special.each(special.lgamma),
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)), "floor": np.floor, "ceil": np.ceil, "round_even": np.rint,
-    "round_away": _round_away, "trunc": np.trunc, "pow": np.power, "fmod": np.fmod, "copysign": np.copysign,
+    "round_away": special.round_away, "trunc": np.trunc, "pow": np.power, "fmod": np.fmod, "copysign": np.copysign,
     "exp2_approx": np.exp2, "div_approx": lambda a, b: a / b, "fma": lambda a, b, c: a * b + c,
-    "min_nan": np.minimum, "max_nan": np.maximum, "abs": np.abs}
+    "log10": np.log10, "exp10": lambda x: np.power(10.0, x), "hypot": np.hypot, "cbrt": np.cbrt, "remainder": special.remainder,
+    "j0": special.bessel_j0, "j1": special.bessel_j1, "i0": special.bessel_i0, "i1": special.bessel_i1, "erfc": special.each(math.erfc),
+    "erfcx": special.each(special.erfcx), "tgamma": special.each(special.tgamma), "min_nan": np.minimum,
+    "max_nan": np.maximum, "abs": np.abs}
 
 
 def _unsigned(x: Array) -> Array:
@@ -165,6 +137,14 @@ def _apply(fn: str, dtype: DType, x: tuple[Array, ...], attrs: dict[str, object]
         return _uniform(x[0])
     if fn in ("isnan", "isinf", "isfinite"):
         return {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}[fn](x[0].astype(np.float64))
+    if fn in ("ilogb", "signbit"):
+        return special.ilogb(x[0].astype(np.float64)) if fn == "ilogb" else np.signbit(x[0].astype(np.float32)).astype(np.int32)
+    if fn == "ldexp":
+        return np.ldexp(x[0].astype(np.float64), x[1]).astype(number.storage(dtype))
+    if fn == "div_rz":
+        return number.cast(x[0].astype(np.float64) / x[1].astype(np.float64), F64, dtype, "rz")
+    if fn == "nextafter":
+        return number.neighbor(x[0], x[1], dtype)
     if dtype.is_float:
         return number.precise(_FLOAT[fn], dtype, *x)
     if fn == "abs":
@@ -176,4 +156,5 @@ def _apply(fn: str, dtype: DType, x: tuple[Array, ...], attrs: dict[str, object]
     raise error("KIR-I002", f"'{fn}' has no meaning on {dtype}")
 
 
-MATH = dict.fromkeys((*_FLOAT, *_BITS, "mulhi", "prmt", "philox", "uint_to_unit_float", "isnan", "isinf", "isfinite"), _math)
+MATH = dict.fromkeys((*_FLOAT, *_BITS, "mulhi", "prmt", "philox", "uint_to_unit_float", "isnan", "isinf", "isfinite",
+                      "ilogb", "signbit", "ldexp", "div_rz", "nextafter"), _math)

@@ -432,8 +432,13 @@ class Checker:
     def on_copy(self, s: n.Copy, source: Place, target: Place, f: Frame) -> None:
         """Alignment that the way of a copy needs, in bytes (KIR-I011)."""
         size = storage(target.dtype).itemsize
+        vector = dict(s.attrs).get("vector")
         if s.via.startswith("vector("):
             width = int(s.via[7:-1]) * size
+        elif s.via == "cp_async" and isinstance(vector, int):
+            width = vector * size
+        elif s.via in ("ldmatrix", "stmatrix"):
+            width = 16
         elif s.via == "cp_async" and f.level == "thread":
             width = min(source.contiguous, target.contiguous) * size
             if width not in (4, 8, 16):
@@ -445,12 +450,30 @@ class Checker:
             return
         for place in (source, target):
             if place.memory.space in ("global", "shared", "cluster"):
-                first = place.index.reshape(place.index.shape[0], -1)[:, :1]
-                if s.via.startswith("vector(") and place.contiguous % max(1, width // size) == 0:
-                    first = place.index[..., :: width // size]
-                inside = place.inside
+                first, inside = place.index.reshape(place.index.shape[0], -1)[:, :1], place.inside
+                if s.via not in ("bulk", "cp_async") or isinstance(vector, int):
+                    whole = self._whole_vectors(place, max(1, width // size), s.via)
+                    if whole is None:
+                        return
+                    first, inside = whole
                 self.aligned(place, first * size, width, s.via, None if inside is None or first.shape != inside.shape else inside)
 
+    def _whole_vectors(self, place: Place, chunk: int, what: str) -> tuple[Array, Mask] | None:
+        """The index of the first element of each vector of `chunk` elements, and whether that is inside; reports vectors that are cut
+        by the end of a row or the edge of a buffer (KIR-I011)."""
+        name, inside = place.handle.buffer.name, place.inside
+        if place.contiguous % chunk:
+            self.m.report("alignment", "error", f"{what} of '{name}': rows of {place.contiguous} neighbors are no whole vectors of {chunk}",
+                          None, id="KIR-I011", buffer=name, verb=what)
+            return None
+        if inside is not None and inside.shape == place.index.shape:
+            parts = inside.reshape(*inside.shape[:-1], -1, chunk)
+            if (parts.any(-1) != parts.all(-1)).any():
+                self.m.report("alignment", "error", f"{what} of '{name}': the edge of the buffer cuts a vector of {chunk}", None,
+                              id="KIR-I011", buffer=name, verb=what)
+                return None
+            inside = inside[..., ::chunk]
+        return place.index[..., ::chunk], inside
     def aligned(self, place: Place, at: Array, width: int, what: str, inside: Mask = None) -> None:
         """Reports addresses (bytes within their memory) that are no multiple of `width` (KIR-I011)."""
         bad = at % place.memory.size % width != 0

@@ -40,8 +40,9 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
     """Runs a specialized program on NumPy arrays.
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
-    ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it
-    may, and compares, unless the first run has found errors. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008 (arguments do not fit)."""
+    ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
+    and compares, unless the first run has found errors. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008
+    (arguments do not fit)."""
     _must_run(program)
     first = _once(program, arrays, scalars or {}, mode, lazy=False)
     wrong = any(x.severity == "error" for x in first[0].findings.values())

@@ -184,6 +184,20 @@ def _directed(x: Array, target: DType, rounding: str) -> Array:
     return np.where(wrong & np.isfinite(exact), moved, bits).astype(bits.dtype).view(kind)
 
 
+def neighbor(x: Array, toward: Array, dtype: DType) -> Array:
+    """The next value of `dtype` from `x` in the direction of `toward`; `toward` itself when they are equal."""
+    kind = storage(dtype)
+    x, toward = np.broadcast_arrays(x, toward)
+    wide, target = x.astype(np.float64), toward.astype(np.float64)
+    bits = np.ascontiguousarray(x).view(_BITS[kind.itemsize])
+    outward = (target > wide) == (wide > 0)
+    moved = (bits.astype(np.int64) + np.where(outward, 1, -1)).astype(bits.dtype)
+    sign = np.where(target < 0, 1 << (8 * kind.itemsize - 1), 0).astype(bits.dtype)
+    moved = np.where(wide == 0, sign + bits.dtype.type(1), moved).astype(bits.dtype)
+    same = (wide == target) | np.isnan(wide) | np.isnan(target)
+    return np.where(same, np.where(np.isnan(wide), x, toward), moved.view(kind)).astype(kind)
+
+
 def to_tf32(x: Array) -> Array:
     """f32 rounded to the 10 mantissa bits of tf32, to nearest even; infinities and NaN unchanged."""
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)

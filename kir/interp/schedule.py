@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kir.interp.machine import Machine
     from kir.ir.nodes import Stmt
 
-SPIN_LIMIT = 20_000
+SPIN_LIMIT = 2_000
 """Rounds in which every runnable coroutine only polls, after which the kernel counts as stuck."""
 
 

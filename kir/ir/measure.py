@@ -15,7 +15,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import child_blocks
 from kir.ir.types import TileType, Type, dtype_of
-from kir.ir.visit import statements, walk
+from kir.ir.visit import children, statements
 
 
 class Measure(NamedTuple):
@@ -166,7 +166,7 @@ class _Counter:
             case n.Store():
                 if s.at.buffer.space == "global":
                     self.add("tiles", _bits(s.at.type))
-                    self.add("fused", sum(isinstance(x, (n.Binary, n.Unary, n.Select, n.Cast, n.Call)) for x in walk(s.value)))
+                    self.add("fused", _operations(s.value))
                 self.add("masks", s.clip + (s.mask is not None))
                 self.add("annotations", bool(s.cache))
             case n.Copy():
@@ -247,6 +247,13 @@ class _Counter:
             self.add("lanes")
         elif x.fn in _TILE_CALLS:
             self.add("reductions")
+
+
+def _operations(e: n.Node) -> int:
+    """Operations of a value, the arithmetic of places left out."""
+    if isinstance(e, n.Region):
+        return 0
+    return isinstance(e, (n.Binary, n.Unary, n.Select, n.Cast, n.Call)) + sum(map(_operations, children(e)))
 
 
 def _declared(s: n.Stmt) -> set[str]:

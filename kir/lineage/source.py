@@ -98,7 +98,6 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
 
 def normal_form(program: Program, binding: Path | None) -> Program:
     """normalize(specialize(program)), with flat accesses raised to regions."""
-    from kir.analysis.normal_form import normalize
     from kir.analysis.regions import raised
     from kir.ir.verify import check, is_generic
 
@@ -110,4 +109,4 @@ def normal_form(program: Program, binding: Path | None) -> Program:
     if is_generic(program):
         raise error("KIR-S016", f"{program.name} is generic", attempt="--bind BINDING.toml")
     check(program)
-    return normalize(raised(program))
+    return raised(program)

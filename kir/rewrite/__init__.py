@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "base": ("Effect", "Found", "Miss", "Pass", "Rewritten", "Site", "Witness",),
     "catalog": ("summaries",),
-    "driver": ("Applied", "Record", "apply", "forward_site", "guarded", "judge", "misses", "sites",),
+    "driver": ("Applied", "Record", "apply", "forward_site", "judge", "misses", "sites",),
     "edit": ("Path", "Place",),
     "pipeline": ("Trace", "TraceStep", "find_site", "run",),
     "precondition": ("Context", "Precondition", "Verdict", "decided", "guarded", "proved", "refuted", "unknown",),

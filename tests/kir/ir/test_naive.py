@@ -1,6 +1,7 @@
 """Predicate N, the measure of law 9, and state features."""
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,6 +167,15 @@ def test_experts_measure_more_than_the_naive_program(name: str) -> None:
     naive = measure(load_problem(name).naive)
     for file in (ROOT / "skills" / "experts" / name).glob("*.kir"):
         assert naive < measure(parse_program(file.read_text(), str(file)))
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "passes").glob("[a-z]*.py")), ids=lambda f: f.stem)
+def test_going_back_over_the_example_of_a_pass_decreases_the_measure_or_adds_a_kernel(file: Path) -> None:
+    """A step back that splits a kernel is no step of a lineage: naive programs have as many kernels as the expert."""
+    boxes = re.findall(r"^(?:before|after):\n\n```kir\n(.*?)```", file.read_text(), re.DOTALL | re.MULTILINE)
+    if len(boxes) == 2:
+        before, after = map(parse_program, boxes)
+        assert decreases(after, before) == (len(before.kernels) <= len(after.kernels))
 
 
 @SLOW

@@ -119,16 +119,35 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     renamed = TEXT.replace(" i ", " row ").replace("[i]", "[row]")
     wanted = parse_program(renamed.replace("let x = ", "@read let value = ").replace("= x *", "= value *"))
     left = residue(made, wanted)
-    assert left == Residue(names=(("main", (("i", "row"), ("x", "value"))),), labels=((("main", 0, "body", 0), "read"),))
+    assert left == Residue(names=(("", (("i", "row"), ("x", "value"))),), labels=((("", 0, "body", 0), "read"),))
     again = restore(made, left)
     assert program_text(again) == program_text(wanted)
     assert Residue.from_json(left.to_json()) == left
     two = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let p = X[j]\n    let q = Y[j]\n    Y[j] = p + q\n"))
     swapped = parse_program(TEXT.replace("    Y[j] = Y[j] + 1.0\n", "    let q = Y[j]\n    let p = X[j]\n    Y[j] = p + q\n"))
     moved = residue(two, swapped)
-    assert moved is not None and moved.order == ((("main", 1, "body", 0), (1, 0)),)
+    assert moved is not None and moved.order == ((("", 1, "body", 0), (1, 0)),)
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
+
+
+identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
+kernels = st.one_of(st.just(""), identifiers)
+renamings = st.lists(st.tuples(identifiers, identifiers), min_size=1, max_size=3).map(tuple)
+branches = st.sampled_from([("body",), ("then",), ("orelse",), ("roles", 1, "body")])
+fields_and_indices = st.lists(st.tuples(branches, st.integers(0, 99)), max_size=3)
+paths = st.one_of(
+    st.tuples(kernels),
+    st.builds(lambda k, i, rest: (k, i, *(x for field, j in rest for x in (*field, j))), kernels, st.integers(0, 99), fields_and_indices))
+
+
+@given(st.builds(
+    Residue,
+    st.lists(st.tuples(kernels, renamings), max_size=2).map(tuple),
+    st.lists(st.tuples(paths, st.permutations(range(3)).map(tuple)), max_size=2).map(tuple),
+    st.lists(st.tuples(paths, st.one_of(st.none(), identifiers)), max_size=2).map(tuple)))
+def test_a_residue_reads_back(left: Residue) -> None:
+    assert Residue.parse(left.text()) == left
 
 
 def test_a_record_predicts_what_the_footprints_show() -> None:
@@ -142,3 +161,8 @@ kernel main grid (b: 1) threads 1
     done = run(p, "multi-threaded-block{threads=128}").steps[0].record
     assert done.effect.registers is not None and done.effect.registers < 0
     assert done.effect.shared_bytes == 0
+
+
+def test_every_public_name_is_there() -> None:
+    import kir.rewrite
+    assert all(getattr(kir.rewrite, name) is not None for name in kir.rewrite.__all__)

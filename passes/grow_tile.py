@@ -1,0 +1,190 @@
+"""Gives a CTA a larger tile along one axis: each thread keeps more results in registers, and operands are reused more.
+
+before:
+
+```kir
+kir 1
+program product
+  in A: f16[M, 64]
+  in B: f16[64, 64]
+  out C: f32[M, 64]
+  size M: i32
+kernel main grid (m: ceildiv(M, 16)) threads 128
+  fragment acc: f32[16, 64] = 0.0
+  let a = load(A[m * 16 +: 16, 0 +: 64] else 0.0:f16 clip)
+  mma acc += a * B
+  C[m * 16 +: 16, 0 +: 64] = acc clip
+```
+
+pipeline: `grow-tile{extent=128}@main`
+
+after:
+
+```kir
+kir 1
+program product
+  in A: f16[M, 64]
+  in B: f16[64, 64]
+  out C: f32[M, 64]
+  size M: i32
+kernel main grid (m: ceildiv(M, 128)) threads 128
+  fragment acc: f32[128, 64] = 0.0
+  let a = load(A[m * 128 +: 128, 0 +: 64] else 0.0:f16 clip)
+  mma acc += a * B
+  C[m * 128 +: 128, 0 +: 64] = acc clip
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from kir.analysis.clipping import divides, settle_clips
+from kir.analysis.tile_axes import AxisClass, TileAxes
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import TileType, dtype_of
+from kir.ir.visit import names_read, transform, walk
+from kir.rewrite import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import kernel_of, replace_kernel
+
+
+class _Stuck(Exception):
+    """Why a tile has no other size."""
+
+
+def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel, params = kernel_of(program, site.path), site.params
+    assert isinstance(params, GrowTile)
+    tiles = kernel.grid[params.axis].extent
+    assert isinstance(tiles, n.Binary)
+    if divides(params.extent, tiles.a, program.facts):
+        return proved(f"{params.extent} divides the axis")
+    number = build.var(kernel.grid[params.axis].name)
+    for s in walk(kernel):
+        if not (isinstance(s, n.Store) and s.at.buffer.space == "global"):
+            continue
+        for i, d in zip(s.at.index, s.at.buffer.shape, strict=False):
+            if isinstance(i, n.Span) and number.name in names_read(i.lo) and not (d == tiles.a and s.mask is None):
+                size = build.int_value(tiles.a)
+                if size is not None:
+                    return refuted(f"the last tile ends past the {size} of the axis, and '{s.at.buffer.name}' does not end there",
+                                   f"row {size} of '{s.at.buffer.name}' is written")
+                return unknown(f"'{s.at.buffer.name}' does not end where the axis ends", needs=f"a fact that {params.extent} divides the axis")
+    return proved("every store over the axis ends where it ends, so the overhang is clipped")
+
+
+@dataclass(frozen=True)
+class GrowTile(Pass):
+    """`axis` is the position of the grid axis that numbers the tiles, `extent` the larger size, `small` the smaller one."""
+
+    intent: ClassVar[str] = "register-tile"
+    catalogue: ClassVar[tuple[int, ...]] = (50,)
+    claim: ClassVar[str] = "A larger tile in registers reuses each operand more often."
+    requires: ClassVar[tuple[str, ...]] = ("mma",)
+    provides: ClassVar[tuple[str, ...]] = ("large",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P500", "validity", "shape", "the larger tile divides the axis, or every store over it ends where it ends", _tails),)
+
+    axis: int = 0
+    extent: int = 128
+    small: int = 16
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel with tiles of `small` along the axis."""
+        return self._site(program, path, node, self.small, self.extent)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel with tensor-core products over tiles that are a multiple of `small`."""
+        if not isinstance(node, n.Kernel) or not any(isinstance(s, n.Mma) for s in walk(node)):
+            return None
+        found: list[Site] = []
+        reason: Miss | None = None
+        for axis in range(len(node.grid)):
+            extent = _tile_of(node.grid[axis])
+            if extent is not None and extent > self.small and extent % self.small == 0:
+                site = replace(self, axis=axis, extent=extent)._site(program, path, node, extent, self.small)
+                if isinstance(site, Site):
+                    found.append(site)
+                elif isinstance(site, Miss):
+                    reason = site
+        return tuple(found) or reason
+
+    def _site(self, program: n.Program, path: Path, node: Place, now: int, then: int) -> Site | Miss | None:
+        if not isinstance(node, n.Kernel) or self.axis >= len(node.grid) or now == then or _tile_of(node.grid[self.axis]) != now:
+            return None
+        try:
+            self._resized(program, node, now, then)
+        except _Stuck as bad:
+            return Miss(str(bad))
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Tiles of `extent`."""
+        kernel = kernel_of(program, site.path)
+        return Rewritten(replace_kernel(program, kernel.name, self._resized(program, kernel, self.small, self.extent)), site.path)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Tiles of `small`."""
+        kernel = kernel_of(program, site.path)
+        return Rewritten(replace_kernel(program, kernel.name, self._resized(program, kernel, self.extent, self.small)), site.path)
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """Traffic of the operands along the other axes falls with the size; it is not predicted in bytes."""
+        return Effect()
+
+    def _resized(self, program: n.Program, kernel: n.Kernel, now: int, then: int) -> n.Kernel:
+        axes, number = TileAxes(kernel), kernel.grid[self.axis]
+        lo = build.mul(build.var(number.name), now)
+        found = [c for c in axes.classes() if c.extent == now and c.sweeps and not c.reduced and all(x == lo and step == 1 for x, step in c.sweeps)]
+        if len(found) != 1:
+            raise _Stuck(f"{len(found)} axes run over the tiles of '{number.name}'")
+        made = _Resize(axes, found[0], build.var(number.name), now, then).kernel(kernel)
+        assert isinstance(number.extent, n.Binary)
+        grid = tuple(replace(a, extent=build.ceildiv(number.extent.a, then)) if a == number else a for a in kernel.grid)
+        return settle_clips(replace(made, grid=grid), program.facts, kernel)
+
+
+def _tile_of(axis: n.Axis) -> int | None:
+    """The size of the tiles that a grid axis numbers."""
+    return build.int_value(axis.extent.b) if isinstance(axis.extent, n.Binary) and axis.extent.op == "ceildiv" else None
+
+
+@dataclass
+class _Resize:
+    axes: TileAxes
+    cls: AxisClass
+    number: n.Var
+    now: int
+    then: int
+
+    def kernel(self, k: n.Kernel) -> n.Kernel:
+        made: n.Kernel = replace(k, body=tuple(transform(s, self.leave) for s in k.body))
+        return made
+
+    def leave(self, old: n.Node, new: n.Node) -> Any:
+        match new:
+            case n.Var() if isinstance(new.of, TileType):
+                return n.Var(new.name, TileType(new.of.dtype, self._shape(new.name, new.of.shape)))
+            case n.Buffer() if new.space != "global":
+                shape = self._shape(new.name, new.shape)
+                return replace(new, shape=tuple(build.const(d) if isinstance(d, int) else d for d in shape))
+            case n.Span() if isinstance(old, n.Span) and self.number.name in names_read(old.lo):
+                return build.span(self._scaled(old.lo), self.then)
+            case n.Call(fn="iota" | "broadcast" | "reshape"):
+                assert isinstance(old, n.Call)
+                if self.cls in self.axes.of_expr(old):
+                    raise _Stuck(f"'{new.fn}' spells the size out")
+                return new
+            case _:
+                return new
+
+    def _shape(self, name: str, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        classes = self.axes.of(name)
+        return tuple(self.then if k < len(classes) and classes[k] is self.cls else d for k, d in enumerate(shape))
+
+    def _scaled(self, lo: n.Expr) -> n.Expr:
+        terms = build.polynomial(lo)
+        if terms != {(self.number,): self.now}:
+            raise _Stuck("a place is not at a multiple of the tile")
+        return build.from_polynomial({(self.number,): self.then}, dtype_of(lo.type))

@@ -1,0 +1,398 @@
+"""Every kind of hazard is found, with its place, and its absence is not."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from kir.diagnostic import explanation
+from kir.interp import Finding, run
+from kir.interp.number import Array
+from kir.ir.parser import parse_program
+
+
+def program(body: str, threads: int = 64, header: str = "", grid: str = "b: 1") -> str:
+    """A kernel with inputs X: f32[64], output Y: f32[64]; `body` is indented by two blanks."""
+    lines = "".join(f"  {line}\n" for line in body.strip("\n").split("\n"))
+    return f"kir 1\nprogram p\n  in X: f32[64]\n  out Y: f32[64]\n{header}kernel main grid ({grid}) threads {threads}\n{lines}"
+
+
+def check(text: str, more: Mapping[str, Array] | None = None) -> tuple[Finding, ...]:
+    x = np.arange(64, dtype=np.float32)
+    return run(parse_program(text, "p.kir"), {"X": x, **(more or {})}, mode="check").findings
+
+
+FOUND = {
+    "bounds": ("KIR-I010", """
+for t in 0..64 parallel thread
+  Y[t] = X[t + 1]"""),
+    "bounds of a view": ("KIR-I010", """
+shared pool: u8[128]
+view shared v: f32[64] at pool
+for t in 0..64 parallel thread
+  Y[t] = X[t]"""),
+    "vector alignment": ("KIR-I011", """
+for t in 0..31 parallel thread
+  Y[t*2 + 1 +: 2] = X[t*2 + 1 +: 2]
+for u in 0..64 parallel thread
+  Y[u] = X[u]"""),
+    "alignment of cp.async": ("KIR-I011", """
+shared s: f32[64]
+for t in 0..15 parallel thread
+  copy X[t*4 + 1 +: 4] -> s[t*4 +: 4] via cp_async grouped
+  async_commit()
+  async_wait(0)
+Y = X"""),
+    "poison in an address": ("KIR-I012", """
+shared s: i32[64]
+for t in 0..64 parallel thread
+  Y[t] = X[s[t]]"""),
+    "poison in a branch": ("KIR-I012", """
+shared s: i32[64]
+Y = X
+for t in 0..64 parallel thread
+  if s[t] > 0
+    Y[t] = 1.0"""),
+    "output not written": ("KIR-I012", """
+for t in 0..63 parallel thread
+  Y[t] = X[t]"""),
+    "poison in an output": ("KIR-I012", """
+fragment f: f32[64]
+Y = f"""),
+    "false assumption": ("KIR-I013", """
+assume(X[3] > 5.0)
+Y = X"""),
+    "race": ("KIR-I014", """
+shared s: f32[64]
+for t in 0..64 parallel thread
+  s[t] = X[t]
+  Y[t] = s[63 - t]"""),
+    "race across a missing barrier of a reused buffer": ("KIR-I014", """
+shared s: f32[64]
+for t in 0..64 parallel thread
+  s[t] = X[t]
+  barrier()
+  register r: f32 = s[63 - t]
+  s[t] = r
+  barrier()
+  Y[t] = s[t]"""),
+    "colliding stores": ("KIR-I014", """
+Y = X
+for t in 0..64 parallel thread
+  Y[t // 2] = cast(t, f32)"""),
+    "cp.async without a wait": ("KIR-I014", """
+shared s: f32[64]
+for t in 0..16 parallel thread
+  copy X[t*4 +: 4] -> s[t*4 +: 4] via cp_async grouped
+  async_commit()
+  Y[t*4 +: 4] = s[t*4 +: 4]"""),
+    "cp.async seen by another thread without a barrier": ("KIR-I014", """
+shared s: f32[64]
+for t in 0..16 parallel thread
+  copy X[t*4 +: 4] -> s[t*4 +: 4] via cp_async grouped
+  async_commit()
+  async_wait(0)
+  Y[t*4 +: 4] = s[60 - t*4 +: 4]"""),
+    "generic writes before a TMA store": ("KIR-I015", """
+shared s: f32[64]
+s = X
+copy s -> Y via tma grouped
+bulk_commit()
+bulk_wait(0)"""),
+    "bulk store left behind": ("KIR-I017", """
+shared s: f32[64]
+s = X
+fence_async()
+copy s -> Y via tma grouped
+bulk_commit()"""),
+    "source of a bulk store overwritten": ("KIR-I014", """
+shared s: f32[64]
+s = X
+fence_async()
+copy s -> Y via tma grouped
+bulk_commit()
+s = 0.0
+bulk_wait(0)"""),
+    "deadlock": ("KIR-I020", """
+shared bar: mbarrier
+mbar_init(&bar, 2)
+fence_mbar_init()
+for t in 0..64 parallel thread
+  if t == 0
+    mbar_arrive(&bar)
+  mbar_wait(&bar, 0)
+Y = X"""),
+    "mbarrier not initialized": ("KIR-I021", """
+shared bar: mbarrier
+mbar_arrive(&bar)
+Y = X"""),
+    "use of an mbarrier that nobody else knows of": ("KIR-I014", """
+shared bar: mbarrier
+for t in 0..64 parallel thread
+  if t == 0
+    mbar_init(&bar, 64)
+  mbar_arrive(&bar)
+Y = X"""),
+    "counts of a named barrier": ("KIR-I022", """
+roles
+  role first warps 0..1
+    named_barrier_sync(1, 96)
+  role second warps 1..3
+    named_barrier_sync(1, 64)
+Y = X"""),
+    "divergent barrier": ("KIR-I023", """
+for t in 0..64 parallel thread
+  if t < 32
+    barrier()
+  Y[t] = X[t]"""),
+    "trap": ("KIR-I025", """
+Y = X
+trap()"""),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FOUND))
+def test_a_hazard_is_found(name: str) -> None:
+    wanted, body = FOUND[name]
+    errors = [f for f in check(program(body)) if f.severity == "error"]
+    assert wanted in {f.id for f in errors}, [(f.id, f.message) for f in errors]
+    found = next(f for f in errors if f.id == wanted)
+    assert explanation(wanted) is not None and found.diagnostic().render()
+
+
+CLEAN = {
+    "masked tail": """
+for t in 0..128 parallel thread
+  Y[t] = load(X[t] else 0.0 clip) clip""",
+    "poison copied but not used": """
+fragment f: f32[64]
+fragment g: f32[64]
+g = f
+Y = X""",
+    "masked load, masked store": """
+let m = iota(64) < 40
+let x = load(X[iota(64)] where m)
+Y = X
+Y[iota(64)] = x + 1.0 where m""",
+    "barriers": """
+shared s: f32[64]
+for t in 0..64 parallel thread
+  s[t] = X[t]
+  barrier()
+  Y[t] = s[63 - t]""",
+    "loops over threads join": """
+shared s: f32[64]
+for t in 0..64 parallel thread
+  s[t] = X[t]
+for u in 0..64 parallel thread
+  Y[u] = s[63 - u]""",
+    "cp.async": """
+shared s: f32[64]
+for t in 0..16 parallel thread
+  copy X[t*4 +: 4] -> s[t*4 +: 4] via cp_async grouped
+  async_commit()
+  async_wait(0)
+  barrier()
+  Y[t*4 +: 4] = s[60 - t*4 +: 4]""",
+    "TMA load and store": """
+shared s: f32[64]
+shared bar: mbarrier
+mbar_init(&bar, 1)
+fence_mbar_init()
+mbar_arrive_expect(&bar, 256)
+copy X -> s via tma signal bar
+mbar_wait(&bar, 0)
+copy s -> Y via tma grouped
+bulk_commit()
+bulk_wait(0)""",
+    "atomics": """
+shared s: f32 = 0.0
+for t in 0..64 parallel thread
+  atomic_add(&s, X[t])
+  barrier()
+  Y[t] = s""",
+    "warps hand over at mbarriers": """
+shared s: f32[64]
+shared bar: mbarrier
+mbar_init(&bar, 32)
+for t in 0..64 parallel thread
+  if t < 32
+    s[t] = X[t]
+    s[t + 32] = X[t + 32]
+    mbar_arrive(&bar)
+  mbar_wait(&bar, 0)
+  Y[t] = s[63 - t]""",
+    "exited threads": """
+shared s: f32[64]
+Y = X
+for t in 0..64 parallel thread
+  if t >= 32
+    return
+  s[t] = X[t]
+  barrier()
+  Y[t] = s[31 - t]""",
+    "a warp synchronizes": """
+shared s: f32[64]
+for t in 0..64 parallel thread
+  s[t] = X[t]
+  warp_sync()
+  Y[t] = s[t // 32 * 32 + 31 - t % 32]""",
+}
+
+
+@pytest.mark.parametrize("name", sorted(CLEAN))
+def test_what_is_right_is_not_refused(name: str) -> None:
+    assert [(f.id, f.message, f.accesses) for f in check(program(CLEAN[name]))] == []
+
+
+def test_same_value_stores_are_weak() -> None:
+    found = check(program("""
+shared flag: i32 = 0
+for t in 0..64 parallel thread
+  flag = 1
+Y = X"""))
+    assert [(f.kind, f.severity) for f in found] == [("race", "weak")]
+
+
+def test_an_order_that_only_a_shuffle_gives_is_weak() -> None:
+    found = check(program("""
+shared s: f32[64]
+for t in 0..64 parallel thread
+  s[t] = X[t]
+  let x = shfl_xor(X[t], 1)
+  Y[t] = s[t // 32 * 32 + 31 - t % 32] + x * 0.0"""))
+    assert [(f.kind, f.severity) for f in found] == [("race", "weak")]
+
+
+def test_a_race_names_both_accesses_with_thread_and_origin() -> None:
+    found = check(program(FOUND["race"][1]))
+    (race,) = [f for f in found if f.kind == "race"]
+    first, second = race.accesses
+    assert (first.verb, first.anchor, second.verb, second.anchor) == ("read", "main/t/store(dst=Y)", "write", "main/t/store(dst=s)")
+    assert "thread" in first.thread and "thread" in second.thread and first.thread != second.thread
+    assert first.origin is not None and second.origin is not None and (first.origin.line, second.origin.line) == (9, 8)
+
+
+def test_ctas_race_unless_one_acquires_what_the_other_released() -> None:
+    counted = """
+for t in 0..32 parallel thread
+  part[b, t] = X[b*32 + t]
+  barrier()
+  if t == 0
+    {fence}
+    let before = atomic_add(&count[0], 1{order})
+    last = before == 1
+  barrier()
+  if last
+    Y[t] = part[0, t]
+    Y[t + 32] = part[1, t]"""
+    header = "  workspace part: f32[2, 32]\n  workspace count: i32[1] = 0\n"
+    body = "shared last: bool\n" + counted.strip("\n")
+    fenced = check(program(body.format(fence="fence(scope=gpu)", order=""), 32, header, "b: 2"))
+    ordered = check(program(body.format(fence="let unused = 0", order=", order=acq_rel"), 32, header, "b: 2"))
+    neither = check(program(body.format(fence="let unused = 0", order=""), 32, header, "b: 2"))
+    assert not fenced and not ordered
+    assert {(f.id, f.severity) for f in neither} == {("KIR-I014", "error")}
+
+
+def test_dependent_launches_wait_before_they_read() -> None:
+    text = """kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+  workspace W: f32[64]
+kernel first grid (b: 1) threads 1
+  W = X
+kernel second grid (b: 1) threads 1
+  {wait}
+  Y = W
+plan
+  launch first
+  launch second {{pdl=true}}
+"""
+    assert not check(text.format(wait="grid_dependency_wait()"))
+    assert {f.id for f in check(text.format(wait="let unused = 0"))} == {"KIR-I014"}
+
+
+def test_late_completion_changes_an_output() -> None:
+    """The value itself depends on timing, whatever the detector says: both ends of a copy's interval are tried."""
+    found = check(program("""
+shared s: f32[64] = 1.0
+for t in 0..16 parallel thread
+  copy X[t*4 +: 4] -> s[t*4 +: 4] via cp_async grouped
+  Y[t*4 +: 4] = s[t*4 +: 4]
+  async_commit()
+  async_wait(0)"""))
+    assert "KIR-I014" in {f.id for f in found if f.severity == "error"}
+
+
+def test_bank_conflicts_and_sectors_are_counted() -> None:
+    x = np.arange(64, dtype=np.float32)
+    body = """
+shared s: f32[64, 32]
+for t in 0..32 parallel thread
+  s[{place}] = X[t]
+Y = X"""
+    def counted(place: str) -> tuple[int, int]:
+        result = run(parse_program(program(body.format(place=place), 32)), {"X": x}, mode="check")
+        return result.counters.bank_conflicts, result.counters.sectors
+    assert counted("0, t") == (0, 4)
+    assert counted("t, 0") == (31, 4)
+    assert counted("t, t") == (0, 4)
+
+
+SPIN = """kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+  workspace part: f32[64]
+  workspace flag: i32[1] = 0
+kernel main grid (b: 2) threads 32
+  for t in 0..32 parallel thread
+    if b == 1
+      part[t] = X[t]
+      part[t + 32] = X[t + 32]
+      {fence}
+      barrier()
+      if t == 0
+        atomic_exch(&flag[0], 1)
+    else
+      if t == 0
+        register seen: i32 = 0
+        while seen == 0
+          let v = atomic_add(&flag[0], 0)
+          seen = v
+      barrier()
+      Y[t] = part[t]
+      Y[t + 32] = part[t + 32]
+"""
+
+
+def test_a_cta_may_spin_on_what_another_publishes() -> None:
+    assert not check(SPIN.format(fence="fence(scope=gpu)"))
+    assert {f.id for f in check(SPIN.format(fence="let unused = 0")) if f.severity == "error"} == {"KIR-I014"}
+
+
+def test_a_spin_that_nobody_ends_is_a_deadlock() -> None:
+    never = SPIN.format(fence="let unused = 0").replace("atomic_exch(&flag[0], 1)", "atomic_exch(&flag[0], 0)")
+    assert "KIR-I020" in {f.id for f in check(never)}
+
+
+CLUSTER = """kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+kernel main grid (b: 2) threads 32 cluster (2)
+  cluster box: f32[2, 32]
+  for t in 0..32 parallel thread
+    box[b, t] = X[b*32 + t]
+    {arrive}
+    {wait}
+    Y[b*32 + t] = box[1 - b, t]
+"""
+
+
+def test_the_ctas_of_a_cluster_meet() -> None:
+    assert not check(CLUSTER.format(arrive="cluster_arrive()", wait="cluster_wait()"))
+    assert "KIR-I014" in {f.id for f in check(CLUSTER.format(arrive="let a = 0", wait="let w = 0")) if f.severity == "error"}
