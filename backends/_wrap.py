@@ -7,23 +7,39 @@ LIMIT = 110
 _OPEN, _CLOSE = "([{", ")]}"
 
 
-def wrapped(line: str, limit: int = LIMIT, trailing: bool = True) -> list[str]:
-    """`line` (with its indentation) as one or more lines: too long a call has one argument a line, innermost calls last. `trailing` is
-    whether the language allows a comma after the last argument."""
+def wrapped(line: str, limit: int = LIMIT, trailing: bool = True, inside: bool = False) -> list[str]:
+    """`line` (with its indentation) as one or more lines: too long a call has one argument a line, innermost calls last, and a long sum
+    within a call (`inside`) one term a line. `trailing` is whether the language allows a comma after the last argument."""
     if len(line) <= limit:
         return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    if inside and len(terms := _terms(line.strip())) > 1:
+        rows = [indent + ("" if number == 0 else "  ") + term for number, term in enumerate(terms)]
+        return [piece for row in rows for piece in wrapped(row, limit, trailing)]
     found = _breakable(line)
     if found is None:
         return [line]
     start, end = found
-    indent = line[: len(line) - len(line.lstrip())]
     inner = indent + "    "
     out = [line[: start + 1]]
     pieces = _split(line[start + 1:end])
     for number, piece in enumerate(pieces, 1):
-        out.extend(wrapped(f"{inner}{piece}{',' if trailing or number < len(pieces) else ''}", limit, trailing))
+        out.extend(wrapped(f"{inner}{piece}{',' if trailing or number < len(pieces) else ''}", limit, trailing, True))
     tail = indent + line[end:]
     return [*out, *(wrapped(tail, limit, trailing) if len(tail) > limit else [tail])]
+
+
+def _terms(text: str) -> list[str]:
+    """A text cut before each `+`, `-`, `&` or `&&` that stands outside all brackets."""
+    out, depth, last = [], 0, 0
+    for at, char in enumerate(text):
+        depth += (char in _OPEN) - (char in _CLOSE)
+        operator = next((o for o in (" + ", " - ", " & ", " && ") if text.startswith(o, at)), "")
+        if depth == 0 and operator:
+            out.append(text[last:at])
+            last = at + 1
+    out.append(text[last:])
+    return out
 
 
 def _breakable(line: str) -> tuple[int, int] | None:

@@ -78,13 +78,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A program in a surface's own language. `program` is the content hash of what it was written from."""
+    """A program in a surface's own language. `program` is the content hash of what it was written from; `bindings`, by function, are
+    the TOML texts under which the surface's frontend reads it back."""
 
     surface: str
     program: str
     text: str
     source_map: tuple[SourceLine, ...]
     entries: tuple[Entry, ...]
+    bindings: tuple[tuple[str, str], ...] = ()
 
     def statement_of(self, line: int) -> StatementPath | None:
         """The statement that a line of the text belongs to, or None for a line that has none."""
@@ -167,6 +169,10 @@ class Backend(Protocol):
 
     def emit(self, program: Program) -> Emitted:
         """The source text. Raises KirError with the diagnostics of `accepts`."""
+        ...
+
+    def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
+        """What the surface's own launcher compiles at these sizes: Triton specializes on what divides its arguments, others do not."""
         ...
 
     def compile(self, emitted: Emitted, target: Target) -> Artifact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -17,6 +18,7 @@ NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {
     "gpu": ("a CUDA device", lambda: bool(machine.gpus())),
     "triton": ("Triton", lambda: machine.package_version("triton") is not None),
     "tilelang": ("TileLang", lambda: machine.package_version("tilelang") is not None),
+    "gxx": ("a C++ compiler for the host (g++)", lambda: shutil.which("g++") is not None),
     "nvcc": ("a CUDA toolkit", lambda: machine.toolkit() is not None),
     "zoo": ("the third-party kernels of the extra `zoo`", _has_zoo),
 }

@@ -1,6 +1,8 @@
 """CUDA C++: thread-level and scalar IR written as `__global__` functions, and compiled with nvcc without a device."""
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.nodes import Program
 from kir.surface import Artifact, Emitted
@@ -24,6 +26,10 @@ class CudaBackend:
         if written.emitted is None:
             raise KirError(*written.refusals)
         return written.emitted
+
+    def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
+        """The same: CUDA code is compiled once for all sizes."""
+        return emitted
 
     def compile(self, emitted: Emitted, target: Target) -> Artifact:
         """Runs nvcc and ptxas in processes of their own."""

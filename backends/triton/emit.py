@@ -8,6 +8,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
@@ -80,7 +81,29 @@ def write(program: n.Program) -> Written:
     order = {k.kernel: k for k in entries}
     launched = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
     text = "\n".join(line for line, _ in lines) + "\n"
-    return Written(Emitted("triton", content_hash(program), text, source_map, tuple(order[name] for name in launched)), ())
+    bindings = tuple((e.function, binding_text(program, e)) for e in entries)
+    return Written(Emitted("triton", content_hash(program), text, source_map, tuple(order[name] for name in launched), bindings), ())
+
+
+def binding_text(p: n.Program, e: Entry) -> str:
+    """What the frontend needs to read an emitted kernel back as the program: sizes, tensors, grid, launch options (TOML)."""
+    from kir.ir.binding import Binding, Tensor
+    sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
+    scalars = {q.name: expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    dtypes = {q.name: q.of.name for q in p.params if q.role == "scalar" and q.value is None and isinstance(q.of, DType)}
+    tensors = {}
+    for q in (*p.params, *(n.Param(w.buffer.name, "inout", w.buffer) for w in p.workspaces)):
+        if isinstance(q.of, n.Buffer) and any(a.name == q.name for a in e.arguments):
+            strides = None if q.of.strides is None else _texts(q.of.strides)
+            tensors[q.name] = Tensor(shape=_texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align)
+    alone = {"threads": 1} if any(k.name == e.kernel and int_value(k.threads) == 1 for k in p.kernels) else {}
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in p.facts], grid=_texts(e.grid), scalars=dict(scalars),
+                   dtypes=dtypes, tensors=tensors, options={**dict(e.options), **alone})
+    return made.text()
+
+
+def _texts(expressions: tuple[n.Expr, ...]) -> list[str | int]:
+    return [expr_text(e) for e in expressions]
 
 
 def _integer(e: n.Expr) -> DType:

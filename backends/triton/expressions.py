@@ -75,19 +75,25 @@ def dtype_name(d: DType) -> str:
 
 
 def not_negative(facts: Facts, e: n.Expr) -> bool:
-    """Whether an integer expression is known to be at least 0: by its interval, or as what is left over of a whole: x - floor(y / c) * c
-    with y <= x, the last group of a grouped raster."""
+    """Whether an integer expression is known to be at least 0: by its interval, by its parts, or as what is left of a whole."""
     low = facts.domain(e).lo
     if low is not None and low >= 0:
         return True
-    full = facts.expanded(e)
-    low = facts.domain(full).lo
-    if low is not None and low >= 0:
-        return True
-    if isinstance(full, n.Binary) and full.op in ("min", "max"):
-        sides = [not_negative(facts, side) for side in (full.a, full.b)]
-        return all(sides) if full.op == "min" else any(sides)
-    return _leftover(facts, full)
+    match e:
+        case n.Var():
+            return e.name in facts.lets and not_negative(facts, facts.lets[e.name])
+        case n.Binary(op="add" | "mul" | "min" | "floordiv" | "tdiv" | "ceildiv" | "trem") if not_negative(facts, e.a):
+            return e.op == "trem" or not_negative(facts, e.b)
+        case n.Binary(op="mod"):
+            return not_negative(facts, e.b)
+        case n.Binary(op="max"):
+            return not_negative(facts, e.a) or not_negative(facts, e.b)
+        case n.Cast() if dtype_of(e.x.type).is_integer and e.rounding == "rn" and e.dtype.bits > dtype_of(e.x.type).bits:
+            return not_negative(facts, e.x)
+        case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous") if isinstance(e.args[0], n.Expr):
+            return not_negative(facts, e.args[0])
+        case _:
+            return _leftover(facts, facts.expanded(e))
 
 
 def _leftover(facts: Facts, e: n.Expr) -> bool:

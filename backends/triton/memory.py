@@ -70,17 +70,19 @@ def _below(facts: Facts, low: n.Expr, var: n.Var, end: n.Expr, span: int, size: 
 
 @dataclass
 class Memory(LoadWriter):
-    """Pointers, masks and options of accesses to global memory. `views` are the affine views in scope by name; `descriptors` collects the
-    tensor descriptors that the kernel must make first: name to (buffer, box)."""
+    """Pointers, masks and options of accesses to global memory. `views` are the affine views in scope by name, `flat` those that see a
+    buffer's own elements under another shape; `descriptors` collects the tensor descriptors that the kernel must make first: name to
+    (buffer, box)."""
 
     views: dict[str, n.View] = field(default_factory=dict)
+    flat: dict[str, str] = field(default_factory=dict)
     descriptors: dict[str, tuple[n.Buffer, tuple[int, ...]]] = field(default_factory=dict)
 
     # -------------------------------------------------------------------------------------------------------------- pointers
     def pointer(self, to: Expressions, at: n.Region) -> str:
         """The pointer (or tile of pointers) of a region: the base plus an index times a stride for each dimension."""
         index = at.index or tuple(build.span(0, d) for d in at.buffer.shape)
-        terms = [to.names[at.buffer.name]]
+        terms = [to.names[self.flat.get(at.buffer.name, at.buffer.name)]]
         for axis, (i, stride) in enumerate(zip(index, strides_of(at.buffer), strict=True)):
             place = self._index(to, index, axis)
             if is_const(stride, 1):

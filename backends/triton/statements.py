@@ -144,6 +144,8 @@ class Statements:
                 self.put(f"{', '.join(to.names[x] for x in s.names)} = {value}", depth, path)
             case n.Alloc():
                 self._alloc(s, depth, path)
+            case n.View() if not s.axes and not s.at.index and s.at.buffer.dtype == s.buffer.dtype and s.at.buffer.layout is None:
+                self.memory.flat[s.buffer.name] = s.at.buffer.name
             case n.View():
                 self.memory.views[s.buffer.name] = s
             case n.Store():

@@ -18,7 +18,18 @@ import libcst as cst
 
 from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
-from .source import TRANSPARENT_DECORATORS, Definition, Guarded, Imported, Module, Project, decorator_name, is_jit, local_definitions
+from .source import (
+    TRANSPARENT_DECORATORS,
+    Definition,
+    Guarded,
+    Imported,
+    Module,
+    Project,
+    decorator_name,
+    is_jit,
+    local_definitions,
+    small_definitions,
+)
 from .values import Builtin, Host, Items, Jit, ModuleValue, NotUnderstood, TypeOf, Value, is_known
 
 EXTERNAL = frozenset(
@@ -73,6 +84,8 @@ DTYPES: Mapping[str, DType] = {
 
 MACHINE: Mapping[str, Value] = {
     "triton.__version__": "3.6.0",
+    "machine.target.backend": "cuda",
+    "machine.target.arch": 90,
     "torch.version.hip": None,
     "torch.version.cuda": "12.9",
     "torch.version.xpu": None,
@@ -85,6 +98,7 @@ MACHINE: Mapping[str, Value] = {
     "torch.__version__": "2.13.0",
 }
 CALLS: Mapping[str, Value] = {
+    "triton.runtime.driver.active.get_current_target": Builtin("machine.target"),
     "torch.cuda.is_available": True,
     "torch.cuda.get_device_capability": Items((9, 0)),
     "torch.cuda.current_device": 0,
@@ -365,13 +379,52 @@ class HostScope:
         return _wrapped(HOST_CALLS[name], *args)
 
     def _inline(self, module: Module, f: cst.FunctionDef, args: list[Value], depth: int) -> Value:
-        body = [s for s in f.body.body if not _is_docstring(s)]
-        match body:
-            case [cst.SimpleStatementLine(body=[cst.Return(value=value)])] if value is not None:
-                bound = dict(zip((p.name.value for p in f.params.params), args))
-                return self.scope(module).evaluate(value, bound, depth + 1)
-            case _:
-                raise NotUnderstood(f"host function '{f.name.value}' is more than one return")
+        bound: dict[str, Value] = dict(zip((p.name.value for p in f.params.params), args))
+        inner = self.scope(module)
+        for p in f.params.params:
+            if p.name.value not in bound and p.default is not None:
+                bound[p.name.value] = inner.evaluate(p.default, None, depth + 1)
+        found = inner._execute(f.body.body, bound, depth + 1)
+        return found[0] if found is not None else None
+
+    def _execute(self, body: Sequence[cst.CSTNode], names: dict[str, Value], depth: int) -> tuple[Value] | None:
+        """Run host statements of the subset (assignments of names, `if`, `try`, `return`); the value returned, if one was."""
+        for s in body:
+            match s:
+                case cst.SimpleStatementLine():
+                    for small in s.body:
+                        match small:
+                            case cst.Return(value=value):
+                                return (None if value is None else self.evaluate(value, names, depth + 1),)
+                            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
+                                names[name] = self.evaluate(value, names, depth + 1)
+                            case cst.Import() | cst.ImportFrom():
+                                names.update(self._local_imports(small))
+                            case cst.Expr() | cst.Pass() | cst.Assert():
+                                continue
+                            case _:
+                                raise NotUnderstood(f"host statement {type(small).__name__}")
+                case cst.If():
+                    outcome = self.evaluate(s.test, names, depth + 1)
+                    if not is_known(outcome):
+                        raise NotUnderstood("a host branch that is not known")
+                    orelse: Sequence[cst.CSTNode] = (
+                        () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
+                    )
+                    found = self._execute(s.body.body if outcome else orelse, names, depth + 1)
+                    if found is not None:
+                        return found
+                case cst.Try():
+                    found = self._execute(s.body.body, names, depth + 1)
+                    if found is not None:
+                        return found
+                case _:
+                    raise NotUnderstood(f"host statement {type(s).__name__}")
+        return None
+
+    def _local_imports(self, s: cst.Import | cst.ImportFrom) -> dict[str, Value]:
+        holder = Module(self.module.path, self.module.name, "", cst.Module(body=[]))
+        return {name: self._value(d) for name, d in small_definitions(holder, s)}
 
 
 class _Excluded(NotUnderstood):
@@ -451,12 +504,3 @@ def _wrapped(fn: Callable[..., Any], *args: Any) -> Value:
     if is_known(value):
         return value  # type: ignore[no-any-return]  # checked by is_known
     raise NotUnderstood("a host expression of an unusual type")
-
-
-def _is_docstring(s: cst.CSTNode) -> bool:
-    return (
-        isinstance(s, cst.SimpleStatementLine)
-        and len(s.body) == 1
-        and isinstance(s.body[0], cst.Expr)
-        and isinstance(s.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
-    )

@@ -219,9 +219,8 @@ def _numbers(r: Reader, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -
     if sa != sb:
         if not static:
             raise NotUnderstood(f"'{name}' has different shapes after a run-time branch")
-        shape: Shape = tuple(x if x == y else build.select(cond, as_expr(x), as_expr(y)) for x, y in zip(sa, sb, strict=True))
-    else:
-        shape = sa
+        return None
+    shape: Shape = sa
     buffer = r.out.buffer(name, dtype, shape)
     r.out.owners.setdefault(buffer.name, name)
     if not block_b and not static and not mentions(eb, {buffer.name}):

@@ -231,7 +231,7 @@ def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpressi
     hints: dict[str, Value] = {}
     for _ in range(MAX_ATTEMPTS):
         saved = _snapshot(r)
-        opened, late = _open(r, [x for x in names if x not in r.frame.cells], hints)
+        opened, late, fixed = _open(r, [x for x in names if x not in r.frame.cells], hints)
         r.retyped.clear()
         try:
             with r.out.capture() as body:
@@ -255,6 +255,11 @@ def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpressi
             hints.update({k: _prototype(v) for k, v in new.items()})
             _restore(r, saved)
             continue
+        for x, old in fixed.items():
+            if r.frame.env.get(x, old) != old:
+                raise NotUnderstood(f"'{x}' is {describe(old)}, and changes in a loop")
+        for x in late:
+            r.frame.env[x] = Unknown(f"'{x}' is bound only inside a loop")
         _close(r, opened)
         for x in assigned - set(names) - loop_name:
             if x not in r.frame.cells:
@@ -300,9 +305,11 @@ def _restore(r: Reader, saved: tuple[Any, ...]) -> None:
     r.functions = dict(saved[10])
 
 
-def _open(r: Reader, names: Sequence[str], hints: dict[str, Value]) -> tuple[list[str], list[str]]:
-    """Give names buffers; those without a value before the loop stay `late` until their type is known."""
+def _open(r: Reader, names: Sequence[str], hints: dict[str, Value]) -> tuple[list[str], list[str], dict[str, Value]]:
+    """Give names buffers; those without a value before the loop stay `late` until their type is known, and what no buffer can hold is
+    `fixed`: it must not change."""
     opened, late = [], []
+    fixed: dict[str, Value] = {}
     for name in names:
         old = r.frame.env.get(name, Undefined())
         if isinstance(old, Unknown):
@@ -313,11 +320,15 @@ def _open(r: Reader, names: Sequence[str], hints: dict[str, Value]) -> tuple[lis
             continue
         cell = _cell(r, name, old, hint)
         if cell is None:
+            if isinstance(old, Undefined):
+                late.append(name)
+            else:
+                fixed[name] = old
             continue
         r.frame.cells[name] = cell
         r.frame.env.pop(name, None)
         opened.append(name)
-    return opened, late
+    return opened, late, fixed
 
 
 def _cell(r: Reader, name: str, old: Value, hint: Value | None) -> Value | None:
@@ -355,8 +366,13 @@ def _cell(r: Reader, name: str, old: Value, hint: Value | None) -> Value | None:
             return Items(tuple(parts))
         case Choice():
             if isinstance(old, Choice) and old.cond == shape_like.cond:
-                a, b = _cell(r, name, old.a, None), _cell(r, name, old.b, None)
-                return None if a is None or b is None else Choice(old.cond, a, b)
+                arms: list[Value] = []
+                for part in (old.a, old.b):
+                    made_part = part if part is None or isinstance(part, Undefined) else _cell(r, name, part, None)
+                    if made_part is None and part is not None:
+                        return None
+                    arms.append(made_part)
+                return Choice(old.cond, arms[0], arms[1])
             return None
         case _:
             return None

@@ -7,8 +7,9 @@ from kir.ir import nodes as n
 from kir.ir.dtype_terms import join, quotient, with_float, with_int
 from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of
 
+from .emit import as_dim, as_expr
 from .host import BINARY, COMPARE
-from .values import Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
+from .values import Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
 
 ARITHMETIC = {
     "Add": "add",
@@ -97,10 +98,19 @@ def common(a: Value, b: Value, dividing: bool = False) -> DType:
 
 
 def shapes(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
-    """Two operands that broadcast; a scalar stays one. Raises NotUnderstood where they do not."""
-    if broadcast_shapes(shape_of(a.type), shape_of(b.type)) is None:
-        raise NotUnderstood(f"shapes {show(shape_of(a.type))} and {show(shape_of(b.type))} are not known to agree")
-    return a, b
+    """Two operands that broadcast; a scalar stays one. Dimensions that only the binding decides are equal or one of them is 1, or else
+    Triton refuses the kernel: both operands are stretched to the larger. Raises NotUnderstood for literals that differ."""
+    sa, sb = shape_of(a.type), shape_of(b.type)
+    if broadcast_shapes(sa, sb) is not None:
+        return a, b
+    rank = max(len(sa), len(sb))
+    common_shape: list[Dim] = []
+    for x, y in zip((1,) * (rank - len(sa)) + sa, (1,) * (rank - len(sb)) + sb, strict=True):
+        if isinstance(x, int) and isinstance(y, int) and x != y and 1 not in (x, y):
+            raise NotUnderstood(f"shapes {show(sa)} and {show(sb)} do not agree")
+        common_shape.append(x if x == y or y == 1 else y if x == 1 else as_dim(build.maximum(as_expr(x), as_expr(y))))
+    to = tuple(as_expr(d) for d in common_shape)
+    return tuple(x if shape_of(x.type) == tuple(common_shape) or not shape_of(x.type) else build.call("broadcast", x, *to) for x in (a, b))  # type: ignore[return-value]  # two of two
 
 
 def show(shape: Shape) -> str:

@@ -125,6 +125,8 @@ def attribute_of(r: Reader, v: Value, name: str) -> Value:
             return TypeOf(v.dtype, shape=v.shape)
         case Pointer(), "dtype" | "type":
             return TypeOf(v.base.dtype, True)
+        case BlockPointer(), "dtype" | "type":
+            return TypeOf(v.base.base.dtype, True)
         case Descriptor(), "dtype" | "type":
             return TypeOf(v.base.base.dtype, False)
         case TypeOf(), "element_ty" | "scalar":
@@ -252,13 +254,21 @@ def reshaped(e: n.Expr, shape: Shape) -> n.Expr:
 
 
 def stretched(e: n.Expr, shape: Shape) -> n.Expr:
-    """`e` broadcast to a shape. Raises NotUnderstood where that is not known to fit."""
+    """`e` broadcast to a shape. Dimensions that only the binding decides fit, or Triton refuses the kernel. Raises NotUnderstood where
+    literals do not."""
     own = shape_of(e.type)
     if own == shape:
         return e
-    if broadcast_shapes(own, shape) != shape:
+    if not may_stretch(own, shape):
         raise NotUnderstood(f"shape {operators.show(own)} is not known to stretch to {operators.show(shape)}")
     return build.call("broadcast", e, *map(as_expr, shape))
+
+
+def may_stretch(own: Shape, shape: Shape) -> bool:
+    """Whether a shape may stretch to another, as far as literals say."""
+    return len(own) <= len(shape) and all(
+        x == y or x == 1 or not (isinstance(x, int) and isinstance(y, int)) for x, y in zip(own, shape[len(shape) - len(own) :])
+    )
 
 
 def each(v: Value, fn: object) -> Value:

@@ -163,13 +163,14 @@ def _scan(module: Module, body: Sequence[cst.CSTNode], guards: tuple[tuple[cst.B
                 _scan(module, s.body.body, guards)
             case cst.SimpleStatementLine():
                 for small in s.body:
-                    for name, d in _small_definitions(module, small):
+                    for name, d in small_definitions(module, small):
                         define(name, d)
             case _:
                 pass
 
 
-def _small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
+def small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
+    """The names that a simple statement of a module binds."""
     match s:
         case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
             yield name, value

@@ -175,7 +175,7 @@ class _Raiser:
             (flat,) = (i for i in at.index if isinstance(i, n.Expr))
             index = split_index(flat, base, known)
         else:
-            base, index = at.buffer, tuple(i for i in at.index if isinstance(i, n.Expr))
+            base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
             if mask is None:
                 return None, mask, clip
         if index is None:

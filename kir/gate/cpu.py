@@ -20,6 +20,8 @@ from kir.registry import registry
 from kir.surface import Artifact, Backend, Emitted, backend
 from kir.target import Target
 
+Shaped = tuple[str, Mapping[str, int]]
+"""A shape's name and its sizes."""
 OWN = ("", "kir")
 """Surfaces that mean IR text: the first backend that accepts the program compiles it, and none need."""
 PREFERRED = ("triton", "cuda", "tilelang")
@@ -38,7 +40,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
     begun = time.perf_counter()
     key = content_hash(program)
-    compiled, emitted = _compile(program, surface, targets, ArtifactCache(cache) if cache else None)
+    shapes = _profiled(program, problem)
+    compiled, emitted = _compile(program, surface, targets, ArtifactCache(cache) if cache else None, shapes[0] if shapes else None)
     spent["compile"] = time.perf_counter() - begun
     tools = {"kir": kir.__version__, **{name: version for a in compiled.artifacts for name, version in a.tools}}
 
@@ -55,7 +58,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     if not right.ok:
         return verdict(False, "correctness", right.reason, right)
     begun = time.perf_counter()
-    rows = _profile(program, problem, targets, compiled.artifacts)
+    by_target = {a.target: a for a in compiled.artifacts}
+    rows = [row for target in targets for row in profile(program, shapes, target, by_target.get(target.architecture.name))]
     spent["profile"] = time.perf_counter() - begun
     where = f"; not compiled: {compiled.absent[0]}" if compiled.absent else ""
     return verdict(True, "profile", f"right on {len(right.runs)} runs{where}", right, rows)
@@ -63,8 +67,9 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
 
 # ------------------------------------------------------------------------------------------------------------------------ compile
 
-def _compile(program: Program, surface: str, targets: Sequence[Target],
-             cache: ArtifactCache | None) -> tuple[CompileRecord, Emitted | None]:
+def _compile(program: Program, surface: str, targets: Sequence[Target], cache: ArtifactCache | None,
+             shape: Shaped | None) -> tuple[CompileRecord, Emitted | None]:
+    """Compile what the surface's launcher compiles at the first profiled shape."""
     if wrong := [d for d in verify(program) if d.severity == "error"]:
         return CompileRecord(surface, False, refusals=tuple(wrong)), None
     try:
@@ -78,18 +83,19 @@ def _compile(program: Program, surface: str, targets: Sequence[Target],
         return CompileRecord(surface, False, refusals=tuple(refusals)), None
     try:
         emitted = chosen.emit(program)
+        launched = chosen.launched_with(emitted, shape[1]) if shape else emitted
     except KirError as refused:
         return CompileRecord(surface, False, refusals=refused.diagnostics), None
     artifacts: list[Artifact] = []
     faults: list[Diagnostic] = []
     for target in targets:
         try:
-            artifacts.append(cache.compiled(chosen, emitted, target) if cache else chosen.compile(emitted, target))
+            artifacts.append(cache.compiled(chosen, launched, target) if cache else chosen.compile(launched, target))
         except KirError as refused:
             faults += refused.diagnostics
     faults += _over_limits(artifacts, targets)
     absent = tuple(dict.fromkeys(a.absent for a in artifacts if a.absent))
-    return CompileRecord(chosen.surface, not faults, tuple(artifacts), tuple(faults), absent), emitted
+    return CompileRecord(chosen.surface, not faults, tuple(artifacts), tuple(faults), absent, shape[0] if shape else ""), emitted
 
 
 def _backend(program: Program, surface: str) -> tuple[Backend | None, list[Diagnostic]]:
@@ -135,17 +141,11 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
                                  reason=f"{first.id}: {first.message}")
 
 
-def _profile(program: Program, problem: Problem | None, targets: Sequence[Target], artifacts: Sequence[Artifact]) -> list[ProfileRecord]:
-    """Modelled at the problem's timed shapes that the program allows (else its largest), or at sizes made up from the facts."""
+def _profiled(program: Program, problem: Problem | None) -> list[Shaped]:
+    """Where the profile is modelled: the problem's timed shapes that the program allows (else its largest), or sizes from the facts."""
     if problem is not None:
         allowed = problem.shapes_for(program)
-        timed = [s for s in allowed if "timed" in s.tags] or list(allowed[-1:])
-        shapes: list[tuple[str, Mapping[str, int]]] = [(s.name, s.sizes) for s in timed]
-    else:
-        shapes = [("large", sizes) for sizes in size_sets(program, (4096,)) or size_sets(program, (1024, 256, 64))[:1]]
-    if not shapes and not any(p.role == "size" and isinstance(p.of, DType) for p in program.params):
-        shapes = [("fixed", {})]
-    by_target = {a.target: a for a in artifacts}
-    return [row for target in targets for row in profile(program, shapes, target, by_target.get(target.architecture.name))]
-
-
+        return [(s.name, s.sizes) for s in [s for s in allowed if "timed" in s.tags] or list(allowed[-1:])]
+    shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,)) or size_sets(program, (1024, 256, 64))[:1]]
+    sized = any(p.role == "size" and isinstance(p.of, DType) for p in program.params)
+    return shapes or ([] if sized else [("fixed", {})])

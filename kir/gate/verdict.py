@@ -14,17 +14,18 @@ Stage = Literal["compile", "correctness", "profile"]
 @dataclass(frozen=True)
 class CompileRecord:
     """The first stage: `surface` and `targets` that were asked for, the artifact of each target, refusals of backend and compilers,
-    and, for what this machine lacks, a sentence each in `absent`."""
+    and, for what this machine lacks, a sentence each in `absent`. `shape` names the sizes that the launcher's variant was taken at."""
 
     surface: str
     ok: bool
     artifacts: tuple[Artifact, ...] = ()
     refusals: tuple[Diagnostic, ...] = ()
     absent: tuple[str, ...] = ()
+    shape: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; texts of the compiled code stay out."""
-        return {"surface": self.surface, "ok": self.ok, "artifacts": [a.record() for a in self.artifacts],
+        return {"surface": self.surface, "ok": self.ok, "shape": self.shape, "artifacts": [a.record() for a in self.artifacts],
                 "refusals": [d.to_json() for d in self.refusals], "absent": list(self.absent)}
 
 

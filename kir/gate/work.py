@@ -9,9 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kir.gate.places import offsets, run_length, sectors
 from kir.instructions import instruction, table
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value, polynomial
+from kir.ir.build import const, int_value
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
 from kir.ir.visit import substitute, walk
 
@@ -94,10 +95,9 @@ class _Counter:
 
     def block(self, block: n.Block, at: _At) -> None:
         for s in block:
-            if isinstance(s, n.Let) and len(s.names) == 1 and not isinstance(s.value.type, TileType) and _is_index(s.value.type):
-                found = substitute(s.value, at.values)
-                if isinstance(found, n.Const):
-                    at = _At(at.times, at.team, {**at.values, s.names[0]: found}, at.lane, at.stages)
+            if isinstance(s, n.Let) and len(s.names) == 1 and _is_index(s.value):
+                found = s.value if isinstance(s.value.type, TileType) else substitute(s.value, at.values)
+                at = _At(at.times, at.team, {**at.values, s.names[0]: found}, at.lane, at.stages)
             self.statement(s, at)
 
     def statement(self, s: n.Stmt, at: _At) -> None:
@@ -234,72 +234,18 @@ class _Counter:
         total = elements * size * at.times
         key = f"{verb} {space}"
         self.work.requested[key] = self.work.requested.get(key, 0.0) + total
-        run = self._run(r, at)
-        vector = max(1.0, min(VECTOR / size, run if at.team == 1 else run / at.team if run >= at.team else 1.0))
+        shape = tuple(_value(d, at.values) or 1 for d in shape_of(r.type))
+        placed = offsets(r, at.values, at.lane if at.team == 1 else None, shape)
+        run = 1.0 if placed is None else run_length(placed)
+        vector = max(1.0, min(VECTOR / size, run, elements / at.team))
         per_lane = elements / at.team if at.team > 1 else elements
         self._issue(per_lane / vector + 1.0, at)
         if space != "global":
             return
-        moved = self._sectors(r, run, elements, size, at) * SECTOR
+        moved = SECTOR * (elements if placed is None else sectors(placed, size, SECTOR))
         self.work.sectors += moved * at.times
         if verb != "write":
             self.work.in_flight += moved * max(1, at.stages - 1) * (1 if at.team > 1 else self.work.threads)
-
-    def _run(self, r: n.Region, at: _At) -> float:
-        """Elements that lie side by side in memory: the extent of a span along the dimension of stride one."""
-        if not r.index:
-            return float(_elements(r.type, at.values))
-        last = r.index[-1]
-        unit = r.buffer.strides is None or (int_value(r.buffer.strides[-1]) == 1)
-        if isinstance(last, n.Span) and unit and last.step == 1:
-            return float(_value(last.extent, at.values) or 1)
-        return 1.0
-
-    def _sectors(self, r: n.Region, run: float, elements: float, size: int, at: _At) -> float:
-        """Sectors of one execution by one team; a thread's access shares its sectors with the neighbor lanes where they are near."""
-        if at.team > 1 or at.lane is None:
-            return elements / run * max(1.0, math.ceil(run * size / SECTOR))
-        stride = self._lane_stride(r, at)
-        if stride is None:
-            return max(1.0, elements * size / SECTOR)
-        if stride == 0:
-            return max(elements / run * math.ceil(run * size / SECTOR) / WARP, 1.0 / WARP)
-        return max(min(abs(stride) * size, SECTOR) / SECTOR, elements * size / SECTOR) if run >= elements else elements
-
-    def _lane_stride(self, r: n.Region, at: _At) -> int | None:
-        """Elements between the places of neighboring threads, None when it is no constant."""
-        from kir.ir.build import add, mul
-        shape = [substitute(d, at.values) for d in r.buffer.shape]
-        strides = list(r.buffer.strides or ())
-        if not strides:
-            step: n.Expr = const(1)
-            for d in reversed(shape):
-                strides.insert(0, step)
-                step = mul(step, d) if dtype_of(step.type) == dtype_of(d.type) else step
-        hidden = {k: v for k, v in at.values.items() if k != at.lane}
-        flat: n.Expr | None = None
-        for i, s in zip(r.index, strides, strict=False):
-            lo = substitute(i.lo if isinstance(i, n.Span) else i, hidden)
-            stride = substitute(s, hidden)
-            if isinstance(lo.type, TileType) or dtype_of(lo.type) != dtype_of(stride.type):
-                return None
-            term = mul(lo, stride)
-            flat = term if flat is None else add(flat, term)
-        if flat is None:
-            return 0
-        out = 0
-        for monomial, c in polynomial(flat).items():
-            if any(isinstance(x, n.Var) and x.name == at.lane for a in monomial for x in walk(a)):
-                if len(monomial) != 1 or not isinstance(monomial[0], n.Var):
-                    inner = monomial[0]
-                    if len(monomial) == 1 and isinstance(inner, n.Binary) and inner.op == "mod":
-                        out += c
-                        continue
-                    if len(monomial) == 1 and isinstance(inner, n.Binary) and inner.op in ("floordiv", "tdiv"):
-                        continue
-                    return None
-                out += c
-        return out
 
     def _issue(self, per_lane: float, at: _At, times: float = 1.0) -> None:
         """Instructions of the team's warps: at least one a warp; a lone thread is a lane of a warp that others fill."""
@@ -310,8 +256,10 @@ class _Counter:
         self.work.operations[unit] = self.work.operations.get(unit, 0.0) + amount
 
 
-def _is_index(t: Type) -> bool:
-    return isinstance(t, DType) and t.is_integer
+def _is_index(e: n.Expr) -> bool:
+    """Whether a value is an integer made of names and literals alone."""
+    t = e.type
+    return isinstance(t, (DType, TileType)) and dtype_of(t).is_integer and not any(isinstance(x, n.Load) for x in walk(e))
 
 
 def _elements(t: Type, values: Mapping[str, n.Expr]) -> float:

@@ -19,6 +19,7 @@
     num_warps = 8
     num_stages = 3
 
+The option `threads` stands for `num_warps` where a kernel is written for so many threads of a CTA (1: a scalar program).
 A scalar that is neither a size nor bound stays a run-time parameter. Strides are row-major unless they are given (in elements).
 """
 

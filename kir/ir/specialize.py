@@ -284,7 +284,8 @@ class _Specializer:
         if isinstance(stages, int) and stages > 1:
             made = pipelined(made, stages)
         grid = tuple(n.Axis(a.name, s.expr(a.extent)) for a in k.grid)
-        return replace(k, grid=grid, threads=s.expr(k.threads), body=made)
+        threads = self.binding.options.get("threads")
+        return replace(k, grid=grid, threads=build.const(threads) if isinstance(threads, int) else s.expr(k.threads), body=made)
 
 
 def row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:

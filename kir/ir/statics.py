@@ -13,7 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import Setting, resolve
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, symbolic
+from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
 from kir.ir.visit import transform
 
 MAX_UNROLLED = 4096
@@ -123,6 +123,10 @@ class Statics:
                 and value & (value - 1) == 0
             ):
                 return build.const(value.bit_length() - 1, x.dtype)
+            case "next_power_of_2" if (value := build.int_value(_value(e.args[0]))) is not None:
+                return build.const(1 << max(value - 1, 0).bit_length(), I32)
+            case "broadcast" | "reshape" if isinstance(e.args[0], n.Expr) and _shape(e.args[1:]) == shape_of(e.args[0].type):
+                return e.args[0]
         if e.of is not None:
             return replace(e, of=self.type(e.of))
         return build.call_with(e.fn, e.args, e.attrs)
@@ -267,6 +271,15 @@ class Statics:
             given = self.settings[v]
             return 0 if given is None else given
         return v
+
+
+def _value(x: n.Expr | n.Region) -> n.Expr:
+    assert isinstance(x, n.Expr)
+    return x
+
+
+def _shape(args: tuple[n.Expr | n.Region, ...]) -> tuple[int | None, ...]:
+    return tuple(build.int_value(_value(a)) for a in args)
 
 
 def of_kind(dtype: DType, kind: str) -> bool:

@@ -1,0 +1,130 @@
+// Emitted CUDA C++ as a host program, for tests without a device: each CUDA thread is a std::thread, the barrier of a CTA a
+// std::barrier, and lanes of a warp meet in arrays that both sides of a warp barrier see. What wraps PTX in device.cuh is defined
+// here by what PTX ISA says of it (ldmatrix and mma.m16n8k16: section 9.7.14).
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <cassert>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static
+
+using __half = _Float16;
+struct dim { int x = 0, y = 0, z = 0; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+inline thread_local dim threadIdx, blockIdx;
+using std::max;
+using std::min;
+
+struct Team {
+  explicit Team(int n) : cta(n) {
+    for (int w = 0; w < (n + 31) / 32; ++w) warps.push_back(std::make_unique<std::barrier<>>(std::min(32, n - 32 * w)));
+    slots.resize(n);
+  }
+  std::barrier<> cta;
+  std::vector<std::unique_ptr<std::barrier<>>> warps;
+  struct Slot { alignas(16) unsigned char bytes[64]; const void* row; };
+  std::vector<Slot> slots;
+};
+inline Team* team = nullptr;
+inline std::mutex atomics;
+
+inline void __syncthreads() { team->cta.arrive_and_wait(); }
+inline void __syncwarp() { team->warps[threadIdx.x / 32]->arrive_and_wait(); }
+inline float __half2float(__half x) { return static_cast<float>(x); }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline __half __float2half_rn(float x) { return static_cast<__half>(x); }
+
+template <typename T> T exchanged(T value, int from) {
+  const int base = threadIdx.x / 32 * 32;
+  std::memcpy(team->slots[threadIdx.x].bytes, &value, sizeof(T));
+  __syncwarp();
+  T out;
+  std::memcpy(&out, team->slots[base + from].bytes, sizeof(T));
+  __syncwarp();
+  return out;
+}
+template <typename T> T __shfl_xor_sync(unsigned, T v, int m) { return exchanged(v, (threadIdx.x % 32) ^ m); }
+template <typename T> T __shfl_sync(unsigned, T v, int lane) { return exchanged(v, lane % 32); }
+
+template <typename T> T updated(T* at, T value) {
+  const T old = *at;
+  *at = value;
+  return old;
+}
+template <typename T> T atomicAdd(T* at, T v) { std::lock_guard<std::mutex> held(atomics); return updated(at, static_cast<T>(*at + v)); }
+template <typename T> T atomicMax(T* at, T v) { std::lock_guard<std::mutex> held(atomics); return updated(at, std::max(*at, v)); }
+
+template <int Bytes> void copy_async(void* to, const void* from, bool inside) {
+  if (inside) std::memcpy(to, from, Bytes); else std::memset(to, 0, Bytes);
+}
+inline void copy_async_commit() {}
+template <int Pending> void copy_async_wait() {}
+
+template <int Num, bool Trans> void load_matrix(unsigned* out, const void* row) {
+  const int lane = threadIdx.x % 32, base = threadIdx.x / 32 * 32;
+  team->slots[threadIdx.x].row = row;
+  __syncwarp();
+  __half* got = reinterpret_cast<__half*>(out);
+  for (int m = 0; m < Num; ++m) {
+    for (int i = 0; i < 2; ++i) {
+      const int r = Trans ? lane % 4 * 2 + i : lane / 4, c = Trans ? lane / 4 : lane % 4 * 2 + i;
+      got[m * 2 + i] = static_cast<const __half*>(team->slots[base + m * 8 + r].row)[c];
+    }
+  }
+  __syncwarp();
+}
+inline void load_matrix_2(unsigned* out, const void* row) { load_matrix<2, false>(out, row); }
+inline void load_matrix_4(unsigned* out, const void* row) { load_matrix<4, false>(out, row); }
+inline void load_matrix_2_trans(unsigned* out, const void* row) { load_matrix<2, true>(out, row); }
+inline void load_matrix_4_trans(unsigned* out, const void* row) { load_matrix<4, true>(out, row); }
+
+inline void mma_m16n8k16_f16(float* d, const unsigned* a, const unsigned* b, const float* c) {
+  const int lane = threadIdx.x % 32, base = threadIdx.x / 32 * 32;
+  std::memcpy(team->slots[threadIdx.x].bytes, a, 16);
+  std::memcpy(team->slots[threadIdx.x].bytes + 16, b, 8);
+  __syncwarp();
+  auto left = [&](int row, int k) {
+    const int owner = row % 8 * 4 + k % 8 / 2, i = k % 2 + row / 8 * 2 + k / 8 * 4;
+    return static_cast<float>(reinterpret_cast<const __half*>(team->slots[base + owner].bytes)[i]);
+  };
+  auto right = [&](int k, int column) {
+    const int owner = column * 4 + k % 8 / 2, i = k % 2 + k / 8 * 2;
+    return static_cast<float>(reinterpret_cast<const __half*>(team->slots[base + owner].bytes + 16)[i]);
+  };
+  float out[4];
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    out[i] = c[i];
+    for (int k = 0; k < 16; ++k) out[i] += left(row, k) * right(k, column);
+  }
+  __syncwarp();
+  std::memcpy(d, out, sizeof(out));
+}
+
+template <typename Kernel> void launch(int threads, int gx, int gy, int gz, Kernel kernel) {
+  for (int z = 0; z < gz; ++z) for (int y = 0; y < gy; ++y) for (int x = 0; x < gx; ++x) {
+    Team here(threads);
+    team = &here;
+    std::vector<std::thread> running;
+    for (int t = 0; t < threads; ++t) running.emplace_back([=] {
+      threadIdx = {t, 0, 0};
+      blockIdx = {x, y, z};
+      kernel();
+    });
+    for (auto& each : running) each.join();
+  }
+}
