@@ -48,7 +48,6 @@ from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondit
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
-
 MOST_PRODUCTS = 4096
 """Multiply-adds of one thread in one product, beyond which the scalar form is not proposed: compilers unroll it whole."""
 

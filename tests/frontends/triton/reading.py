@@ -48,7 +48,7 @@ def execute(
     binding = Binding(
         grid=[grid],
         metas=metas or {},
-        scalars=scalars or {},
+        scalars={**(scalars or {})},
         absent=list(absent),
         tensors={k: Tensor(shape=[int(d) for d in a.shape], dtype=NAMES[a.dtype.name]) for k, a in arrays.items()},
     )

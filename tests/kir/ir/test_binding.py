@@ -6,10 +6,10 @@ import pytest
 
 from kir.diagnostic import KirError
 from kir.ir.binding import Binding, Tensor
+from kir.ir.dtype_terms import join, quotient, resolve, with_float
 from kir.ir.parser import parse_program
 from kir.ir.specialize import specialize
 from kir.ir.types import BF16, F16, F32, I8, DType
-from kir.ir.dtype_terms import join, quotient, resolve, with_float
 
 TEXT = """kir 1
 program p
