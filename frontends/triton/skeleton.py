@@ -9,7 +9,7 @@ from kir.ir.binding import Binding, Setting, Tensor
 from kir.ir.types import DType
 
 from .host import HostScope
-from .source import Module, Project, decorator_name
+from .source import Module, Project, decorator_name, parts
 from .values import NotUnderstood, Value, is_known
 
 UNKNOWN = "?"
@@ -82,5 +82,5 @@ def first_config(call: cst.Call) -> cst.Call | None:
             name = top.func.attr.value if isinstance(top.func, cst.Attribute) else top.func.value
             if name == "Config":
                 return top
-        stack.extend(reversed(top.children))
+        stack.extend(reversed(tuple(parts(top))))
     return None

@@ -140,6 +140,21 @@ Setting = int | float | bool | str | None
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 
 
+def of_kind(dtype: DType, kind: str) -> bool:
+    """Whether a dtype is of a kind (`float`, `int`, `uint` with bool, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
+    if kind in DTYPES and kind != "bool":
+        return dtype.name == kind
+    return {
+        "float": dtype.is_float,
+        "int": dtype.kind == "int",
+        "uint": dtype.kind == "uint" or dtype.is_bool,
+        "bool": dtype.is_bool,
+        "integer": dtype.is_integer or dtype.is_bool,
+        "f8": dtype.name.startswith("f8"),
+        "standard": dtype.name in ("f16", "bf16", "f32", "f64"),
+    }[kind]
+
+
 def resolve(d: DType, dtypes: Mapping[str, DType], settings: Mapping[str, Setting]) -> DType:
     """A dtype with its names replaced: `dtypes` by parameter, `settings` the values of metas (for conditions). A name that neither has
     stays symbolic. Raises KirError KIR-V010 for a term that cannot be read."""
@@ -214,6 +229,12 @@ class _Terms:
             of = self.take()
             self.expect(")")
             return self.settings.get(f"absent:{of}")
+        if name == "dtype_kind":
+            of = self.dtype()
+            self.expect(",")
+            kind = self.take()
+            self.expect(")")
+            return None if of.is_symbolic else of_kind(of, kind)
         if name == "dtype_is":
             a = self.dtype()
             self.expect(",")

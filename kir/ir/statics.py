@@ -11,7 +11,7 @@ from dataclasses import replace
 from kir.diagnostic import KirError, error
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import Setting, resolve
+from kir.ir.dtype_terms import Setting, of_kind, resolve
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import transform
@@ -282,18 +282,3 @@ def _value(x: n.Expr | n.Region) -> n.Expr:
 
 def _shape(args: tuple[n.Expr | n.Region, ...]) -> tuple[int | None, ...]:
     return tuple(build.int_value(_value(a)) for a in args)
-
-
-def of_kind(dtype: DType, kind: str) -> bool:
-    """Whether a dtype is of a kind (`float`, `int`, `uint`, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
-    if kind in DTYPES:
-        return dtype.name == kind
-    return {
-        "float": dtype.is_float,
-        "int": dtype.kind == "int",
-        "uint": dtype.kind == "uint",
-        "bool": dtype.is_bool,
-        "integer": dtype.is_integer or dtype.is_bool,
-        "f8": dtype.name.startswith("f8"),
-        "standard": dtype.name in ("f16", "bf16", "f32", "f64"),
-    }[kind]
