@@ -12,7 +12,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import BOOL, I64, DType, TileType, dtype_of, shape_of
 
-from .emit import as_expr, buffer_read, condition_text, mentions, whole
+from .emit import buffer_read, condition_text, mentions, whole
 from .operators import flat, folded, literal_dtype, number, number_dtype, pointer_shape, run
 from .values import (
     BlockPointer,

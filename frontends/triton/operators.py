@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import join, quotient, with_float, with_int
+from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
 from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of
 
 from .emit import as_dim, as_expr
@@ -85,16 +85,14 @@ def weak(v: Value, other: DType) -> DType:
 
 
 def common(a: Value, b: Value, dividing: bool = False) -> DType:
-    """The dtype in which an operation of `a` and `b` is computed."""
+    """The dtype in which an operation of `a` and `b` is computed; `dividing` for remainders."""
     if is_number(a) and isinstance(b, Run):
         made = weak(a, b.dtype)
     elif is_number(b) and isinstance(a, Run):
         made = weak(b, a.dtype)
     else:
         made = join(dtype_of(run(a).type), dtype_of(run(b).type))
-    if dividing and (made.is_symbolic or made.is_float):
-        return quotient(made)
-    return made
+    return unhalved(made) if dividing else made
 
 
 def shapes(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, I32, DType, broadcast_shapes, shape_of
+from kir.ir.types import DTYPES, I32, DType, shape_of
 
 from . import operators
 from .emit import as_dim, as_expr

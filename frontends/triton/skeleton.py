@@ -28,7 +28,9 @@ def skeleton(project: Project, module: Module, node: cst.FunctionDef, program: n
         value = tuned.get(m.name, m.default)
         metas[m.name] = value if value is not None else UNKNOWN
     tensors = {
-        p.name: Tensor(shape=[UNKNOWN] * max(1, len(p.of.shape)), dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN, role=p.role)
+        p.name: Tensor(
+            shape=[UNKNOWN] * max(1, len(p.of.shape)), dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN, role=p.role
+        )
         for p in program.params
         if isinstance(p.of, n.Buffer)
     }

@@ -257,6 +257,9 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
         m.must_be_defined(v, f, "a loop bound")
     saved, f.broken, f.continued = (f.broken, f.continued), None, None
     kind = storage(dtype_of(s.var.type))
+    ahead = m.checking and s.kind == "pipelined"
+    if ahead:
+        m.lookahead.enter(s)
     if all(v.data.shape[0] == 1 for v in bounds):
         lo, hi, step = (int(v.data[0]) for v in bounds)
         if step == 0:
@@ -265,6 +268,8 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             f.env[s.var.name] = Val(np.array([i], kind))
             yield from block(m, s.body, f)
             f.resume("continue")
+            if ahead:
+                m.lookahead.turn(f)
             if f.idle():
                 break
     else:
@@ -280,9 +285,13 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             f.env[s.var.name] = Val(at)
             yield from block(m, s.body, f)
             f.resume("continue")
+            if ahead:
+                m.lookahead.turn(f)
             if f.idle():
                 break
             at = (at + step_).astype(kind)
+    if ahead:
+        m.lookahead.leave()
     f.resume("break")
     f.broken, f.continued = saved
 

@@ -115,6 +115,11 @@ def accumulated(a: DType) -> DType:
     return I32 if not a.is_float else F64 if a == F64 else F32
 
 
+def unhalved(a: DType) -> DType:
+    """What remainders compute in: halves as f32, others as they are."""
+    return _applied("unhalved", a) if a.is_symbolic else F32 if a.is_float and a.bits <= 16 else a
+
+
 def rounded(a: DType) -> DType:
     """bf16 as f32, others as they are."""
     return _applied("rounded", a) if a.is_symbolic else F32 if a == BF16 else a
@@ -128,6 +133,7 @@ UNARY: Mapping[str, Callable[[DType], DType]] = {
     "rounded": rounded,
     "accumulated": accumulated,
     "quotient": quotient,
+    "unhalved": unhalved,
 }
 BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "promote": promote}
 Setting = int | float | bool | str | None

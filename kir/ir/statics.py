@@ -13,7 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import Setting, resolve
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
+from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import transform
 
 MAX_UNROLLED = 4096
@@ -91,6 +91,8 @@ class Statics:
                 return build.region(self.buffer(new.buffer), *new.index) if new.index else n.Region(self.buffer(new.buffer))
             case n.Cast():
                 return build.cast(new.x, self.dtype(new.dtype), new.rounding)
+            case n.Binary(op="trem" | "mod") if dtype_of(new.type).is_float:
+                return build.call("fmod", new.a, new.b)
             case n.Call(fn="meta_is" | "meta_true"):
                 assert isinstance(old, n.Call)
                 return self.call(old)
