@@ -26,7 +26,10 @@ class _Touches:
 
 def _touches(path: Path, loop: n.For) -> _Touches:
     own = set(bound_names(loop.body))
-    stores, loads, atomics, tickets = [], [], [], set()
+    stores: list[tuple[Path, n.Store]] = []
+    loads: list[n.Region] = []
+    atomics: list[n.Region] = []
+    tickets: set[str] = set()
     for below, s in block_paths(loop.body, ("body",)):
         if isinstance(s, n.Store) and s.at.buffer.name not in own:
             stores.append(((*path, *below), s))
@@ -84,8 +87,8 @@ def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> boo
     for i in r.index:
         if not isinstance(i, n.Expr):
             continue
-        step, rest = 0, {}
-        linear = True
+        step, linear = 0, True
+        rest: dict[build.Monomial, int] = {}
         for monomial, c in build.polynomial(i).items():
             if monomial == (loop.var,):
                 step = c

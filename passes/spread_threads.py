@@ -20,7 +20,7 @@ kernel main grid (b: 1) threads 1
   T[0] = N
 ```
 
-pipeline: `spread-threads{threads=64 spread=[0 1 2]}@main`
+pipeline: `spread-threads{threads=64 spread=[0,1,2]}@main`
 
 after:
 
@@ -313,7 +313,7 @@ class _Gather:
 
     def _meets(self, s: n.Stmt) -> bool:
         """Whether something inside a loop or branch of all threads is not the same for each."""
-        return any(is_call(x, "barrier") or (isinstance(x, n.Stmt) and _effects(x)) or (
+        return any((isinstance(x, n.Stmt) and (is_call(x, "barrier") or _effects(x))) or (
             isinstance(x, n.Var) and x.name == self.team.thread.name) for x in walk(s))
 
     def _own(self, block: n.Block, i: int, path: Path, known: Mapping[Path, Names]) -> bool:

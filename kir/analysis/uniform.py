@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.paths import Path, child_blocks
 from kir.ir.visit import transform, walk
 
@@ -46,7 +47,7 @@ def depends(e: n.Node, names: Names | set[str]) -> bool:
 
 
 class _Flow:
-    """Follows the names that vary through a block; loops to a fixpoint, which exists because names only come to a loop's start."""
+    """Follows the names that vary through a block, and forgets those it binds at its end; loops to a fixpoint, which exists because names only come to a loop's start."""
 
     def __init__(self) -> None:
         self.before: dict[Path, Names] = {}
@@ -55,7 +56,7 @@ class _Flow:
         for i, s in enumerate(block):
             self.before[(*path, i)] = names
             names = self.stmt(s, (*path, i), names, apart)
-        return names
+        return names - set(bound_names(block))
 
     def stmt(self, s: n.Stmt, path: Path, names: Names, apart: bool) -> Names:
         """The names after a statement; `apart` when only some threads may come to it."""
