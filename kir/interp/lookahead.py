@@ -65,8 +65,8 @@ class Lookahead:
         for earlier in loop.earlier:
             for name, places in loop.reads.items():
                 if name in earlier and _meet(places, earlier[name]):
-                    self.m.report("early load", "error", f"a load of '{name}' may run before an earlier iteration writes what it reads", f, 0,
-                                  id="KIR-I028", buffer=name, verb="read")
+                    self.m.report("early load", "error", f"a load of '{name}' may run before an earlier iteration writes what it reads", f,
+                                  0, id="KIR-I028", buffer=name, verb="read")
         loop.next()
 
     def leave(self) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from kir.diagnostic import error
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.number import Array, poison, storage
-from kir.ir.nodes import Buffer, Expr, Layout, Region, Span, View
+from kir.ir.layout import row_major, swizzled
+from kir.ir.nodes import Buffer, Expr, Region, Span, View
 from kir.ir.types import DType
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Handle:
             return offset
         at = offset * itemsize
         for bits, low, shift in self.swizzles:
-            at = at ^ ((at & (((1 << bits) - 1) << (low + shift))) >> shift)
+            at = swizzled(at, bits, low, shift)
         return at // itemsize
 
 
@@ -133,38 +134,6 @@ class Place:
     def dtype(self) -> DType:
         """Dtype of the elements."""
         return self.handle.buffer.dtype
-
-
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a dense row-major array."""
-    out, step = [], 1
-    for d in reversed(shape):
-        out.append(step)
-        step *= d
-    return tuple(reversed(out))
-
-
-def arrange(layout: Layout | None, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
-    """Strides in elements and byte swizzles (bits, base, shift) of a layout. Raises KirError KIR-I004 for one without addresses."""
-    if layout is None or layout.name == "auto":
-        return row_major(shape), ()
-    numbers = tuple(a for a in layout.args if isinstance(a, int))
-    if layout.name == "strides":
-        given = layout.args[0] if layout.args and isinstance(layout.args[0], tuple) else numbers
-        return tuple(given), ()
-    if layout.name == "swizzle" and len(numbers) == 3:
-        return row_major(shape), ((numbers[0], numbers[1], numbers[2]),)
-    if layout.name == "compose":
-        strides = row_major(shape)
-        swizzles: tuple[tuple[int, int, int], ...] = ()
-        for part in reversed(layout.args):
-            if isinstance(part, Layout):
-                inner, more = arrange(part, shape)
-                strides = inner if part.name != "swizzle" else strides
-                swizzles += more
-        return strides, swizzles
-    raise error("KIR-I004", f"layout '{layout.name}' gives no addresses in memory",
-                needs="strides(..), swizzle(..) or a compose(..) of them")
 
 
 def bytes_needed(shape: tuple[int, ...], strides: tuple[int, ...], swizzles: tuple[tuple[int, int, int], ...], itemsize: int) -> int:
