@@ -37,6 +37,7 @@ kernel main grid (i: 1) threads 128
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -120,10 +121,14 @@ class TensorCores(Pass):
         via: Literal["auto", "mma_sync"] = "auto" if node.via == "auto" else "mma_sync"
         if node.pending:
             return Miss("the product is still pending at its end")
-        each = _products_a_thread(kernel_of(program, path), node)
-        if each is not None and each > MOST_PRODUCTS:
-            return Miss(f"{each} multiply-adds a thread and product, which no compiler unrolls in good time; make the tile smaller first")
         return Site(path, TensorCores(via))
+
+    def inverse_sites(self, program: n.Program) -> Iterator[Site]:
+        """Products on tensor cores, but none so large that no compiler unrolls its scalar form in good time: `grow-tile` goes first."""
+        for site in super().inverse_sites(program):
+            each = _products_a_thread(kernel_of(program, site.path), _product(program, site))
+            if each is None or each <= MOST_PRODUCTS:
+                yield site
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product on tensor cores."""
