@@ -225,6 +225,10 @@ class _Terms:
             value = self.take()
             self.expect(")")
             return None if meta not in self.settings else str(self.settings[meta]) == value
+        if name == "true":
+            meta = self.take()
+            self.expect(")")
+            return bool(self.settings[meta]) if meta in self.settings else None
         if name == "absent":
             of = self.take()
             self.expect(")")
