@@ -48,24 +48,16 @@ from typing import ClassVar, Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.printer import region_text
+from kir.ir.printer import expr_text, region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.target import target
 
 from ._in_flight import Flight, Undecided, period_of
 from ._local_buffers import kind_of_copy, mentions, team_level, width_of
 
 CHUNKS = (4, 8, 16)
 """Bytes that one cp.async moves (PTX ISA, cp.async)."""
-
-
-def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = context.target or target("sm_80")
-    if not hardware.architecture.has("cp_async"):
-        return refuted(f"{hardware.name} has no cp.async", hardware.name, needs="sm_80 or later")
-    return proved(f"{hardware.name} has cp.async")
 
 
 def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -77,9 +69,9 @@ def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:
             if size not in CHUNKS:
                 return refuted(f"the copy to '{s.dst.buffer.name}' moves {size} bytes at once", "cp.async moves 4, 8 or 16",
                                needs="vectors of 4, 8 or 16 bytes", attempt=f"vectorize-global{{width={16 // s.dst.buffer.dtype.bytes}}}")
-            for m in (s.src.other,):
-                if m is not None and not (build.is_const(m) and not getattr(m, "value", 1)):
-                    return refuted("cp.async fills what it does not read with zeros", f"'{s.dst.buffer.name}' is filled otherwise")
+            if s.src.other is not None and not (isinstance(s.src.other, n.Const) and not s.src.other.value):
+                return refuted("cp.async fills what it does not read with zeros",
+                               f"'{s.dst.buffer.name}' is filled with {expr_text(s.src.other)}", needs="a load with 0 outside")
             if s.mask is not None or s.src.mask is not None:
                 return unknown("a mask may cut a chunk", needs="a bound instead of a mask")
     return proved("each copy moves chunks of 4, 8 or 16 bytes and fills with zeros")
@@ -133,10 +125,9 @@ class AsyncCopy(Pass):
     requires: ClassVar[tuple[str, ...]] = ("shared", "vectorized")
     provides: ClassVar[tuple[str, ...]] = ("cp_async",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P170", "validity", "hardware", "the target has cp.async", _hardware),
-        Precondition("KIR-P171", "validity", "layout", "copies move 4, 8 or 16 bytes at once and fill with zeros", _chunks),
-        Precondition("KIR-P172", "validity", "pipeline", "nothing touches a place while a copy to it is in flight", _arrived),
-        Precondition("KIR-P173", "validity", "aliasing", "what is copied is not written meanwhile", _immutable),
+        Precondition("KIR-P170", "validity", "layout", "copies move 4, 8 or 16 bytes at once and fill with zeros", _chunks),
+        Precondition("KIR-P171", "validity", "pipeline", "nothing touches a place while a copy to it is in flight", _arrived),
+        Precondition("KIR-P172", "validity", "aliasing", "what is copied is not written meanwhile", _immutable),
     )
 
     pending: int = 0

@@ -51,7 +51,6 @@ from kir.ir.types import shape_of
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
-from kir.target import target
 
 from ._local_buffers import MATRIX_ROW, team_level
 
@@ -119,30 +118,16 @@ def _dense(b: n.Buffer) -> list[int | None] | None:
     return out[::-1]
 
 
-def _together(program: n.Program, site: Site, context: Context) -> Verdict:
-    level = team_level(program, site.path)
-    if level == "thread":
-        return refuted("a single thread executes the copy", "lane 0 alone", needs="a warp or more")
-    hardware = context.target or target("sm_80")
-    if not hardware.architecture.has("ldmatrix"):
-        return refuted(f"{hardware.name} has no ldmatrix", hardware.name)
-    return proved("whole warps execute the copy")
-
-
-def _order(program: n.Program, site: Site, context: Context) -> Verdict:
-    s, item = _copy(program, site), site.params
-    assert isinstance(item, LoadMatrix)
-    name = s.dst.buffer.name
-    for x in statements(kernel_of(program, site.path).body):
-        if isinstance(x, n.Mma):
-            for operand, is_b in ((x.a, False), (x.b, True)):
-                plain = isinstance(operand, n.Load) and operand.at.buffer.name == name
-                turned = (isinstance(operand, n.Call) and operand.fn == "trans" and isinstance(operand.args[0], n.Load)
-                          and operand.args[0].at.buffer.name == name)
-                if (plain or turned) and (is_b != turned) != item.trans:
-                    return refuted(f"'{name}' is the {'right' if is_b else 'left'} operand, whose matrices lie the other way",
-                                   x.label or "the mma", needs=f"trans={'true' if not item.trans else 'false'}")
-    return proved("each matrix is loaded the way its operand lies in registers")
+def _turned(kernel: n.Kernel, name: str) -> set[bool]:
+    """Whether the products of a kernel want the matrices of a fragment turned: right operands do, as they lie by rows."""
+    out = set()
+    for s in statements(kernel.body):
+        for operand, is_right in ((s.a, False), (s.b, True)) if isinstance(s, n.Mma) else ():
+            turned = isinstance(operand, n.Call) and operand.fn == "trans"
+            inner = operand.args[0] if isinstance(operand, n.Call) and turned else operand
+            if isinstance(inner, n.Load) and inner.at.buffer.name == name:
+                out.add(is_right != turned)
+    return out
 
 
 @dataclass(frozen=True)
@@ -159,8 +144,6 @@ class LoadMatrix(Pass):
         Precondition("KIR-P400", "validity", "dtype", "elements have 16 bits", _elements),
         Precondition("KIR-P401", "validity", "shape", "the tile is made of whole 8 x 8 matrices", _matrices),
         Precondition("KIR-P402", "validity", "layout", "rows of matrices are 16 neighboring, aligned bytes", _rows_whole),
-        Precondition("KIR-P403", "validity", "hardware", "whole warps execute it together", _together),
-        Precondition("KIR-P404", "validity", "layout", "matrices are turned exactly where the operand needs it", _order),
     )
 
     trans: bool = False
@@ -173,6 +156,11 @@ class LoadMatrix(Pass):
             return Miss(f"'{node.dst.buffer.name}' is no fragment")
         if node.src.mask is not None or node.mask is not None or node.src.clip:
             return Miss("the copy is masked")
+        if team_level(program, path) == "thread":
+            return Miss("a single thread executes the copy")
+        wanted = _turned(kernel_of(program, path), node.dst.buffer.name)
+        if wanted - {self.trans}:
+            return Miss(f"the product wants '{node.dst.buffer.name}' {'turned' if self.trans is False else 'as it lies'}")
         return Site(path, self)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

@@ -36,18 +36,29 @@ kernel main grid (i: 1) threads 128
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from kir.analysis.legalize import TENSOR_CORE_PAIRS
+from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import int_value
 from kir.ir.types import F32, dtype_of, shape_of
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
-from ._local_buffers import team_level
+MOST_PRODUCTS = 4096
+"""Multiply-adds of one thread in one product, beyond which the scalar form is not proposed: compilers unroll it whole."""
+
+
+def _products_a_thread(kernel: n.Kernel, s: n.Mma) -> int | None:
+    """Multiply-adds that each thread of a kernel does in one product; None where an extent is symbolic."""
+    threads = build.int_value(kernel.threads)
+    shape = (*shape_of(s.a.type), shape_of(s.b.type)[-1])
+    if threads is None or not all(isinstance(d, int) for d in shape):
+        return None
+    return math.prod(d for d in shape if isinstance(d, int)) // threads
 
 
 def _product(program: n.Program, site: Site) -> n.Mma:
@@ -80,17 +91,6 @@ def _tiles(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved(f"{m} x {cols} x {k} is made of 16 x 8 x {depth} products")
 
 
-def _converged(program: n.Program, site: Site, context: Context) -> Verdict:
-    level = team_level(program, site.path)
-    if level == "thread":
-        return refuted("a single thread executes the product", "lane 0 alone", needs="a warp or more")
-    threads = int_value(kernel_of(program, site.path).threads)
-    if level in ("cta", "role") and (threads is None or threads % 32):
-        return refuted("the product is executed by a part of a warp", f"{'some' if threads is None else threads} threads",
-                       needs="whole warps")
-    return proved("whole warps execute the product")
-
-
 @dataclass(frozen=True)
 class TensorCores(Pass):
     """`via` says which instruction it becomes; `auto` leaves that to the target."""
@@ -105,7 +105,6 @@ class TensorCores(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P370", "validity", "dtype", "the operand and accumulator dtypes are a tensor-core pair", _dtypes),
         Precondition("KIR-P371", "validity", "shape", "the tile is made of whole instructions", _tiles),
-        Precondition("KIR-P372", "validity", "hardware", "whole warps execute it", _converged),
     )
 
     via: Literal["auto", "mma_sync"] = "auto"
@@ -119,7 +118,12 @@ class TensorCores(Pass):
         if not (isinstance(node, n.Mma) and node.via in ("auto", "mma_sync")):
             return None
         via: Literal["auto", "mma_sync"] = "auto" if node.via == "auto" else "mma_sync"
-        return Miss("the product is still pending at its end") if node.pending else Site(path, TensorCores(via))
+        if node.pending:
+            return Miss("the product is still pending at its end")
+        each = _products_a_thread(kernel_of(program, path), node)
+        if each is not None and each > MOST_PRODUCTS:
+            return Miss(f"{each} multiply-adds a thread and product, which no compiler unrolls in good time; make the tile smaller first")
+        return Site(path, TensorCores(via))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product on tensor cores."""

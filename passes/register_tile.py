@@ -67,13 +67,6 @@ def _whole_steps(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved(f"{depth // step} steps of {step}")
 
 
-def _unpending(program: n.Program, site: Site, context: Context) -> Verdict:
-    s, _ = _product(program, site)
-    if s.pending:
-        return refuted("the product completes later, at a wait", s.label or "mma", needs="a product that completes where it stands")
-    return proved("each step completes before the next")
-
-
 @dataclass(frozen=True)
 class RegisterTile(Pass):
     """`step` is the depth of a step; 0 leaves it open."""
@@ -84,8 +77,7 @@ class RegisterTile(Pass):
     numerics: ClassVar[str] = "reassociated(k)"
     provides: ClassVar[tuple[str, ...]] = ("steps",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P500", "validity", "shape", "the steps divide the contracted axis", _whole_steps),
-        Precondition("KIR-P501", "validity", "pipeline", "steps complete one after the other", _unpending),
+        Precondition("KIR-P501", "validity", "shape", "the steps divide the contracted axis", _whole_steps),
     )
 
     step: int = 0

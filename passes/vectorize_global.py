@@ -113,7 +113,7 @@ def _neighbors(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
     s, width = _copy(program, site)
-    known = Facts.at(program, site.path)
+    known, first, guard = Facts.at(program, site.path), None, None
     for r in _places(s):
         size, strides = r.buffer.dtype.bytes, _strides(r.buffer)
         if 0 < r.buffer.align < width * size:
@@ -125,16 +125,29 @@ def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
                 return refuted(f"the layout of '{r.buffer.name}' splits vectors of {width * size} bytes", "the first vector")
         index = _index(r)
         for k, (place, stride) in enumerate(zip(index, strides, strict=True)):
-            step = build.mul(stride, build.cast(_expr(place.step), _dtype(stride))) if isinstance(place, n.Span) else None
-            if step is not None and k + 1 < len(index) and not known.divides(width, step):
-                return _misaligned(known, r, "row 1 starts", step, width)
             lo = place.lo if isinstance(place, n.Span) else place
             if isinstance(lo.type, TileType):
                 return unknown(f"'{r.buffer.name}' is gathered", needs="a place that is a range")
-            start = build.mul(lo, build.cast(stride, _dtype(lo)))
-            if not known.divides(width, start):
-                return _misaligned(known, r, f"the place {expr_text(lo)} starts", start, width)
+            offsets = [(f"the place {expr_text(lo)} starts", build.mul(lo, build.cast(stride, _dtype(lo))))]
+            if isinstance(place, n.Span) and k + 1 < len(index):
+                offsets.insert(0, ("row 1 starts", build.mul(stride, build.cast(_expr(place.step), _dtype(stride)))))
+            for what, offset in offsets:
+                if not known.divides(width, offset):
+                    found = _misaligned(known, r, what, offset, width)
+                    if found.kind == "refuted":
+                        return found
+                    holds = _multiple(known, offset, width)
+                    known, first = known.knowing(holds), first or found
+                    guard = holds if guard is None else build.logical_and(guard, holds)
+    if first is not None:
+        return replace(first, guard=guard)
     return proved(f"every row starts at a multiple of {width * s.dst.buffer.dtype.bytes} bytes, as tensors do")
+
+
+def _multiple(known: Facts, e: n.Expr, width: int) -> n.Expr:
+    """The condition that an integer is a multiple of the vector's width."""
+    e = known.expanded(e)
+    return build.compare("eq", build.mod(e, build.const(width, _dtype(e))), 0)
 
 
 def _expr(value: int | n.Expr) -> n.Expr:
@@ -211,7 +224,7 @@ def _whole(program: n.Program, site: Site, context: Context) -> Verdict:
             text = f"a vector may hang over the edge of '{r.buffer.name}', of which only a part may be cut off"
             witness = () if shown is None else (f"{shown[0]}the last vector of a row has {shown[1] % width} of {width} elements",)
             return Verdict("refuted" if build.int_value(edge) is not None else "unknown", text, witness,
-                           needs=f"{expr_text(edge)} as a multiple of {width}")
+                           guard=_multiple(known, edge, width), needs=f"{expr_text(edge)} as a multiple of {width}")
     return proved("vectors lie inside or outside as a whole")
 
 

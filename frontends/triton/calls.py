@@ -290,8 +290,9 @@ def _where(r: Reader, a: Arguments) -> Value:
         raise NotUnderstood(f"where of {describe(x)} and {describe(y)}")
     c = operators.as_bool(operators.run(cond))
     ex, ey = operators.shapes(operators.run(x, dtype), operators.run(y, dtype))
-    operators.shapes(c, ex)
-    operators.shapes(c, ey)
+    c, ex = operators.shapes(c, ex)
+    c, ey = operators.shapes(c, ey)
+    c, ex = operators.shapes(c, ex)
     return Run(build.select(c, ex, ey))
 
 
@@ -547,10 +548,16 @@ HANDLERS: Mapping[str, Handler] = {
     "randn": random.randn,
     "pair_uniform_to_normal": random.pair_to_normal,
     "get_int_dtype": lambda r, a: _int_dtype(a),
-    "next_power_of_2": lambda r, a: 1 << max(operators.known_int(a.need(0, "x"), "a size") - 1, 0).bit_length(),
+    "next_power_of_2": lambda r, a: _power_of_2(a.need(0, "x")),
     **{word: partial(lambda w, r, a: memory.atomic(r, w, a), word) for word in (*memory.ATOMICS, "atomic_cas")},
 }
 """Functions of `tl` that are no rows of the instruction table, by their last word."""
+
+
+def _power_of_2(v: Value) -> Value:
+    if isinstance(v, Static):
+        return Static(build.call("next_power_of_2", operators.number(v, I32)))
+    return 1 << max(operators.known_int(v, "a size") - 1, 0).bit_length()
 
 
 def _int_dtype(a: Arguments) -> Value:

@@ -7,12 +7,14 @@ from pathlib import Path
 import libcst as cst
 
 from kir.diagnostic import did_you_mean, error, usage
+from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef
 
 from .host import HostScope
 from .inference import Inference
 from .kernel import is_kernel, read_kernel
+from .skeleton import skeleton
 from .source import Module, Project, is_jit
 from .values import Jit
 
@@ -44,12 +46,13 @@ class TritonFrontend:
                 out.append(KernelRef(f.name.value, str(source), module.line(f), self.surface))
         return tuple(out)
 
-    def parse(self, source: Path, kernel: str) -> Program:
-        """The generic program of one kernel. Raises KirError KIR-F001 to KIR-F003."""
+    def find(self, source: Path, kernel: str) -> tuple[Module, cst.FunctionDef]:
+        """A kernel by its name. Raises KirError KIR-F001 to KIR-F003."""
         module = self.module(source)
-        found = [f for f in self.functions(source) if f.name.value == kernel]
+        functions = self.functions(source)
+        found = [f for f in functions if f.name.value == kernel]
         if not found:
-            names = [f.name.value for f in self.functions(source)]
+            names = [f.name.value for f in functions]
             if not names:
                 raise error("KIR-F003", f"there is no Triton kernel in {source.name}", needs="a function decorated with triton.jit")
             raise usage(
@@ -58,7 +61,17 @@ class TritonFrontend:
                 attempt=did_you_mean(kernel, names),
                 notes=(f"its kernels are {', '.join(sorted(set(names)))}",),
             )
-        return read_kernel(self._project, module, found[-1])
+        return module, found[-1]
+
+    def parse(self, source: Path, kernel: str) -> Program:
+        """The generic program of one kernel. Raises KirError KIR-F001 to KIR-F003."""
+        module, node = self.find(source, kernel)
+        return read_kernel(self._project, module, node)
+
+    def skeleton(self, source: Path, kernel: str) -> Binding:
+        """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F001 to KIR-F003."""
+        module, node = self.find(source, kernel)
+        return skeleton(self._project, module, node, read_kernel(self._project, module, node))
 
 
 FRONTEND = TritonFrontend()

@@ -17,8 +17,20 @@ from typing import Any
 import libcst as cst
 
 from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from kir.ir.types import DTYPES as kir_dtypes
 
-from .source import TRANSPARENT_DECORATORS, Definition, Guarded, Imported, Module, Project, decorator_name, is_jit, local_definitions
+from .source import (
+    TRANSPARENT_DECORATORS,
+    Definition,
+    Guarded,
+    Imported,
+    Module,
+    Project,
+    decorator_name,
+    is_jit,
+    local_definitions,
+    small_definitions,
+)
 from .values import Builtin, Host, Items, Jit, ModuleValue, NotUnderstood, TypeOf, Value, is_known
 
 EXTERNAL = frozenset(
@@ -73,6 +85,8 @@ DTYPES: Mapping[str, DType] = {
 
 MACHINE: Mapping[str, Value] = {
     "triton.__version__": "3.6.0",
+    "machine.target.backend": "cuda",
+    "machine.target.arch": 90,
     "torch.version.hip": None,
     "torch.version.cuda": "12.9",
     "torch.version.xpu": None,
@@ -85,6 +99,7 @@ MACHINE: Mapping[str, Value] = {
     "torch.__version__": "2.13.0",
 }
 CALLS: Mapping[str, Value] = {
+    "triton.runtime.driver.active.get_current_target": Builtin("machine.target"),
     "torch.cuda.is_available": True,
     "torch.cuda.get_device_capability": Items((9, 0)),
     "torch.cuda.current_device": 0,
@@ -144,12 +159,30 @@ def literal(e: cst.BaseExpression) -> Value:
 
 def builtin(name: str) -> Value:
     """What a dotted name of a known package stands for."""
+    if name.startswith(("torch.finfo.", "torch.iinfo.")):
+        return limit(*name.split(".")[2:])
     if name in MACHINE:
         return MACHINE[name]
     parts = name.split(".")
     if len(parts) > 1 and parts[0] in ("triton", "torch") and parts[-1] in DTYPES and "libdevice" not in parts:
         return TypeOf(DTYPES[parts[-1]])
     return Builtin(name)
+
+
+def limit(dtype: str, word: str) -> Value:
+    """`torch.finfo(dtype).word` and `torch.iinfo(dtype).word`."""
+    import ml_dtypes
+    import numpy as np
+
+    names = {"f16": "float16", "f32": "float32", "f64": "float64"}
+    if dtype in names or dtype == "bf16":
+        found = ml_dtypes.finfo(ml_dtypes.bfloat16 if dtype == "bf16" else np.dtype(names[dtype]))
+        values = {"max": found.max, "min": found.min, "eps": found.eps, "tiny": found.tiny, "smallest_normal": found.tiny}
+        if word in values:
+            return float(values[word])
+    elif word in ("min", "max"):
+        return kir_dtypes[dtype].range[word == "max"]
+    raise NotUnderstood(f"the limit '{word}' of {dtype}")
 
 
 def unchanged_by_decorators(f: cst.FunctionDef) -> bool:
@@ -349,6 +382,8 @@ class HostScope:
         match fn:
             case Builtin(name=name) if name.endswith(".constexpr") and len(args) == 1:
                 return args[0]
+            case Builtin(name="torch.finfo" | "torch.iinfo" as word) if len(args) == 1 and isinstance(args[0], TypeOf):
+                return Builtin(f"{word}.{args[0].dtype.name}")
             case Builtin(name="builtins.hasattr") if len(args) == 2 and isinstance(args[0], Builtin):
                 return f"{args[0].name}.{args[1]}" in TRITON_HAS
             case Builtin(name=name) if name in HOST_CALLS and all(is_known(a) or isinstance(a, Items) for a in args):
@@ -365,13 +400,52 @@ class HostScope:
         return _wrapped(HOST_CALLS[name], *args)
 
     def _inline(self, module: Module, f: cst.FunctionDef, args: list[Value], depth: int) -> Value:
-        body = [s for s in f.body.body if not _is_docstring(s)]
-        match body:
-            case [cst.SimpleStatementLine(body=[cst.Return(value=value)])] if value is not None:
-                bound = dict(zip((p.name.value for p in f.params.params), args))
-                return self.scope(module).evaluate(value, bound, depth + 1)
-            case _:
-                raise NotUnderstood(f"host function '{f.name.value}' is more than one return")
+        bound: dict[str, Value] = dict(zip((p.name.value for p in f.params.params), args))
+        inner = self.scope(module)
+        for p in f.params.params:
+            if p.name.value not in bound and p.default is not None:
+                bound[p.name.value] = inner.evaluate(p.default, None, depth + 1)
+        found = inner._execute(f.body.body, bound, depth + 1)
+        return found[0] if found is not None else None
+
+    def _execute(self, body: Sequence[cst.CSTNode], names: dict[str, Value], depth: int) -> tuple[Value] | None:
+        """Run host statements of the subset (assignments of names, `if`, `try`, `return`); the value returned, if one was."""
+        for s in body:
+            match s:
+                case cst.SimpleStatementLine():
+                    for small in s.body:
+                        match small:
+                            case cst.Return(value=value):
+                                return (None if value is None else self.evaluate(value, names, depth + 1),)
+                            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
+                                names[name] = self.evaluate(value, names, depth + 1)
+                            case cst.Import() | cst.ImportFrom():
+                                names.update(self._local_imports(small))
+                            case cst.Expr() | cst.Pass() | cst.Assert():
+                                continue
+                            case _:
+                                raise NotUnderstood(f"host statement {type(small).__name__}")
+                case cst.If():
+                    outcome = self.evaluate(s.test, names, depth + 1)
+                    if not is_known(outcome):
+                        raise NotUnderstood("a host branch that is not known")
+                    orelse: Sequence[cst.CSTNode] = (
+                        () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
+                    )
+                    found = self._execute(s.body.body if outcome else orelse, names, depth + 1)
+                    if found is not None:
+                        return found
+                case cst.Try():
+                    found = self._execute(s.body.body, names, depth + 1)
+                    if found is not None:
+                        return found
+                case _:
+                    raise NotUnderstood(f"host statement {type(s).__name__}")
+        return None
+
+    def _local_imports(self, s: cst.Import | cst.ImportFrom) -> dict[str, Value]:
+        holder = Module(self.module.path, self.module.name, "", cst.Module(body=[]))
+        return {name: self._value(d) for name, d in small_definitions(holder, s)}
 
 
 class _Excluded(NotUnderstood):
@@ -451,12 +525,3 @@ def _wrapped(fn: Callable[..., Any], *args: Any) -> Value:
     if is_known(value):
         return value  # type: ignore[no-any-return]  # checked by is_known
     raise NotUnderstood("a host expression of an unusual type")
-
-
-def _is_docstring(s: cst.CSTNode) -> bool:
-    return (
-        isinstance(s, cst.SimpleStatementLine)
-        and len(s.body) == 1
-        and isinstance(s.body[0], cst.Expr)
-        and isinstance(s.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
-    )

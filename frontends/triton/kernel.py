@@ -122,7 +122,7 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
     if name in facts.functions:
         metas.append(n.Meta(name, "fn"))
         frame.env[name] = MetaFunction(name)
-    elif name in facts.dtypes or isinstance(default, TypeOf):
+    elif (name in facts.dtypes and not {name} & (facts.integers | facts.numbers)) or isinstance(default, TypeOf):
         metas.append(n.Meta(name, "dtype", default.dtype.name if isinstance(default, TypeOf) else None))
         frame.env[name] = TypeOf(symbolic(name))
     elif isinstance(value, bool) or (name in facts.booleans and name not in facts.integers and name not in facts.texts):

@@ -129,8 +129,8 @@ def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
         r.frame.cells.pop(name, None)
         r.frame.env[name] = Static(value) if kind == "static" else Run(value)
 
-    body, _ = carried(r, s, head, None)
-    made, finals = closed_forms(var, bounds[0], bounds[1], bounds[2], body, r.out.mutable)
+    body, buffers = carried(r, s, head, None)
+    made, finals = closed_forms(var, bounds[0], bounds[1], bounds[2], body, buffers)
     r.out.emit(n.For(var, *bounds, tuple(made), kind, attrs))
     for buffer, final in finals.items():
         # The buffer gets its value after the loop, for the rare reader there; an unused one is dropped with the dead code.
@@ -221,7 +221,8 @@ def while_loop(r: Reader, s: cst.While) -> Flow:
 
 
 def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpression | None) -> tuple[list[n.Stmt], set[str]]:
-    """Read the body of a loop with the names that it carries in buffers. The loop is read again when a name turns out to have another
+    """Read the body of a loop with the names that it carries in buffers, and which buffers those are. The loop is read
+    again when a name turns out to have another
     type than before the loop, or to be bound only in it."""
     live = r.live[-1]
     assigned = assigned_names(s.body.body)
@@ -231,7 +232,7 @@ def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpressi
     hints: dict[str, Value] = {}
     for _ in range(MAX_ATTEMPTS):
         saved = _snapshot(r)
-        opened, late = _open(r, [x for x in names if x not in r.frame.cells], hints)
+        opened, late, fixed = _open(r, [x for x in names if x not in r.frame.cells], hints)
         r.retyped.clear()
         try:
             with r.out.capture() as body:
@@ -255,11 +256,17 @@ def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpressi
             hints.update({k: _prototype(v) for k, v in new.items()})
             _restore(r, saved)
             continue
+        for x, old in fixed.items():
+            if r.frame.env.get(x, old) != old:
+                raise NotUnderstood(f"'{x}' is {describe(old)}, and changes in a loop")
+        for x in late:
+            r.frame.env[x] = Unknown(f"'{x}' is bound only inside a loop")
+        buffers = {b.name for x in opened if x in r.frame.cells for e in _cell_reads(r.frame.cells[x]) if (b := buffer_read(e)) is not None}
         _close(r, opened)
         for x in assigned - set(names) - loop_name:
             if x not in r.frame.cells:
                 r.frame.env.pop(x, None)
-        return body, set(opened)
+        return body, buffers
     raise NotUnderstood("the types of this loop's names do not settle")
 
 
@@ -300,9 +307,11 @@ def _restore(r: Reader, saved: tuple[Any, ...]) -> None:
     r.functions = dict(saved[10])
 
 
-def _open(r: Reader, names: Sequence[str], hints: dict[str, Value]) -> tuple[list[str], list[str]]:
-    """Give names buffers; those without a value before the loop stay `late` until their type is known."""
+def _open(r: Reader, names: Sequence[str], hints: dict[str, Value]) -> tuple[list[str], list[str], dict[str, Value]]:
+    """Give names buffers; those without a value before the loop stay `late` until their type is known, and what no buffer can hold is
+    `fixed`: it must not change."""
     opened, late = [], []
+    fixed: dict[str, Value] = {}
     for name in names:
         old = r.frame.env.get(name, Undefined())
         if isinstance(old, Unknown):
@@ -313,11 +322,15 @@ def _open(r: Reader, names: Sequence[str], hints: dict[str, Value]) -> tuple[lis
             continue
         cell = _cell(r, name, old, hint)
         if cell is None:
+            if isinstance(old, Undefined):
+                late.append(name)
+            else:
+                fixed[name] = old
             continue
         r.frame.cells[name] = cell
         r.frame.env.pop(name, None)
         opened.append(name)
-    return opened, late
+    return opened, late, fixed
 
 
 def _cell(r: Reader, name: str, old: Value, hint: Value | None) -> Value | None:
@@ -355,8 +368,13 @@ def _cell(r: Reader, name: str, old: Value, hint: Value | None) -> Value | None:
             return Items(tuple(parts))
         case Choice():
             if isinstance(old, Choice) and old.cond == shape_like.cond:
-                a, b = _cell(r, name, old.a, None), _cell(r, name, old.b, None)
-                return None if a is None or b is None else Choice(old.cond, a, b)
+                arms: list[Value] = []
+                for part in (old.a, old.b):
+                    made_part = part if part is None or isinstance(part, Undefined) else _cell(r, name, part, None)
+                    if made_part is None and part is not None:
+                        return None
+                    arms.append(made_part)
+                return Choice(old.cond, arms[0], arms[1])
             return None
         case _:
             return None

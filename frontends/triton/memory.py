@@ -9,7 +9,7 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, I64, broadcast_shapes, shape_of
 
 from . import operators
-from .shapes import shape_from, stretched
+from .shapes import may_stretch, shape_from, stretched
 from .values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Value, describe
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def _mask(v: Value, shape: Shape) -> tuple[n.Expr | None, Shape]:
         return None, shape
     e = operators.as_bool(operators.run(v))
     both = broadcast_shapes(shape, shape_of(e.type))
+    if both is None and may_stretch(shape_of(e.type), shape):
+        e, both = stretched(e, shape), shape
     if both is None:
         raise NotUnderstood(f"a mask of shape {operators.show(shape_of(e.type))} on pointers of shape {operators.show(shape)}")
     return e, both
@@ -92,6 +94,8 @@ def store(r: Reader, a: Arguments) -> Value:
     mask, shape = _mask(a.get(2, "mask"), shape)
     e = operators.run(r.converted(value, p.base.dtype))
     both = broadcast_shapes(shape, shape_of(e.type))
+    if both is None and may_stretch(shape_of(e.type), shape):
+        both = shape
     if both is None:
         raise NotUnderstood(f"a value of shape {operators.show(shape_of(e.type))} stored to pointers of shape {operators.show(shape)}")
     r.written.add(p.base.name)

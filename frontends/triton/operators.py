@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import join, quotient, with_float, with_int
-from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of
+from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
+from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, symbolic
 
+from .emit import as_dim, as_expr
 from .host import BINARY, COMPARE
-from .values import Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
+from .values import Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
 
 ARITHMETIC = {
     "Add": "add",
@@ -84,23 +85,30 @@ def weak(v: Value, other: DType) -> DType:
 
 
 def common(a: Value, b: Value, dividing: bool = False) -> DType:
-    """The dtype in which an operation of `a` and `b` is computed."""
+    """The dtype in which an operation of `a` and `b` is computed; `dividing` for remainders."""
     if is_number(a) and isinstance(b, Run):
         made = weak(a, b.dtype)
     elif is_number(b) and isinstance(a, Run):
         made = weak(b, a.dtype)
     else:
         made = join(dtype_of(run(a).type), dtype_of(run(b).type))
-    if dividing and (made.is_symbolic or made.is_float):
-        return quotient(made)
-    return made
+    return unhalved(made) if dividing else made
 
 
 def shapes(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
-    """Two operands that broadcast; a scalar stays one. Raises NotUnderstood where they do not."""
-    if broadcast_shapes(shape_of(a.type), shape_of(b.type)) is None:
-        raise NotUnderstood(f"shapes {show(shape_of(a.type))} and {show(shape_of(b.type))} are not known to agree")
-    return a, b
+    """Two operands that broadcast; a scalar stays one. Dimensions that only the binding decides are equal or one of them is 1, or else
+    Triton refuses the kernel: both operands are stretched to the larger. Raises NotUnderstood for literals that differ."""
+    sa, sb = shape_of(a.type), shape_of(b.type)
+    if broadcast_shapes(sa, sb) is not None:
+        return a, b
+    rank = max(len(sa), len(sb))
+    common_shape: list[Dim] = []
+    for x, y in zip((1,) * (rank - len(sa)) + sa, (1,) * (rank - len(sb)) + sb, strict=True):
+        if isinstance(x, int) and isinstance(y, int) and x != y and 1 not in (x, y):
+            raise NotUnderstood(f"shapes {show(sa)} and {show(sb)} do not agree")
+        common_shape.append(x if x == y or y == 1 else y if x == 1 else as_dim(build.maximum(as_expr(x), as_expr(y))))
+    to = tuple(as_expr(d) for d in common_shape)
+    return tuple(x if shape_of(x.type) == tuple(common_shape) or not shape_of(x.type) else build.call("broadcast", x, *to) for x in (a, b))  # type: ignore[return-value]  # two of two
 
 
 def show(shape: Shape) -> str:
@@ -194,7 +202,7 @@ def _static(op: str, a: Value, b: Value) -> Value:
         dtype = join(I32 if da.is_bool else da, I32 if db.is_bool else db)
     if op == "pow":
         if a == 2 and dtype.is_integer:
-            return Static(build.binary("shl", build.const(1), number(b, I32)))
+            return Static(build.binary("shl", build.const(1, I64), number(b, I64)))
         raise NotUnderstood("'**' of constexprs that the binding decides")
     if dtype.is_float and op in ("floordiv", "mod", "and", "or", "xor", "shl", "shr"):
         raise NotUnderstood(f"'{op}' of float constexprs")
@@ -272,6 +280,7 @@ def compare(op: str, a: Value, b: Value) -> Value:
 
 
 def _same_dtype(op: str, a: Value, b: Value) -> Value:
+    a, b = (TypeOf(symbolic(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
     if not (isinstance(a, TypeOf) and isinstance(b, TypeOf)) or op not in ("eq", "ne"):
         if op in ("eq", "ne") and (is_known(a) or is_known(b)):
             return op == "ne"

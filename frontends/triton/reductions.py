@@ -194,6 +194,10 @@ def dot(r: Reader, args: Arguments) -> Value:
         raise NotUnderstood("a product of tiles of unusual rank")
     *batch, m, k = shape_of(a.type)
     *batch_b, k_b, columns = shape_of(b.type)
+    if k != k_b and not (isinstance(k, int) and isinstance(k_b, int)):
+        # The binding makes the two equal, or Triton refuses the kernel: to give b the rows of a then changes nothing.
+        b = build.call("reshape", b, *map(as_expr, (*batch_b, k, columns)))
+        k_b = k
     if k != k_b or batch != batch_b:
         raise NotUnderstood(f"a product of {operators.show(shape_of(a.type))} and {operators.show(shape_of(b.type))}")
     da, db = dtype_of(a.type), dtype_of(b.type)

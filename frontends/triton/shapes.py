@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, I32, DType, broadcast_shapes, shape_of
+from kir.ir.dtype_terms import of_kind
+from kir.ir.types import I32, DType, shape_of
 
 from . import operators
 from .emit import as_dim, as_expr
@@ -62,6 +63,7 @@ METHODS = frozenset(
         "softmax",
         "reduce",
         "flip",
+        "histogram",
         "logical_and",
         "logical_or",
         "gather",
@@ -125,6 +127,8 @@ def attribute_of(r: Reader, v: Value, name: str) -> Value:
             return TypeOf(v.dtype, shape=v.shape)
         case Pointer(), "dtype" | "type":
             return TypeOf(v.base.dtype, True)
+        case BlockPointer(), "dtype" | "type":
+            return TypeOf(v.base.base.dtype, True)
         case Descriptor(), "dtype" | "type":
             return TypeOf(v.base.base.dtype, False)
         case TypeOf(), "element_ty" | "scalar":
@@ -199,22 +203,7 @@ def dtype_question(dtype: DType, name: str) -> Value:
         raise NotUnderstood(f"the question '{name}' of a dtype")
     if dtype.is_symbolic:
         return Static(build.call("dtype_kind", term=dtype.name, kind=kinds[word]))
-    return is_of_kind(dtype, kinds[word])
-
-
-def is_of_kind(dtype: DType, kind: str) -> bool:
-    """Whether a dtype is of a kind (`float`, `int`, `uint`, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
-    if kind in DTYPES:
-        return dtype.name == kind
-    return {
-        "float": dtype.is_float,
-        "int": dtype.kind == "int",
-        "uint": dtype.kind == "uint",
-        "bool": dtype.is_bool,
-        "integer": dtype.is_integer or dtype.is_bool,
-        "f8": dtype.name.startswith("f8"),
-        "standard": dtype.name in ("f16", "bf16", "f32", "f64"),
-    }[kind]
+    return of_kind(dtype, kinds[word])
 
 
 def shape_from(items: tuple[Value, ...]) -> Shape:
@@ -252,13 +241,21 @@ def reshaped(e: n.Expr, shape: Shape) -> n.Expr:
 
 
 def stretched(e: n.Expr, shape: Shape) -> n.Expr:
-    """`e` broadcast to a shape. Raises NotUnderstood where that is not known to fit."""
+    """`e` broadcast to a shape. Dimensions that only the binding decides fit, or Triton refuses the kernel. Raises NotUnderstood where
+    literals do not."""
     own = shape_of(e.type)
     if own == shape:
         return e
-    if broadcast_shapes(own, shape) != shape:
+    if not may_stretch(own, shape):
         raise NotUnderstood(f"shape {operators.show(own)} is not known to stretch to {operators.show(shape)}")
     return build.call("broadcast", e, *map(as_expr, shape))
+
+
+def may_stretch(own: Shape, shape: Shape) -> bool:
+    """Whether a shape may stretch to another, as far as literals say."""
+    return len(own) <= len(shape) and all(
+        x == y or x == 1 or not (isinstance(x, int) and isinstance(y, int)) for x, y in zip(own, shape[len(shape) - len(own) :])
+    )
 
 
 def each(v: Value, fn: object) -> Value:

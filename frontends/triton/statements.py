@@ -10,11 +10,12 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, dtype_of, shape_of
+from kir.ir.types import dtype_of, shape_of
 
 from . import joins, operators
 from .emit import buffer_read, mentions
 from .liveness import Liveness, assigned_names, target_names
+from .shapes import may_stretch, stretched
 from .values import (
     BlockPointer,
     Choice,
@@ -252,6 +253,9 @@ def store_cell(r: Reader, name: str, cell: Value, value: Value) -> Value:
         case Items() if isinstance(value, Items) and len(value.items) == len(cell.items):
             values = [r.stable(name, v) for v in value.items]
             return Items(tuple(store_cell(r, name, c, v) for c, v in zip(cell.items, values, strict=True)))
+        case Choice() if (decided := r.paths.decide(cell.cond)) is not None:
+            store_cell(r, name, cell.a if decided else cell.b, value)
+            return cell
         case Choice():
 
             def arm(which: Value, outcome: bool) -> Callable[[], Value]:
@@ -320,11 +324,10 @@ def store_number(r: Reader, name: str, cell: Run, value: Value) -> Value:
         if shape_of(e.type) and not shape_of(cell.expr.type):
             r.retyped[name] = Run(e)
             raise Retyped()
-        both = operators.shapes(e, cell.expr)
-        if shape_of(n.Select(build.const(True, BOOL), both[0], build.cast(cell.expr, dtype_of(e.type))).type) != shape_of(cell.expr.type):
+        if not may_stretch(shape_of(e.type), shape_of(cell.expr.type)):
             r.retyped[name] = Run(e)
             raise Retyped()
-        e = build.broadcast(e, cell.expr.type)
+        e = stretched(e, shape_of(cell.expr.type))
     if e != cell.expr:
         r.out.emit(n.Store(n.Region(buffer), e))
     return cell

@@ -12,7 +12,7 @@ from kir.diagnostic import Diagnostic
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType, dtype_of, shape_of
-from kir.ir.visit import names_read, walk
+from kir.ir.visit import blocks_of, names_read, walk
 from kir.target import Architecture
 
 TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
@@ -23,7 +23,7 @@ TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
 
 def legalize(program: n.Program, architecture: Architecture) -> tuple[Diagnostic, ...]:
     """What the architecture cannot do of a program: KIR-V030 (threads), KIR-V031 (shared memory), KIR-V032 (a tensor-core product),
-    KIR-V033 (CTAs of a grid)."""
+    KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout)."""
     return tuple(d for k in program.kernels for d in _kernel(k, architecture))
 
 
@@ -40,9 +40,13 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
     if shared is not None and shared > a.shared_per_cta:
         yield Diagnostic("KIR-V031", f"the kernel stages {shared} bytes in shared memory; a CTA of {a.name} has {a.shared_per_cta}",
                          k.origin, k.name, needs="fewer stages, or smaller tiles")
-    for s in walk(k):
+    for s, level in _statements(k.body, "cta"):
         if isinstance(s, n.Mma) and (reason := tensor_core_refusal(s)):
             yield Diagnostic("KIR-V032", reason, s.origin, k.name)
+        if isinstance(s, n.Copy) and (reason := copy_refusal(s, level)):
+            yield Diagnostic("KIR-V034", reason, s.origin, k.name)
+        if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
+            yield Diagnostic("KIR-V035", reason, s.origin, k.name)
 
 
 def tensor_core_refusal(s: n.Mma) -> str:
@@ -58,6 +62,50 @@ def tensor_core_refusal(s: n.Mma) -> str:
     return ""
 
 
+def _statements(block: n.Block, level: str) -> Iterator[tuple[n.Stmt, str]]:
+    """All statements, each with the team that executes it: `cta`, or the level of the innermost parallel loop."""
+    for s in block:
+        yield s, level
+        inner = s.kind if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread") else level
+        for body in blocks_of(s):
+            yield from _statements(body, inner)
+
+
+def copy_refusal(s: n.Copy, level: str) -> str:
+    """Why no instruction makes a copy as it says ("" when one does): vectors have 2 to 16 bytes, chunks of cp.async 4, 8 or 16 and zeros
+    where nothing is read, ldmatrix and stmatrix move 8 x 8 matrices of 16 bits."""
+    kind, size = s.via.partition("(")[0], s.dst.buffer.dtype.bytes
+    vector = dict(s.attrs).get("vector", 1)
+    if kind == "vector" and int(s.via[7:-1]) * size not in (2, 4, 8, 16):
+        return f"no thread moves a vector of {int(s.via[7:-1]) * size} bytes at once"
+    if kind == "cp_async":
+        if (level != "thread" or "vector" in dict(s.attrs)) and isinstance(vector, int) and vector * size not in (4, 8, 16):
+            return f"cp.async moves 4, 8 or 16 bytes at once, not {vector * size}"
+        if s.src.other is not None and not (isinstance(s.src.other, n.Const) and not s.src.other.value):
+            return "cp.async fills what it does not read with zeros"
+    if kind in ("ldmatrix", "stmatrix"):
+        shape = shape_of(s.dst.type)
+        if s.dst.buffer.dtype.bits != 16:
+            return f"{kind} moves elements of 16 bits, not {s.dst.buffer.dtype}"
+        if len(shape) < 2 or any(isinstance(d, int) and d % 8 for d in shape[-2:]):
+            return f"{kind} moves whole 8 x 8 matrices, not {' x '.join(str(d) for d in shape)}"
+    return ""
+
+
+def layout_refusal(b: n.Buffer) -> str:
+    """Why a swizzle is no layout of a buffer ("" when it is one): it must be a bijection of the buffer's bytes."""
+    extents = [build.int_value(d) for d in b.shape]
+    if b.layout is None or b.layout.name != "swizzle" or len(b.layout.args) != 3 or b.strides is not None or None in extents:
+        return ""
+    bits, base, shift = (int(a) for a in b.layout.args if isinstance(a, int))
+    total = math.prod(e for e in extents if e is not None) * b.dtype.bytes
+    for offset in range(0, total, 1 << base):
+        moved = offset ^ ((offset >> base + shift & (1 << bits) - 1) << base)
+        if moved >= total:
+            return f"the swizzle of '{b.name}' moves byte {offset} to byte {moved}, past its {total} bytes"
+    return ""
+
+
 def shared_bytes(k: n.Kernel) -> int | None:
     """Bytes of shared memory that a kernel declares, and that its pipelined loops hold in flight; None where an extent is symbolic."""
     total = 0
@@ -66,13 +114,21 @@ def shared_bytes(k: n.Kernel) -> int | None:
             extents = [build.int_value(d) for d in s.buffer.shape]
             if any(e is None for e in extents):
                 return None
-            total += math.prod(e for e in extents if e is not None) * s.buffer.dtype.bytes
+            total += _span(s.buffer, [e for e in extents if e is not None]) * s.buffer.dtype.bytes
         if isinstance(s, n.For) and s.kind == "pipelined":
             staged = loop_bytes(s)
             if staged is None:
                 return None
             total += staged * int(dict(s.attrs).get("stages", 1))
     return total
+
+
+def _span(b: n.Buffer, extents: list[int]) -> int:
+    """Elements from the first to past the last of a buffer, padding included."""
+    steps = [build.int_value(s) for s in b.strides or ()]
+    if b.strides is None or None in steps:
+        return math.prod(extents)
+    return sum((d - 1) * abs(s) for d, s in zip(extents, [s for s in steps if s is not None], strict=True)) + 1
 
 
 def staged_loads(loop: n.For) -> list[n.Load]:

@@ -58,20 +58,27 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     Raises :class:`KirError`: KIR-S018 (no such file or kernel), KIR-S016 (a generic program and no binding), and what the
     frontend, the binding and the passes raise.
     """
-    path, kernel = located(text)
-    if path.suffix == ".kir":
-        generic, surface = parse_program(read_text(path), str(path)), "kir"
-    else:
-        found, ref = _kernel(path, kernel)
-        generic, surface = found.parse(path, ref.name), ref.surface
-        kernel = ref.name
+    path, _ = located(text)
+    generic, surface, kernel = read_generic(text)
     name = (kernel or generic.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     return Expert(normal_form(generic, binding), name, source, surface, read_text(binding) if binding else "")
 
 
-def _kernel(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
-    """The frontend that finds the kernel in a file, and where."""
+def read_generic(text: str) -> tuple[Program, str, str]:
+    """The program of ``FILE[::KERNEL]`` as written, its surface, and the kernel's name ("" for IR text).
+
+    Raises :class:`KirError`: KIR-S018 (no such file or kernel), and what the parser or frontend raises.
+    """
+    path, kernel = located(text)
+    if path.suffix == ".kir":
+        return parse_program(read_text(path), str(path)), "kir", ""
+    found, ref = kernel_of(path, kernel)
+    return found.parse(path, ref.name), ref.surface, ref.name
+
+
+def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
+    """The frontend that finds the kernel in a file, and where. Raises :class:`UsageError` (KIR-S018) with the nearest names."""
     names: list[str] = []
     for entry in registry("kir.frontends"):
         reader = frontend(entry.name)

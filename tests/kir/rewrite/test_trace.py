@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kir.diagnostic import KirError, UsageError
 from kir.ir.canonical import content_hash
@@ -129,6 +131,25 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     assert moved is not None and moved.order == ((("", 1, "body", 0), (1, 0)),)
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
+
+
+identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
+kernels = st.one_of(st.just(""), identifiers)
+renamings = st.lists(st.tuples(identifiers, identifiers), min_size=1, max_size=3).map(tuple)
+branches = st.sampled_from([("body",), ("then",), ("orelse",), ("roles", 1, "body")])
+fields_and_indices = st.lists(st.tuples(branches, st.integers(0, 99)), max_size=3)
+paths = st.one_of(
+    st.tuples(kernels),
+    st.builds(lambda k, i, rest: (k, i, *(x for field, j in rest for x in (*field, j))), kernels, st.integers(0, 99), fields_and_indices))
+
+
+@given(st.builds(
+    Residue,
+    st.lists(st.tuples(kernels, renamings), max_size=2).map(tuple),
+    st.lists(st.tuples(paths, st.permutations(range(3)).map(tuple)), max_size=2).map(tuple),
+    st.lists(st.tuples(paths, st.one_of(st.none(), identifiers)), max_size=2).map(tuple)))
+def test_a_residue_reads_back(left: Residue) -> None:
+    assert Residue.parse(left.text()) == left
 
 
 def test_a_record_predicts_what_the_footprints_show() -> None:

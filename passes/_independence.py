@@ -1,0 +1,113 @@
+"""Whether the iterations of a loop may run side by side, and in any order."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kir.analysis.facts import Facts
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
+from kir.ir.paths import block_paths
+from kir.ir.printer import region_text
+from kir.ir.types import dtype_of
+from kir.ir.visit import names_read, statements, walk
+from kir.rewrite import Path, Verdict, proved, refuted, unknown
+
+
+@dataclass(frozen=True)
+class _Touches:
+    """What a loop does to memory that outlives an iteration. Stores come with the path of their statement."""
+
+    stores: tuple[tuple[Path, n.Store], ...]
+    loads: tuple[n.Region, ...]
+    atomics: tuple[n.Region, ...]
+    tickets: frozenset[str]
+
+
+def _touches(path: Path, loop: n.For) -> _Touches:
+    own = set(bound_names(loop.body))
+    stores: list[tuple[Path, n.Store]] = []
+    loads: list[n.Region] = []
+    atomics: list[n.Region] = []
+    tickets: set[str] = set()
+    for below, s in block_paths(loop.body, ("body",)):
+        if isinstance(s, n.Store) and s.at.buffer.name not in own:
+            stores.append(((*path, *below), s))
+        if isinstance(s, n.Let) and isinstance(s.value, n.Call) and s.value.fn == "atomic_add":
+            operand = s.value.args[1]
+            if isinstance(operand, n.Expr) and (build.int_value(operand) or 0) > 0:
+                tickets.update(s.names)
+    for x in walk(loop):
+        if isinstance(x, n.Load) and x.at.buffer.name not in own:
+            loads.append(x.at)
+        if isinstance(x, n.Call) and x.fn.startswith("atomic_"):
+            atomics += [a for a in x.args if isinstance(a, n.Region)]
+    return _Touches(tuple(stores), tuple(loads), tuple(atomics), frozenset(tickets))
+
+
+def independent(program: n.Program, path: Path, loop: n.For) -> Verdict:
+    """Whether no iteration of the loop at a path touches what another one writes (atomics apart)."""
+    found = _touches(path, loop)
+    written: dict[str, n.Region] = {}
+    for where, s in found.stores:
+        if s.at.buffer.space == "register":
+            return refuted(f"'{s.at.buffer.name}' is carried from one iteration to the next", f"each iteration writes {region_text(s.at)}",
+                           needs="iterations that only write places of their own")
+        if not (_own_place(program, where, s.at, loop) or _ticket(s.at, loop, found.tickets)):
+            return unknown(f"several iterations of the loop over '{loop.var.name}' may write one place of '{s.at.buffer.name}'",
+                           needs="a place that moves with each iteration")
+        if written.setdefault(s.at.buffer.name, s.at) != s.at and not _ticket(s.at, loop, found.tickets):
+            return unknown(f"two statements write '{s.at.buffer.name}' at different places", needs="one place for each iteration")
+    for r in found.loads:
+        if r.buffer.name in written and r != written[r.buffer.name]:
+            return unknown(f"an iteration may read what another one writes: {region_text(r)}", needs="reads of the iteration's own places")
+    for r in found.atomics:
+        if r.buffer.name in written or any(x.buffer.name == r.buffer.name for x in found.loads):
+            return unknown(f"'{r.buffer.name}' is updated together, and read or written besides", needs="updates alone")
+    return proved("each iteration writes places of its own")
+
+
+def order_free(program: n.Program, path: Path, loop: n.For) -> Verdict:
+    """Whether it does not matter in which order the iterations of a loop come."""
+    names = [name for s in statements(loop.body) if isinstance(s, n.Let) and any(
+        isinstance(x, n.Call) and x.fn.startswith("atomic_") for x in walk(s.value)) for name in s.names]
+    if names:
+        return unknown(f"what '{names[0]}' is depends on which iteration comes first", needs="a result that does not depend on it")
+    floats = [r for r in _touches(path, loop).atomics if dtype_of(r.type).is_float]
+    if floats:
+        return unknown(f"sums in '{floats[0].buffer.name}' are rounded in the order in which they come", needs="a tolerance for it")
+    return proved("nothing depends on the order")
+
+
+def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> bool:
+    """Whether a place differs from iteration to iteration: in some dimension the loop's variable moves it further than everything that
+    is bound inside the loop can."""
+    inner = set(bound_names(loop.body))
+    known = Facts.at(program, where)
+    for i in r.index:
+        if not isinstance(i, n.Expr):
+            continue
+        step, linear = 0, True
+        rest: dict[build.Monomial, int] = {}
+        for monomial, c in build.polynomial(i).items():
+            if monomial == (loop.var,):
+                step = c
+            elif any(loop.var.name in names_read(a) for a in monomial):
+                linear = False
+            elif any(names_read(a) & inner or any(isinstance(x, n.Load) for x in walk(a)) for a in monomial):
+                rest[monomial] = c
+        spread = known.domain(build.from_polynomial(rest, dtype_of(i.type)))
+        if linear and step and spread.lo is not None and spread.hi is not None and spread.hi - spread.lo < abs(step):
+            return True
+    return False
+
+
+def _ticket(r: n.Region, loop: n.For, tickets: frozenset[str]) -> bool:
+    """Whether a place is given by a number that each iteration draws for itself."""
+    inner = set(bound_names(loop.body)) | {loop.var.name}
+    for i in r.index:
+        if isinstance(i, n.Expr):
+            drawn = [(m, c) for m, c in build.polynomial(i).items() if any(names_read(a) & inner for a in m)]
+            if len(drawn) == 1 and len(drawn[0][0]) == 1 and isinstance(drawn[0][0][0], n.Var) and drawn[0][0][0].name in tickets:
+                return True
+    return False
