@@ -37,7 +37,9 @@ def generic(name: str) -> Program:
 
 
 def bound(name: str) -> Program:
-    return specialize(generic(name), Binding.read(ROOT / ZOO[name]["binding"]))
+    """The kernel under its binding without divisibility, which only a compiler needs: so that tails are run too."""
+    binding = Binding.read(ROOT / ZOO[name]["binding"])
+    return specialize(generic(name), binding.model_copy(update={"facts": [f for f in binding.facts if "%" not in f]}))
 
 
 def facts_hold(program: Program, sizes: dict[str, int]) -> bool:
@@ -64,7 +66,7 @@ def test_specialized_and_raised_it_solves_its_problem(name: str) -> None:
     assert parse_program(program_text(normal)) == normal
     problem = load_problem(ZOO[name]["problem"])
     shapes = [shape for shape in problem.shapes if "timed" not in shape.tags and facts_hold(normal, shape.sizes)]
-    assert len(shapes) >= 2
+    assert len(shapes) >= 3
     for shape in shapes:
         inputs = problem.inputs(shape, seed=0, distribution="normal")
         for program in (specialized, normal):
