@@ -7,8 +7,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # pip complains of their unmet requirements whenever it installs something that they name.
 ZOO = $(shell $(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['zoo'])")
 
-DEMO ?= $(BIN)/kir doctor
-DEMO_FULL ?= $(BIN)/kir doctor
+# What the demos walk back to naive: FILE::KERNEL of an installed package (read, never imported), its binding and its problem.
+LINEAGE = $(BIN)/kir lineage --on cpu
+DEMO ?= $(LINEAGE) flag_gems:ops/mm.py::mm_kernel_general --bind skills/bindings/flag_gems_mm.toml --problem gemm -o demo-out/gemm
+DEMO_FULL ?= $(DEMO) && \
+	$(LINEAGE) liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel --bind skills/bindings/liger_rms_norm.toml --problem rmsnorm -o demo-out/rmsnorm && \
+	$(LINEAGE) liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel --bind skills/bindings/liger_softmax.toml --problem softmax -o demo-out/softmax && \
+	$(LINEAGE) skills/experts/gemm/triton.py::gemm_persistent --bind skills/bindings/triton_gemm.toml --problem gemm -o demo-out/gemm_persistent
 WORKERS ?= 2
 
 .NOTPARALLEL:
@@ -17,9 +22,12 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.core $(VENV)/.zoo ## a third-party kernel walked back to naive and rebuilt, on any machine
+	rm -rf demo-out
 	$(DEMO)
+	@echo 'the report: demo-out/gemm/report.html'
 
 demo-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.full ## the same with everything compiled (installs torch, Triton, TileLang)
+	rm -rf demo-out
 	$(DEMO_FULL)
 
 test: $(VENV)/.core $(VENV)/.zoo ## the test suite, without what needs a GPU

@@ -14,7 +14,6 @@ from kir.analysis.uniform import PRIVATE
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import DType
 from kir.ir.visit import children, names_read
 
 from ._thread_team import barrier

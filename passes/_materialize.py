@@ -114,8 +114,7 @@ class Materialize(Pass):
 
     def sites(self, program: n.Program) -> Iterator[Site]:
         """With no `value` given, every candidate that is written out more than once in what follows."""
-        for site in super().sites(program):
-            yield site
+        yield from super().sites(program)
         if not self.value:
             from kir.rewrite.edit import places
             for path, node in places(program):

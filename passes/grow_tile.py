@@ -171,6 +171,8 @@ class _Resize:
                 return replace(new, shape=tuple(build.const(d) if isinstance(d, int) else d for d in shape))
             case n.Span() if isinstance(old, n.Span) and self.number.name in names_read(old.lo):
                 return build.span(self._scaled(old.lo), self.then)
+            case n.Region() if isinstance(old, n.Region) and old.index and self.cls in self.axes.of(old.buffer.name):
+                raise _Stuck(f"a part of '{old.buffer.name}' is accessed, whose size is spelled out")
             case n.Call(fn="iota" | "broadcast" | "reshape"):
                 assert isinstance(old, n.Call)
                 if self.cls in self.axes.of_expr(old):

@@ -35,6 +35,7 @@ from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import dtype_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
@@ -133,6 +134,6 @@ def _quotient(extent: n.Expr, width: n.Expr) -> n.Expr | None:
     if width in monomial:
         left = list(monomial)
         left.remove(width)
-        return build.from_polynomial({tuple(left): c}, build.dtype_of(extent.type))
-    each = build.int_value(width)
-    return build.from_polynomial({monomial: c // each}, build.dtype_of(extent.type)) if each and c % each == 0 else None
+        return build.from_polynomial({tuple(left): c}, dtype_of(extent.type))
+    whole = build.int_value(width)
+    return build.from_polynomial({monomial: c // whole}, dtype_of(extent.type)) if whole and c % whole == 0 else None

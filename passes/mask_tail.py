@@ -55,6 +55,11 @@ def _governed(loop: n.For, r: n.Region) -> bool:
     return r.buffer.space == "global" and any(i == loop.var and d == loop.hi for i, d in zip(r.index, r.buffer.shape, strict=False))
 
 
+def _ends(r: n.Region, var: n.Var, end: n.Expr) -> bool:
+    """Whether a region is indexed by a variable in a dimension that ends at `end`."""
+    return any(i == var and d == end for i, d in zip(r.index, r.buffer.shape, strict=False))
+
+
 def _long_enough(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, params = node_at(program, site.path), site.params
     assert isinstance(loop, n.For) and isinstance(params, MaskTail)
@@ -205,8 +210,10 @@ class MaskTail(Pass):
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             match new:
-                case n.Load() | n.Store() if new.clip and any(i == loop.var and d == end for i, d in zip(new.at.index, new.at.buffer.shape, strict=False)):
-                    return replace(new, clip=False, **({"other": None} if isinstance(new, n.Load) else {}))
+                case n.Load() if new.clip and _ends(new.at, loop.var, end):
+                    return replace(new, clip=False, other=None)
+                case n.Store() if new.clip and _ends(new.at, loop.var, end):
+                    return replace(new, clip=False)
                 case _:
                     return new
         body = tuple(transform(s, leave) for s in loop.body)

@@ -36,15 +36,30 @@ kernel main grid (i: 1) threads 128
 """
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from kir.analysis.legalize import TENSOR_CORE_PAIRS
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, dtype_of, shape_of
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+
+MOST_PRODUCTS = 4096
+"""Multiply-adds of one thread in one product, beyond which the scalar form is not proposed: compilers unroll it whole."""
+
+
+def _products_a_thread(kernel: n.Kernel, s: n.Mma) -> int | None:
+    """Multiply-adds that each thread of a kernel does in one product; None where an extent is symbolic."""
+    threads = build.int_value(kernel.threads)
+    shape = (*shape_of(s.a.type), shape_of(s.b.type)[-1])
+    if threads is None or not all(isinstance(d, int) for d in shape):
+        return None
+    return math.prod(d for d in shape if isinstance(d, int)) // threads
 
 
 def _product(program: n.Program, site: Site) -> n.Mma:
@@ -104,7 +119,16 @@ class TensorCores(Pass):
         if not (isinstance(node, n.Mma) and node.via in ("auto", "mma_sync")):
             return None
         via: Literal["auto", "mma_sync"] = "auto" if node.via == "auto" else "mma_sync"
-        return Miss("the product is still pending at its end") if node.pending else Site(path, TensorCores(via))
+        if node.pending:
+            return Miss("the product is still pending at its end")
+        return Site(path, TensorCores(via))
+
+    def inverse_sites(self, program: n.Program) -> Iterator[Site]:
+        """Products on tensor cores, but none so large that no compiler unrolls its scalar form in good time: `grow-tile` goes first."""
+        for site in super().inverse_sites(program):
+            each = _products_a_thread(kernel_of(program, site.path), _product(program, site))
+            if each is None or each <= MOST_PRODUCTS:
+                yield site
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product on tensor cores."""

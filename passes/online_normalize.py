@@ -231,7 +231,7 @@ class OnlineNormalize(Pass):
         if not (isinstance(node, n.For) and node.kind == "serial"):
             return None
         return next((Site(path, OnlineNormalize(base), {"split": split})
-                     for base in ("exp", "exp2") if (split := _split(node, base)) is not None), None)  # type: ignore[arg-type]  # both are of the Literal
+                     for base in ("exp", "exp2") if (split := _split(node, base)) is not None), None)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two loops: the maximum, then the sums."""

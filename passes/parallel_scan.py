@@ -54,15 +54,29 @@ from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, dtype_of
+from kir.ir.types import I32
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
 
 from ._thread_team import (
-    REDUCTIONS, ThreadTeam, accumulation, barrier, declaration, everyone_arrives, folded, is_scalar, shifted, slot_array, team_at, uses,
-    whole, with_shared, without_shared)
+    REDUCTIONS,
+    ThreadTeam,
+    accumulation,
+    barrier,
+    declaration,
+    everyone_arrives,
+    folded,
+    is_scalar,
+    shifted,
+    slot_array,
+    team_at,
+    uses,
+    whole,
+    with_shared,
+    without_shared,
+)
 from .tree_reduction import identity
 
 

@@ -60,8 +60,22 @@ from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
 
 from ._spread_loop import gathered, spread
 from ._thread_team import (
-    REDUCTIONS, Exchange, accumulation, declaration, everyone_arrives, exchange_at, is_in_loop, is_read_later, is_scalar, shifted,
-    slot_array, team_at, uses, with_shared, without_shared)
+    REDUCTIONS,
+    Exchange,
+    accumulation,
+    declaration,
+    everyone_arrives,
+    exchange_at,
+    is_in_loop,
+    is_read_later,
+    is_scalar,
+    shifted,
+    slot_array,
+    team_at,
+    uses,
+    with_shared,
+    without_shared,
+)
 from .tree_reduction import identity
 
 

@@ -47,7 +47,7 @@ from typing import ClassVar
 
 from kir.analysis.legalize import loop_bytes, staged_loads
 from kir.ir import nodes as n
-from kir.ir.visit import names_read, walk
+from kir.ir.visit import walk
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at, replace_stmts
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown

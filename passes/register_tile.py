@@ -77,7 +77,7 @@ class RegisterTile(Pass):
     numerics: ClassVar[str] = "reassociated(k)"
     provides: ClassVar[tuple[str, ...]] = ("steps",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P500", "validity", "shape", "the steps divide the contracted axis", _whole_steps),
+        Precondition("KIR-P501", "validity", "shape", "the steps divide the contracted axis", _whole_steps),
     )
 
     step: int = 0

@@ -42,6 +42,7 @@ from typing import ClassVar, Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import TileType
 from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
@@ -99,6 +100,9 @@ class ShareScratch(Pass):
         if node.buffer.dtype.name == "mbarrier" or any(
                 isinstance(x, (n.View, n.Address, n.Opaque)) or (isinstance(x, n.Call) and _passes(x, node.buffer)) for x in walk(kernel)):
             return Miss(f"'{node.buffer.name}' is used by reference")
+        if any(isinstance(x, n.Copy) and isinstance(x.dst.type, TileType) and node.buffer.name in (x.src.at.buffer.name, x.dst.buffer.name)
+               for x in walk(kernel)):
+            return Miss(f"'{node.buffer.name}' holds a copy of a tile, and is no scratch")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -52,8 +52,20 @@ from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
 
 from ._thread_team import (
-    REDUCTIONS, Exchange, declaration, exchange_at, is_in_loop, shifted, slot_array, team_at, uses, warps_arrive, whole,
-    with_shared, without_shared)
+    REDUCTIONS,
+    Exchange,
+    declaration,
+    exchange_at,
+    is_in_loop,
+    shifted,
+    slot_array,
+    team_at,
+    uses,
+    warps_arrive,
+    whole,
+    with_shared,
+    without_shared,
+)
 
 WARP = 32
 

@@ -102,6 +102,7 @@ class SpecializeTail(Pass):
     def _settled(self, made: n.Program, site: Site) -> Rewritten:
         """Clips inside the loop follow from its new range."""
         loop = node_at(made, site.path)
+        assert isinstance(loop, n.For)
         settled = settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0]
         return Rewritten(replace_stmts(made, site.path, (settled,)), site.path)
 

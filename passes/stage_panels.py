@@ -182,7 +182,7 @@ class StagePanels(Pass):
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The bytes of the staged panels, which live in shared memory."""
-        loop, extent = _loop(program, site)
+        loop, _ = _loop(program, site)
         staged = 0
         for s in self._widened(loop, "%tile"):
             if isinstance(s, n.Let) and isinstance(s.value, n.Load) and s.value.at.buffer.space == "global":

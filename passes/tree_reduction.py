@@ -33,7 +33,7 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element, tile

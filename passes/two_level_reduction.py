@@ -63,8 +63,24 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
 
 from ._thread_team import (
-    IDEMPOTENT, Exchange, ThreadTeam, barrier, declaration, exchange_at, fold_at, is_call, is_in_loop, is_read_later, shifted, slot_array,
-    team_at, uses, whole, with_shared, without_shared)
+    IDEMPOTENT,
+    Exchange,
+    ThreadTeam,
+    barrier,
+    declaration,
+    exchange_at,
+    fold_at,
+    is_call,
+    is_in_loop,
+    is_read_later,
+    shifted,
+    slot_array,
+    team_at,
+    uses,
+    whole,
+    with_shared,
+    without_shared,
+)
 
 WARP = 32
 

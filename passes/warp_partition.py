@@ -94,8 +94,8 @@ class WarpPartition(Pass):
     requires: ClassVar[tuple[str, ...]] = ("threads",)
     provides: ClassVar[tuple[str, ...]] = ("warp-loop",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P470", "validity", "hardware", "there is one block for each warp of the CTA", _all_warps),
-        Precondition("KIR-P471", "validity", "shape", "the blocks divide the result", _whole_blocks),
+        Precondition("KIR-P476", "validity", "hardware", "there is one block for each warp of the CTA", _all_warps),
+        Precondition("KIR-P477", "validity", "shape", "the blocks divide the result", _whole_blocks),
     )
 
     rows: int = 0

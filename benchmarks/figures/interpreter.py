@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from kir.interp import run
 
 from benchmarks.measure import Figure, best
 from benchmarks.programs import tile_gemm
+from kir.interp import run
 from kir.problem import load_problem
 
 

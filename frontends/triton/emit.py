@@ -126,6 +126,11 @@ def condition_text(e: n.Expr) -> str:
         case n.Call(fn="dtype_is"):
             named = dict(e.attrs)
             return f"dtype_is({named['a']},{named['b']})"
+        case n.Call(fn="meta_true", args=(n.Var(name=name),)):
+            return f"true({name})"
+        case n.Call(fn="dtype_kind"):
+            named = dict(e.attrs)
+            return f"dtype_kind({named['term']},{named['kind']})"
         case n.Call(fn="absent"):
             return f"absent({dict(e.attrs)['param']})"
         case _:

@@ -17,6 +17,7 @@ from typing import Any
 import libcst as cst
 
 from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from kir.ir.types import DTYPES as kir_dtypes
 
 from .source import (
     TRANSPARENT_DECORATORS,
@@ -158,12 +159,30 @@ def literal(e: cst.BaseExpression) -> Value:
 
 def builtin(name: str) -> Value:
     """What a dotted name of a known package stands for."""
+    if name.startswith(("torch.finfo.", "torch.iinfo.")):
+        return limit(*name.split(".")[2:])
     if name in MACHINE:
         return MACHINE[name]
     parts = name.split(".")
     if len(parts) > 1 and parts[0] in ("triton", "torch") and parts[-1] in DTYPES and "libdevice" not in parts:
         return TypeOf(DTYPES[parts[-1]])
     return Builtin(name)
+
+
+def limit(dtype: str, word: str) -> Value:
+    """`torch.finfo(dtype).word` and `torch.iinfo(dtype).word`."""
+    import ml_dtypes
+    import numpy as np
+
+    names = {"f16": "float16", "f32": "float32", "f64": "float64"}
+    if dtype in names or dtype == "bf16":
+        found = ml_dtypes.finfo(ml_dtypes.bfloat16 if dtype == "bf16" else np.dtype(names[dtype]))
+        values = {"max": found.max, "min": found.min, "eps": found.eps, "tiny": found.tiny, "smallest_normal": found.tiny}
+        if word in values:
+            return float(values[word])
+    elif word in ("min", "max"):
+        return kir_dtypes[dtype].range[word == "max"]
+    raise NotUnderstood(f"the limit '{word}' of {dtype}")
 
 
 def unchanged_by_decorators(f: cst.FunctionDef) -> bool:
@@ -363,6 +382,8 @@ class HostScope:
         match fn:
             case Builtin(name=name) if name.endswith(".constexpr") and len(args) == 1:
                 return args[0]
+            case Builtin(name="torch.finfo" | "torch.iinfo" as word) if len(args) == 1 and isinstance(args[0], TypeOf):
+                return Builtin(f"{word}.{args[0].dtype.name}")
             case Builtin(name="builtins.hasattr") if len(args) == 2 and isinstance(args[0], Builtin):
                 return f"{args[0].name}.{args[1]}" in TRITON_HAS
             case Builtin(name=name) if name in HOST_CALLS and all(is_known(a) or isinstance(a, Items) for a in args):

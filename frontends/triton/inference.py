@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from .host import HostScope
+from .host import DTYPES, HostScope
+from .source import parts
 from .values import Builtin, Jit, NotUnderstood
 
 POINTER_CALLS = frozenset(
@@ -55,32 +56,12 @@ class Facts:
 
 
 def nodes_below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Every node below, parents first, without the trivia of layout."""
+    """Every node below, parents first, without layout."""
     stack: list[cst.CSTNode] = [node]
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(c for c in reversed(top.children) if isinstance(c, _KEPT))
-
-
-_KEPT = (
-    cst.BaseExpression,
-    cst.BaseStatement,
-    cst.BaseSmallStatement,
-    cst.BaseSuite,
-    cst.Arg,
-    cst.Element,
-    cst.AssignTarget,
-    cst.Else,
-    cst.AsName,
-    cst.ComparisonTarget,
-    cst.SubscriptElement,
-    cst.Index,
-    cst.Slice,
-    cst.StarredElement,
-    cst.Annotation,
-    cst.DictElement,
-)
+        stack.extend(reversed(tuple(parts(top))))
 
 
 def parameters(f: cst.FunctionDef) -> tuple[cst.Param, ...]:
@@ -105,6 +86,9 @@ def annotation_text(p: cst.Param) -> str:
 def is_constexpr(p: cst.Param) -> bool:
     """Whether a parameter is a meta."""
     return annotation_text(p) == "constexpr"
+
+
+_CONDITIONAL = (cst.If, cst.IfExp, cst.While, cst.Assert, cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
 
 
 class Inference:
@@ -156,18 +140,21 @@ class _Reading:
             if isinstance(p.default, cst.Integer):
                 self.facts.integers.add(p.name.value)
         for node in self.nodes:
-            self._assignments(node)
+            if node.__class__ in (cst.Assign, cst.AugAssign, cst.AnnAssign, cst.For):
+                self._assignments(node)
         self.local = set(self.params) | set(self.assigned)
         calls = [n for n in self.nodes if isinstance(n, cst.Call)]
-        for node in self.nodes:
+        arithmetic = [n for n in self.nodes if n.__class__ in (cst.BinaryOperation, cst.AugAssign, cst.Comparison, cst.For)]
+        attributes = [n for n in self.nodes if n.__class__ is cst.Attribute]
+        for node in arithmetic:
             self._numbers(node)
         for _ in range(8):
             before = (len(self.facts.pointers), len(self.facts.integers), len(self.facts.numbers))
-            for node in self.nodes:
+            for node in arithmetic:
                 self._integers(node)
             for call in calls:
                 self._call(call)
-            for node in self.nodes:
+            for node in attributes:
                 if isinstance(node, cst.Attribute) and node.attr.value == "element_ty":
                     inner = node.value
                     if isinstance(inner, cst.Attribute) and inner.attr.value in ("dtype", "type"):
@@ -440,11 +427,18 @@ class _Reading:
     # ------------------------------------------------------------------------------------------------------------ conditions
     def _conditions(self) -> None:
         for node in self.nodes:
+            if node.__class__ not in _CONDITIONAL:
+                continue
             match node:
                 case cst.If(test=test) | cst.IfExp(test=test) | cst.While(test=test) | cst.Assert(test=test):
                     self._condition(test)
                 case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(comparator=cst.SimpleString())]):
                     self.facts.texts.add(name)
+                case cst.Comparison(
+                    left=cst.Name(value=name) as left,
+                    comparisons=[cst.ComparisonTarget(comparator=cst.Attribute(attr=cst.Name(value=word)))],
+                ) if self._is_meta(left) and word in DTYPES:
+                    self.facts.dtypes.add(name)
                 case cst.Comparison(left=cst.Name(value=name) as left, comparisons=[cst.ComparisonTarget(comparator=right)]) if (
                     self._is_meta(left) and self._is_known_integer(right)
                 ):

@@ -12,7 +12,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import BOOL, I64, DType, TileType, dtype_of, shape_of
 
-from .emit import as_expr, buffer_read, condition_text, mentions, whole
+from .emit import buffer_read, condition_text, mentions, whole
 from .operators import flat, folded, literal_dtype, number, number_dtype, pointer_shape, run
 from .values import (
     BlockPointer,
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from .reader import Reader
 
 Arm = tuple[Value, list[n.Stmt]]
+
+
+KINDS = frozenset({"float", "int", "uint"})
+"""Every dtype of an element is of exactly one of these kinds (bool counts as unsigned)."""
 
 
 class Paths:
@@ -81,6 +85,15 @@ class Paths:
                 if strong in (a, b):
                     return strong
                 return (not strong) if a is not None and b is not None else None
+            case n.Call(fn="dtype_kind") if dict(cond.attrs)["kind"] in KINDS:
+                term, kind = dict(cond.attrs)["term"], dict(cond.attrs)["kind"]
+                refused = set()
+                for e, outcome in self.known:
+                    if isinstance(e, n.Call) and e.fn == "dtype_kind" and dict(e.attrs)["term"] == term and dict(e.attrs)["kind"] in KINDS:
+                        if outcome:
+                            return dict(e.attrs)["kind"] == kind
+                        refused.add(dict(e.attrs)["kind"])
+                return True if refused == KINDS - {kind} else None
             case n.Binary(op="eq" | "ne", b=n.Const()):
                 for e, outcome in self.known:
                     if (

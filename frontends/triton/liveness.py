@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from .source import parts
+
 
 def target_names(t: cst.BaseExpression) -> set[str]:
     """Names that an assignment target binds."""
@@ -22,14 +24,13 @@ def names_in(e: cst.CSTNode) -> set[str]:
     stack: list[cst.CSTNode] = [e]
     while stack:
         top = stack.pop()
-        if isinstance(top, cst.Name):
-            out.add(top.value)
-        elif isinstance(top, (cst.Attribute, cst.Arg)):
-            stack.append(top.value)
+        kind = top.__class__
+        if kind is cst.Name:
+            out.add(top.value)  # type: ignore[attr-defined]  # a Name, by its class
+        elif kind is cst.Attribute or kind is cst.Arg:
+            stack.append(top.value)  # type: ignore[attr-defined]  # both have one
         else:
-            stack.extend(
-                c for c in top.children if not isinstance(c, (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.Comma))
-            )
+            stack.extend(parts(top))
     return out
 
 

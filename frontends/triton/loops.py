@@ -129,8 +129,8 @@ def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
         r.frame.cells.pop(name, None)
         r.frame.env[name] = Static(value) if kind == "static" else Run(value)
 
-    body, _ = carried(r, s, head, None)
-    made, finals = closed_forms(var, bounds[0], bounds[1], bounds[2], body, r.out.mutable)
+    body, buffers = carried(r, s, head, None)
+    made, finals = closed_forms(var, bounds[0], bounds[1], bounds[2], body, buffers)
     r.out.emit(n.For(var, *bounds, tuple(made), kind, attrs))
     for buffer, final in finals.items():
         # The buffer gets its value after the loop, for the rare reader there; an unused one is dropped with the dead code.
@@ -221,7 +221,8 @@ def while_loop(r: Reader, s: cst.While) -> Flow:
 
 
 def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpression | None) -> tuple[list[n.Stmt], set[str]]:
-    """Read the body of a loop with the names that it carries in buffers. The loop is read again when a name turns out to have another
+    """Read the body of a loop with the names that it carries in buffers, and which buffers those are. The loop is read
+    again when a name turns out to have another
     type than before the loop, or to be bound only in it."""
     live = r.live[-1]
     assigned = assigned_names(s.body.body)
@@ -260,11 +261,12 @@ def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpressi
                 raise NotUnderstood(f"'{x}' is {describe(old)}, and changes in a loop")
         for x in late:
             r.frame.env[x] = Unknown(f"'{x}' is bound only inside a loop")
+        buffers = {b.name for x in opened if x in r.frame.cells for e in _cell_reads(r.frame.cells[x]) if (b := buffer_read(e)) is not None}
         _close(r, opened)
         for x in assigned - set(names) - loop_name:
             if x not in r.frame.cells:
                 r.frame.env.pop(x, None)
-        return body, set(opened)
+        return body, buffers
     raise NotUnderstood("the types of this loop's names do not settle")
 
 

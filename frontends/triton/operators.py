@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import join, quotient, with_float, with_int
-from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of
+from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
+from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, symbolic
 
 from .emit import as_dim, as_expr
 from .host import BINARY, COMPARE
@@ -85,16 +85,14 @@ def weak(v: Value, other: DType) -> DType:
 
 
 def common(a: Value, b: Value, dividing: bool = False) -> DType:
-    """The dtype in which an operation of `a` and `b` is computed."""
+    """The dtype in which an operation of `a` and `b` is computed; `dividing` for remainders."""
     if is_number(a) and isinstance(b, Run):
         made = weak(a, b.dtype)
     elif is_number(b) and isinstance(a, Run):
         made = weak(b, a.dtype)
     else:
         made = join(dtype_of(run(a).type), dtype_of(run(b).type))
-    if dividing and (made.is_symbolic or made.is_float):
-        return quotient(made)
-    return made
+    return unhalved(made) if dividing else made
 
 
 def shapes(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
@@ -204,7 +202,7 @@ def _static(op: str, a: Value, b: Value) -> Value:
         dtype = join(I32 if da.is_bool else da, I32 if db.is_bool else db)
     if op == "pow":
         if a == 2 and dtype.is_integer:
-            return Static(build.binary("shl", build.const(1), number(b, I32)))
+            return Static(build.binary("shl", build.const(1, I64), number(b, I64)))
         raise NotUnderstood("'**' of constexprs that the binding decides")
     if dtype.is_float and op in ("floordiv", "mod", "and", "or", "xor", "shl", "shr"):
         raise NotUnderstood(f"'{op}' of float constexprs")
@@ -282,6 +280,7 @@ def compare(op: str, a: Value, b: Value) -> Value:
 
 
 def _same_dtype(op: str, a: Value, b: Value) -> Value:
+    a, b = (TypeOf(symbolic(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
     if not (isinstance(a, TypeOf) and isinstance(b, TypeOf)) or op not in ("eq", "ne"):
         if op in ("eq", "ne") and (is_known(a) or is_known(b)):
             return op == "ne"

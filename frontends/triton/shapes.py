@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, I32, DType, broadcast_shapes, shape_of
+from kir.ir.dtype_terms import of_kind
+from kir.ir.types import I32, DType, shape_of
 
 from . import operators
 from .emit import as_dim, as_expr
@@ -62,6 +63,7 @@ METHODS = frozenset(
         "softmax",
         "reduce",
         "flip",
+        "histogram",
         "logical_and",
         "logical_or",
         "gather",
@@ -201,22 +203,7 @@ def dtype_question(dtype: DType, name: str) -> Value:
         raise NotUnderstood(f"the question '{name}' of a dtype")
     if dtype.is_symbolic:
         return Static(build.call("dtype_kind", term=dtype.name, kind=kinds[word]))
-    return is_of_kind(dtype, kinds[word])
-
-
-def is_of_kind(dtype: DType, kind: str) -> bool:
-    """Whether a dtype is of a kind (`float`, `int`, `uint`, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
-    if kind in DTYPES:
-        return dtype.name == kind
-    return {
-        "float": dtype.is_float,
-        "int": dtype.kind == "int",
-        "uint": dtype.kind == "uint",
-        "bool": dtype.is_bool,
-        "integer": dtype.is_integer or dtype.is_bool,
-        "f8": dtype.name.startswith("f8"),
-        "standard": dtype.name in ("f16", "bf16", "f32", "f64"),
-    }[kind]
+    return of_kind(dtype, kinds[word])
 
 
 def shape_from(items: tuple[Value, ...]) -> Shape:

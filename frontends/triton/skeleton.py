@@ -9,7 +9,7 @@ from kir.ir.binding import Binding, Setting, Tensor
 from kir.ir.types import DType
 
 from .host import HostScope
-from .source import Module, Project, decorator_name
+from .source import Module, Project, decorator_name, parts
 from .values import NotUnderstood, Value, is_known
 
 UNKNOWN = "?"
@@ -28,7 +28,9 @@ def skeleton(project: Project, module: Module, node: cst.FunctionDef, program: n
         value = tuned.get(m.name, m.default)
         metas[m.name] = value if value is not None else UNKNOWN
     tensors = {
-        p.name: Tensor(shape=[UNKNOWN] * max(1, len(p.of.shape)), dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN, role=p.role)
+        p.name: Tensor(
+            shape=[UNKNOWN] * max(1, len(p.of.shape)), dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN, role=p.role
+        )
         for p in program.params
         if isinstance(p.of, n.Buffer)
     }
@@ -80,5 +82,5 @@ def first_config(call: cst.Call) -> cst.Call | None:
             name = top.func.attr.value if isinstance(top.func, cst.Attribute) else top.func.value
             if name == "Config":
                 return top
-        stack.extend(reversed(top.children))
+        stack.extend(reversed(tuple(parts(top))))
     return None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -18,6 +18,35 @@ import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from kir.diagnostic import Origin, error
+
+LAYOUT = frozenset(
+    {
+        "comma", "lpar", "rpar", "lbracket", "rbracket", "lbrace", "rbrace", "semicolon", "colon", "equal", "dot", "indent", "header",
+        "footer", "leading_lines", "lines_after_decorators", "lines_after_module_decorators", "trailing_whitespace", "first_colon",
+        "second_colon", "star_expansion", "asynchronous", "operator",
+    }
+)  # fmt: skip
+"""Fields of syntax nodes that hold layout or an operator, and no expression."""
+
+
+@cache
+def _inner_fields(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls) if f.name not in LAYOUT and "whitespace" not in f.name)
+
+
+def parts(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes directly below, without layout; much faster than `node.children`, which visits."""
+    for name in _inner_fields(type(node)):
+        value = getattr(node, name)
+        if value is None or value.__class__ is str or value.__class__ is bool:
+            continue
+        if value.__class__ is tuple or value.__class__ is list:
+            for x in value:
+                if hasattr(x, "deep_equals"):
+                    yield x
+        elif hasattr(value, "deep_equals"):
+            yield value
+
 
 JIT_DECORATORS = frozenset({"jit"})
 TRANSPARENT_DECORATORS = frozenset({"jit", "autotune", "heuristics", "libentry", "libtuner", "lru_cache", "cache", "fla_cache_autotune"})

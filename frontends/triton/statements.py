@@ -10,7 +10,7 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, dtype_of, shape_of
+from kir.ir.types import dtype_of, shape_of
 
 from . import joins, operators
 from .emit import buffer_read, mentions

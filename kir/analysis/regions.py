@@ -15,6 +15,7 @@ from kir.analysis.elements import NotElementwise, element, element_region, tile,
 from kir.analysis.facts import Facts
 from kir.analysis.narrow import narrowed_lets
 from kir.analysis.normal_form import normalize
+from kir.analysis.order import less
 from kir.analysis.wrapped import unwrapped
 from kir.ir import build
 from kir.ir import nodes as n
@@ -69,7 +70,21 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     if not views:
         views = {}
     known = Facts.at(program, (k.name,))
-    return replace(k, body=_Raiser(views, _definitions(k)).block(k.body, known))
+    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k)).block(k.body, known))
+
+
+def _loaded(k: n.Kernel) -> frozenset[str]:
+    """Lets whose values come from memory: nothing is known of their range."""
+    out: set[str] = set()
+    for s in statements(k.body):
+        if isinstance(s, n.Let) and any(
+            isinstance(x, n.Load)
+            or (isinstance(x, n.Call) and any(isinstance(a, n.Region) for a in x.args))
+            or (isinstance(x, n.Var) and x.name in out)
+            for x in walk(s.value)
+        ):
+            out |= set(s.names)
+    return frozenset(out)
 
 
 def _definitions(k: n.Kernel) -> dict[str, n.Expr]:
@@ -86,8 +101,8 @@ def _definitions(k: n.Kernel) -> dict[str, n.Expr]:
 
 
 class _Raiser:
-    def __init__(self, views: Views, definitions: Mapping[str, n.Expr]) -> None:
-        self.views, self.definitions = views, definitions
+    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str]) -> None:
+        self.views, self.definitions, self.loaded = views, definitions, loaded
 
     def block(self, body: n.Block, known: Facts) -> n.Block:
         out: list[n.Stmt] = []
@@ -174,22 +189,42 @@ class _Raiser:
             base = self.views[at.buffer.name]
             (flat,) = (i for i in at.index if isinstance(i, n.Expr))
             index = split_index(flat, base, known)
+            if (
+                index is not None
+                and len(index) > 1
+                and any(
+                    isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name in self.loaded)
+                    for i, d in zip(index, base.shape, strict=True)
+                    if i is not _outermost(index, base) and not any(says_bound(atom, i, d) for atom in conjuncts(mask))
+                    for x in walk(i)
+                )
+            ):
+                index = None
         else:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
-            if mask is None:
-                return None, mask, clip
         if index is None:
             return None, mask, clip
-        left: n.Expr | None = None
-        taken = False
-        for atom in conjuncts(mask):
-            if any(says_bound(atom, i, d) for i, d in zip(index, base.shape, strict=True)):
-                taken = True
-            else:
-                left = atom if left is None else build.logical_and(left, atom)
-        if at.buffer.name not in self.views and not taken:
+        atoms = tuple(conjuncts(mask))
+        bounds = [[a for a in atoms if says_bound(a, i, d)] for i, d in zip(index, base.shape, strict=True)]
+        if not clip and not all(b or less(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
+            # An axis that nothing bounds: to clip would hide an access outside the tensor.
+            bounds = []
+        said = [a for b in bounds for a in b]
+        if at.buffer.name not in self.views and not said and index == at.index:
             return None, mask, clip
-        return n.Region(base, index), left, clip or taken
+        left: n.Expr | None = None
+        for atom in atoms:
+            if atom not in said:
+                left = atom if left is None else build.logical_and(left, atom)
+        return n.Region(base, index), left, clip or bool(said)
+
+
+def _outermost(index: Sequence[n.Expr], base: n.Buffer) -> n.Expr:
+    """The index of the axis with the largest stride: what it leaves over is in the others."""
+    from kir.ir.specialize import row_major
+
+    strides = [bare(s) for s in (base.strides or row_major(base.shape))]
+    return index[max(range(len(strides)), key=lambda d: _rank(strides[d]))]
 
 
 def axes_of(t: Type) -> list[tuple[n.Var, int | n.Expr]]:

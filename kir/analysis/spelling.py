@@ -1,8 +1,8 @@
 """One spelling for what can be written in several ways: the structural half of the normal form.
 
-Loops start at 0 and step by 1 (or from the CTA's number by the grid's size); reductions, scans and sorts stand in lets of their own; integer index arithmetic is written out where it is
-used, except divisions, which keep their name; new tile axes are introduced at the leaves of an expression; a fragment that only takes over
-another one, and a name for a fragment that no longer changes, vanish.
+Loops start at 0 and step by 1 (or from the CTA's number by the grid's size); reductions, scans and sorts stand in lets of their own;
+integer index arithmetic is written out where it is used, except divisions, which keep their name; new tile axes are introduced at the
+leaves of an expression; a fragment that only takes over another one, and a name for a fragment that no longer changes, vanish.
 """
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def depends(e: n.Node, names: Names | set[str]) -> bool:
 
 
 class _Flow:
-    """Follows the names that vary through a block, and forgets those it binds at its end; loops to a fixpoint, which exists because names only come to a loop's start."""
+    """Follows the names that vary through a block, and forgets those it binds at its end; loops to a fixpoint, which exists
+    because names only come to a loop's start."""
 
     def __init__(self) -> None:
         self.before: dict[Path, Names] = {}

@@ -53,7 +53,7 @@ class Run:
 @dataclass(frozen=True)
 class CorrectnessRecord:
     """The second stage. `reference` names the oracle; `relative` says that it was no problem's but another program's. `findings` are the
-    hazards of the checked run, `weak` those that refuse nothing."""
+    hazards of the checked run, `weak` those that refuse nothing; `left_out` names the cases that would have taken too many steps."""
 
     reference: str
     ok: bool
@@ -62,12 +62,13 @@ class CorrectnessRecord:
     weak: tuple[Diagnostic, ...] = ()
     relative: bool = False
     reason: str = ""
+    left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {"reference": self.reference, "relative": self.relative, "ok": self.ok, "reason": self.reason,
                 "runs": [r.to_json() for r in self.runs], "findings": [d.to_json() for d in self.findings],
-                "weak": [d.to_json() for d in self.weak]}
+                "weak": [d.to_json() for d in self.weak], "left_out": list(self.left_out)}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def load(m: Machine, e: Load, f: Frame) -> Val:
     place = resolve(m, e.at, f)
     mask = None if e.mask is None else m.evaluate(e.mask, f)
     other = None if e.other is None else m.evaluate(e.other, f)
-    return read(m, place, f, mask, other, e.clip)
+    return read(m, place, f, mask, other, e.clip, e.cache)
 
 
 def direct(m: Machine, region: Region, f: Frame) -> Array | None:
@@ -52,7 +52,8 @@ def wanted(m: Machine, place: Place, f: Frame, mask: Val | None, clip: bool, ver
     return want
 
 
-def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val | None = None, clip: bool = False) -> Val:
+def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val | None = None, clip: bool = False,
+         cache: str = "") -> Val:
     """The elements of a place; `other` (else the view's fill, else an undefined value) where they are masked off or outside."""
     want = wanted(m, place, f, mask, clip, "read")
     dtype = place.dtype
@@ -60,6 +61,7 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
     ok: Mask = None
     if m.checking:
         ok = m.checker.on_read(place, f, want)
+        m.lookahead.on_read(place, f, want, cache)
     m.counters.count_bytes("read", place.memory.space, data.size * storage(dtype).itemsize)
     if want is None:
         return Val(data, ok)
@@ -87,6 +89,7 @@ def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = Non
     flat = place.memory.typed(place.dtype)
     if m.checking:
         m.checker.on_write(place, f, want, value)
+        m.lookahead.on_write(place, want)
     if want is None:
         if data.shape[0] > index.shape[0]:
             index = np.broadcast_to(index, np.broadcast_shapes(index.shape, data.shape))

@@ -1,6 +1,6 @@
 """Instruction table, family `matrix`: ldmatrix, stmatrix and mma.sync on the packed elements of each lane of a warp.
 
-Lane mappings are those of PTX ISA 9.7.14 ("Matrix Fragments for mma.m16n8k16" and "ldmatrix"). Numerics of every matrix product:
+Lane mappings are those of `kir.ir.layout`. Numerics of every matrix product:
 products are exact, sums are made in f32 in the order of NumPy's matrix product, and added to the accumulator once.
 """
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kir.interp.calls_warp import WARP_SIZE, lanes_of
 from kir.interp.frame import Frame, Mask, Val
 from kir.interp.memory import Place, resolve
 from kir.interp.number import Array, narrow, storage, to_tf32
+from kir.ir import layout
 from kir.ir.nodes import Call, Expr, Region
 from kir.ir.types import BF16, F32, F64, DType, dtype_of
 
@@ -54,32 +55,6 @@ def _matmul(a: Array, b: Array) -> Array:
     return np.concatenate([np.matmul(a[..., i : i + step, :], b) for i in range(0, rows, step)], axis=-2)
 
 
-def _fragment(rows: Array, cols: Array) -> tuple[Array, Array]:
-    return rows.astype(np.int64), cols.astype(np.int64)
-
-
-def fragment_a(k: int, bits: int) -> tuple[Array, Array]:
-    """(row, column) of element i of lane l of operand a of m16n8k<k>: two arrays [32, elements]."""
-    lane, per = np.arange(32)[:, None], 32 // bits
-    i = np.arange(16 * k // 32)[None]
-    rows = lane // 4 + 8 * (i // per % 2)
-    cols = (lane % 4) * per + i % per + 4 * per * (i // (2 * per))
-    return _fragment(rows, cols)
-
-
-def fragment_b(k: int, bits: int) -> tuple[Array, Array]:
-    """(row, column) of operand b, k x 8."""
-    lane, per = np.arange(32)[:, None], 32 // bits
-    i = np.arange(8 * k // 32)[None]
-    return _fragment((lane % 4) * per + i % per + 4 * per * (i // per), np.broadcast_to(lane // 4, (32, 8 * k // 32)))
-
-
-def fragment_c() -> tuple[Array, Array]:
-    """(row, column) of the 16 x 8 accumulator, four elements a lane."""
-    lane, i = np.arange(32)[:, None], np.arange(4)[None]
-    return _fragment(lane // 4 + 8 * (i // 2), (lane % 4) * 2 + i % 2)
-
-
 def _by_warps(v: Val, f: Frame) -> tuple[Array, Mask]:
     full = np.broadcast_to(v.data, (f.lanes, *v.tile)).reshape(f.lanes // WARP_SIZE, WARP_SIZE, -1)
     ok = None if v.ok is None else np.broadcast_to(v.ok, v.data.shape if v.data.shape[0] > 1 else (1, *v.tile))
@@ -100,13 +75,14 @@ def _mma_sync(m: Machine, e: Call, f: Frame) -> Val:
     if not shape.startswith("m16n8k"):
         raise error("KIR-I002", f"mma_sync of shape {shape}", needs="m16n8k4, m16n8k8, m16n8k16 or m16n8k32")
     k, of = int(shape.removeprefix("m16n8k")), dtype_of(e.args[0].type)
-    maps = fragment_a(k, of.bits), fragment_b(k, of.bits), fragment_c()
+    fragments = layout.mma_a(k, of.bits), layout.mma_b(k, of.bits), layout.mma_c()
     tiles, defined = [], []
-    for v, (rows, cols), extent in zip((a, b, c), maps, ((16, k), (k, 8), (16, 8)), strict=True):
+    for v, held in zip((a, b, c), fragments, strict=True):
+        rows, cols = held.rows, held.cols
         data, ok = _by_warps(v, f)
         if data.shape[2] != rows.shape[1]:
             raise error("KIR-I002", f"mma_sync {shape}: {data.shape[2]} elements a lane where {rows.shape[1]} are needed")
-        tile = np.zeros((len(data), *extent), data.dtype)
+        tile = np.zeros((len(data), *held.shape), data.dtype)
         tile[:, rows, cols] = data
         tiles.append(tile)
         good = np.ones(tile.shape, np.bool_)
@@ -116,7 +92,7 @@ def _mma_sync(m: Machine, e: Call, f: Frame) -> Val:
     precision = "tf32" if of == F32 else "ieee"
     out = (tiles[2].astype(np.float32) if narrow(dtype_of(e.args[2].type)) else tiles[2]) + product(tiles[0], tiles[1], of, precision)
     m.counters.count_flops("tensor", 2 * 16 * 8 * k * len(out))
-    rows, cols = maps[2]
+    rows, cols = fragments[2].rows, fragments[2].cols
     packed = out[:, rows, cols].reshape(f.lanes, -1).astype(storage(dtype_of(e.args[2].type)))
     if not m.checking or all(d.all() for d in defined):
         return Val(packed)
@@ -143,12 +119,6 @@ def _rows(m: Machine, e: Call, f: Frame, num: int, verb: str) -> tuple[Place, Ar
     return place, index
 
 
-def _owned(trans: bool) -> tuple[Array, Array]:
-    lane, i = np.arange(32)[:, None], np.arange(2)[None]
-    rows, cols = np.broadcast_to(lane // 4, (32, 2)), (lane % 4) * 2 + i
-    return (cols, rows) if trans else (rows, cols)
-
-
 def _ldmatrix(m: Machine, e: Call, f: Frame) -> Val:
     _whole_warps(m, e, f)
     options = dict(e.attrs)
@@ -156,8 +126,7 @@ def _ldmatrix(m: Machine, e: Call, f: Frame) -> Val:
     place, index = _rows(m, e, f, num, "read")
     flat = place.memory.typed(place.dtype)
     limit = flat.size - 1
-    rows, cols = _owned(trans)
-    pick = np.minimum(index, limit)[:, :, rows, cols].transpose(0, 2, 1, 3).reshape(f.lanes, 2 * num)
+    pick = np.minimum(index, limit)[(slice(None), *layout.ldmatrix(num, trans))].reshape(f.lanes, 2 * num)
     m.counters.count_bytes("read", place.memory.space, index.size * 2)
     return Val(flat[pick], m.checker.validity(place.memory, pick, 2) if m.checking else None)
 
@@ -169,8 +138,7 @@ def _stmatrix(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     num, trans = value.data.shape[-1] // 2, bool(options.get("trans", False))
     place, index = _rows(m, e, f, num, "write")
     flat = place.memory.typed(place.dtype)
-    rows, cols = _owned(trans)
-    target = index[:, :, rows, cols].transpose(0, 2, 1, 3).reshape(f.lanes, 2 * num)
+    target = index[(slice(None), *layout.ldmatrix(num, trans))].reshape(f.lanes, 2 * num)
     flat[target] = np.broadcast_to(value.data, target.shape)
     m.counters.count_bytes("write", place.memory.space, target.size * 2)
     if m.checking:

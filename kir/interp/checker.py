@@ -318,6 +318,7 @@ class Checker:
     def on_read(self, place: Place, f: Frame, want: Mask) -> Mask:
         """A read; returns which elements are defined."""
         self._registers(place.memory, f, "read")
+        self._share(place.memory, f)
         if place.memory.shadow is not None and not (place.memory.owner is None and place.memory.name in self.read_only):
             g, lanes = self._touch(place, f, want)
             self._read(place.memory, g, lanes, f)
@@ -329,6 +330,7 @@ class Checker:
         """A write, about to happen; marks what it defines."""
         memory, width = place.memory, storage(place.dtype).itemsize
         self._registers(memory, f, "write")
+        self._share(memory, f)
         rank = max(place.index.ndim, value.data.ndim) - 1
         index, data = lift(place.index, rank), lift(value.data, rank)
         shape = np.broadcast_shapes(index.shape, data.shape, (1,) if want is None else lift(want, rank).shape)
@@ -343,7 +345,7 @@ class Checker:
             self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
             count_traffic(self.m.counters, place, f, want)
-        elif memory.owner is not None:
+        if memory.space in ("fragment", "register") and not f.proxy:
             memory.unfenced = True
             self.dirty.append(memory)
         assert memory.valid is not None
@@ -369,7 +371,7 @@ class Checker:
         cta = clocks.numbers[rows[lanes]]
         found = memory.shadow.after_write(g, clocks, rows[lanes], cta, agents[lanes], f.proxy, True)
         self._conflict(found, memory, lanes, f, "update", None)
-        found = memory.shadow.reads.conflicts(g, clocks, rows[lanes], cta, agents[lanes], "read")
+        found = memory.shadow.reads.conflicts(g, clocks, rows, agents, lanes, cta, "read")
         self._conflict(found, memory, lanes, f, "update", None)
         memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1)
         self._synchronize(memory, g[:: max(1, width // memory.granule)], lanes[:: max(1, width // memory.granule)], f,
@@ -414,6 +416,11 @@ class Checker:
         cta = clocks.numbers[rows[lanes]]
         found = memory.shadow.after_write(g, clocks, rows[lanes], cta, who[lanes], proxy, True)
         self._conflict(found, memory, lanes, f, "use of the mbarrier", None)
+
+    def _share(self, memory: Memory, f: Frame) -> None:
+        """Registers of a team are watched for races from the first time that one of its sub-teams touches them."""
+        if memory.shadow is None and memory.owner is not None and memory.owner is not f and memory.owner is not f.acts_for:
+            memory.shadow = Shadow(memory.lanes * memory.size // memory.granule)
 
     def _registers(self, memory: Memory, f: Frame, verb: str) -> None:
         if memory.pending:
@@ -506,11 +513,11 @@ class Checker:
         if shadow is None or not len(g):
             return
         clocks, rows, agents = self._who(f)
-        rows, agent = rows[lanes], agents[lanes]
-        cta = clocks.numbers[rows]
-        self._conflict(shadow.after_write(g, clocks, rows, cta, agent, f.proxy, True), memory, lanes, f, "read", None)
-        self._conflict(shadow.updates.conflicts(g, clocks, rows, cta, agent, "update"), memory, lanes, f, "read", None)
-        shadow.reads.note(g, cta, agent, clocks.now(rows, agent), self._site(), clocks.count > 1)
+        rows_, agent = rows[lanes], agents[lanes]
+        cta = clocks.numbers[rows_]
+        self._conflict(shadow.after_write(g, clocks, rows_, cta, agent, f.proxy, True), memory, lanes, f, "read", None)
+        self._conflict(shadow.updates.conflicts(g, clocks, rows, agents, lanes, cta, "update"), memory, lanes, f, "read", None)
+        shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), clocks.count > 1)
 
     def _write(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, same: Array | None) -> None:
         """`g` [elements, granules each] by frame lanes `lanes` [elements]; `same` where the value is already there."""
@@ -524,10 +531,10 @@ class Checker:
         cta = clocks.numbers[rows_]
         repeated = None if same is None else np.repeat(same, per)
         self._conflict(shadow.after_write(flat, clocks, rows_, cta, agent, f.proxy, False), memory, wide, f, "write", repeated)
-        self._conflict(shadow.reads.conflicts(flat, clocks, rows_, cta, agent, "read"), memory, wide, f, "write", None)
-        self._conflict(shadow.updates.conflicts(flat, clocks, rows_, cta, agent, "update"), memory, wide, f, "write", None)
+        self._conflict(shadow.reads.conflicts(flat, clocks, rows, agents, wide, cta, "read"), memory, wide, f, "write", None)
+        self._conflict(shadow.updates.conflicts(flat, clocks, rows, agents, wide, cta, "update"), memory, wide, f, "write", None)
         self._collide(memory, g[:, 0], lanes, f, new, agents)
-        shadow.note_write(flat, cta, agent, clocks.now(rows_, agent), self._site(), f.proxy)
+        shadow.note_write(flat, cta, agent, clocks.now(rows, agents)[wide], self._site(), f.proxy)
 
     def _collide(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, agents: Array) -> None:
         """Two instances, or two elements of a tile, that one statement writes to the same place."""

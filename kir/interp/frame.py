@@ -28,6 +28,18 @@ class Val:
 
     data: Array
     ok: Mask = None
+    _index: tuple[Array, int, int] | None = None
+
+    def index(self) -> tuple[Array, int, int]:
+        """The data as int64 with its least and largest value (0 and 0 when it is empty), kept for the next access."""
+        if self._index is None:
+            wide = self.data.astype(np.int64)
+            if wide.size == 1:
+                low = high = int(wide.reshape(-1)[0])
+            else:
+                low, high = (int(wide.min()), int(wide.max())) if wide.size else (0, 0)
+            self._index = (wide, low, high)
+        return self._index
 
     @property
     def tile(self) -> tuple[int, ...]:

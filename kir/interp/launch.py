@@ -207,6 +207,7 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     m.stepping = any(m.split_loops.values()) or any(_may_block(x) for x in _reachable(m, k))
     if m.checking:
         m.checker.begin(k, launch)
+        m.lookahead.begin()
     if m.stepping:
         roots = (_cta(m, k, extents, np.array([i]), threads) for i in range(total))
         drive(m, roots, RESIDENT)

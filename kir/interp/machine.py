@@ -13,6 +13,7 @@ from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
 from kir.interp.calls_warp import WARP
 from kir.interp.frame import Frame, Mask, Val, both, lift
+from kir.interp.lookahead import Lookahead
 from kir.interp.memory import Handle, Memory, Place, bytes_needed, fill_poison
 from kir.interp.number import Array, storage
 from kir.interp.rendezvous import Rendezvous
@@ -36,6 +37,7 @@ class Machine(Rendezvous):
         super().__init__()
         self.program, self.lazy = program, lazy
         self.checker_or_none: Checker | None = None
+        self.lookahead = Lookahead(self)
         self.checking = False
         self.stepping = False
         self.counters = Counters()
@@ -43,6 +45,7 @@ class Machine(Rendezvous):
         self.functions = {fn.name: fn for fn in program.functions}
         self.globals: dict[str, Val | Handle] = {}
         self.constants: dict[int, Val] = {}
+        self.places: dict[int, tuple[Handle, Frame, tuple[Val, ...], Array, n.Region]] = {}
         self.kept: list[n.Node] = []
         self.site: n.Stmt | None = None
         self.task: Task | None = None

@@ -13,7 +13,8 @@ import numpy as np
 from kir.diagnostic import error
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.number import Array, poison, storage
-from kir.ir.nodes import Buffer, Expr, Layout, Region, Span, View
+from kir.ir.layout import row_major, swizzled
+from kir.ir.nodes import Buffer, Expr, Region, Span, View
 from kir.ir.types import DType
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Memory:
     data: Array = field(init=False)
     unfenced: bool = False
     pending: list[Any] = field(default_factory=list)
+    _views: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.size = -(-max(self.size, 1) // ALIGNMENT) * ALIGNMENT
@@ -47,7 +49,10 @@ class Memory:
 
     def typed(self, dtype: DType) -> Array:
         """All elements of all lanes as one flat array that shares the bytes."""
-        return self.data.reshape(-1).view(storage(dtype))
+        found = self._views.get(dtype.name)
+        if found is None:
+            found = self._views[dtype.name] = self.data.reshape(-1).view(storage(dtype))
+        return found
 
     def granules(self, index: Array, width: int) -> Array:
         """Indices of the granules of elements of `width` bytes: one more axis at the end."""
@@ -79,20 +84,34 @@ class Handle:
     view: View | None = None
 
     @property
+    def direct(self) -> bool:
+        """Whether an element's address is the sum of its indices times the strides."""
+        return self.view is None and self.base is None and not self.swizzles
+
+    @property
     def plain(self) -> bool:
         """Whether elements lie row-major from the start of the memory."""
         return self.view is None and self.base is None and not self.swizzles and self.strides == row_major(self.shape)
 
     def element(self, indices: list[Array], itemsize: int) -> Array:
         """Offsets in elements, from indices per dimension that broadcast (int64)."""
-        offset: Array = np.zeros((1,), np.int64)
+        base, offset, rank = 0, None, 1
         for i, s in zip(indices, self.strides, strict=True):
-            offset = offset + i * s if s != 1 else offset + i
+            rank = max(rank, i.ndim)
+            if i.size == 1:
+                base += int(i.reshape(-1)[0]) * s
+                continue
+            part = i if s == 1 else i * s
+            offset = part if offset is None else offset + part
+        if offset is None:
+            offset = np.full((1,) * rank, base, np.int64)
+        elif base:
+            offset = offset + base
         if not self.swizzles:
             return offset
         at = offset * itemsize
         for bits, low, shift in self.swizzles:
-            at = at ^ ((at & (((1 << bits) - 1) << (low + shift))) >> shift)
+            at = swizzled(at, bits, low, shift)
         return at // itemsize
 
 
@@ -117,38 +136,6 @@ class Place:
         return self.handle.buffer.dtype
 
 
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a dense row-major array."""
-    out, step = [], 1
-    for d in reversed(shape):
-        out.append(step)
-        step *= d
-    return tuple(reversed(out))
-
-
-def arrange(layout: Layout | None, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
-    """Strides in elements and byte swizzles (bits, base, shift) of a layout. Raises KirError KIR-I004 for one without addresses."""
-    if layout is None or layout.name == "auto":
-        return row_major(shape), ()
-    numbers = tuple(a for a in layout.args if isinstance(a, int))
-    if layout.name == "strides":
-        given = layout.args[0] if layout.args and isinstance(layout.args[0], tuple) else numbers
-        return tuple(given), ()
-    if layout.name == "swizzle" and len(numbers) == 3:
-        return row_major(shape), ((numbers[0], numbers[1], numbers[2]),)
-    if layout.name == "compose":
-        strides = row_major(shape)
-        swizzles: tuple[tuple[int, int, int], ...] = ()
-        for part in reversed(layout.args):
-            if isinstance(part, Layout):
-                inner, more = arrange(part, shape)
-                strides = inner if part.name != "swizzle" else strides
-                swizzles += more
-        return strides, swizzles
-    raise error("KIR-I004", f"layout '{layout.name}' gives no addresses in memory",
-                needs="strides(..), swizzle(..) or a compose(..) of them")
-
-
 def bytes_needed(shape: tuple[int, ...], strides: tuple[int, ...], swizzles: tuple[tuple[int, int, int], ...], itemsize: int) -> int:
     """Bytes from the first to past the last element, rounded up to the period of the swizzles."""
     if any(d == 0 for d in shape):
@@ -166,44 +153,94 @@ def resolve(machine: Machine, region: Region, frame: Frame) -> Place:
     if not isinstance(handle, Handle):
         raise error("KIR-I005", f"'{region.buffer.name}' is no buffer here")
     index: tuple[Expr | Span, ...] = region.index
+    if index and handle.direct and frame.live is None:
+        found = _scalars(machine, region, handle, frame)
+        if found is not None:
+            return found
     if not index:
         indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(handle.shape) - 1 - i)) for i, d in enumerate(handle.shape)]
         extents = [(d, 1) for d in handle.shape]
+        ranges = [(0, d - 1) for d in handle.shape]
     else:
-        indices, extents = _indices(machine, index, frame)
+        indices, extents, ranges = _indices(machine, index, frame)
     contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and handle.strides and handle.strides[-1] == 1 else 1
     if handle.view is not None and handle.view.axes:
         return _through(machine, handle, indices, frame)
-    return locate(handle, indices, frame, contiguous)
+    return locate(handle, indices, frame, contiguous, ranges)
 
 
-def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame) -> tuple[list[Array], list[tuple[int, int]]]:
+def _scalars(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place | None:
+    """The place of a region whose indices are all scalars, in bounds; None when it is another. The part of the address that comes from
+    indices that differ between lanes is kept, and used again as long as they are the same values: a loop over k in A[i, k] then costs
+    one addition."""
+    values: list[Val] = []
+    for i in region.index:
+        if isinstance(i, Span):
+            return None
+        v = machine.evaluate(i, frame)
+        if v.ok is not None or v.data.ndim > 1:
+            return None
+        values.append(v)
+    base, varied = 0, []
+    for v, stride, extent in zip(values, handle.strides, handle.shape, strict=True):
+        wide, low, high = v.index()
+        if low < 0 or high >= extent:
+            return None
+        if wide.size == 1:
+            base += low * stride
+        else:
+            varied.append((v, stride))
+    kept = machine.places.get(id(region))
+    if kept is not None and kept[0] is handle and kept[1] is frame and len(kept[2]) == len(varied) and all(
+            a is v for a, (v, _) in zip(kept[2], varied, strict=True)):
+        partial = kept[3]
+    else:
+        partial = np.zeros((1,), np.int64)
+        for v, stride in varied:
+            partial = partial + v.index()[0] * stride
+        memory = handle.memory
+        if memory.owner is not None and memory.lanes > 1:
+            mapped = frame.lane_in(memory.owner)
+            lane = np.arange(memory.lanes) if mapped is None else mapped
+            partial = partial + lane * (memory.size // storage(handle.buffer.dtype).itemsize)
+        machine.places[id(region)] = (handle, frame, tuple(v for v, _ in varied), partial, region)
+    return Place(handle, handle.memory, partial + base if base else partial, None, [v.data for v in values])
+
+
+def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame) -> tuple[list[Array], list[tuple[int, int]],
+                                                                                      list[tuple[int, int]]]:
+    """Per dimension the indices [l, *tile]; per span its extent and step (0 unless it is the last index); least and largest index."""
     spans = [i for i in index if isinstance(i, Span)]
     out: list[Array] = []
     extents: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     axis = 0
     values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
     rank = max((v.data.ndim for v in values), default=1) - 1
     for i, v in zip(index, values, strict=True):
-        machine.must_be_defined(v, frame, "an address")
-        x = v.data.astype(np.int64)
+        if v.ok is not None:
+            machine.must_be_defined(v, frame, "an address")
+        x, low, high = v.index()
         if isinstance(i, Span):
             extent, step = machine.size(i.extent, frame), machine.size(i.step, frame)
             steps = np.arange(extent, dtype=np.int64) * step
             x = (x[:, None] + steps).reshape((x.shape[0],) + (1,) * axis + (extent,) + (1,) * (len(spans) - 1 - axis))
             extents.append((extent, step if axis == len(spans) - 1 and i is index[-1] else 0))
+            low, high = min(low, low + (extent - 1) * step), max(high, high + (extent - 1) * step)
             axis += 1
         else:
             x = x.reshape(x.shape[:1] + (1,) * len(spans)) if spans else lift(x, rank)
         out.append(x)
-    return out, extents
+        ranges.append((low, high))
+    return out, extents, ranges
 
 
-def locate(handle: Handle, indices: list[Array], frame: Frame, contiguous: int = 1) -> Place:
+def locate(handle: Handle, indices: list[Array], frame: Frame, contiguous: int = 1, ranges: list[tuple[int, int]] | None = None) -> Place:
     """The elements at `indices` (int64 [l, *tile] per dimension) of a buffer with addresses."""
     inside: Mask = None
-    for x, d in zip(indices, handle.shape, strict=True):
-        if x.size and (int(x.min()) < 0 or int(x.max()) >= d):
+    known = [Val(x).index()[1:] for x in indices] if ranges is None else ranges
+    for x, d, (low, high) in zip(indices, handle.shape, known, strict=True):
+        if (low < 0 or high >= d) and x.size:
             within = (x >= 0) & (x < d)
             inside = within if inside is None else inside & within
     kind = storage(handle.buffer.dtype)

@@ -6,7 +6,6 @@ than twice their precision). Integer division by zero gives 0 rather than a trap
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -27,12 +26,14 @@ _STORAGE: dict[str, Any] = {
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-@cache
+_KINDS: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _STORAGE.items()}
+
+
 def storage(dtype: DType) -> np.dtype[Any]:
     """The NumPy dtype that holds one element. Raises KirError KIR-I003 for a symbolic dtype."""
-    if dtype.name not in _STORAGE:
+    found = _KINDS.get(dtype.name)
+    if found is None:
         raise error("KIR-I003", f"dtype '{dtype}' is symbolic", needs="a specialized program")
-    found: np.dtype[Any] = np.dtype(_STORAGE[dtype.name])
     return found
 
 

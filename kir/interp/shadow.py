@@ -83,12 +83,13 @@ class Crowd:
         out: Array = self.column_of[agent]
         return out
 
-    def conflicts(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array, verb: str) -> Conflict | None:
-        """One old access that is not ordered before accesses to `g` by `agent`, an error in preference to a weak one."""
+    def conflicts(self, g: Array, clocks: Clocks, rows: Array, agents: Array, lanes: Array, cta: Array, verb: str) -> Conflict | None:
+        """One old access that is not ordered before accesses to `g` by the frame lanes `lanes` (whose rows and agents are given by
+        lane), an error in preference to a weak one."""
         for who, sites in ((self.cta, self.site), (self.other, self.other_site)):
             foreign = (who[g] != NOBODY) & (who[g] != cta)
             for at in np.flatnonzero(foreign)[:64]:
-                if int(who[g[at]]) not in clocks.foreign[int(rows[at])]:
+                if int(who[g[at]]) not in clocks.foreign[int(rows[lanes[at]])]:
                     return Conflict(int(at), int(sites[g[at]]), int(who[g[at]]), -1, verb)
         n = len(self.column_agents)
         if not n:
@@ -96,14 +97,21 @@ class Crowd:
         mine = self.cta[g] == cta
         seen = self.clock[g, :n]
         weak: Conflict | None = None
-        late = (seen > clocks.know[ORDERED, rows[:, None], agent[:, None], self.column_agents]) & (self.column_agents != agent[:, None])
-        late &= mine[:, None]
+        own = self.column_agents == agents[:, None]
+        late = seen > self._known(clocks, ORDERED, rows, agents, own)[lanes]
+        if not mine.all():
+            late &= mine[:, None]
         if late.any():
-            loose = late & (seen > clocks.know[SHUFFLED, rows[:, None], agent[:, None], self.column_agents])
+            loose = late & (seen > self._known(clocks, SHUFFLED, rows, agents, own)[lanes])
             pick = loose if loose.any() else late
             at, column = np.unravel_index(int(pick.argmax()), pick.shape)
             weak = Conflict(int(at), int(self.site[g[at]]), int(cta[at]), int(self.column_agents[column]), verb, not loose.any())
         return weak
+
+    def _known(self, clocks: Clocks, layer: int, rows: Array, agents: Array, own: Array) -> Array:
+        """Per lane and column the clock up to which the lane knows the column's agent; everything of itself."""
+        known: Array = clocks.know[layer, rows[:, None], agents[:, None], self.column_agents]
+        return np.where(own, np.iinfo(np.int32).max, known)
 
 
 class Shadow:

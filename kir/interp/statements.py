@@ -12,10 +12,11 @@ from kir.interp.calls_matrix import product
 from kir.interp.calls_sync import WAITING
 from kir.interp.folding import folded
 from kir.interp.frame import Frame, Val, lift
-from kir.interp.memory import Handle, arrange, bytes_needed, resolve
+from kir.interp.memory import Handle, bytes_needed, resolve
 from kir.interp.number import narrow, storage
 from kir.interp.schedule import Steps, Task, Team, Wait, groups_of
 from kir.ir import nodes as n
+from kir.ir.layout import arrangement
 from kir.ir.types import I32, dtype_of
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ def reinterpreted(m: Machine, buffer: n.Buffer, at: n.Region, base: Handle, f: F
 def layout_of(m: Machine, b: n.Buffer, shape: tuple[int, ...], f: Frame) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
     """Strides in elements and swizzles of a buffer. Fragments have no addresses, so theirs is row-major."""
     if b.strides is not None:
-        return tuple(m.size(d, f) for d in b.strides), arrange(b.layout, shape)[1]
-    return arrange(None if b.space in ("fragment", "register") else b.layout, shape)
+        return tuple(m.size(d, f) for d in b.strides), arrangement(b.layout, shape)[1]
+    return arrangement(None if b.space in ("fragment", "register") else b.layout, shape)
 
 
 def _store(m: Machine, s: n.Store, f: Frame) -> None:
@@ -258,6 +259,9 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
         m.must_be_defined(v, f, "a loop bound")
     saved, f.broken, f.continued = (f.broken, f.continued), None, None
     kind = storage(dtype_of(s.var.type))
+    ahead = m.checking and s.kind == "pipelined"
+    if ahead:
+        m.lookahead.enter(s)
     if all(v.data.shape[0] == 1 for v in bounds):
         lo, hi, step = (int(v.data[0]) for v in bounds)
         if step == 0:
@@ -272,6 +276,8 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             f.env[s.var.name] = Val(np.array([i], kind))
             yield from block(m, s.body, f)
             f.resume("continue")
+            if ahead:
+                m.lookahead.turn(f)
             if f.idle():
                 break
     else:
@@ -287,9 +293,13 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             f.env[s.var.name] = Val(at)
             yield from block(m, s.body, f)
             f.resume("continue")
+            if ahead:
+                m.lookahead.turn(f)
             if f.idle():
                 break
             at = (at + step_).astype(kind)
+    if ahead:
+        m.lookahead.leave()
     f.resume("break")
     f.broken, f.continued = saved
 

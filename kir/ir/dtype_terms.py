@@ -115,6 +115,11 @@ def accumulated(a: DType) -> DType:
     return I32 if not a.is_float else F64 if a == F64 else F32
 
 
+def unhalved(a: DType) -> DType:
+    """What remainders compute in: halves as f32, others as they are."""
+    return _applied("unhalved", a) if a.is_symbolic else F32 if a.is_float and a.bits <= 16 else a
+
+
 def rounded(a: DType) -> DType:
     """bf16 as f32, others as they are."""
     return _applied("rounded", a) if a.is_symbolic else F32 if a == BF16 else a
@@ -128,10 +133,26 @@ UNARY: Mapping[str, Callable[[DType], DType]] = {
     "rounded": rounded,
     "accumulated": accumulated,
     "quotient": quotient,
+    "unhalved": unhalved,
 }
 BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "promote": promote}
 Setting = int | float | bool | str | None
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
+
+
+def of_kind(dtype: DType, kind: str) -> bool:
+    """Whether a dtype is of a kind (`float`, `int`, `uint` with bool, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
+    if kind in DTYPES and kind != "bool":
+        return dtype.name == kind
+    return {
+        "float": dtype.is_float,
+        "int": dtype.kind == "int",
+        "uint": dtype.kind == "uint" or dtype.is_bool,
+        "bool": dtype.is_bool,
+        "integer": dtype.is_integer or dtype.is_bool,
+        "f8": dtype.name.startswith("f8"),
+        "standard": dtype.name in ("f16", "bf16", "f32", "f64"),
+    }[kind]
 
 
 def resolve(d: DType, dtypes: Mapping[str, DType], settings: Mapping[str, Setting]) -> DType:
@@ -204,10 +225,20 @@ class _Terms:
             value = self.take()
             self.expect(")")
             return None if meta not in self.settings else str(self.settings[meta]) == value
+        if name == "true":
+            meta = self.take()
+            self.expect(")")
+            return bool(self.settings[meta]) if meta in self.settings else None
         if name == "absent":
             of = self.take()
             self.expect(")")
             return self.settings.get(f"absent:{of}")
+        if name == "dtype_kind":
+            asked = self.dtype()
+            self.expect(",")
+            kind = self.take()
+            self.expect(")")
+            return None if asked.is_symbolic else of_kind(asked, kind)
         if name == "dtype_is":
             a = self.dtype()
             self.expect(",")

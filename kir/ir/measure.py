@@ -221,9 +221,9 @@ class _Counter:
             case n.Region():
                 last = x.index[-1] if x.index else None
                 place = last.lo if isinstance(last, n.Span) else last
+                width = build.int_value(last.extent) if isinstance(last, n.Span) else 1
                 if x.buffer.space == "global" and place is not None and any(
-                        any(isinstance(a, n.Var) and a.name == self.fastest for a in m) and c == 1 and len(m) == 1
-                        for m, c in build.polynomial(place).items()):
+                        len(m) == 1 and c in (1, width) and self.moves(m[0]) for m, c in build.polynomial(place).items()):
                     self.add("coalesced")
             case n.Binary() if x.op in ("floordiv", "ceildiv", "mod", "tdiv", "trem", "min", "max") and dtype_of(x.type).is_integer:
                 self.add("division")
@@ -231,6 +231,12 @@ class _Counter:
                 self.call(x)
             case _:
                 pass
+
+    def moves(self, a: n.Expr) -> bool:
+        """Whether an index moves by one from a thread to the next: its number, or that modulo a row of threads."""
+        if isinstance(a, n.Binary) and a.op == "mod":
+            a = a.a
+        return isinstance(a, n.Var) and a.name == self.fastest
 
     def call(self, x: n.Call) -> None:
         """Counts a call by the kind of its row."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kir.instructions import instruction
 from kir.ir.types import (
     BOOL,
+    F32,
     I32,
     U32,
     UNIT,
@@ -64,6 +65,10 @@ def _bool(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
 
 def _i32(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
     return elementwise(I32, *(a.type for a in args))
+
+
+def _f32(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+    return elementwise(F32, *(a.type for a in args))
 
 
 def _u32(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
@@ -160,7 +165,7 @@ def _third(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
 
 
 RULES: dict[str, Rule] = {
-    "same": _same, "first": _first, "bool": _bool, "i32": _i32, "u32": _u32, "unit": _unit, "iota": _iota, "expand": _expand,
+    "same": _same, "first": _first, "bool": _bool, "i32": _i32, "u32": _u32, "f32": _f32, "unit": _unit, "iota": _iota, "expand": _expand,
     "reshape": _reshape, "trans": _trans, "reduce": _reduce, "scan": _scan, "gather": _gather, "pick": _pick, "vec": _vec,
     "join": _join, "split": _split, "cat": _cat, "ldmatrix": _ldmatrix, "third": _third,
 }

@@ -11,9 +11,9 @@ from dataclasses import replace
 from kir.diagnostic import KirError, error
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import Setting, resolve
+from kir.ir.dtype_terms import Setting, of_kind, resolve
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
+from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import transform
 
 MAX_UNROLLED = 4096
@@ -91,6 +91,8 @@ class Statics:
                 return build.region(self.buffer(new.buffer), *new.index) if new.index else n.Region(self.buffer(new.buffer))
             case n.Cast():
                 return build.cast(new.x, self.dtype(new.dtype), new.rounding)
+            case n.Binary(op="trem" | "mod") if dtype_of(new.type).is_float:
+                return build.call("fmod", new.a, new.b)
             case n.Call(fn="meta_is" | "meta_true"):
                 assert isinstance(old, n.Call)
                 return self.call(old)
@@ -280,18 +282,3 @@ def _value(x: n.Expr | n.Region) -> n.Expr:
 
 def _shape(args: tuple[n.Expr | n.Region, ...]) -> tuple[int | None, ...]:
     return tuple(build.int_value(_value(a)) for a in args)
-
-
-def of_kind(dtype: DType, kind: str) -> bool:
-    """Whether a dtype is of a kind (`float`, `int`, `uint`, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
-    if kind in DTYPES:
-        return dtype.name == kind
-    return {
-        "float": dtype.is_float,
-        "int": dtype.kind == "int",
-        "uint": dtype.kind == "uint",
-        "bool": dtype.is_bool,
-        "integer": dtype.is_integer or dtype.is_bool,
-        "f8": dtype.name.startswith("f8"),
-        "standard": dtype.name in ("f16", "bf16", "f32", "f64"),
-    }[kind]

@@ -9,16 +9,20 @@ import pytest
 
 from kir.analysis.normal_form import normalize
 from kir.analysis.regions import raised
+from kir.gate import gate_cpu
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.canonical import alpha_equal, bound_names, rename
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
+from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.surface import backend, frontend
+from kir.target import target
 from tests.backends.conftest import program
 
+BINDINGS = Path(__file__).parents[2] / "skills" / "bindings"
 VARIANTS = {
     "bfloat16": lambda text: text.replace("f16", "bf16"),
     "four stages": lambda text: text.replace("stages=3", "stages=4"),
@@ -74,3 +78,31 @@ def test_variants_of_the_gemm_are_read_back(tmp_path: Path, what: str) -> None:
     text = VARIANTS[what](source)
     assert text != source
     holds(parse_program(text, "p.kir"), tmp_path)
+
+
+EXPERTS = {
+    "flag_gems_mm": "flag_gems:ops/mm.py::mm_kernel_general",
+    "liger_softmax": "liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel",
+    "liger_rms_norm": "liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel",
+    "triton_gemm": f"{Path(__file__).parents[2]}/skills/experts/gemm/triton.py::gemm_persistent",
+}
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", EXPERTS)
+def test_kernels_that_others_wrote_are_read_back(tmp_path: Path, name: str) -> None:
+    expert = load_expert(EXPERTS[name], BINDINGS / f"{name}.toml")
+    again = read_back(fuzzed(expert.program, 1), tmp_path)
+    assert alpha_equal(again, expert.program), f"{program_text(expert.program)}\n{program_text(again)}"
+
+
+@pytest.mark.zoo
+@pytest.mark.triton
+@pytest.mark.parametrize("name", EXPERTS)
+def test_kernels_that_others_wrote_pass_the_gate(name: str) -> None:
+    binding = BINDINGS / f"{name}.toml"
+    expert = load_expert(EXPERTS[name], binding)
+    verdict = gate_cpu(expert.program, load_problem(Binding.read(binding).problem), "triton", [target("sm_90a")])
+    assert verdict.accepted, verdict.reason
+    if "gemm" in name or "mm" in name.split("_"):
+        assert verdict.artifacts[0].mix["HGMMA"] > 0 and verdict.artifacts[0].mix["LDGSTS"] > 0

@@ -52,3 +52,10 @@ def test_text_json_and_values_are_one(name: str) -> None:
 
 def cls_from(step: Step, name: str) -> Pass:
     return ALL[name].with_options(step.options)
+
+
+def test_no_two_passes_share_an_id() -> None:
+    taken: dict[str, str] = {}
+    for name, cls in ALL.items():
+        for p in cls.preconditions:
+            assert taken.setdefault(p.id, name) == name, f"{p.id} is declared by {taken[p.id]} and {name}"

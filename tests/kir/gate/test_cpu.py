@@ -175,3 +175,13 @@ def test_artifacts_are_kept_by_content_and_damage_is_harmless(tmp_path: Path) ->
     for file in tmp_path.iterdir():
         file.write_bytes(b"damaged")
     assert cache.compiled(by, emitted, TARGETS[0]) == first and by.calls == 4
+
+
+def test_long_loops_are_checked_on_fewer_cases_and_the_record_says_so() -> None:
+    padded = edited(NAIVE, "    top = max(top, cast(X[row, j], f32))", "    top = max(top, cast(load(X[row, j] else -inf:f16 clip), f32))")
+    padded = edited(padded, "for j in 0..N", "for j in 0..9000")
+    short, long = gate(NAIVE).correctness, gate(padded).correctness
+    assert short is not None and long is not None and short.ok and long.ok
+    assert short.left_out == () and 0 < len(long.left_out) < len(short.runs)
+    assert len(long.runs) + len(long.left_out) == len(short.runs)
+    assert len({r.shape for r in long.runs}) >= 2 and any(r.distribution != "normal" for r in long.runs) and long.runs[-1].mode == "check"

@@ -114,6 +114,11 @@ copy s -> Y via tma grouped
 bulk_commit()
 s = 0.0
 bulk_wait(0)"""),
+    "warps that write the same part of a fragment": ("KIR-I014", """
+fragment acc: f32[64] = 0.0
+for w in 0..2 parallel warp
+  acc[0 +: 32] = X[w*32 +: 32]
+Y = acc"""),
     "deadlock": ("KIR-I020", """
 shared bar: mbarrier
 mbar_init(&bar, 2)
@@ -175,6 +180,11 @@ let m = iota(64) < 40
 let x = load(X[iota(64)] where m)
 Y = X
 Y[iota(64)] = x + 1.0 where m""",
+    "warps that write their parts of a fragment": """
+fragment acc: f32[64] = 0.0
+for w in 0..2 parallel warp
+  acc[w*32 +: 32] = X[w*32 +: 32]
+Y = acc""",
     "barriers": """
 shared s: f32[64]
 for t in 0..64 parallel thread

@@ -201,7 +201,7 @@ def test_maps_are_total_and_no_two_statements_become_one(p: n.Program, q: n.Prog
     m = anchor_map(p, q, step="s")
     there = {path for path, _ in paths(q)}
     assert list(m) == [path for path, _ in paths(p)]
-    images = [t for path in m for t in (() if isinstance(m[path], Deleted) else m[path])]
+    images = [t for image in map(m.__getitem__, m) if not isinstance(image, Deleted) for t in image]
     assert len(images) == len(set(images)) and set(images) <= there
     for path in m:
         target = m[path]

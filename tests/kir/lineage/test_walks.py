@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_tile_program_goes_back_to_naive(text: str, problem: str, intents: int
     assert lineage.outcome.ended == "naive", [each.message for each in lineage.outcome.violations]
     assert len({step.intent for step in lineage.accepted}) >= intents
     measures = [state.measure for state in lineage.states]
-    assert all(after < before for before, after in zip(measures, measures[1:], strict=False))
+    assert all(after < before for before, after in pairwise(measures))
     outcome = replay(lineage, Folder(tmp_path), engine)
     assert outcome.ok and all(each.exact for each in outcome.transitions)
 

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kir.diagnostic import KirError, UsageError
 from kir.ir.canonical import content_hash

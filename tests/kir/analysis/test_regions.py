@@ -1,0 +1,116 @@
+"""Flat accesses as regions: what is raised, and what is left alone because it would mean something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from kir.analysis.regions import raised
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+
+HEAD = """kir 1
+program p
+  size M: i32
+  size N: i32
+  in A: f32[M, N]
+  out C: f32[M, N]
+  fact M >= 1
+  fact M <= 1048576
+  fact N >= 1
+  fact N <= 1048576
+kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 128
+  view global A_flat: f32[M * N] at A
+  view global C_flat: f32[M * N] at C
+  let rows = i * 16 + iota(16)
+  let cols = j * 32 + iota(32)
+"""
+
+
+def body(text: str) -> list[str]:
+    made = raised(parse_program(HEAD + text))
+    assert raised(made) == made
+    return [line.strip() for line in program_text(made).split("threads 128\n")[1].splitlines()]
+
+
+def test_rows_and_columns_become_spans_and_masks_become_clips() -> None:
+    assert body("""  let inside = expand(rows < M, axis=1) & expand(cols < N, axis=0)
+  let at = expand(rows, axis=1) * N + expand(cols, axis=0)
+  C_flat[at] = load(A_flat[at] where inside else 1.0) where inside
+""") == ["C[i * 16 +: 16, j * 32 +: 32] = load(A[i * 16 +: 16, j * 32 +: 32] else 1.0 clip) clip"]
+
+
+def test_a_transposed_access_has_the_axes_of_its_tensor() -> None:
+    made = body("""  let at = expand(cols, axis=1) + expand(rows, axis=0) * N
+  C_flat[at] = A_flat[at] * 2.0
+""")
+    assert made == ["C[i * 16 +: 16, j * 32 +: 32] = A[i * 16 +: 16, j * 32 +: 32] * 2.0"]
+
+
+def test_the_rest_of_a_mask_stays() -> None:
+    made = body("""  let at = expand(rows, axis=1) * N + expand(cols, axis=0)
+  C_flat[at] = A_flat[at] where expand(rows < M, axis=1) & expand(cols < N, axis=0) & expand(rows, axis=1) >= expand(cols, axis=0)
+""")
+    assert any("where" in line and line.endswith("clip") for line in made)
+
+
+def test_an_index_from_memory_that_could_cross_rows_is_left_flat() -> None:
+    text = program_text(raised(parse_program("""kir 1
+program p
+  size M: i32
+  size N: i32
+  in A: f32[M, N]
+  in I: i32[M]
+  out C: f32[M]
+kernel main grid (i: M) threads 128
+  view global A_flat: f32[M * N] at A
+  let k = I[i]
+  C[i] = A_flat[k]
+""")))
+    assert "A_flat[k]" in text
+
+
+WRAPPED = """  fragment acc: f32[16, 32] = broadcast(0.0, 16, 32)
+  let a = A_flat[expand(rows % M, axis=1) * N + expand(cols, axis=0)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("store", "clipped"),
+    [
+        ("  C_flat[expand(rows, axis=1) * N + expand(cols, axis=0)] = a + 1.0 where expand(rows < M, axis=1) & expand(cols < N, axis=0)\n", True),
+        ("  C_flat[expand(rows, axis=1) * N + expand(cols, axis=0)] = a + 1.0 where expand(cols < N, axis=0)\n", False),
+        ("  let s = reduce(a, axis=0, op=sum)\n  C_flat[cols] = s where cols < N\n", False),
+    ],
+)
+def test_rows_that_wrap_are_clipped_only_where_the_rest_is_never_stored(store: str, clipped: bool) -> None:
+    text = "\n".join(body(WRAPPED + store))
+    assert ("% M" not in text) == clipped
+
+
+def test_grouped_rasters_are_computed_in_32_bits() -> None:
+    made = raised(parse_program("""kir 1
+program p
+  size M: i32
+  size N: i32
+  in A: f32[M, N]
+  out C: f32[M, N]
+  fact M >= 1
+  fact M <= 1048576
+  fact N >= 1
+  fact N <= 1048576
+kernel main grid (pid_0: ceildiv(M, 16) * ceildiv(N, 32)) threads 128
+  view global C_flat: f32[M * N] at C
+  let pid = cast(pid_0, i64)
+  let rows = cast(tdiv(M + 15, 16), i64)
+  let columns = cast(tdiv(N + 31, 32), i64)
+  let panel = tdiv(pid, columns * 8:i64)
+  let height = min(rows - panel * 8:i64, 8:i64)
+  let m = panel * 8:i64 + trem(trem(pid, columns * 8:i64), height)
+  let n = tdiv(trem(pid, columns * 8:i64), height)
+  let at = (m * 16:i64 + expand(cast(iota(16), i64), axis=1)) * cast(N, i64) + n * 32:i64 + expand(cast(iota(32), i64), axis=0)
+  C_flat[at] = broadcast(1.0, 16, 32)
+"""))
+    text = program_text(made)
+    assert "i64" not in text
+    assert "tdiv" not in text and "trem" not in text
+    assert "C[m * 16 +: 16, n * 32 +: 32]" in text

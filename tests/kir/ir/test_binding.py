@@ -1,0 +1,90 @@
+"""Bindings as text, and what specialize refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from kir.diagnostic import KirError
+from kir.ir.binding import Binding, Tensor
+from kir.ir.dtype_terms import join, quotient, resolve, with_float
+from kir.ir.parser import parse_program
+from kir.ir.specialize import specialize
+from kir.ir.types import BF16, F16, F32, I8, DType
+
+TEXT = """kir 1
+program p
+  meta BLOCK: int
+  meta MODE: str
+  meta SCALE: any = 2
+  meta T: dtype = "select(is(MODE,wide),f32,X)"
+  in X: $<X>[X_extent]
+  out Y: $<Y>[Y_extent]
+  scalar N: i32
+  size X_extent: i64 {implicit=true}
+  size Y_extent: i64 {implicit=true}
+  size grid_0: i32 {implicit=true}
+kernel p grid (pid_0: grid_0) threads 128
+  let i = pid_0 * BLOCK + iota(BLOCK)
+  let x = cast(load(X[i] where i < N else cast(0, $<X>)), $<T>)
+  static if meta_is(MODE, value=wide)
+    Y[i] = cast(x * cast(SCALE, $<T>), $<Y>) where i < N
+  else
+    Y[i] = cast(x, $<Y>) where i < N
+"""
+BINDING = Binding(
+    kernel="p", sizes=["N"], facts=["N >= 1"], grid=["ceildiv(N, BLOCK)"], metas={"BLOCK": 64, "MODE": "wide"},
+    tensors={"X": Tensor(shape=["N"], dtype="f16"), "Y": Tensor(shape=["N"], dtype="bf16")}, options={"num_warps": 4},
+)
+
+
+def test_a_binding_is_its_text() -> None:
+    assert Binding.parse(BINDING.text()) == BINDING
+
+
+def test_specialize_decides_metas_dtypes_branches_and_grid() -> None:
+    made = specialize(parse_program(TEXT), BINDING)
+    expected = """kir 1
+program p
+  size N: i32
+  in X: f16[N] align 16
+  out Y: bf16[N] align 16
+  fact N >= 1
+kernel p grid (pid_0: ceildiv(N, 64)) threads 128
+  let i = pid_0 * 64 + iota(64)
+  let x = cast(load(X[i] where i < N else 0.0:f16), f32)
+  Y[i] = cast(x * 2.0, bf16) where i < N
+"""
+    from kir.ir.printer import program_text
+    assert program_text(made) == program_text(parse_program(expected))
+
+
+@pytest.mark.parametrize(
+    ("change", "id_", "words"),
+    [
+        ({"metas": {"BLOK": 64}}, "KIR-F011", "did you mean 'BLOCK'"),
+        ({"metas": {"MODE": "wide"}}, "KIR-F012", "no value for BLOCK"),
+        ({"grid": []}, "KIR-F012", "no grid"),
+        ({"grid": ["ceildiv(Q, 2)"]}, "KIR-F011", "'Q' is not defined"),
+        ({"tensors": {"X": Tensor(shape=["N"], dtype="f16")}}, "KIR-F012", "'Y'"),
+        ({"tensors": {"X": Tensor(shape=["N"], dtype="float16"), "Y": Tensor(shape=["N"], dtype="f16")}}, "KIR-F011", "no dtype 'float16'"),
+    ],
+)
+def test_what_a_binding_lacks_or_misspells_is_named(change: dict[str, object], id_: str, words: str) -> None:
+    with pytest.raises(KirError) as caught:
+        specialize(parse_program(TEXT), BINDING.model_copy(update=change))
+    assert caught.value.diagnostics[0].id == id_
+    assert words in str(caught.value)
+
+
+def test_unknown_fields_are_errors_with_the_nearest() -> None:
+    with pytest.raises(KirError, match="did you mean 'tensors'"):
+        Binding.parse("tensor = 3\n")
+
+
+def test_dtype_terms() -> None:
+    x, y = DType("X", "symbolic", 0), DType("Y", "symbolic", 0)
+    term = quotient(join(with_float(x), y))
+    assert resolve(term, {"X": I8, "Y": BF16}, {}) == F32
+    assert resolve(join(x, y), {"X": F16, "Y": BF16}, {}) == F16
+    assert resolve(DType("select(and(is(M,a),not(lt(N,3))),X,f32)", "symbolic", 0), {"X": I8}, {"M": "a", "N": 5}) == I8
+    assert resolve(join(x, y), {"X": F16}, {}).is_symbolic
