@@ -40,7 +40,7 @@ kernel main grid (b: 1) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kir.instructions import table
@@ -73,7 +73,7 @@ def _update(block: n.Block, i: int) -> tuple[n.Region, str, n.Expr, str | None] 
     if isinstance(s, n.Store):
         return _stored(s, n.Load(s.at), None)
     follows = block[i + 1] if i + 1 < len(block) else None
-    if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and isinstance(follows, n.Store) and s.value == n.Load(follows.at):
+    if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(follows, n.Store) and s.value == n.Load(follows.at):
         return _stored(follows, n.Var(s.names[0], s.value.type), s.names[0])
     return None
 
@@ -146,7 +146,8 @@ class AtomicUpdate(Pass):
         assert found is not None
         at, op, operand, name = found
         call, s = build.call(ATOMICS[op], at, operand), block[i]
-        made: n.Stmt = n.Eval(call, label=s.label, origin=s.origin) if name is None else n.Let((name,), call, label=s.label, origin=s.origin)
+        made: n.Stmt = n.Eval(call) if name is None else n.Let((name,), call)
+        made = replace(made, label=s.label, origin=s.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
         return Rewritten(replace_stmts(program, site.path, (made,), 1 if name is None else 2), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -169,6 +170,5 @@ class AtomicUpdate(Pass):
         found = _atomic(node)
         assert found is not None
         first, *rest = _written(*found)
-        from dataclasses import replace
         labeled: n.Stmt = replace(first, label=node.label, origin=node.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
         return Rewritten(replace_stmts(program, site.path, (labeled, *rest)), site.path)

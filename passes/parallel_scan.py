@@ -143,7 +143,8 @@ class ParallelScan(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of doubling reach over an array of sums."""
-        block, i, team, found = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path), self.running(program, site.path)
+        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        found = self.running(program, site.path)
         assert team is not None and found is not None
         acc = block[i]
         assert isinstance(acc, n.Alloc)

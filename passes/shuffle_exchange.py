@@ -41,7 +41,7 @@ kernel main grid (row: M) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kir.ir import build
@@ -185,7 +185,6 @@ class ShuffleExchange(Pass):
 
 
 def _labeled(s: n.Stmt, label: str | None) -> n.Stmt:
-    from dataclasses import replace
     assert isinstance(s, n.Store)
     return replace(s, label=label)
 
@@ -206,7 +205,8 @@ def _ladder(loop: n.For) -> tuple[n.Buffer, str, bool, int] | None:
             v.b, v.a) != (source, n.Var(first.names[0], source.type)):
         return None
     width = 1 << steps
-    for rising, wanted in ((False, build.binary("shr", build.const(width // 2), loop.var)), (True, build.binary("shl", build.const(1), loop.var))):
+    falls, rises = build.binary("shr", build.const(width // 2), loop.var), build.binary("shl", build.const(1), loop.var)
+    for rising, wanted in ((False, falls), (True, rises)):
         if distance == wanted:
             return source.at.buffer, v.op, rising, width
     return None

@@ -55,7 +55,7 @@ from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import I32
+from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
@@ -134,7 +134,8 @@ class SpreadThreads(Pass):
         loops = [s for s in statements(node.body) if isinstance(s, n.For)]
         if any(k >= len(loops) or k < 0 for k in self.spread):
             return Miss(f"the kernel has {len(loops)} loops")
-        if any(loops[k].kind != "serial" or not build.is_const(loops[k].lo, 0) or not build.is_const(loops[k].step, 1) for k in self.spread):
+        chosen = [loops[k] for k in self.spread]
+        if any(s.kind != "serial" or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) for s in chosen):
             return Miss("a loop that is shared counts up from 0")
         front = _shared(node.body)
         rest = node.body[len(front):]
@@ -227,8 +228,8 @@ def _reads(x: n.Node, names: Names) -> bool:
 
 def _exchanges(s: n.Stmt) -> bool:
     """Whether threads give each other values, or wait for each other."""
-    return any(isinstance(x, n.Call) and (x.of is not None or instruction(x.fn).is_convergent or instruction(x.fn).effect in ("sync", "async"))
-               for x in walk(s))
+    calls = [x for x in walk(s) if isinstance(x, n.Call)]
+    return any(x.of is not None or instruction(x.fn).is_convergent or instruction(x.fn).effect in ("sync", "async") for x in calls)
 
 
 def _carries(s: n.For) -> bool:
@@ -244,8 +245,8 @@ def _dealt(block: n.Block, shared: set[int], t: n.Var, threads: int) -> Items:
         match s:
             case n.For() if id(s) in shared:
                 if build.int_value(s.hi) == threads:
-                    body = substitute(replace(s, hi=build.const(0, s.var.of)), {s.var.name: build.cast(t, s.var.of)}).body  # type: ignore[arg-type]  # a loop variable has a dtype
-                    out.append(Unit(body))
+                    dtype = dtype_of(s.var.type)
+                    out.append(Unit(substitute(replace(s, hi=build.const(0, dtype)), {s.var.name: build.cast(t, dtype)}).body))
                 else:
                     out.append(Unit((spread(s, t, threads),)))
             case n.For() if _effects(s) or any(id(x) in shared for x in statements(s.body)):
@@ -293,7 +294,7 @@ class _Gather:
                 if any(depends(x, names) for x in s.then):
                     raise CannotGather("the first thread alone uses values of its own")
                 out.extend(s.then)
-            elif whole is not None and not _reads(whole, names) and not _exchanges(whole) and build.int_value(whole.hi) != self.team.threads:
+            elif whole is not None and build.int_value(whole.hi) != self.team.threads and not (_reads(whole, names) or _exchanges(whole)):
                 marked.add(whole.var.name)
                 out.append(whole)
             elif isinstance(s, n.For) and not any(depends(e, names) for e in (s.lo, s.hi, s.step)) and self._meets(s):

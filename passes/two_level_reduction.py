@@ -98,7 +98,7 @@ def _partial_is_done(program: n.Program, site: Site, context: Context) -> Verdic
     assert found is not None
     made, size = found
     if made.fresh and is_read_later(program, site.path, size, made.value.name):
-        return refuted(f"'{made.value.name}' is read later, and the warp's result replaces it", needs="a copy of the value for what follows")
+        return refuted(f"'{made.value.name}' is read later, and the warp's result replaces it", needs="a copy for what follows")
     return proved("nothing reads the thread's own value afterwards")
 
 

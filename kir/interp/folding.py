@@ -33,7 +33,8 @@ def folded(loop: n.For, lo: int, hi: int, step: int) -> n.Store | None:
         operand = build.sub(v, old)
     elif isinstance(v, n.Binary) and v.op in REDUCERS and old in (v.a, v.b):
         op, operand = REDUCERS[v.op], v.b if v.a == old else v.a
-    if operand is None or any(isinstance(x, (n.Var, n.Load, n.Call, n.Address)) and not _is_simple(x, s.at.buffer.name) for x in walk(operand)):
+    parts = [x for x in walk(operand) if isinstance(x, (n.Var, n.Load, n.Call, n.Address))] if operand is not None else []
+    if operand is None or not all(_is_simple(x, s.at.buffer.name) for x in parts):
         return None
     at = build.add(build.const(lo, dtype), build.mul(loop.var, step))
     try:
