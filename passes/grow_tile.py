@@ -37,20 +37,17 @@ kernel main grid (m: ceildiv(M, 128)) threads 128
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
-from kir.analysis.tile_axes import AxisClass, TileAxes
+from kir.analysis.tile_axes import TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import names_read, transform, walk
+from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, replace_kernel
 
-
-class _Stuck(Exception):
-    """Why a tile has no other size."""
+from ._resize import CannotResize, resized, tile_of
 
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -101,7 +98,7 @@ class GrowTile(Pass):
         found: list[Site] = []
         reason: Miss | None = None
         for axis in range(len(node.grid)):
-            extent = _tile_of(node.grid[axis])
+            extent = tile_of(node.grid[axis])
             if extent is not None and extent > self.small and extent % self.small == 0:
                 site = replace(self, axis=axis, extent=extent)._site(program, path, node, extent, self.small)
                 if isinstance(site, Site):
@@ -111,11 +108,11 @@ class GrowTile(Pass):
         return tuple(found) or reason
 
     def _site(self, program: n.Program, path: Path, node: Place, now: int, then: int) -> Site | Miss | None:
-        if not isinstance(node, n.Kernel) or self.axis >= len(node.grid) or now == then or _tile_of(node.grid[self.axis]) != now:
+        if not isinstance(node, n.Kernel) or self.axis >= len(node.grid) or now == then or tile_of(node.grid[self.axis]) != now:
             return None
         try:
             self._resized(program, node, now, then)
-        except _Stuck as bad:
+        except CannotResize as bad:
             return Miss(str(bad))
         return Site(path, self)
 
@@ -134,59 +131,4 @@ class GrowTile(Pass):
         return Effect()
 
     def _resized(self, program: n.Program, kernel: n.Kernel, now: int, then: int) -> n.Kernel:
-        axes, number = TileAxes(kernel), kernel.grid[self.axis]
-        lo = build.mul(build.var(number.name), now)
-        found = [c for c in axes.classes() if c.extent == now and c.sweeps and not c.reduced and all(x == lo and step == 1 for x, step in c.sweeps)]
-        if len(found) != 1:
-            raise _Stuck(f"{len(found)} axes run over the tiles of '{number.name}'")
-        made = _Resize(axes, found[0], build.var(number.name), now, then).kernel(kernel)
-        assert isinstance(number.extent, n.Binary)
-        grid = tuple(replace(a, extent=build.ceildiv(number.extent.a, then)) if a == number else a for a in kernel.grid)
-        return settle_clips(replace(made, grid=grid), program.facts, kernel)
-
-
-def _tile_of(axis: n.Axis) -> int | None:
-    """The size of the tiles that a grid axis numbers."""
-    return build.int_value(axis.extent.b) if isinstance(axis.extent, n.Binary) and axis.extent.op == "ceildiv" else None
-
-
-@dataclass
-class _Resize:
-    axes: TileAxes
-    cls: AxisClass
-    number: n.Var
-    now: int
-    then: int
-
-    def kernel(self, k: n.Kernel) -> n.Kernel:
-        made: n.Kernel = replace(k, body=tuple(transform(s, self.leave) for s in k.body))
-        return made
-
-    def leave(self, old: n.Node, new: n.Node) -> Any:
-        match new:
-            case n.Var() if isinstance(new.of, TileType):
-                return n.Var(new.name, TileType(new.of.dtype, self._shape(new.name, new.of.shape)))
-            case n.Buffer() if new.space != "global":
-                shape = self._shape(new.name, new.shape)
-                return replace(new, shape=tuple(build.const(d) if isinstance(d, int) else d for d in shape))
-            case n.Span() if isinstance(old, n.Span) and self.number.name in names_read(old.lo):
-                return build.span(self._scaled(old.lo), self.then)
-            case n.Region() if isinstance(old, n.Region) and old.index and self.cls in self.axes.of(old.buffer.name):
-                raise _Stuck(f"a part of '{old.buffer.name}' is accessed, whose size is spelled out")
-            case n.Call(fn="iota" | "broadcast" | "reshape"):
-                assert isinstance(old, n.Call)
-                if self.cls in self.axes.of_expr(old):
-                    raise _Stuck(f"'{new.fn}' spells the size out")
-                return new
-            case _:
-                return new
-
-    def _shape(self, name: str, shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        classes = self.axes.of(name)
-        return tuple(self.then if k < len(classes) and classes[k] is self.cls else d for k, d in enumerate(shape))
-
-    def _scaled(self, lo: n.Expr) -> n.Expr:
-        terms = build.polynomial(lo)
-        if terms != {(self.number,): self.now}:
-            raise _Stuck("a place is not at a multiple of the tile")
-        return build.from_polynomial({(self.number,): self.then}, dtype_of(lo.type))
+        return settle_clips(resized(kernel, TileAxes(kernel), self.axis, now, build.const(then)), program.facts, kernel)

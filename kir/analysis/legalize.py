@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from kir.analysis.metas import at_defaults
 from kir.diagnostic import Diagnostic
 from kir.ir import build
 from kir.ir import nodes as n
@@ -24,7 +25,7 @@ TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
 def legalize(program: n.Program, architecture: Architecture) -> tuple[Diagnostic, ...]:
     """What the architecture cannot do of a program: KIR-V030 (threads), KIR-V031 (shared memory), KIR-V032 (a tensor-core product),
     KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout)."""
-    return tuple(d for k in program.kernels for d in _kernel(k, architecture))
+    return tuple(d for k in at_defaults(program).kernels for d in _kernel(k, architecture))
 
 
 def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
