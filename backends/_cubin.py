@@ -61,7 +61,7 @@ def mixes(text: str) -> dict[str, dict[str, int]]:
     function, do not count."""
     out: dict[str, dict[str, int]] = {}
     heads = list(_SECTION.finditer(text))
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
+    for head, following in zip(heads, [*heads[1:], None], strict=False):
         body = text[head.end(): following.start() if following else len(text)]
         counts: Counter[str] = Counter()
         for opcode, modifiers in _INSTRUCTION.findall(body):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.analysis.metas import at_defaults
 from kir.diagnostic import error
 from kir.interp import Result, run
 from kir.interp.number import storage
@@ -48,7 +49,8 @@ def draw(program: n.Program, sizes: Mapping[str, int], seed: int = 0) -> dict[st
 
 
 def interpreted(program: n.Program, sizes: Mapping[str, int], seed: int = 0, checked: bool = False) -> Result:
-    """The program run on drawn inputs."""
+    """The program run on drawn inputs; a generic one at the defaults of its metas."""
+    program = at_defaults(program)
     scalars = {p.name: sizes[p.name] for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     return run(program, draw(program, sizes, seed), scalars, mode="check" if checked else "fast")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kir.analysis import normalize
+from kir.analysis.metas import at_defaults
 from kir.diagnostic import KirError
 from kir.interp import Result, run
 from kir.ir import nodes as n
@@ -48,7 +49,7 @@ def loaded(name: str) -> tuple[n.Program, Problem, Shape]:
 
 def outputs(name: str, p: n.Program) -> Result:
     _, problem, shape = loaded(name)
-    return run(p, problem.inputs(shape, seed=1), problem.scalars(shape))
+    return run(at_defaults(p), problem.inputs(shape, seed=1), problem.scalars(shape))
 
 
 @cache
