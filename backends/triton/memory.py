@@ -7,7 +7,7 @@ from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
-from kir.ir.types import TileType, dtype_of
+from kir.ir.types import I32, TileType, dtype_of
 from kir.ir.visit import substitute
 
 from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, not_negative, refuse, tile_shape
@@ -68,6 +68,19 @@ def _below(facts: Facts, low: n.Expr, var: n.Var, end: n.Expr, span: int, size: 
     return known is not None and total is not None and known * c <= total
 
 
+def may_exceed_32_bits(facts: Facts, b: n.Buffer) -> bool:
+    """Whether the number of a buffer's last element is not known to fit in 32 bits, so that offsets are computed in 64."""
+    last = 0
+    for extent, stride in zip(b.shape, strides_of(b), strict=True):
+        count, step = facts.domain(extent).hi, facts.domain(stride).hi
+        if is_const(stride, 1):
+            step = 1
+        if count is None or step is None:
+            return True
+        last += max(0, count - 1) * step
+    return last > I32.range[1]
+
+
 @dataclass
 class Memory(LoadWriter):
     """Pointers, masks and options of accesses to global memory. `views` are the affine views in scope by name, `flat` those that see a
@@ -83,12 +96,15 @@ class Memory(LoadWriter):
         """The pointer (or tile of pointers) of a region: the base plus an index times a stride for each dimension."""
         index = at.index or tuple(build.span(0, d) for d in at.buffer.shape)
         terms = [to.names[self.flat.get(at.buffer.name, at.buffer.name)]]
+        wide = may_exceed_32_bits(to.facts, at.buffer)
         for axis, (i, stride) in enumerate(zip(index, strides_of(at.buffer), strict=True)):
             place = self._index(to, index, axis)
             if is_const(stride, 1):
                 if not (isinstance(i, n.Expr) and is_const(i, 0)):
                     terms.append(place[0] if place[1] >= SUM else f"({place[0]})")
             elif not (isinstance(i, n.Expr) and is_const(i, 0)):
+                if wide and dtype_of(i.lo.type if isinstance(i, n.Span) else i.type) == I32:
+                    place = (f"tl.cast({place[0]}, tl.int64)", ATOM)
                 terms.append(f"{place[0] if place[1] >= PRODUCT else f'({place[0]})'} * {to.text(stride, PRODUCT + 1)}")
         return " + ".join(terms)
 

@@ -234,11 +234,11 @@ class _Terms:
             self.expect(")")
             return self.settings.get(f"absent:{of}")
         if name == "dtype_kind":
-            of = self.dtype()
+            asked = self.dtype()
             self.expect(",")
             kind = self.take()
             self.expect(")")
-            return None if of.is_symbolic else of_kind(of, kind)
+            return None if asked.is_symbolic else of_kind(asked, kind)
         if name == "dtype_is":
             a = self.dtype()
             self.expect(",")

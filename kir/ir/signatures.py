@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kir.instructions import instruction
 from kir.ir.types import (
     BOOL,
+    F32,
     I32,
     U32,
     UNIT,

@@ -11,12 +11,14 @@ from kir.analysis.regions import raised
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.build import const
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
+from kir.ir.types import BOOL
 from kir.ir.verify import is_generic, verify
-from kir.ir.visit import statements
+from kir.ir.visit import statements, substitute
 from kir.lineage.source import read_generic
 from kir.problem import load_problem
 
@@ -35,7 +37,15 @@ def generic(name: str) -> Program:
 
 
 def bound(name: str) -> Program:
-    return specialize(generic(name), Binding.read(ROOT / ZOO[name]["binding"]))
+    """The kernel under its binding without divisibility, which only a compiler needs: so that tails are run too."""
+    binding = Binding.read(ROOT / ZOO[name]["binding"])
+    return specialize(generic(name), binding.model_copy(update={"facts": [f for f in binding.facts if "%" not in f]}))
+
+
+def facts_hold(program: Program, sizes: dict[str, int]) -> bool:
+    """Whether a binding is for calls of these sizes."""
+    values = {k: const(v) for k, v in sizes.items()}
+    return all(substitute(f, values) == const(True, BOOL) for f in program.facts)
 
 
 @pytest.mark.parametrize("name", kernels())
@@ -55,9 +65,9 @@ def test_specialized_and_raised_it_solves_its_problem(name: str) -> None:
     assert raised(normal) == normal
     assert parse_program(program_text(normal)) == normal
     problem = load_problem(ZOO[name]["problem"])
-    for shape in problem.shapes:
-        if "timed" in shape.tags:
-            continue
+    shapes = [shape for shape in problem.shapes if "timed" not in shape.tags and facts_hold(normal, shape.sizes)]
+    assert len(shapes) >= 3
+    for shape in shapes:
         inputs = problem.inputs(shape, seed=0, distribution="normal")
         for program in (specialized, normal):
             outputs = run(program, inputs, problem.scalars(shape)).outputs
