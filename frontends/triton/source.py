@@ -274,7 +274,8 @@ def find_source(name: str) -> Path | None:
     spec = None
     parts = name.split(".")
     for i in range(len(parts)):
-        spec = PathFinder.find_spec(".".join(parts[: i + 1]), path)
+        # By its last name: with the whole one, a folder without __init__.py asks for its parent among the imported modules.
+        spec = PathFinder.find_spec(parts[i], path)
         if spec is None:
             return None
         path = list(spec.submodule_search_locations or [])

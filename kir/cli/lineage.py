@@ -85,9 +85,7 @@ def command(
     )
 
 
-def walked(
-    expert: Expert, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, workers: int, fresh: bool
-) -> Lineage:
+def walked(expert: Expert, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, workers: int, fresh: bool) -> Lineage:
     """Walk back, with progress on standard error, and write ``lineage.json``."""
     from kir.cli._progress import bar
     from kir.diagnostic import error

@@ -28,7 +28,7 @@ def command(
     folder = opened(lineage)
     record = folder.read()
     engine = PassEngine.of(record.header)
-    judge = CpuJudge.of(record.header) if on == "cpu" else None
+    judge = CpuJudge.of(record.header, folder.program(record.start)) if on == "cpu" else None
     with bar("replaying", total=len(record.accepted)) as advance:
         replayed = replay(record, folder, engine, judge, lambda each: advance(each.step.forward))
     return Result(

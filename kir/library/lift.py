@@ -46,9 +46,7 @@ def _card(lineage: Lineage, number: int, step: Step, prior: tuple[str, ...]) -> 
         anchor=Anchor(place=step.anchor or place, pattern=_pass_name(pattern)),
         carrier=Carrier(kind="pass", text=step.forward),
         preconditions=tuple(
-            Precondition(
-                id=each.id, kind=each.kind, category=each.category, sentence=each.sentence, verdict=each.verdict, detail=each.detail
-            )
+            Precondition(id=each.id, kind=each.kind, category=each.category, sentence=each.sentence, verdict=each.verdict, detail=each.detail)
             for each in step.conditions
         ),
         effect=Effect(modelled=speedups(step), predicted={name: float(value) for name, value in sorted(step.effect.items())}),
@@ -63,9 +61,7 @@ def _card(lineage: Lineage, number: int, step: Step, prior: tuple[str, ...]) -> 
         ),
         risk=Risk(
             numerics=step.numerics or "not stated",
-            hazards=tuple(
-                f"unless {each.sentence[:1].lower()}{each.sentence[1:]} ({each.id})" for each in step.conditions if each.kind == "validity"
-            ),
+            hazards=tuple(f"wrong unless {each.sentence[:1].lower()}{each.sentence[1:]} ({each.id})" for each in step.conditions if each.kind == "validity"),
             residue_bytes=step.residue_bytes,
         ),
         scope=Scope(case=header.problem or "the kernel itself", surface=header.surface, platforms=header.targets, prior=prior),
@@ -78,13 +74,13 @@ def _card(lineage: Lineage, number: int, step: Step, prior: tuple[str, ...]) -> 
 
 def prose(card: Card, step: Step, before: str, after: str) -> str:
     """The Markdown below the front matter: the step for a reader, with an excerpt of the IR before and after."""
-    lines = [f"# {card.intent}", ""]
+    lines = [f"# {card.intent}", "", *([step.claim, ""] if step.claim else [])]
     where = f"`{card.carrier.text}`"
     told = f"Transition {card.evidence.transition} of a walk over *{card.scope.case}* ({card.scope.surface}): {where}, acting at "
     told += f"`{card.anchor.place}`."
     lines += [*wrap(told, 110, break_long_words=False, break_on_hyphens=False), "", "## What changes", "", "```diff"]
     lines += [*_excerpt(before, after), "```", "", "## When it is sound", ""]
-    lines += [f"- **{each.id}** ({each.category}, {each.verdict}): {each.sentence}{_aside(each.detail)}" for each in card.preconditions]
+    lines += [f"- **{each.id}** ({each.category}, {each.verdict}): {_sentence(each.sentence)}{_aside(each.detail)}" for each in card.preconditions]
     if not card.preconditions:
         lines.append("Wherever the anchor's pattern matches: the pass declares no further condition.")
     lines += ["", "## What it brought", "", *_effect_lines(card), "", "## What can go wrong", ""]
@@ -104,7 +100,8 @@ def _effect_lines(card: Card) -> Iterator[str]:
     for target, ratio in card.effect.modelled.items():
         yield f"- {target}: {ratio:.3g}x (modelled, not measured)"
     for name, value in card.effect.predicted.items():
-        yield f"- {name.replace('_', ' ')}: {value:+g} (the pass's prediction)"
+        if value:
+            yield f"- {name.replace('_', ' ')}: {value:+g} (the pass's prediction)"
     if card.evidence.realized:
         told = "; ".join(f"{what}: {change}" for what, change in sorted(card.evidence.differences.items()))
         yield f"- the compiled code differs{f' ({told})' if told else ''}"
@@ -120,7 +117,12 @@ def _excerpt(before: str, after: str) -> Sequence[str]:
 
 
 def _aside(detail: str) -> str:
-    return f" Here: {detail}" if detail else ""
+    return f" *Here: {_sentence(detail, capital=False)}*" if detail else ""
+
+
+def _sentence(text: str, capital: bool = True) -> str:
+    """A clause as a sentence."""
+    return (text[:1].upper() if capital else text[:1]) + text[1:] + ("" if text.endswith((".", "?", ")")) else ".")
 
 
 def _pass_name(text: str) -> str:
@@ -128,4 +130,4 @@ def _pass_name(text: str) -> str:
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
+    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-._")

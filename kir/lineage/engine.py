@@ -112,6 +112,7 @@ class PassEngine:
             forward=str(Step.of(witness.params, at, assume=assume)),
             witness=step.to_json(),
             residue_bytes=witness.residue.size,
+            claim=item.claim,
             numerics=item.numerics,
             conditions=_conditions(item, done.record.verdicts),
             requires=tuple(item.requires),

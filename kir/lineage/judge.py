@@ -15,6 +15,9 @@ from kir.problem import Problem, load_problem
 from kir.surface import Artifact
 from kir.target import Target, target
 
+MOST_SHOWN = 6
+"""Differences between two compiled programs that a record names."""
+
 
 @dataclass(frozen=True)
 class CpuJudge:
@@ -45,8 +48,15 @@ class CpuJudge:
         slow: Mapping[str, Artifact] = after.artifact or {}
         each = {name: realized(slow[name], fast[name]) for name in sorted(slow) if name in fast}
         over = summary(each)
-        differences = {name: "; ".join(found.differs[:6]) for name, found in each.items() if found.differs}
+        differences = {name: _told(found.differs, fast[name]) for name, found in each.items() if found.differs}
         return Realization(realized=over.realized, reason="" if over.realized else over.reason, differences=differences)
+
+
+def _told(differs: tuple[str, ...], artifact: Artifact) -> str:
+    """The first few differences in a line; the name of an only kernel says nothing."""
+    only = f"{artifact.kernels[0].kernel}: " if len(artifact.kernels) == 1 else ""
+    more = f"; and {len(differs) - MOST_SHOWN} more" if len(differs) > MOST_SHOWN else ""
+    return "; ".join(each.removeprefix(only) for each in differs[:MOST_SHOWN]) + more
 
 
 def require(on: str) -> None:

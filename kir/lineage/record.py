@@ -76,6 +76,7 @@ class Step(Record):
     stage: Literal["applied", "precondition", "rewrite", "measure", "repeat", "compile", "correctness", "gate"]
     reason: str = ""
     intent: str
+    claim: str = ""
     forward: str
     backward: str
     anchor: str
@@ -195,9 +196,7 @@ def seal(outcome: Outcome, previous: str) -> str:
     return hashlib.sha256(previous.encode() + b"\n" + canonical(outcome)).hexdigest()
 
 
-def chained(
-    header: Header, start: State, start_gate: Mapping[str, Any], start_emitted: str, steps: Sequence[Step], outcome: Outcome
-) -> Lineage:
+def chained(header: Header, start: State, start_gate: Mapping[str, Any], start_emitted: str, steps: Sequence[Step], outcome: Outcome) -> Lineage:
     """A lineage of steps that need not be linked yet."""
     previous = genesis(header, start, start_gate, start_emitted)
     linked: list[Step] = []
@@ -233,9 +232,7 @@ def load(text: str, file: str) -> Lineage:
     found = value.get("header", {}).get("schema") if isinstance(value, dict) and isinstance(value.get("header"), dict) else None
     if found != SCHEMA:
         said = f"its schema is {found!r}" if found else "it names no schema"
-        raise error(
-            "KIR-S010", f"this is no lineage that this KIR reads: {said}", origin=Origin(file, 1, 1, 1, 1), needs=f"schema {SCHEMA}"
-        )
+        raise error("KIR-S010", f"this is no lineage that this KIR reads: {said}", origin=Origin(file, 1, 1, 1, 1), needs=f"schema {SCHEMA}")
     try:
         return Lineage.model_validate(value)
     except ValidationError as fault:

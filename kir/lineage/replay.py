@@ -46,9 +46,7 @@ class Replayed:
         return not self.diagnostics
 
 
-def replay(
-    lineage: Lineage, folder: Folder, engine: Engine, judge: Judge | None = None, progress: Callable[[Rebuilt], None] | None = None
-) -> Replayed:
+def replay(lineage: Lineage, folder: Folder, engine: Engine, judge: Judge | None = None, progress: Callable[[Rebuilt], None] | None = None) -> Replayed:
     """Replay every accepted step forward. With a ``judge``, each rebuilt state is gated again.
 
     A difference is no exception but a diagnostic (KIR-S012, KIR-S017) at the step's place in ``lineage.json``; the replay ends at

@@ -41,6 +41,7 @@ class Move:
     forward: str
     witness: Mapping[str, Any]
     residue_bytes: int
+    claim: str = ""
     numerics: str = ""
     conditions: tuple[Condition, ...] = ()
     requires: tuple[str, ...] = ()
@@ -351,6 +352,7 @@ class Walk:
                 "forward": move.forward,
                 "witness": dict(move.witness),
                 "residue_bytes": move.residue_bytes,
+                "claim": move.claim,
                 "numerics": move.numerics,
                 "conditions": move.conditions,
                 "requires": move.requires,

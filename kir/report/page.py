@@ -87,9 +87,7 @@ def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replay
 def alone(title: str, fragment: str) -> str:
     """An HTML fragment as a file of its own, in the report's style."""
     style = (resources.files("kir.report") / "style.css").read_text(encoding="utf-8")
-    head = Markup('<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{}</title><style>\n{}</style></head>\n').format(
-        title, Markup(style)
-    )
+    head = Markup('<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{}</title><style>\n{}</style></head>\n').format(title, Markup(style))
     return str(head + Markup("<body><main><h1>{}</h1>\n{}\n</main></body></html>\n").format(title, Markup(fragment)))
 
 
@@ -144,11 +142,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str, str], 
         if isinstance(item, Mapping):
             rows += _flat(item, f"{name}.")
         elif isinstance(item, (list, tuple)):
-            rows += (
-                _flat({str(index): each for index, each in enumerate(item)}, f"{name}.")
-                if len(item) <= 8
-                else [(name, f"{len(item)} entries")]
-            )
+            rows += _flat({str(index): each for index, each in enumerate(item)}, f"{name}.") if len(item) <= 8 else [(name, f"{len(item)} entries")]
         elif item not in ("", None):
             text = f"{item:.6g}" if isinstance(item, float) else str(item)
             if len(text) <= 200 and "\n" not in text:

@@ -96,9 +96,7 @@ def test_the_budget_ends_the_walk(tmp_path: Path, budget: Budget) -> None:
     bad=st.frozensets(st.sampled_from(["a", "b", "c", "ab", "ac", "bc", ""])),
     refused=st.sampled_from(["", "a", "b"]),
 )
-def test_judging_ahead_gives_the_same_lineage(
-    tmp_path_factory: pytest.TempPathFactory, order: list[str], bad: frozenset[str], refused: str
-) -> None:
+def test_judging_ahead_gives_the_same_lineage(tmp_path_factory: pytest.TempPathFactory, order: list[str], bad: frozenset[str], refused: str) -> None:
     made = []
     for workers in (1, 2, 3):
         folder = tmp_path_factory.mktemp("walk")
@@ -109,9 +107,7 @@ def test_judging_ahead_gives_the_same_lineage(
 
 @settings(max_examples=20, deadline=None)
 @given(bad=st.frozensets(st.sampled_from(["a", "b", "ab", "ac", "bc"])), kill=st.integers(0, 4))
-def test_a_killed_walk_is_taken_up_and_gives_the_same_lineage(
-    tmp_path_factory: pytest.TempPathFactory, bad: frozenset[str], kill: int
-) -> None:
+def test_a_killed_walk_is_taken_up_and_gives_the_same_lineage(tmp_path_factory: pytest.TempPathFactory, bad: frozenset[str], kill: int) -> None:
     whole, part = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("part")
 
     def rule(there: list[str]) -> bool:

@@ -57,6 +57,7 @@ class ToyEngine:
             f"set-{candidate.name}{{value={value}}}@main",
             {"value": value},
             3,
+            "It is there.",
             "bitwise",
             (condition,),
             (),
@@ -107,7 +108,5 @@ class ToyJudge:
         return Judgement(True, "gate", "", record, f"# {there}\n", {"sm_80": 1e-6 * (4 - len(there))}, artifact)
 
     def realized(self, before: Judgement, after: Judgement) -> Realization:
-        changed: Mapping[str, str] = (
-            {} if before.artifact == after.artifact else {"ptx": f"{len(before.artifact)} to {len(after.artifact)} attributes"}
-        )
+        changed: Mapping[str, str] = {} if before.artifact == after.artifact else {"ptx": f"{len(before.artifact)} to {len(after.artifact)} attributes"}
         return Realization(realized=bool(changed), reason="" if changed else "the compiler gives the same code", differences=dict(changed))

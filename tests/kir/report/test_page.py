@@ -97,9 +97,7 @@ def test_a_lineage_without_times_shows_sizes(lineage: Lineage) -> None:
     bare = lineage.model_copy(
         update={
             "start": lineage.start.model_copy(update={"modelled": {}}),
-            "steps": tuple(
-                step.model_copy(update={"after": step.after.model_copy(update={"modelled": {}})}) for step in lineage.steps if step.after
-            ),
+            "steps": tuple(step.model_copy(update={"after": step.after.model_copy(update={"modelled": {}})}) for step in lineage.steps if step.after),
         }
     )
     assert [curve.name for curve in chart(bare).curves] == ["IR nodes"]
