@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -12,20 +11,45 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import Figure
+from kir import machine
 
-EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
-CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("GEMM, IR text (sm_80)", (str(EXPERTS / "gemm" / "gemm_sm80.kir"), "--problem", "gemm")),
-    ("softmax, IR text", (str(EXPERTS / "softmax" / "softmax.kir"), "--problem", "softmax")),
+SKILLS = Path(__file__).parents[2] / "skills"
+BINDINGS = SKILLS / "bindings"
+CASES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "GEMM, Triton (`flag_gems`)",
+        "flag_gems",
+        ("flag_gems:ops/mm.py::mm_kernel_general", "--bind", str(BINDINGS / "flag_gems_mm.toml"), "--problem", "gemm"),
+    ),
+    (
+        "GEMM, Triton (our own)",
+        "",
+        (str(SKILLS / "experts/gemm/triton.py"), "--bind", str(BINDINGS / "triton_gemm.toml"), "--problem", "gemm", "--target", "sm_90a"),
+    ),
+    ("GEMM, IR text (sm_80)", "", (str(SKILLS / "experts/gemm/gemm_sm80.kir"), "--problem", "gemm", "--target", "sm_80")),
 )
+"""What is walked back: a name, the package that it is read from (none: ours), and the arguments of `kir lineage`."""
+
+
+CHILD = """
+import resource, sys
+from kir.cli._main import run
+code = run(sys.argv[1:])
+print(*(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)), file=sys.stderr)
+sys.exit(code)
+"""
+"""`kir`, which at its end tells the most memory (KiB) that it, and the largest process that it started, took."""
 
 
 def figures() -> Iterator[Figure]:
-    """`kir lineage` in a process of its own, into an empty folder; memory is the largest of any process it started."""
-    for name, words in CASES:
+    """`kir lineage` in a process of its own, into an empty folder, with the memory that it and its compilers take."""
+    for name, package, words in CASES:
+        if package and machine.package_folder(package) is None:
+            yield Figure(f"lineage of {name}", None, "s", 180, note=f"`{package}` is not installed")
+            continue
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            command = [sys.executable, "-c", "from kir.cli import main; main()", "lineage", *words, "-o", folder, "--json"]
+            command = [sys.executable, "-c", CHILD, "lineage", *words, "-o", folder, "--json"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             seconds = time.perf_counter() - start
         value = json.loads(done.stdout)
@@ -33,6 +57,6 @@ def figures() -> Iterator[Figure]:
         if done.returncode:
             yield Figure(what, None, "s", 180, note=value["diagnostics"][0]["message"])
             continue
-        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        own, workers = (int(each) / 2**10 for each in done.stderr.split()[-2:])
         told = f"{value['steps']} steps, {value['realized']} realized, {value['rejected']} rejected, ended {value['ended']}"
-        yield Figure(what, seconds, "s", 180, note=f"{told}; at most {memory:.2f} GiB a process")
+        yield Figure(what, seconds, "s", 180, note=f"{told}; {own:.0f} MiB, and {workers:.0f} MiB a compiler")
