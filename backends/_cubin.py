@@ -4,10 +4,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from kir.machine import Tool, binary_tool
+from kir.machine import binary_tool
 
 from ._process import run
 
@@ -29,15 +28,9 @@ class Usage:
     shared: int
 
 
-@cache
-def tool(name: str) -> Tool | None:
-    """A program of the toolkit, looked for once."""
-    return binary_tool(name)
-
-
 def usage(cubin: Path) -> dict[str, Usage]:
     """Resources by function; empty when there is no cuobjdump."""
-    found = tool("cuobjdump")
+    found = binary_tool("cuobjdump")
     if found is None:
         return {}
     text = run([found.path, "--dump-resource-usage", cubin], cubin.parent, SECONDS).out
@@ -47,11 +40,11 @@ def usage(cubin: Path) -> dict[str, Usage]:
 
 def sass(cubin: Path) -> str:
     """The disassembly; "" when there is no disassembler."""
-    if (found := tool("nvdisasm")) is not None:
+    if (found := binary_tool("nvdisasm")) is not None:
         done = run([found.path, "-c", cubin], cubin.parent, SECONDS)
         if done.code == 0:
             return done.out
-    if (found := tool("cuobjdump")) is not None:
+    if (found := binary_tool("cuobjdump")) is not None:
         return run([found.path, "-sass", cubin], cubin.parent, SECONDS).out
     return ""
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from kir.diagnostic import Diagnostic, KirError
-from kir.machine import Toolkit, toolkit
+from kir.machine import Toolkit, binary_tool, toolkit
 from kir.surface import Artifact, CompiledKernel, Emitted, Entry
 from kir.target import Target
 
@@ -48,7 +48,7 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         several = len(entries) > 1
         reserved = target.architecture.shared_reserved if target.architecture.capability >= (9, 0) else 0  # counted there by cuobjdump
         kernels = tuple(_compiled(e, used, spills, mixes, ptx, disassembly, several, reserved) for e in entries)
-    tools = [("nvcc", found.nvcc.version), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := _cubin.tool(x)))]
+    tools = [("nvcc", found.nvcc.version), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("cuda", name, kernels, tuple(tools))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kir.diagnostic import Diagnostic, KirError
-from kir.machine import package_version
+from kir.machine import binary_tool, package_version
 from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry
 from kir.target import Target
 
@@ -48,7 +48,7 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         if faults:
             raise KirError(*faults)
         kernels = tuple(_compiled(e, each) for e, each in zip(entries, result["kernels"], strict=True))
-    tools = [("triton", str(result["version"])), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := _cubin.tool(x)))]
+    tools = [("triton", str(result["version"])), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("triton", target.architecture.name, kernels, tuple(tools))
 
 
