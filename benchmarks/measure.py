@@ -34,7 +34,7 @@ class Figure:
     def row(self) -> str:
         """The row in Markdown."""
         asked = "" if self.bound is None else f"{'under' if self.most else 'at least'} {self.bound:,g} {self.unit}"
-        value = "not measured" if self.value is None else f"{self.value:,.4g} {self.unit}"
+        value = "not measured" if self.value is None else f"{self.value:,.0f} {self.unit}" if self.value >= 1000 else f"{self.value:.4g} {self.unit}"
         return f"| {self.what} | {value} | {asked} | {self.met} | {self.note} |"
 
 

@@ -37,6 +37,6 @@
       all.forEach((each) => { each.open = open; });
     }
   });
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
+  addEventListener("beforeprint", () => document.querySelectorAll("details[data-print]").forEach((each) => { each.open = true; }));
   if (stops.length) mark(0);
 })();

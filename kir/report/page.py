@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -18,6 +17,7 @@ from kir.lineage.folder import Folder
 from kir.lineage.record import Lineage, State, Step
 from kir.lineage.replay import Replayed
 from kir.report.chart import Chart, chart, times
+from kir.report.verdict import Row, verdict_rows
 
 DiffHtml = Callable[[Program, Program], str]
 
@@ -42,7 +42,7 @@ class Shown:
     diff: Markup
     code: tuple[Line, ...]
     emitted: str
-    gate: tuple[tuple[str, str], ...]
+    gate: tuple[Row, ...]
     residue: float
 
 
@@ -77,7 +77,7 @@ def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replay
         expert=folder.store.get(lineage.start.text),
         naive_code=lineage.accepted[-1].emitted if lineage.accepted else "",
         expert_code=lineage.start_emitted,
-        expert_gate=_flat(lineage.start_gate),
+        expert_gate=verdict_rows(lineage.start_gate),
         replayed=replayed,
         style=Markup((files / "style.css").read_text(encoding="utf-8")),
         script=Markup((files / "keys.js").read_text(encoding="utf-8")),
@@ -103,7 +103,7 @@ def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Pro
         diff=Markup(diff_html(programs[step.after.text], programs[step.before.text])),
         code=_lines(step.emitted, optimized),
         emitted=optimized,
-        gate=_flat(step.gate),
+        gate=verdict_rows(step.gate),
         residue=step.residue_bytes,
     )
 
@@ -132,19 +132,3 @@ def _overall(lineage: Lineage) -> tuple[tuple[str, float], ...]:
     """Modelled speedup of the expert over the naive program, by target."""
     slow, fast = lineage.states[-1].modelled, lineage.start.modelled
     return tuple((target, slow[target] / fast[target]) for target in sorted(slow) if fast.get(target))
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str, str], ...]:
-    """A nested record as rows of dotted names and short texts; long texts (sources, listings) are left out."""
-    rows: list[tuple[str, str]] = []
-    for key, item in value.items():
-        name = f"{prefix}{key}"
-        if isinstance(item, Mapping):
-            rows += _flat(item, f"{name}.")
-        elif isinstance(item, (list, tuple)):
-            rows += _flat({str(index): each for index, each in enumerate(item)}, f"{name}.") if len(item) <= 8 else [(name, f"{len(item)} entries")]
-        elif item not in ("", None):
-            text = f"{item:.6g}" if isinstance(item, float) else str(item)
-            if len(text) <= 200 and "\n" not in text:
-                rows.append((name, text))
-    return tuple(rows)

@@ -14,6 +14,7 @@ from kir.lineage.record import Lineage
 from kir.lineage.replay import replay
 from kir.report.chart import chart, seconds
 from kir.report.page import page
+from kir.report.verdict import verdict_rows
 from tests.kir.lineage.test_walk import finished, walked
 from tests.kir.lineage.toy import ToyEngine, ToyJudge
 
@@ -106,3 +107,18 @@ def test_a_lineage_without_times_shows_sizes(lineage: Lineage) -> None:
 @pytest.mark.parametrize(("value", "text"), [(1.5, "1.5 s"), (0.0123, "12.3 ms"), (4.2e-5, "42 µs"), (3e-9, "3 ns")])
 def test_durations_are_readable(value: float, text: str) -> None:
     assert seconds(value) == text
+
+
+def test_a_verdict_is_told_in_a_few_rows() -> None:
+    run = {"shape": "tail", "sizes": {"M": 5}, "distribution": "normal", "ok": True, "where": "Y[0]", "mode": "fast", "worst": 0.5}
+    kernel = {"kernel": "main", "registers": 40, "spills": 8, "shared_bytes": 1024, "mix": {"FFMA": 9, "BAR": 1}, "options": {"num_warps": 4}}
+    record = {
+        "compile": {"artifacts": [{"target": "sm_80", "absent": "", "kernels": [kernel]}], "absent": [], "refusals": []},
+        "correctness": {"reference": "softmax", "runs": [run, {**run, "mode": "check", "worst": 0.75}], "findings": [], "weak": []},
+        "profile": [{"target": "sm_80", "shape": "long", "seconds": 2e-5, "bound_by": "dram"}],
+    }
+    rows = dict(verdict_rows(record))
+    assert "40 registers" in rows["compiled, sm_80"] and "8 bytes spilled" in rows["compiled, sm_80"] and "FFMA 9" in rows["compiled, sm_80"]
+    assert rows["correct"].startswith("2 of 2 runs against softmax") and "0.75" in rows["largest error"]
+    assert rows["modelled, sm_80"] == "20 µs at long, bound by dram"
+    assert verdict_rows({}) == ()
