@@ -173,8 +173,6 @@ def held_by(state: State, e: n.Expr) -> Iterator[Spread]:
         case n.Var():
             if e.name in state.held:
                 yield state.held[e.name].spread
-            elif e.name in state.formulas:
-                yield from held_by(state, state.formulas[e.name])
         case n.Load():
             if e.at.buffer.name in state.held and not e.at.index:
                 yield state.held[e.at.buffer.name].spread

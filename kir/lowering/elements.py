@@ -46,8 +46,6 @@ def element(state: State, e: n.Expr, need: Need) -> n.Expr:
 
 
 def _of_value(state: State, e: n.Var, need: Need) -> n.Expr:
-    if e.name in state.formulas:
-        return element(state, state.formulas[e.name], need)
     if e.name not in state.held:
         raise refuse(f"'{e.name}' is a tile that was not lowered")
     held = state.held[e.name]
