@@ -100,6 +100,7 @@ class Statements:
     in_function: bool = False
     lines: list[Line] = field(default_factory=list)
     refusals: list[Diagnostic] = field(default_factory=list)
+    refused: list[StatementPath] = field(default_factory=list)
     _unsettled: list[n.Region] = field(default_factory=list)
     _loops: int = 0
 
@@ -120,6 +121,7 @@ class Statements:
                 self._settle(s, depth, here)
                 self._statement(s, here, depth)
             except KirError as refused:
+                self.refused.append(here)
                 self.refusals += [replace(d, anchor=_anchor(here, s), origin=s.origin) for d in refused.diagnostics]
             if isinstance(s, n.Let):
                 self.expressions.facts = self.facts.after((s,))
