@@ -100,6 +100,7 @@ class Statements:
     in_function: bool = False
     lines: list[Line] = field(default_factory=list)
     refusals: list[Diagnostic] = field(default_factory=list)
+    refused: list[StatementPath] = field(default_factory=list)
     _unsettled: list[n.Region] = field(default_factory=list)
     _loops: int = 0
     _carried: dict[str, n.Alloc] = field(default_factory=dict)
@@ -123,6 +124,7 @@ class Statements:
                 if not (isinstance(s, n.Alloc) and s.buffer.name in held):
                     self._statement(s, here, depth)
             except KirError as refused:
+                self.refused.append(here)
                 self.refusals += [replace(d, anchor=_anchor(here, s), origin=s.origin) for d in refused.diagnostics]
             if isinstance(s, n.Let):
                 self.expressions.facts = self.facts.after((s,))
