@@ -1,14 +1,17 @@
-"""CUDA C++: thread-level and scalar IR written as `__global__` functions, and compiled with nvcc without a device."""
+"""CUDA C++: IR written as `__global__` functions, tiles lowered to thread code first, and compiled with nvcc without a device."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kir.diagnostic import Diagnostic, KirError
+from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.surface import Artifact, Emitted
 from kir.target import Target
 
-from .emit import write
+from .emit import Written, write
+from .lowering import thread_code
 
 
 class CudaBackend:
@@ -18,11 +21,11 @@ class CudaBackend:
 
     def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
         """What the emitter cannot say: tiles of several threads, and instructions that it does not write."""
-        return write(program).refusals
+        return _written(program).refusals
 
     def emit(self, program: Program) -> Emitted:
         """CUDA C++ source. Raises KirError with the refusals."""
-        written = write(program)
+        written = _written(program)
         if written.emitted is None:
             raise KirError(*written.refusals)
         return written.emitted
@@ -35,6 +38,17 @@ class CudaBackend:
         """Runs nvcc and ptxas in processes of their own."""
         from .compile import compile_for
         return compile_for(emitted, target)
+
+
+def _written(program: Program) -> Written:
+    """The program as CUDA C++; where that is refused, so is what kept its tiles from being lowered."""
+    threads, why = thread_code(program)
+    written = write(threads)
+    if written.emitted is None:
+        return replace(written, refusals=(*written.refusals, *why))
+    if threads is program:
+        return written
+    return replace(written, emitted=replace(written.emitted, program=content_hash(program), source_map=()))
 
 
 BACKEND = CudaBackend()
