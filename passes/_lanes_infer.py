@@ -98,6 +98,8 @@ def infer(kernel: n.Kernel, threads: int) -> dict[str, Held]:
         if isinstance(s, n.Alloc) and s.buffer.space == "fragment":
             shape = extents(s.buffer.shape, f"'{s.buffer.name}'")
             held = found.get(s.buffer.name)
+            if s.buffer.layout is not None:
+                raise NotLowered(f"'{s.buffer.name}' has a layout of its own")
             if held is None:
                 held = whole(shape) if threads == 1 else linear(shape, team.own_threads)
             if held is None or (team.warp is not None and s.buffer.name not in found):

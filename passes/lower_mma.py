@@ -65,7 +65,7 @@ from typing import ClassVar
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
-from kir.ir.types import I32, TileType
+from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, substitute_buffers, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
@@ -96,12 +96,8 @@ class LowerMma(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of tile statements, all of which have a form for one thread."""
-        if not isinstance(node, n.Kernel) or not is_tile_kernel(node):
+        if not isinstance(node, n.Kernel) or not any(isinstance(s, n.Mma) for s in statements(node.body)):
             return None
-        if any(isinstance(s, n.For) and s.kind == "thread" for s in node.body):
-            return Miss("the kernel is written for its threads already")
-        if front_of(node) != tuple(s for s in node.body if isinstance(s, n.Alloc) and s.buffer.space == "shared"):
-            return Miss("shared memory is declared after other statements")
         try:
             return Site(path, self, {"made": self._made(program, node)})
         except NotLowered as why:
@@ -135,12 +131,6 @@ class LowerMma(Pass):
         return Rewritten(replace_kernel(program, made.name, made), site.path)
 
 
-def front_of(k: n.Kernel) -> n.Block:
-    """The declarations of shared memory that a kernel begins with."""
-    count = next((i for i, s in enumerate(k.body) if not (isinstance(s, n.Alloc) and s.buffer.space == "shared")), len(k.body))
-    return k.body[:count]
-
-
 def aligned(k: n.Kernel, old: int, new: int) -> n.Kernel:
     """The kernel with its shared memory aligned to `new` bytes where that was `old`."""
     if old == new:
@@ -151,32 +141,14 @@ def aligned(k: n.Kernel, old: int, new: int) -> n.Kernel:
     return made
 
 
-def is_tile_kernel(k: n.Kernel) -> bool:
-    """Whether something in a kernel is computed with whole tiles of a team."""
-    return any(isinstance(s, n.Mma) or (isinstance(s, n.Alloc) and s.buffer.space == "fragment") or (
-        isinstance(s, n.Copy | n.Store) and isinstance((s.dst if isinstance(s, n.Copy) else s.at).type, TileType))
-        for s in _outside_threads(k.body))
-
-
-def _outside_threads(block: n.Block) -> n.Block:
-    out: list[n.Stmt] = []
-    for s in block:
-        out.append(s)
-        if not (isinstance(s, n.For) and s.kind == "thread"):
-            from kir.ir.visit import blocks_of
-            for b in blocks_of(s):
-                out.extend(_outside_threads(b))
-    return tuple(out)
-
-
 def lowered(program: n.Program, kernel: n.Kernel) -> n.Kernel:
     """The kernel as the code of its threads. Raises NotLowered."""
     threads = build.int_value(kernel.threads)
     if threads is None:
         raise NotLowered("the number of threads is not known")
-    front = front_of(kernel)
-    rest = kernel.body[len(front):]
-    if any(isinstance(s, n.Alloc) and s.init is not None for s in front):
+    front = tuple(s for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.space == "shared")
+    rest = tuple(s for s in kernel.body if s not in front)
+    if any(s.init is not None for s in front):
         raise NotLowered("shared memory that starts with a value")
     taken = names_in(program, kernel)
     t = n.Var(fresh("t", taken), I32)
@@ -190,9 +162,9 @@ def lowered(program: n.Program, kernel: n.Kernel) -> n.Kernel:
 def raised(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, tuple[str, ...]] | None:
     """The tile kernel whose lowering a kernel is, and the values that it names. None where there is no code of threads to raise;
     raises NotRaised, Unreached or NotLowered."""
-    front = front_of(kernel)
+    front = kernel.body[:-1]
     team = whole_team(program, (kernel.name, len(kernel.body) - 1), kernel.body[-1]) if kernel.body else None
-    if team is None or len(front) != len(kernel.body) - 1 or team.threads % 32:
+    if team is None or team.threads % 32 or not all(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in front):
         return None
     body, named = without_names(team.loop.body, team.thread)
     bare = replace(kernel, body=(*front, replace(team.loop, body=body)))

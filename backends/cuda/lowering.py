@@ -1,8 +1,6 @@
 """Tile programs as thread code before they are written: the passes that lower them, by name, on each kernel."""
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.rewrite.base import Miss, found_sites
@@ -23,8 +21,7 @@ def thread_code(program: n.Program) -> tuple[n.Program, tuple[Diagnostic, ...]]:
             except KirError as absent:
                 why += absent.diagnostics
                 continue
-            hoisted = replace(k, body=tuple(sorted(k.body, key=_after_shared)))
-            found = item.match(program, (k.name,), hoisted)
+            found = item.match(program, (k.name,), k)
             if isinstance(found, Miss):
                 why.append(Diagnostic("KIR-B030", f"'{name}' does not lower the kernel: {found.reason}", anchor=k.name, origin=k.origin))
             for site in found_sites(found):
@@ -33,7 +30,3 @@ def thread_code(program: n.Program) -> tuple[n.Program, tuple[Diagnostic, ...]]:
         refusals += why
     return program, tuple(refusals)
 
-
-def _after_shared(s: n.Stmt) -> bool:
-    """Sorts the CTA's shared memory to the front, where thread code declares it."""
-    return not (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None)
