@@ -44,7 +44,7 @@ def alloc(state: State, s: n.Alloc) -> None:
         if s_.team != state.team:
             raise refuse(f"the layout of '{b.name}' is for {s_.team} threads, and the team has {state.team}", "a layout for the team")
     else:
-        s_ = fragment_spread(state, b, shape, init)
+        s_ = state.spreads.get(b.name) or fragment_spread(state, b, shape, init)
     held = Held(register(b.name, b.dtype, s_), s_)
     made_init = init if init is not None and not isinstance(init.type, TileType) else None
     if made_init is not None:
@@ -54,6 +54,7 @@ def alloc(state: State, s: n.Alloc) -> None:
         filling = fill(state, held, lambda need: element(state, init, need.fitted(shape_known(init))), s.label)
     state.put(replace(s, buffer=held.buffer, init=made_init), *filling)
     state.held[b.name] = held
+    state.fragments[b.name] = b
 
 
 def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.Expr | None) -> Spread:

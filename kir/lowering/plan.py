@@ -18,7 +18,9 @@ def planned(program: n.Program, k: n.Kernel) -> n.Kernel:
     """A kernel in the form that is lowered."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {f.name for f in program.functions}
     taken |= {a.name for a in k.grid} | set(bound_names(k.body)) | {x.name for x in program.kernels}
-    return replace(k, body=_Plan(taken, {}).block(k.body))
+    plan = _Plan(taken, {})
+    body = plan.block(k.body)
+    return replace(k, body=(*plan.shared, *body))
 
 
 def is_collective(e: n.Node) -> bool:
@@ -47,6 +49,7 @@ class _Plan:
 
     def __init__(self, taken: set[str], formulas: dict[str, n.Expr]) -> None:
         self.taken, self.formulas = taken, formulas
+        self.shared: list[n.Stmt] = []
 
     def fresh(self, base: str) -> str:
         name, i = base, 0
@@ -83,6 +86,9 @@ class _Plan:
                 head = self.hoisted(replace(s, then=(), orelse=()), before)
                 assert isinstance(head, n.If)
                 return [*before, replace(head, then=self.block(s.then), orelse=self.block(s.orelse))]
+            case n.Alloc() if s.buffer.space == "shared":
+                self.shared.append(replace(s, init=None))
+                return [] if s.init is None else self.statement(n.Store(n.Region(s.buffer), s.init, label=s.label, origin=s.origin))
             case n.Roles() | n.Opaque() | n.Hole():
                 return [s]
             case n.Let() if len(s.names) == 1 and isinstance(s.value.type, TileType) and is_position(s.value):

@@ -66,6 +66,12 @@ class State:
     loops: int = 0
     in_flight: set[str] = field(default_factory=set)
     warp: Mapping[str, n.Expr] = field(default_factory=dict)
+    fragments: dict[str, n.Buffer] = field(default_factory=dict)
+    """Fragments in view as the program declares them."""
+    spreads: dict[str, Spread] = field(default_factory=dict)
+    """How fragments are dealt, where that is known otherwise."""
+    spare: list[Scratch] = field(default_factory=list)
+    """Scratch memory that is declared already."""
     mark: Origin | None = None
     """What is written now comes from here."""
 
@@ -153,6 +159,11 @@ class State:
     def scratch_for(self, dtype: DType, size: int, value: n.Expr | None = None) -> n.Buffer:
         """Shared memory of at least `size` elements that no value of the statement being written is in; it holds `value` from now on."""
         found = next((s for s in self.scratch if s.dtype == dtype and s.name not in self.busy), None)
+        if found is None:
+            found = next((s for s in self.spare if s.dtype == dtype), None)
+            if found is not None:
+                self.spare.remove(found)
+                self.scratch.append(found)
         if found is None:
             found = Scratch(self.fresh(f"scratch_{dtype.name}"), dtype)
             self.scratch.append(found)
