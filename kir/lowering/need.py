@@ -43,12 +43,12 @@ class Need:
                 out[d.axis] = add(out[d.axis], mul(value, d.step))
         return tuple(out)
 
-    def _with_axes(self, shape: tuple[int, ...], move: Sequence[int], base: tuple[n.Expr, ...]) -> Need:
-        """Axis a becomes `move[a]` (STILL: it is dropped)."""
-        def moved(d: Digit) -> Digit:
+    def moved(self, shape: tuple[int, ...], move: Sequence[int], base: tuple[n.Expr, ...]) -> Need:
+        """Axis a becomes `move[a]` (STILL: it is dropped), counted from `base`."""
+        def to(d: Digit) -> Digit:
             axis = STILL if d.axis == STILL else move[d.axis]
             return Digit(d.extent, axis, d.step if axis != STILL else 0)
-        return Need(shape, self.thread, tuple(map(moved, self.threads)), tuple(Slot(moved(s.digit), s.value) for s in self.slots), base)
+        return Need(shape, self.thread, tuple(map(to, self.threads)), tuple(Slot(to(s.digit), s.value) for s in self.slots), base)
 
     def fitted(self, shape: tuple[int, ...]) -> Need:
         """What is wanted of an operand of `shape` that broadcasts to this one (aligned at the right)."""
@@ -56,24 +56,24 @@ class Need:
             return self
         skip = len(self.shape) - len(shape)
         move = [STILL] * skip + [STILL if d == 1 else a for a, d in enumerate(shape)]
-        return self._with_axes(shape, move, tuple(const(0) if d == 1 else self.base[skip + a] for a, d in enumerate(shape)))
+        return self.moved(shape, move, tuple(const(0) if d == 1 else self.base[skip + a] for a, d in enumerate(shape)))
 
     def without(self, axis: int) -> Need:
         """What is wanted of a tile that lacks an axis of this one."""
         move = [STILL if a == axis else a - (a > axis) for a in range(len(self.shape))]
-        return self._with_axes(self.shape[:axis] + self.shape[axis + 1:], move, self.base[:axis] + self.base[axis + 1:])
+        return self.moved(self.shape[:axis] + self.shape[axis + 1:], move, self.base[:axis] + self.base[axis + 1:])
 
     def with_axis(self, axis: int, extent: int, at: n.Expr) -> Need:
         """What is wanted of a tile with one more axis, at an index along it."""
         move = [a + (a >= axis) for a in range(len(self.shape))]
-        return self._with_axes((*self.shape[:axis], extent, *self.shape[axis:]), move, (*self.base[:axis], at, *self.base[axis:]))
+        return self.moved((*self.shape[:axis], extent, *self.shape[axis:]), move, (*self.base[:axis], at, *self.base[axis:]))
 
     def permuted(self, order: Sequence[int]) -> Need:
         """What is wanted of a tile whose axis `order[p]` is axis p of this one."""
         shape, base = [0] * len(order), list(self.base)
         for p, axis in enumerate(order):
             shape[axis], base[axis] = self.shape[p], self.base[p]
-        return self._with_axes(tuple(shape), list(order), tuple(base))
+        return self.moved(tuple(shape), list(order), tuple(base))
 
     def reshaped(self, shape: tuple[int, ...]) -> Need | None:
         """What is wanted of a tile of another shape in row-major order; None where digits do not split at its axes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -210,8 +211,9 @@ class _Raiser:
                     nest = Nest(n.Store(n.Region(s.buffer), s.init, label=s.label), {}, None)
                     yield from self._values(s, nest, spilled)
                 if s.init is None or not self._moves(s.init):
+                    if s.buffer.shape or self._differs(s.buffer):
+                        yield from self._fragments(s)
                     yield s
-                    yield from self._fragments(s, rest[1:])
             case n.Let() if not self._moves(s.value):
                 yield s
             case n.Eval() | n.Jump():
@@ -350,26 +352,30 @@ class _Raiser:
                     yield n.Let((s.buffer.name,), build.call("reduce", value, axis=axis, op=op))
                     yield n.Let((s.buffer.name,), build.call("reduce", value, axis=axis, op=op, keep=True))
 
-    def _fragments(self, s: n.Alloc, rest: Sequence[n.Stmt]) -> Iterator[n.Stmt]:
+    def _differs(self, b: n.Buffer) -> bool:
+        """Whether some statement gives each thread a value of its own in a register."""
+        stores = [x for r in self.whole for x in _with_inner(r) if isinstance(x, n.Store) and x.at.buffer.name == b.name]
+        return any(self.state.thread.name in names_read(x.value) or any(
+            isinstance(y, n.Load) and y.at.buffer.space == "register" and y.at.index for y in walk(x.value)) for x in stores)
+
+    def _fragments(self, s: n.Alloc) -> Iterator[n.Stmt]:
         """A fragment, dealt as later statements that move it to or from memory say."""
-        seen: set[Spread] = set()
+        found: list[Spread] = []
         for x in (y for r in self.whole for y in _with_inner(r)):
             nest = nest_of(x)
             if nest is None or not any(isinstance(y, n.Buffer) and y.name == s.buffer.name for y in walk(nest.store)):
                 continue
-            frame = self._frame(nest.slots)
-            regions = [nest.store.at, *(y.at for y in walk(nest.store.value) if isinstance(y, n.Load))]
-            for r in regions:
+            for r in (nest.store.at, *(y.at for y in walk(nest.store.value) if isinstance(y, n.Load))):
                 if r.buffer.space in ("register", "fragment"):
                     continue
-                dealt = dealt_by([i for i in r.index if isinstance(i, n.Expr)], frame)
-                if dealt is None or dealt[0].size != _size(s.buffer) or dealt[0] in seen:
-                    continue
-                seen.add(dealt[0])
-                b = n.Buffer(s.buffer.name, s.buffer.dtype, tuple(const(d) for d in dealt[0].shape), "fragment")
-                self.state.spreads[b.name] = dealt[0]
-                yield replace(s, buffer=b)
-                self.state.spreads.pop(b.name, None)
+                dealt = dealt_by([i for i in r.index if isinstance(i, n.Expr)], self._frame(nest.slots))
+                if dealt is not None and dealt[0].size == _size(s.buffer) and dealt[0] not in found:
+                    found.append(dealt[0])
+        for spread in sorted(found, key=lambda x: -math.prod(x.shape)):
+            b = n.Buffer(s.buffer.name, s.buffer.dtype, tuple(const(d) for d in spread.shape), "fragment")
+            self.state.spreads[b.name] = spread
+            yield replace(s, buffer=b)
+            self.state.spreads.pop(b.name, None)
 
     def _products(self, s: n.For, spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
         """A product of tiles on the scalar units."""
@@ -423,7 +429,6 @@ def _swept(at: n.Region, index: Sequence[n.Expr], frame: Frame, s: Spread) -> n.
             out.append(i)
             continue
         steps = [step for *_, step in m.threads] + [step for _, step in m.slots]
-        import math
         assert isinstance(i.type, DType)
         out.append(build.span(m.base, next(extents), const(math.gcd(*steps), i.type)))
     return build.region(at.buffer, *out)
