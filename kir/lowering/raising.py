@@ -26,6 +26,7 @@ from kir.lowering.anchors import Frame, NotRaised, Reader, dealt_by, moving
 from kir.lowering.barriers import Unit
 from kir.lowering.state import Held, Scratch, State
 from kir.lowering.statements import block
+from kir.rewrite.edit import names_in
 
 MOST_CHOICES = 60
 """Ways to order the axes of a statement that are tried."""
@@ -43,7 +44,7 @@ def raised_kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     small = {name: replace(b, shape=(const(0),), align=0) for name, b in scratch.items()}
     body = tuple(substitute_buffers(s, small) for s in loop.body)
     facts = Facts.at(program, (k.name,))
-    taken = set(bound_names(k.body)) | {p.name for p in program.params}
+    taken = names_in(program, k)
     state = State(program, replace(k, body=()), threads, loop.var, taken, facts.ranging(loop.var, const(0), const(threads)))
     state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
     state.spare = [Scratch(b.name, b.dtype) for b in small.values()]
