@@ -24,8 +24,10 @@ from kir.ir.types import I32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute_buffers, walk
 from kir.lowering.anchors import Frame, NotRaised, Reader, dealt_by, moving
 from kir.lowering.barriers import Unit
+from kir.lowering.proposals import collectives, copied, leaf_of
 from kir.lowering.state import Held, Scratch, State
 from kir.lowering.statements import block
+from kir.lowering.tiled import is_tiled
 from kir.rewrite.edit import names_in
 
 MOST_CHOICES = 60
@@ -48,8 +50,10 @@ def raised_kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     state = State(program, replace(k, body=()), threads, loop.var, taken, facts.ranging(loop.var, const(0), const(threads)))
     state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
     state.spare = [Scratch(b.name, b.dtype) for b in small.values()]
-    made = _Raiser(state, body, set(small)).block(body)
-    return replace(k, body=(*(s for s in front if s.buffer.name not in scratch), *made))
+    made = replace(k, body=(*(s for s in front if s.buffer.name not in scratch), *_Raiser(state, body, set(small)).block(body)))
+    if not is_tiled(made):
+        raise NotRaised("no statement of its threads is a part of a tile statement")
+    return made
 
 
 def _is_barrier(s: n.Stmt) -> bool:
@@ -211,6 +215,8 @@ class _Raiser:
                 if s.init is not None and not s.buffer.shape and self._moves(s.init):
                     nest = Nest(n.Store(n.Region(s.buffer), s.init, label=s.label), {}, None)
                     yield from self._values(s, nest, spilled)
+                if s.init is None:
+                    yield from self._collectives(rest, spilled)
                 if s.init is None or not self._moves(s.init):
                     if s.buffer.shape or self._differs(s.buffer):
                         yield from self._fragments(s)
@@ -228,6 +234,58 @@ class _Raiser:
         own = nest_of(s)
         if own is not None:
             yield from self._stores(own, spilled)
+        yield from self._others(s, rest, spilled)
+
+    def _others(self, s: n.Stmt, rest: Sequence[n.Stmt], spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
+        """Copies and atomics, by their addresses; then collective calls over the values in registers."""
+        leaf, slots, cond = leaf_of(s)
+        match leaf:
+            case n.Copy():
+                one = copied(leaf, slots)
+                dealt = dealt_by([i for i in one[0].index if isinstance(i, n.Expr)], self._frame(one[2])) if one is not None else None
+                if one is not None and dealt is not None:
+                    reader = Reader(self._frame(one[2]), dealt[0].shape, dealt[1], self._held(), spilled)
+                    try:
+                        source = reader.whole(one[1])
+                    except NotRaised:
+                        return
+                    at = _swept(one[0], [i for i in one[0].index if isinstance(i, n.Expr)], self._frame(one[2]), dealt[0])
+                    if isinstance(source, n.Load):
+                        made = replace(leaf, src=source, dst=at)
+                        yield replace(made, attrs=n.attrs(**{**dict(leaf.attrs), "vector": one[3]})) if leaf.via == "cp_async" else made
+                        yield made
+            case n.Eval() if leaf.call.fn.startswith("atomic_") and leaf.call.of is None:
+                yield from self._atomics(leaf, slots, cond, spilled)
+            case _:
+                pass
+        yield from self._collectives(rest, spilled)
+
+    def _collectives(self, rest: Sequence[n.Stmt], spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
+        """Collective calls over the values that the code ahead reads."""
+        read = {b.name for x in rest[:12] for b in walk(x) if isinstance(b, n.Buffer)}
+        near = [v for name, (v, _) in self._held().items() if isinstance(v, n.Var) and (name in read or v in spilled.values())]
+        yield from collectives(self.state.program, rest, near)
+
+    def _atomics(self, s: n.Eval, slots: dict[str, int], cond: n.Expr | None, spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
+        r = s.call.args[0]
+        assert isinstance(r, n.Region)
+        index = [i for i in r.index if isinstance(i, n.Expr)]
+        operands = [a for a in s.call.args[1:] if isinstance(a, n.Expr)]
+        frame = self._frame(slots)
+        dealt = dealt_by(index, frame)
+        choices = [dealt] if dealt is not None else []
+        nest = Nest(n.Store(r, operands[0]), slots, cond)
+        for d in (*choices, *self._axes(nest, *index)):
+            reader = Reader(frame, d[0].shape, d[1], self._held(), spilled)
+            try:
+                at = _swept(r, index, frame, d[0]) if dealt is not None else build.region(r.buffer, *(reader.whole(i) for i in index))
+                values = [build.broadcast(reader.whole(a), TileType(dtype_of(a.type), d[0].shape)) for a in operands]
+                plain = [reader.whole(a) for a in operands]
+                mask = [] if cond is None else [reader.whole(cond)]
+            except NotRaised:
+                continue
+            for given in ([*values, *mask], values, [*plain, *mask], plain):
+                yield replace(s, call=replace(s.call, args=(at, *given)))
 
     def _frame(self, slots: dict[str, int]) -> Frame:
         assert isinstance(self.state.thread, n.Var)
