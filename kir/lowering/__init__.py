@@ -16,8 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.canonical import bound_names
 from kir.ir.paths import Path, paths
-from kir.ir.types import I32, TileType, dtype_of, shape_of
-from kir.ir.visit import walk
+from kir.ir.types import I32, dtype_of
 from kir.lowering.barriers import joined
 from kir.lowering.plan import planned
 from kir.lowering.state import State, refuse

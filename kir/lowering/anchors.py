@@ -118,6 +118,18 @@ def dealt_by(indices: Sequence[n.Expr], frame: Frame) -> tuple[Spread, tuple[n.E
     return Spread(tuple(shape), tuple(digits), own), tuple(coordinates)
 
 
+def counted_out(number: n.Expr, shape: Sequence[int]) -> list[n.Expr]:
+    """The row-major number of an element as its index along each axis, its terms told apart by their factors."""
+    assert isinstance(number.type, DType)
+    left, out = dict(polynomial(number)), []
+    for axis in range(len(shape)):
+        below = math.prod(shape[axis + 1:])
+        own = {m: c for m, c in left.items() if c >= below}
+        left = {m: c for m, c in left.items() if m not in own}
+        out.append(build.from_polynomial({m: c // below for m, c in own.items()}, number.type))
+    return out
+
+
 def _divided(e: n.Expr, by: int) -> n.Expr:
     assert isinstance(e.type, DType)
     return build.from_polynomial({m: c // by for m, c in polynomial(e).items()}, e.type)

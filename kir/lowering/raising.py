@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kir.analysis.elements import NotElementwise, element, element_region
@@ -20,10 +20,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value, is_const
 from kir.ir.canonical import bound_names, rename
-from kir.ir.types import I32, DType, TileType, dtype_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute_buffers, walk
-from kir.lowering.anchors import Frame, NotRaised, Reader, dealt_by, moving
+from kir.lowering.anchors import Frame, NotRaised, Reader, counted_out, dealt_by, moving
 from kir.lowering.barriers import Unit
+from kir.lowering.products import scalar_accumulator
 from kir.lowering.proposals import collectives, copied, leaf_of
 from kir.lowering.state import Held, Scratch, State
 from kir.lowering.statements import block
@@ -191,9 +192,13 @@ class _Raiser:
     # ------------------------------------------------------------------------------------------------------------- proposals
     def _proposals(self, rest: Sequence[n.Stmt]) -> Iterator[n.Stmt]:
         spilled: dict[str, list[n.Expr]] = {}
+        before = {s.name: s.holds for s in self.state.scratch if s.holds is not None}
         at = 0
         while at < len(rest) and (nest := nest_of(rest[at])) is not None and nest.store.at.buffer.name in self.scratch:
-            spilled[nest.store.at.buffer.name] = list(self._spill(nest))
+            name = nest.store.at.buffer.name
+            spilled[name] = list(self._spill(nest, before))
+            if spilled[name]:
+                before[name] = spilled[name][0]
             at += 1
         kept = {s.name: [s.holds] for s in self.state.scratch if s.holds is not None and s.name not in spilled}
         names = [*kept, *spilled]
@@ -275,7 +280,7 @@ class _Raiser:
         dealt = dealt_by(index, frame)
         choices = [dealt] if dealt is not None else []
         nest = Nest(n.Store(r, operands[0]), slots, cond)
-        for d in (*choices, *self._axes(nest, *index)):
+        for d in (*choices, *self._axes(nest, *index, spilled=spilled)):
             reader = Reader(frame, d[0].shape, d[1], self._held(), spilled)
             try:
                 at = _swept(r, index, frame, d[0]) if dealt is not None else build.region(r.buffer, *(reader.whole(i) for i in index))
@@ -301,7 +306,7 @@ class _Raiser:
             out[h.buffer.name] = (value, h)
         return out
 
-    def _axes(self, nest: Nest, *also: n.Expr) -> Iterator[tuple[Spread, tuple[n.Expr, ...]]]:
+    def _axes(self, nest: Nest, *also: n.Expr, spilled: Mapping[str, n.Expr] | None = None) -> Iterator[tuple[Spread, tuple[n.Expr, ...]]]:
         """How a statement may be dealt, as the indices in it tell: of one operand alone, then of several together."""
         frame, held = self._frame(nest.slots), self._held()
         single: list[n.Expr] = []
@@ -313,6 +318,9 @@ class _Raiser:
                     index = dict(zip([id(d) for d in reversed(h.spread.slots) if d.extent > 1], x.at.index, strict=True))
                     slots = [i if isinstance(i := index.get(id(d), const(0)), n.Expr) else const(0) for d in h.spread.slots]
                     groups.append([c for c in h.spread.coordinates(self.state.thread, slots) if frame.moves(c)])
+                elif isinstance(x, n.Load) and x.at.buffer.name in (spilled or {}) and isinstance(x.at.index[0], n.Expr):
+                    shape = [d for d in shape_of((spilled or {})[x.at.buffer.name].type) if isinstance(d, int)]
+                    groups.append([c for c in counted_out(x.at.index[0], shape) if frame.moves(c)])
                 elif isinstance(x, n.Load) and x.at.buffer.name not in self.scratch:
                     groups.append([i for i in x.at.index if isinstance(i, n.Expr) and frame.moves(i)])
                 elif isinstance(x, n.Binary) and x.op in n.COMPARISONS and dtype_of(x.a.type).is_integer:
@@ -338,7 +346,7 @@ class _Raiser:
 
     def _values(self, s: n.Alloc, nest: Nest, spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
         """A tile computed into registers."""
-        for dealt, coordinates in self._axes(nest):
+        for dealt, coordinates in self._axes(nest, spilled=spilled):
             try:
                 value = self._reader(nest, dealt, coordinates, spilled).whole(nest.store.value)
             except NotRaised:
@@ -346,14 +354,14 @@ class _Raiser:
             label = nest.store.label
             yield n.Let((s.buffer.name,), build.broadcast(value, TileType(s.buffer.dtype, dealt.shape)), label=label)
 
-    def _spill(self, nest: Nest) -> Iterator[n.Expr]:
+    def _spill(self, nest: Nest, spilled: dict[str, n.Expr]) -> Iterator[n.Expr]:
         """Tiles that a nest may put into scratch memory."""
         held, v = self._held(), nest.store.value
         if isinstance(v, n.Load) and v.at.buffer.name in held:
             yield held[v.at.buffer.name][0]
-        for dealt, coordinates in self._axes(nest):
+        for dealt, coordinates in self._axes(nest, spilled=spilled):
             try:
-                value = self._reader(nest, dealt, coordinates, {}).whole(v)
+                value = self._reader(nest, dealt, coordinates, spilled).whole(v)
             except NotRaised:
                 continue
             yield build.broadcast(value, TileType(dtype_of(v.type), dealt.shape))
@@ -398,7 +406,7 @@ class _Raiser:
         read = n.Region(s.buffer)
         name = next((x.names[0] for x in rest if isinstance(x, n.Let) and isinstance(x.value, n.Load) and x.value.at == read), None)
         inner = replace(nest, store=replace(nest.store, value=operand))
-        for dealt, coordinates in self._axes(inner):
+        for dealt, coordinates in self._axes(inner, spilled=spilled):
             try:
                 value = self._reader(inner, dealt, coordinates, spilled).whole(operand)
             except NotRaised:
@@ -425,12 +433,18 @@ class _Raiser:
             if nest is None or not any(isinstance(y, n.Buffer) and y.name == s.buffer.name for y in walk(nest.store)):
                 continue
             for r in (nest.store.at, *(y.at for y in walk(nest.store.value) if isinstance(y, n.Load))):
-                if r.buffer.space in ("register", "fragment"):
+                if r.buffer.space in ("register", "fragment") or r.buffer.name in self.scratch:
                     continue
                 dealt = dealt_by([i for i in r.index if isinstance(i, n.Expr)], self._frame(nest.slots))
                 if dealt is not None and dealt[0].size == _size(s.buffer) and dealt[0] not in found:
                     found.append(dealt[0])
-        for spread in sorted(found, key=lambda x: -math.prod(x.shape)):
+        found.sort(key=lambda x: -math.prod(x.shape))
+        dims = [int_value(d) for d in s.buffer.shape]
+        total = _size(s.buffer) * self.state.team
+        likely = [h.spread for h in self.state.held.values()]
+        likely += [scalar_accumulator(self.state, (m, total // m)) for m in (1 << b for b in range(total.bit_length())) if total % m == 0]
+        found += [x for x in dict.fromkeys(likely) if x not in found and [d.extent for d in reversed(x.slots) if d.extent > 1] == dims]
+        for spread in found:
             b = n.Buffer(s.buffer.name, s.buffer.dtype, tuple(const(d) for d in spread.shape), "fragment")
             self.state.spreads[b.name] = spread
             yield replace(s, buffer=b)
