@@ -5,6 +5,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.rewrite.base import Miss, found_sites
 from kir.rewrite.registry import pass_class
+from .planning import is_open, planned
 
 LOWERING = ("lower-mma",)
 """Passes that turn a tile kernel into the code of its threads, in the order in which they are tried."""
@@ -13,6 +14,8 @@ LOWERING = ("lower-mma",)
 def thread_code(program: n.Program) -> tuple[n.Program, tuple[Diagnostic, ...]]:
     """The program with every tile kernel lowered that a pass lowers, and why others were not."""
     refusals: list[Diagnostic] = []
+    for name in [k.name for k in program.kernels if is_open(k)]:
+        program, _ = planned(program, name)
     for k in program.kernels:
         why: list[Diagnostic] = []
         for name in LOWERING:
