@@ -7,11 +7,11 @@ from dataclasses import replace
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
-from kir.surface import Artifact, Emitted
+from kir.surface import Artifact, Emitted, SourceLine
 from kir.target import Target
 
 from .emit import Written, write
-from .lowering import thread_code
+from .lowering import placed, thread_code
 
 
 class CudaBackend:
@@ -20,7 +20,7 @@ class CudaBackend:
     surface: str = "cuda"
 
     def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
-        """What the emitter cannot say: tiles of several threads, and instructions that it does not write."""
+        """What the emitter cannot say: tiles that have no form for threads, and instructions that it does not write."""
         return _written(program).refusals
 
     def emit(self, program: Program) -> Emitted:
@@ -41,14 +41,16 @@ class CudaBackend:
 
 
 def _written(program: Program) -> Written:
-    """The program as CUDA C++; where that is refused, so is what kept its tiles from being lowered."""
-    threads, why = thread_code(program)
+    """The program as CUDA C++. What kept its tiles from being lowered is refused first: it is why the rest could not be written."""
+    threads, places, why = thread_code(program)
+    if why:
+        return Written(None, why)
     written = write(threads)
-    if written.emitted is None:
-        return replace(written, refusals=(*written.refusals, *why))
-    if threads is program:
+    if written.emitted is None or threads is program:
         return written
-    return replace(written, emitted=replace(written.emitted, program=content_hash(program), source_map=()))
+    lines = tuple(SourceLine(each.line, path) for each in written.emitted.source_map
+                  if (path := placed(each.path, places) if places else ()))
+    return Written(replace(written.emitted, program=content_hash(program), source_map=lines), ())
 
 
 BACKEND = CudaBackend()

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -19,6 +20,8 @@ from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
 from .memory import Memory, bytes_of
 from .statements import STATIC_SHARED, Statements, Team
 
+Line = tuple[str, tuple[int | str, ...] | None]
+"""A line of the text, and the path of the statement that it is written for."""
 _WORDS = """
 alignas alignof and and_eq asm assert auto bitand bitor bool break case catch char class compl const constexpr const_cast continue
 decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
@@ -73,15 +76,15 @@ def write(program: n.Program) -> Written:
     if refusals:
         return Written(None, tuple(refusals))
     facts = Facts.from_program(program)
-    functions = {f.name: f for f in program.functions}
+    functions = {f.name: f for f in _used(program)}
     top = names_for(list(functions), set())
     wanted = [f"{program.name}_{k.name}" if k.name in _RESERVED else k.name for k in program.kernels]
     kernels = names_for(wanted, set(top.values()))
     globals_ = dict(zip((k.name for k in program.kernels), kernels.values(), strict=True))
-    lines: list[tuple[str, tuple[int | str, ...] | None]] = []
+    lines: list[Line] = []
     used: set[str] = set()
     entries = []
-    for f in program.functions:
+    for f in functions.values():
         local = names_for([*(x.name for x in f.params), *bound_names(f.body)], set(top.values()))
         part = _Part(program, facts, functions, {**top, **local})
         lines += part.function(f, top[f.name])
@@ -108,6 +111,18 @@ def write(program: n.Program) -> Written:
     source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(every, 1) if path is not None)
     text_of = "\n".join(row for row, _ in every) + "\n"
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, tuple(by_name[name] for name in order)), ())
+
+
+def _used(program: n.Program) -> list[n.Function]:
+    """The device functions that kernels call, and those that they call in turn (combine functions are written where they are used)."""
+    by_name, wanted = {f.name: f for f in program.functions}, set[str]()
+    waiting: list[n.Node] = list(program.kernels)
+    while waiting:
+        for x in walk(waiting.pop()):
+            if isinstance(x, n.Call) and x.of is not None and x.fn in by_name and x.fn not in wanted:
+                wanted.add(x.fn)
+                waiting.append(by_name[x.fn])
+    return [f for f in program.functions if f.name in wanted]
 
 
 def _includes(p: n.Program) -> list[str]:
@@ -159,19 +174,20 @@ class _Part:
         self.refusals: list[Diagnostic] = []
         self.used: set[str] = set()
 
-    def function(self, f: n.Function, name: str) -> list[tuple[str, tuple[int | str, ...] | None]]:
-        """A device function of scalars with at most one result."""
+    def function(self, f: n.Function, name: str) -> list[Line]:
+        """A device function of scalars; several results are written to references."""
         writer, memory = Writer(), Memory()
         to = Expressions(self.names, self.facts, writer, memory, self.functions)
-        body = Statements(to, memory, 1, {}, in_function=True)
+        several = tuple(writer.fresh("result") for _ in f.results) if len(f.results) > 1 else ()
+        body = Statements(to, memory, 1, {}, results=several)
         try:
-            if len(f.results) > 1:
-                raise refuse("KIR-B002", f"function '{f.name}' has several results")
             kinds = [x.of for x in f.params if isinstance(x, n.Var)]
             if len(kinds) != len(f.params) or not all(isinstance(t, DType) for t in (*kinds, *f.results)):
                 raise refuse("KIR-B002", f"function '{f.name}' has parameters that are no scalars")
-            result = c_type(f.results[0]) if f.results and isinstance(f.results[0], DType) else "void"
-            params = ", ".join(f"{c_type(x.of)} {self.names[x.name]}" for x in f.params if isinstance(x, n.Var) and isinstance(x.of, DType))
+            result = c_type(f.results[0]) if len(f.results) == 1 and isinstance(f.results[0], DType) else "void"
+            given = [f"{c_type(x.of)} {self.names[x.name]}" for x in f.params if isinstance(x, n.Var) and isinstance(x.of, DType)]
+            given += [f"{c_type(t)}& {name}" for t, name in zip(f.results, several, strict=False) if isinstance(t, DType)]
+            params = ", ".join(given)
         except KirError as refused:
             self.refusals += [replace(d, anchor=f.name) for d in refused.diagnostics]
             return []
@@ -180,7 +196,7 @@ class _Part:
         self.used |= to.used
         return [("", None), (f"__device__ __forceinline__ {result} {name}({params}) {{", None), *writer.lines, ("}", None)]
 
-    def kernel(self, k: n.Kernel, name: str, params: list[n.Param]) -> tuple[list[tuple[str, tuple[int | str, ...] | None]], Entry]:
+    def kernel(self, k: n.Kernel, name: str, params: list[n.Param]) -> tuple[list[Line], Entry]:
         """A kernel and its launch. Raises KirError KIR-B007 for a launch that CUDA cannot make."""
         threads = int_value(k.threads)
         if threads is None or not 1 <= threads <= 1024:
@@ -210,7 +226,7 @@ class _Part:
         dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
         options: tuple[tuple[str, int], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
         entry = Entry(k.name, name, tuple(map(self._argument, params)), grid, threads, options)
-        return [*((row, None) for row in rows), *writer.lines, ("}", None)], entry
+        return [*((row, None) for row in rows), *_used_or_said(writer.lines), ("}", None)], entry
 
     def _parameter(self, p: n.Param) -> str:
         name = self.names[p.name]
@@ -224,6 +240,16 @@ class _Part:
         if isinstance(p.of, n.Buffer):
             return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1)
         return Argument(name, "scalar", p.of.name)
+
+
+def _used_or_said(lines: list[Line]) -> list[Line]:
+    """Lines in which a constant that nothing reads (an axis of the grid, say) is declared so."""
+    count = Counter(word for text, _ in lines for word in re.findall(r"\w+", text))
+    out: list[Line] = []
+    for text, path in lines:
+        found = re.match(r"( *)const [\w ]+ (\w+) = ", text)
+        out.append((f"{found[1]}[[maybe_unused]] {text.lstrip()}" if found and count[found[2]] == 1 else text, path))
+    return out
 
 
 def _pool(shared: list[n.Buffer]) -> dict[str, int]:

@@ -1,35 +1,68 @@
-"""Tile programs as thread code before they are written: the passes that lower them, by name, on each kernel."""
+"""Tile programs as thread code before they are written: by a pass that knows the whole kernel where one is registered, else by the rules
+of `kir.lowering`, statement by statement."""
 from __future__ import annotations
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
+from kir.ir.visit import statements
+from kir.lowering import is_tiled, lowered_kernel
 from kir.rewrite.base import Miss, found_sites
+from kir.rewrite.edit import replace_kernel
 from kir.rewrite.registry import pass_class
+from kir.surface import StatementPath
+
 from .planning import is_open, planned
 
 LOWERING = ("lower-mma",)
-"""Passes that turn a tile kernel into the code of its threads, in the order in which they are tried."""
+"""Passes that are tried first, in this order: they lower whole kernels of a form of their own."""
 
 
-def thread_code(program: n.Program) -> tuple[n.Program, tuple[Diagnostic, ...]]:
-    """The program with every tile kernel lowered that a pass lowers, and why others were not."""
+def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, StatementPath], tuple[Diagnostic, ...]]:
+    """The program with every tile kernel lowered, which statement each new one was written for, and why kernels were not lowered."""
     refusals: list[Diagnostic] = []
+    places: dict[StatementPath, StatementPath] = {}
     for name in [k.name for k in program.kernels if is_open(k)]:
         program, _ = planned(program, name)
     for k in program.kernels:
-        why: list[Diagnostic] = []
-        for name in LOWERING:
-            try:
-                item = pass_class(name).with_options({})
-            except KirError as absent:
-                why += absent.diagnostics
-                continue
-            found = item.match(program, (k.name,), k)
-            if isinstance(found, Miss):
-                why.append(Diagnostic("KIR-B030", f"'{name}' does not lower the kernel: {found.reason}", anchor=k.name, origin=k.origin))
-            for site in found_sites(found):
-                program, why = item.forward(program, site), []
-                break
-        refusals += why
-    return program, tuple(refusals)
+        if not is_tiled(k) and not _multiplies(k):
+            continue
+        by_pass, why = _by_pass(program, k)
+        if by_pass is not None:
+            program = by_pass
+            continue
+        try:
+            made, own = lowered_kernel(program, k)
+        except KirError as refused:
+            refusals += [*why, *refused.diagnostics]
+            continue
+        program = replace_kernel(program, k.name, made)
+        places |= own
+    return program, places, tuple(refusals)
 
+
+def _multiplies(k: n.Kernel) -> bool:
+    """Whether a kernel has a product of tiles, be it of one thread."""
+    return any(isinstance(s, n.Mma) for s in statements(k.body))
+
+
+def _by_pass(program: n.Program, k: n.Kernel) -> tuple[n.Program | None, tuple[Diagnostic, ...]]:
+    """The program with a kernel lowered by the first pass that applies to it; or why those that nearly did do not."""
+    why: list[Diagnostic] = []
+    for name in LOWERING:
+        try:
+            item = pass_class(name).with_options({})
+        except KirError:
+            continue
+        found = item.match(program, (k.name,), k)
+        for site in found_sites(found):
+            return item.forward(program, site), ()
+        if isinstance(found, Miss) and any(isinstance(s, n.Mma) and s.via == "mma_sync" for s in statements(k.body)):
+            why.append(Diagnostic("KIR-B030", f"'{name}' does not apply: {found.reason}", anchor=k.name, origin=k.origin))
+    return None, tuple(why)
+
+
+def placed(line: StatementPath, places: dict[StatementPath, StatementPath]) -> StatementPath:
+    """The path in the program as it was given of a statement that was written for it."""
+    while line and line not in places:
+        line = line[:-1]
+    return places.get(line, ())

@@ -60,6 +60,7 @@ class _Plan:
     def run(self) -> None:
         """Every decision, from the loops inward."""
         before = self._shared()
+        self._each(n.Copy, lambda path: self.step("tma-load", path, "backward") or self.step("tma-store", path, "backward"))
         stages = self._unpipelined()
         self._each(n.Let, self._inline)
         self._staged()

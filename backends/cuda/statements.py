@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
-from kir.ir.types import TileType, UnitType, dtype_of, shape_of
+from kir.ir.types import TileType, TupleType, UnitType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
@@ -33,13 +33,14 @@ class Team:
 
 @dataclass
 class Statements:
-    """Writes blocks. `pool` gives the offset of each shared array in dynamic shared memory; empty when all are static."""
+    """Writes blocks. `pool` gives the offset of each shared array in dynamic shared memory; empty when all are static. `results` are the
+    references that a function with several results writes them to."""
 
     to: Expressions
     memory: Memory
     threads: int
     pool: Mapping[str, int]
-    in_function: bool = False
+    results: tuple[str, ...] = ()
     refusals: list[Diagnostic] = field(default_factory=list)
 
     def block(self, block: n.Block, path: StatementPath, team: Team) -> None:
@@ -100,7 +101,10 @@ class Statements:
                 self._inner(s.body, (*path, "body"), team)
             case n.Jump():
                 if len(s.values) > 1:
-                    raise refuse("KIR-B002", "the CUDA backend writes functions with one result")
+                    for name, value in zip(self.results, s.values, strict=True):
+                        w.put(f"{name} = {to.scalar(value)};")
+                    w.put("return;")
+                    return
                 w.put(s.kind + (f" {to.scalar(s.values[0])}" if s.values else "") + ";")
             case n.Mma():
                 raise refuse("KIR-B002", "a tile product: the CUDA backend writes what one thread does", "mma_sync on fragments")
@@ -120,7 +124,8 @@ class Statements:
     def _let(self, s: n.Let) -> None:
         to, w = self.to, self.to.writer
         if len(s.names) != 1:
-            raise refuse("KIR-B002", "a value with several results", "one result each")
+            self._let_several(s)
+            return
         name, e = to.names[s.names[0]], s.value
         if isinstance(e, n.Call) and e.of is None and (e.fn in _ATOMICS or e.fn in ("ldmatrix", "mma_sync")):
             self._effect(e, name)
@@ -133,6 +138,16 @@ class Statements:
         self.memory.load_vectors(to, e)
         w.put(f"{c_type(dtype_of(e.type))} {name}[{math.prod(shape)}];")
         to.fill(name, e, shape)
+
+    def _let_several(self, s: n.Let) -> None:
+        """The results of a device function, which it writes to references."""
+        to, w, e = self.to, self.to.writer, s.value
+        if not (isinstance(e, n.Call) and isinstance(e.of, TupleType)):
+            raise refuse("KIR-B002", "a value with several results", "one result each")
+        names = [to.names[name] for name in s.names]
+        for name, t in zip(names, e.of.elements, strict=True):
+            w.put(f"{c_type(dtype_of(t))} {name};")
+        w.put(f"{to.names[e.fn]}({', '.join([*(to.scalar(a) for a in e.args if isinstance(a, n.Expr)), *names])});")
 
     def _alloc(self, s: n.Alloc, team: Team) -> None:
         to, w, b = self.to, self.to.writer, s.buffer

@@ -425,7 +425,7 @@ class _Verifier:
         for a in call.args:
             if isinstance(a, n.Region) and call.fn.startswith("mbar_") and a.type != MBARRIER:
                 yield self.fail("KIR-V015", f"'{call.fn}' of {region_text(a)}, which is {type_text(a.type)}", needs="one mbarrier")
-            if isinstance(a, n.Region) and call.fn.startswith("atomic_"):
+            if isinstance(a, n.Region) and call.fn.startswith("atomic_") and call.fn != "atomic_load":
                 yield from self.written(a)
 
     # ------------------------------------------------------------------------------------------------- control and teams
