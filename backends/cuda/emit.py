@@ -17,6 +17,7 @@ from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
+from .hopper import wgmma_function
 from .memory import Memory, bytes_of
 from .statements import STATIC_SHARED, Statements, Team
 
@@ -42,11 +43,22 @@ class Written:
     refusals: tuple[Diagnostic, ...]
 
 
+class _Header(dict[str, tuple[str, tuple[str, ...]]]):
+    """Functions by name; those of wgmma, one for each shape, are made when they are asked for."""
+
+    def __missing__(self, name: str) -> tuple[str, tuple[str, ...]]:
+        made = wgmma_function(name)
+        if made is None:
+            raise KeyError(name)
+        self[name] = made
+        return made
+
+
 @cache
 def header() -> dict[str, tuple[str, tuple[str, ...]]]:
     """The functions of device.cuh: text, and the functions that it needs."""
     text = (resources.files(__package__) / "device.cuh").read_text()
-    out = {}
+    out = _Header()
     for piece in re.split(r"^//@ ", text, flags=re.MULTILINE)[1:]:
         head, _, body = piece.partition("\n")
         name, _, needs = head.partition(" needs ")
@@ -92,7 +104,8 @@ def write(program: n.Program) -> Written:
         used |= part.used
     for k in program.kernels:
         params = _parameters(program)
-        local = names_for([*(p.name for p in params), *(a.name for a in k.grid), *bound_names(k.body)], {*top.values(), *globals_.values()})
+        own = [*(p.name for p in params), *(m.name for m in program.tensor_maps), *(a.name for a in k.grid), *bound_names(k.body)]
+        local = names_for(own, {*top.values(), *globals_.values()})
         part = _Part(program, facts, functions, {**top, **local})
         try:
             text, entry = part.kernel(k, globals_[k.name], params)
@@ -128,6 +141,8 @@ def _used(program: n.Program) -> list[n.Function]:
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
     out = ["#include <cassert>", "#include <cmath>", "#include <cstring>"]
+    if p.tensor_maps:
+        out.append("#include <cuda.h>")
     return out + [f"#include <{file}>" for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]
 
 
@@ -148,9 +163,8 @@ def _program_refusals(p: n.Program) -> list[Diagnostic]:
     if any(isinstance(step, n.Dispatch) for step in p.plan):
         out.append(Diagnostic("KIR-B007", "the launch plan takes one of several kernels at run time", subject=p.name,
                               needs="one arm: emit each as a program of its own"))
-    if p.tensor_maps or p.structs:
-        what = p.tensor_maps[0].name if p.tensor_maps else p.structs[0].name
-        out.append(Diagnostic("KIR-B002", f"the CUDA backend writes neither tensor maps nor structs ('{what}')", subject=p.name))
+    if p.structs:
+        out.append(Diagnostic("KIR-B002", f"the CUDA backend does not write structs ('{p.structs[0].name}')", subject=p.name))
     if not p.kernels:
         out.append(Diagnostic("KIR-B002", "the program has no kernel", subject=p.name))
     return out
@@ -213,7 +227,7 @@ class _Part:
         for axis in k.grid:
             assert isinstance(axis.extent.type, DType)
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, axis.extent.type), axis.extent)
-        body = Statements(to, memory, threads, pool)
+        body = Statements(to, memory, threads, pool, program=self.program)
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used
@@ -221,12 +235,23 @@ class _Part:
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
         bounds = f"__launch_bounds__({threads}{ctas})"
         limit = f" __maxnreg__({attrs['maxnreg']})" if "maxnreg" in attrs else ""
-        listed = ",\n".join(f"    {self._parameter(p)}" for p in params)
+        maps = self._maps(k)
+        listed = ",\n".join([*(f"    {self._parameter(p)}" for p in params), *(f"    const __grid_constant__ CUtensorMap {self.names[m.name]}" for m in maps)])
         rows = ["", f'extern "C" __global__ void {bounds}{limit}', *f"{name}(\n{listed}) {{".splitlines()]
         dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
         options: tuple[tuple[str, int], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
-        entry = Entry(k.name, name, tuple(map(self._argument, params)), grid, threads, options)
+        arguments = (*map(self._argument, params), *(Argument(self.names[m.name], "map", self._dtype_of(m), of=m.name) for m in maps))
+        entry = Entry(k.name, name, arguments, grid, threads, options)
         return [*((row, None) for row in rows), *_used_or_said(writer.lines), ("}", None)], entry
+
+    def _maps(self, k: n.Kernel) -> list[n.TensorMap]:
+        """The tensor maps that a kernel's copies go by, in the program's order."""
+        used = {str(dict(s.attrs).get("descriptor", "")) for s in walk(k) if isinstance(s, n.Copy)}
+        return [m for m in self.program.tensor_maps if m.name in used]
+
+    def _dtype_of(self, m: n.TensorMap) -> str:
+        """The dtype of the tensor that a map describes."""
+        return next(p.of.dtype.name for p in _parameters(self.program) if isinstance(p.of, n.Buffer) and p.name == m.of)
 
     def _parameter(self, p: n.Param) -> str:
         name = self.names[p.name]

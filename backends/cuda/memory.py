@@ -74,6 +74,10 @@ class Memory(Places):
             terms.append(f"{wide} * {to.scalar(stride, PRODUCT + 1)}")
         return " + ".join(terms) or "0"
 
+    def linear(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
+        """The offset in elements of an element of shared memory, before its swizzle."""
+        return self._offset(to, r, at)
+
     def inside(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
         """`index < extent` (and `>= 0` where it may be negative) for the dimensions in which it is not certain."""
         index = r.index or tuple(n.Span(n.Const(0, dtype_of(d.type)), d) for d in r.buffer.shape)

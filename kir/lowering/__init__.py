@@ -37,6 +37,9 @@ def _tiled(body: n.Block) -> bool:
             case n.For():
                 if _tiled(s.body) or any(_has_tile(e) for e in (s.lo, s.hi)):
                     return True
+            case n.Roles():
+                if any(_tiled(r.body) for r in s.roles):
+                    return True
             case n.If():
                 if _tiled(s.then) or _tiled(s.orelse) or _has_tile(s.cond):
                     return True
