@@ -183,7 +183,7 @@ class _Plan:
         warps = (int_value(kernel.threads) or 0) // WARP
         assert isinstance(s, n.Mma)
         shape = [d if isinstance(d, int) else 0 for d in shape_of(s.acc.type)]
-        if warps < 2 or len(shape) != 2 or s.via != "mma_sync" or "body" in path and self._in_a_part(path):
+        if warps < 2 or len(shape) != 2 or s.via != "mma_sync" or ("body" in path and self._in_a_part(path)):
             return
         grids = [(r, warps // r) for r in range(1, warps + 1) if warps % r == 0 and shape[0] % (16 * r) == 0 == shape[1] % (8 * (warps // r))]
         for rows, columns in sorted(grids, key=lambda g: (abs(shape[0] // g[0] - shape[1] // g[1]), g)):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ kernel main grid (pid: ceildiv(M, 32) * ceildiv(N, 32)) threads 64
 
 
 def gemm(dtype: str = "f16", acc: str = "f32", out: str = "f16", precision: str = "") -> n.Program:
-    point = "" if dtype.startswith("i") else ".0"
+    point = "" if dtype[0] in "iu" else ".0"
     zero = "0:i32" if acc == "i32" else "0.0" + (":f16" if acc == "f16" else "")
     text = GEMM.format(dtype=dtype, acc=acc, out=out, point=point, precision=precision).replace(f"= 0{point}\n", f"= {zero}\n")
     if dtype == "f32":
@@ -70,17 +71,31 @@ def test_lowered_it_is_free_of_hazards() -> None:
     assert interpreted(made, {"M": 40, "N": 40, "K": 136}, checked=True).errors == ()
 
 
+DTYPES = {"f16": ("f16", "f32", "f16", ""), "f16 into f16": ("f16", "f16", "f16", ""), "tf32": ("f32", "f32", "f32", " precision tf32"),
+          "i8": ("i8", "i32", "i32", ""), "u8": ("u8", "i32", "i32", "")}
+
+
 @pytest.mark.gxx
-def test_on_the_host_it_computes_what_the_interpreter_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["f16", "f16 into f16", "tf32", "i8"])
+def test_on_the_host_it_computes_what_the_interpreter_does(tmp_path: Path, what: str) -> None:
     random = np.random.default_rng(3)
+    dtype, acc, out, precision = DTYPES[what]
     sizes = {"M": 40, "N": 40, "K": 72}
-    arrays: Arrays = {"A": random.normal(size=(40, 72)).astype(np.float16), "B": random.normal(size=(72, 40)).astype(np.float16),
-                      "C": np.zeros((40, 40), np.float16)}
-    agrees(gemm(), tmp_path, arrays, sizes, tolerance=2**-9)
+    kinds = {"f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8, "u8": np.uint8}
+
+    def drawn(*shape: int) -> np.ndarray[Any, Any]:
+        return (random.normal(size=shape) if dtype[0] == "f" else random.integers(0, 100, shape)).astype(kinds[dtype])
+    arrays: Arrays = {"A": drawn(40, 72), "B": drawn(72, 40), "C": np.zeros((40, 40), kinds[out])}
+    p = gemm(dtype, acc, out, precision)
+    assert "mma_m16n8k" in backend("cuda").emit(p).text
+    agrees(p, tmp_path, arrays, sizes, tolerance=2**-6 if acc == "f16" else 2**-9 if dtype[0] == "f" else 0.0)
 
 
 @pytest.mark.nvcc
-def test_it_compiles_without_spills() -> None:
+@pytest.mark.parametrize("what", [*DTYPES, "bf16"])
+def test_it_compiles_without_spills(what: str) -> None:
     cuda = backend("cuda")
-    (made,) = cuda.compile(cuda.emit(gemm()), target("sm_80")).kernels
-    assert made.spills == 0 and made.mix.get("HMMA", 0) >= 1
+    p = gemm(*DTYPES.get(what, ("bf16", "f32", "bf16", "")))
+    for name in ("sm_80", "sm_90a")[:1 + (what == "f16")]:
+        (made,) = cuda.compile(cuda.emit(p), target(name)).kernels
+        assert made.spills == 0 and any(op in ("HMMA", "IMMA") for op in made.mix)
