@@ -10,6 +10,24 @@ __device__ __forceinline__ To bit_cast(From x) {
   return out;
 }
 
+//@ packed
+// The bits of neighboring elements as one value.
+template <typename To, typename From>
+__device__ __forceinline__ To packed(const From* elements) {
+  To out;
+  memcpy(&out, elements, sizeof(To));
+  return out;
+}
+
+//@ part
+// Element i of a value that holds several.
+template <typename To, typename From>
+__device__ __forceinline__ To part(From x, int i) {
+  To out;
+  memcpy(&out, reinterpret_cast<const char*>(&x) + i * sizeof(To), sizeof(To));
+  return out;
+}
+
 //@ floor_div
 template <typename T>
 __device__ __forceinline__ T floor_div(T a, T b) {
@@ -156,3 +174,41 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+
+//@ grid_dependency_wait
+// Until the kernels before this one in the stream have written their results (nothing, where launches do not overlap).
+__device__ __forceinline__ void grid_dependency_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+//@ grid_dependency_launch
+// The kernel after this one may start; what it waits for is the end of this one all the same.
+__device__ __forceinline__ void grid_dependency_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+//@ set_registers_more
+template <int Count>
+__device__ __forceinline__ void set_registers_more() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
+#endif
+}
+
+//@ set_registers_fewer
+template <int Count>
+__device__ __forceinline__ void set_registers_fewer() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
+#endif
+}
+
+//@ prefetch_l1
+__device__ __forceinline__ void prefetch_l1(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+
+//@ prefetch_l2
+__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
