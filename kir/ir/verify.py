@@ -544,7 +544,7 @@ def _unpaired(s: n.Stmt, calls: set[str], waited: set[str], made: set[str]) -> I
         name = s.signal.buffer.name
         if name not in waited and s.signal.buffer.space == "shared":
             yield f"a copy signals '{name}', and nothing in this kernel waits for it"
-    if isinstance(s, n.Mma) and s.pending:
+    if (isinstance(s, n.Mma) and s.pending) or (isinstance(s, n.Eval) and s.call.fn == "wgmma"):
         for needed in ("wgmma_commit", "wgmma_wait"):
             if needed not in calls:
                 yield f"a pending mma, and no {needed} in this kernel"
