@@ -31,6 +31,7 @@ def command(
     """Run a pipeline of passes over a program and print the result."""
     from dataclasses import replace
 
+    from kir.carrier import must_be_filled, unfilled
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
     from kir.rewrite import Pipeline, Trace, pass_class
@@ -48,9 +49,11 @@ def command(
         taken.append(step)
         warnings += list(notes(done.steps[-1].witness.params, done.steps[-1].record.verdicts))
     text = program_text(done.program)
+    warnings += [replace(d, severity="warning") for d in unfilled(done.program)]
     if emit != "kir":
         from kir.surface import backend
 
+        must_be_filled(done.program)
         text = backend(emit).emit(done.program).text
     explained = "".join(f"{line}\n" for number in range(len(done.steps)) for line in done.explain(number).splitlines()) if trace else ""
     shown = "".join(f"# {line}\n" for line in explained.splitlines()) + text
