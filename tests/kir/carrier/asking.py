@@ -59,6 +59,10 @@ class Asked:
     time: FakeTime
 
     @property
+    def port(self) -> int:
+        return int(self.server.url.rpartition(":")[2])
+
+    @property
     def stages(self) -> list[str]:
         return [a.verdict.stage for a in self.outcome.attempts]
 
@@ -75,9 +79,9 @@ def settings_for(url: str, protocol: str, **more: Any) -> Settings:
 
 
 def ask(script: Callable[[int, dict[str, Any]], Says] | list[Says], protocol: str = "openai", *, limits: Limits | None = None, turns: int = 0,
-        journal: Journal | None = None, earlier: bool = False, **more: Any) -> Asked:
+        journal: Journal | None = None, earlier: bool = False, port: int = 0, **more: Any) -> Asked:
     """Fill the toy hole from a server that follows a script."""
-    with loopback(script) as server:
+    with loopback(script, port) as server:
         chat = Chat.of(settings_for(server.url, protocol, **more), protocol, journal)
         fake = FakeTime()
         chat.sleep, chat.draw = fake.sleep, lambda: 0.0
