@@ -5,16 +5,20 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kir.carrier import must_be_filled
+from kir.carrier import Answer, Checked, Contract, check, holes, must_be_filled
 from kir.carrier.budget import Limits, Meter, Spent
 from kir.carrier.chat import Chat
 from kir.carrier.journal import Journal
-from kir.carrier.prompt import templates_hash
+from kir.carrier.parallel import Job, run_many
+from kir.carrier.prompt import EXAMPLE, templates_hash
 from kir.diagnostic import KirError
-from tests.kir.carrier.asking import RIGHT, SERIAL, WRONG, ask, settings_for
-from tests.kir.carrier.server import Says
+from kir.interp import run as interpret
+from kir.ir.parser import parse_program
+from tests.kir.carrier.asking import HOST, RIGHT, SERIAL, TOY, WRONG, ask, settings_for
+from tests.kir.carrier.server import Says, loopback
 
 pytestmark = pytest.mark.llm
 OUTSIDE = f"Let me think.\n\n```kir\n{SERIAL.replace('X[i]', 'X[i + 1]')}```"
@@ -50,9 +54,10 @@ def test_turns_end_and_the_best_answer_is_kept() -> None:
     assert a.outcome.best is not None and a.outcome.best.turn == 1
 
 
-@pytest.mark.parametrize(("limits", "said"), [
-    (Limits(attempts=1), "attempt 2 of 1"), (Limits(dollars=Decimal("0.02")), "may cost"), (Limits(tokens=10_500), "tokens")])
-def test_the_budget_stops_before_the_call_that_might_exceed_it(limits: Limits, said: str) -> None:
+@pytest.mark.parametrize(("kind", "said"), [("attempts", "attempt 2 of 1"), ("dollars", "may cost"), ("tokens", "tokens")])
+def test_the_budget_stops_before_the_call_that_might_exceed_it(kind: str, said: str) -> None:
+    worst = ask([Says(WRONG)]).meter.entries[0].worst
+    limits = {"attempts": Limits(attempts=1), "dollars": Limits(dollars=worst.dollars), "tokens": Limits(tokens=worst.tokens)}[kind]
     a = ask([Says(WRONG), Says(RIGHT)], turns=3, limits=limits)
     assert len(a.server.requests) == 1 and a.stages == ["oracle"]
     assert a.stopped[0] == "KIR-H201" and said in a.outcome.stopped[0].message
@@ -143,3 +148,29 @@ def test_meters_share_one_budget_and_a_call_has_its_own() -> None:
     with pytest.raises(KirError, match="budget of the one"):
         one.reserve("c", Spent(attempts=1))
     assert run.spent.dollars == Decimal("0.3") and list(run.lines())[-1] == "in all: $0.3, 2 + 2 tokens, 2 attempts"
+
+
+def test_the_example_of_every_prompt_is_right() -> None:
+    program = parse_program(EXAMPLE)
+    for size in (1, 63, 64, 200):
+        x = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+        result = interpret(program, {"X": x}, {"N": size}, mode="check")
+        assert not result.errors and result.outputs["M"][0] == x.max()
+
+
+def test_fills_run_side_by_side_and_equal_answers_are_checked_once() -> None:
+    program = parse_program(HOST)
+    (path, _), = holes(program)
+    judged: list[str] = []
+
+    def judge(contract: Contract, answer: Answer) -> Checked:
+        judged.append(answer.hash)
+        return check(contract, answer)
+    with loopback(lambda number, body: Says(WRONG if len(body["messages"]) == 2 else RIGHT)) as server:
+        meter = Meter("run", Limits(attempts=15))
+        chat = Chat.of(settings_for(server.url, "openai"), "openai")
+        outcomes = run_many([Job(TOY, program, path)] * 8, chat, meter, turns=1, workers=8, judge=judge)
+    assert [len(o.attempts) for o in outcomes].count(2) == 7, "the budget ends one of them"
+    assert sum(o.program is not None for o in outcomes) == 7 and meter.spent.attempts == 15
+    assert [d.id for o in outcomes for d in o.stopped] == ["KIR-H201", "KIR-H130"]
+    assert len(judged) == len(set(judged)) == 2
