@@ -31,7 +31,8 @@ class _Blocks(Indenter):
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         """The stream with indentation tokens. Each text has its own state, so that threads may parse at once."""
-        return Indenter.process(_Blocks(), stream)
+        tokens: Iterator[Token] = Indenter.process(_Blocks(), stream)  # type: ignore[no-untyped-call]  # lark leaves it untyped
+        return tokens
 
     def handle_NL(self, token: Token) -> Iterator[Token]:
         try:
