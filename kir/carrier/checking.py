@@ -76,15 +76,22 @@ class Checked:
 
 def check(contract: Contract, answer: Answer) -> Checked:
     """The verdict on an answer; a refusal is a verdict, not an error. Deterministic: the same answer, the same verdict, everywhere."""
-    stage: Stage = "read"
-    program: n.Program | None = None
-    dtype = ""
     try:
         program = read(contract, answer)
-        stage = "contract"
+    except KirError as refused:
+        return Checked(contract.id, answer, "read", _in(answer, refused.diagnostics))
+    return check_program(contract, program, answer)
+
+
+def check_program(contract: Contract, program: n.Program, answer: Answer, budget: bool = True) -> Checked:
+    """The verdict on a program that is already read; `answer` is where it came from."""
+    stage: Stage = "contract"
+    dtype = ""
+    try:
         dtype = conforms(contract, program, answer)
-        stage = "budget"
-        affordable(contract, program, answer)
+        if budget:
+            stage = "budget"
+            affordable(contract, program, answer)
         stage = "oracle"
         return _against_oracle(contract, program, answer, dtype)
     except KirError as refused:

@@ -1,11 +1,12 @@
 """Contracts, what is held against an answer, and putting it into a hole."""
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kir.carrier import Answer, Contract, check, checking, fill, holes, must_be_filled
+from kir.carrier import Answer, Contract, check, checking, fill, holes, must_be_filled, outline, satisfies
 from kir.carrier.reply import extracted
 from kir.diagnostic import KirError
 from kir.ir.canonical import alpha_equal
@@ -99,3 +100,25 @@ def test_a_reply_holds_one_answer_or_is_refused(reply: str, surface: str | None)
         answer = extracted(TOY, reply)
         assert answer.surface == surface
         assert surface != "kir" or answer.text == SERIAL
+
+
+def test_what_was_filled_is_outlined_and_recognized_by_what_it_does() -> None:
+    host = parse_program(HOST)
+    (path, hole), = holes(host)
+    answer = check(TOY, Answer(SERIAL)).program_or_raise()
+    filled = fill(TOY, host, path, answer)
+    assert alpha_equal(outline(TOY, filled, path, 3, hole), replace(answer, name="toy_prefix"))
+    assert satisfies(TOY, outline(TOY, filled, path, 3, hole)).accepted
+    other = parse_program(HOST.rpartition("  @sums")[0] + """  for i1 in 0..N
+    register total: f32 = 0.0
+    for j in 0..i1 + 1
+      total = total + A[row, j]
+    B[row, i1] = total
+  T[row] = B[row, N - 1]
+""")
+    assert satisfies(TOY, outline(TOY, other, path, 2, hole)).accepted
+    wrong = parse_program(program_text(other).replace("N - 1", "0"))
+    assert satisfies(TOY, outline(TOY, wrong, path, 2, hole)).diagnostics[0].id == "KIR-H130"
+    outside = parse_program(program_text(other).replace("B[row, N - 1]", "B[0, N - 1]"))
+    with pytest.raises(KirError, match="KIR-H151"):
+        outline(TOY, outside, path, 2, hole)
