@@ -18,7 +18,7 @@ CODE = ("passes", "frontends", "backends")
 
 MODULE_ORDER = (
     *("diagnostic", "instructions", "target", "registry", "machine", "ir", "analysis", "interp", "rewrite", "surface", "problem"),
-    *("store", "gate", "carrier", "lineage", "library", "forecast", "optimize", "corpus", "report", "cli", "mcp"),
+    *("store", "edits", "gate", "carrier", "lineage", "library", "forecast", "optimize", "corpus", "report", "cli", "mcp"),
 )
 """Modules of ``kir/``, bottom up: each imports only from those before it."""
 

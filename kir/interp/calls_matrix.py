@@ -1,7 +1,8 @@
 """Instruction table, family `matrix`: ldmatrix, stmatrix and mma.sync on the packed elements of each lane of a warp.
 
 Lane mappings are those of `kir.ir.layout`. Numerics of every matrix product:
-products are exact, sums are made in f32 in the order of NumPy's matrix product, and added to the accumulator once.
+products and sums are made in f64, rounded to f32 once and added to the accumulator. So a product of a tile and of its parts agree in every
+bit on every machine, which sums in f32 in whatever order a BLAS takes do not.
 """
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ ONE_THREAD = 1 << 18
 
 
 def _matmul(a: Array, b: Array) -> Array:
-    """`np.matmul` in blocks of rows, each small enough to stay on one thread."""
+    """`np.matmul` in f64, in blocks of rows, each small enough to stay on one thread; rounded to the dtype of the operands."""
+    if a.dtype == np.float32:
+        return np.asarray(_matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32))
     rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     step = max(1, ONE_THREAD // max(1, inner * columns))
     if rows <= step:

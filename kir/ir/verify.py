@@ -385,7 +385,7 @@ class _Verifier:
         spaces = {s.src.at.buffer.space, s.dst.buffer.space}
         if name == "cp_async" and (s.src.at.buffer.space, s.dst.buffer.space) != ("global", "shared"):
             yield self.fail("KIR-V011", f"cp_async from {s.src.at.buffer.space} to {s.dst.buffer.space} memory", needs="global to shared")
-        if name in ("bulk", "tma") and not spaces & {"shared", "cluster"}:
+        if name in ("bulk", "tma") and not spaces & ({"shared", "cluster"} if name == "bulk" else {"shared", "cluster", "fragment"}):
             yield self.fail("KIR-V011", f"{name} from {s.src.at.buffer.space} to {s.dst.buffer.space} memory",
                             needs="shared memory on one side")
 
