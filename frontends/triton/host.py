@@ -20,6 +20,7 @@ import libcst as cst
 from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 from kir.ir.types import DTYPES as kir_dtypes
 
+from . import texts
 from .source import (
     TRANSPARENT_DECORATORS,
     Definition,
@@ -372,6 +373,8 @@ class HostScope:
                 raise NotUnderstood("a host subscript that is not known")
             case cst.Call():
                 return self._call(e, names, depth)
+            case cst.GeneratorExp() | cst.ListComp():
+                return texts.comprehension(e, names, lambda x, inner: self.evaluate(x, inner, depth + 1))
             case _:
                 raise NotUnderstood(f"host expression {type(e).__name__}")
 
@@ -380,6 +383,10 @@ class HostScope:
             owner = self.evaluate(e.func.value, names, depth + 1)
             if owner in (Builtin("os.environ"), Builtin("os")):
                 return self.evaluate(e.args[1].value, names, depth + 1)
+        if isinstance(e.func, cst.Attribute) and e.func.attr.value in texts.METHODS:
+            text = self.evaluate(e.func.value, names, depth + 1)
+            if isinstance(text, str):
+                return texts.method(e, text, names, lambda x, inner: self.evaluate(x, inner, depth + 1))
         fn = self.evaluate(e.func, names, depth + 1)
         if isinstance(fn, Builtin) and fn.name in CALLS:
             return CALLS[fn.name]
@@ -461,7 +468,7 @@ class HostScope:
         return found[0] if found is not None else None
 
     def _execute(self, body: Sequence[cst.CSTNode], names: dict[str, Value], depth: int) -> tuple[Value] | None:
-        """Run host statements of the subset (assignments of names, `if`, `try`, `return`); the value returned, if one was."""
+        """Run host statements of the subset (assignments of names, `if`, `for`, `try`, `return`); the value returned, if one was."""
         for s in body:
             match s:
                 case cst.SimpleStatementLine():
@@ -471,6 +478,8 @@ class HostScope:
                                 return (None if value is None else self.evaluate(value, names, depth + 1),)
                             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
                                 names[name] = self.evaluate(value, names, depth + 1)
+                            case cst.AugAssign(target=cst.Name(value=name), operator=cst.AddAssign(), value=value):
+                                names[name] = self.evaluate(cst.BinaryOperation(cst.Name(name), cst.Add(), value), names, depth + 1)
                             case cst.Import() | cst.ImportFrom():
                                 names.update(self._local_imports(small))
                             case cst.Expr() | cst.Pass() | cst.Assert():
@@ -487,6 +496,12 @@ class HostScope:
                     found = self._execute(s.body.body if outcome else orelse, names, depth + 1)
                     if found is not None:
                         return found
+                case cst.For(target=cst.Name(value=name), orelse=None):
+                    for each in texts.rounds(s.iter, names, lambda x, inner: self.evaluate(x, inner, depth + 1)):
+                        names[name] = each
+                        found = self._execute(s.body.body, names, depth + 1)
+                        if found is not None:
+                            return found
                 case cst.Try():
                     found = self._execute(s.body.body, names, depth + 1)
                     if found is not None:

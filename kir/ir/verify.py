@@ -425,7 +425,7 @@ class _Verifier:
         for a in call.args:
             if isinstance(a, n.Region) and call.fn.startswith("mbar_") and a.type != MBARRIER:
                 yield self.fail("KIR-V015", f"'{call.fn}' of {region_text(a)}, which is {type_text(a.type)}", needs="one mbarrier")
-            if isinstance(a, n.Region) and call.fn.startswith("atomic_"):
+            if isinstance(a, n.Region) and call.fn.startswith("atomic_") and call.fn != "atomic_load":
                 yield from self.written(a)
 
     # ------------------------------------------------------------------------------------------------- control and teams
@@ -544,7 +544,7 @@ def _unpaired(s: n.Stmt, calls: set[str], waited: set[str], made: set[str]) -> I
         name = s.signal.buffer.name
         if name not in waited and s.signal.buffer.space == "shared":
             yield f"a copy signals '{name}', and nothing in this kernel waits for it"
-    if isinstance(s, n.Mma) and s.pending:
+    if (isinstance(s, n.Mma) and s.pending) or (isinstance(s, n.Eval) and s.call.fn == "wgmma"):
         for needed in ("wgmma_commit", "wgmma_wait"):
             if needed not in calls:
                 yield f"a pending mma, and no {needed} in this kernel"

@@ -33,11 +33,10 @@ class Touch:
 
 @dataclass(frozen=True)
 class Unit:
-    """Statements of a thread. `waits`: they hold a barrier for all threads of the team themselves (at their end)."""
+    """Statements of a thread."""
 
     block: n.Block
     touches: frozenset[Touch] = frozenset()
-    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def _joined(items: Items, pending: Pending, may_be_one: Callable[[str, str], boo
             pending = frozenset()
         if isinstance(item, Unit):
             out.extend(item.block)
-            pending = frozenset() if item.waits else pending | item.touches
+            pending |= item.touches
             continue
         pending |= item.touches
         match item.of:

@@ -14,8 +14,10 @@ from kir.ir.build import int_value, is_const, mul
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import children
 from kir.lowering import need as needs
-from kir.lowering.elements import MOST_SLOTS, shape_known
-from kir.lowering.state import State, refuse
+from kir.lowering.state import State, refuse, shape_known
+
+MOST_SLOTS = 1024
+"""Elements of one tile that a thread may hold."""
 
 
 def dealt(shape: Sequence[int], threads: int, order: Sequence[int], width: int = 1) -> Spread:
@@ -47,14 +49,19 @@ def dealt(shape: Sequence[int], threads: int, order: Sequence[int], width: int =
 def suggested(state: State, e: n.Expr, *also: n.Region) -> Spread:
     """How to deal the tile `e` (which is stored to the regions `also`)."""
     shape = shape_known(e)
-    for candidate in _held(state, e):
+    for candidate in held_by(state, e):
         if candidate.shape == shape and candidate.team == state.team:
             return candidate
-    return for_memory(state, shape, [*_accesses(state, e, list(range(len(shape)))), *((r, _axes(r), clip) for r, clip in (
+    return for_memory(state, shape, [*accesses(state, e, list(range(len(shape)))), *((r, own_axes(r), clip) for r, clip in (
         (r, False) for r in also))])
 
 
-def _axes(r: n.Region) -> list[int]:
+def matching(state: State, value: n.Expr, shape: tuple[int, ...]) -> list[Spread]:
+    """What operands in registers suggest for a store of that shape."""
+    return [c for c in held_by(state, value) if c.shape == shape and c.team == state.team] if isinstance(value.type, TileType) else []
+
+
+def own_axes(r: n.Region) -> list[int]:
     """The axes of a region's tile, one for each of its spans."""
     return list(range(len(shape_known(r))))
 
@@ -127,7 +134,7 @@ def _width(state: State, r: n.Region, extent: int, clip: bool) -> int:
         lows = [i.lo if isinstance(i, n.Span) else i for i in index]
         if any(isinstance(lo.type, TileType) for lo in lows):
             return 1
-        fits = all(facts.divides(count, s) or facts.divides(count, mul(lo, s)) and not isinstance(i, n.Span)
+        fits = all(facts.divides(count, s) or (facts.divides(count, mul(lo, s)) and not isinstance(i, n.Span))
                    for lo, s, i in zip(lows[:-1], strides[:-1], index[:-1], strict=True) if lo.type == s.type)
         whole = not clip or facts.divides(count, b.shape[-1])
         if fits and whole and facts.divides(count, lows[-1]):
@@ -135,7 +142,7 @@ def _width(state: State, r: n.Region, extent: int, clip: bool) -> int:
     return 1
 
 
-def _accesses(state: State, e: n.Expr, axes: list[int]) -> Iterator[Found]:
+def accesses(state: State, e: n.Expr, axes: list[int]) -> Iterator[Found]:
     """The accesses to memory of a tile expression; `axes` are those of the statement's tile for each of `e`'s own."""
     if not isinstance(e.type, TileType):
         return
@@ -146,48 +153,48 @@ def _accesses(state: State, e: n.Expr, axes: list[int]) -> Iterator[Found]:
             order = [int_value(a) or 0 for a in e.args[1:] if isinstance(a, n.Expr)]
             x = e.args[0]
             assert isinstance(x, n.Expr)
-            yield from _accesses(state, x, [axes[order.index(a)] for a in range(len(order))])
+            yield from accesses(state, x, [axes[order.index(a)] for a in range(len(order))])
         case n.Call() if e.fn == "expand" and e.of is None:
             axis, x = int(dict(e.attrs)["axis"]), e.args[0]
             assert isinstance(x, n.Expr)
-            yield from _accesses(state, x, axes[:axis] + axes[axis + 1:])
+            yield from accesses(state, x, axes[:axis] + axes[axis + 1:])
         case n.Call() if e.fn in ("reshape", "pick", "reduce", "scan", "gather") and e.of is None:
             return
         case _:
-            for x in children(e):
-                if isinstance(x, n.Expr) and isinstance(x.type, TileType):
-                    rank = len(x.type.shape)
-                    yield from _accesses(state, x, axes[len(axes) - rank:])
+            for part in children(e):
+                if isinstance(part, n.Expr) and isinstance(part.type, TileType):
+                    rank = len(part.type.shape)
+                    yield from accesses(state, part, axes[len(axes) - rank:])
 
 
-def _held(state: State, e: n.Expr) -> Iterator[Spread]:
+def held_by(state: State, e: n.Expr) -> Iterator[Spread]:
     """Spreads that operands in registers suggest for `e`, the best first."""
     match e:
         case n.Var():
             if e.name in state.held:
                 yield state.held[e.name].spread
             elif e.name in state.formulas:
-                yield from _held(state, state.formulas[e.name])
+                yield from held_by(state, state.formulas[e.name])
         case n.Load():
             if e.at.buffer.name in state.held and not e.at.index:
                 yield state.held[e.at.buffer.name].spread
         case n.Unary() | n.Cast():
-            yield from _held(state, e.x)
+            yield from held_by(state, e.x)
         case n.Binary():
-            yield from _held(state, e.a)
-            yield from _held(state, e.b)
+            yield from held_by(state, e.a)
+            yield from held_by(state, e.b)
         case n.Select():
             for x in (e.a, e.b, e.cond):
-                yield from _held(state, x)
+                yield from held_by(state, x)
         case n.Call() if e.of is None:
-            yield from _held_in_call(state, e)
+            yield from _by_call(state, e)
         case _:
             return
 
 
-def _held_in_call(state: State, e: n.Call) -> Iterator[Spread]:
+def _by_call(state: State, e: n.Call) -> Iterator[Spread]:
     args = [a for a in e.args if isinstance(a, n.Expr)]
-    inner = [s for a in args[:1] for s in _held(state, a)] if args else []
+    inner = [s for a in args[:1] for s in held_by(state, a)] if args else []
     shape = shape_known(args[0]) if args else ()
     match e.fn:
         case "expand":
@@ -206,4 +213,4 @@ def _held_in_call(state: State, e: n.Call) -> Iterator[Spread]:
             return
         case _:
             for a in args:
-                yield from _held(state, a)
+                yield from held_by(state, a)

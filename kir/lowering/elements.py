@@ -1,31 +1,23 @@
 """Tile expressions as what one thread computes for one slot: elements of operands in its registers, in memory, or on their way there."""
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from kir.analysis.fragments import Spread, extents_of
+from kir.analysis.fragments import STILL, Digit, extents_of
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, mul
 from kir.ir.printer import expr_text
-from kir.ir.types import DType, TileType, dtype_of, shape_of
-from kir.ir.visit import walk
+from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.visit import substitute
+from kir.lowering.choice import suggested
 from kir.lowering.need import Need, of_spread, register_index
-from kir.lowering.state import Held, State, flat, guarded, looped, place, refuse, slot_variables
+from kir.lowering.state import Held, State, flat, guarded, looped, place, refuse, shape_known, slot_variables
 
 ADVICE = ("multiple_of", "max_contiguous", "max_constancy")
-MOST_SLOTS = 1024
-"""Elements of one tile that a thread may hold."""
-
-
-def shape_known(e: n.Expr | n.Region) -> tuple[int, ...]:
-    """The shape of a tile whose extents are known. Raises KirError KIR-B030."""
-    made = extents_of(shape_of(e.type))
-    if made is None:
-        raise refuse("a tile has an extent that is not known when the program is compiled", "a binding that names it")
-    return made
-
 
 def element(state: State, e: n.Expr, need: Need) -> n.Expr:
     """The element of `e` that a thread needs. Raises KirError KIR-B030 where `e` has no form for one thread."""
@@ -74,10 +66,6 @@ def own_registers(state: State, held: Held, need: Need) -> tuple[n.Expr, ...] | 
 
 def widened(state: State, need: Need) -> Need:
     """A need of a sub-team as one of the whole CTA."""
-    from dataclasses import replace
-
-    from kir.analysis.fragments import STILL, Digit
-    from kir.ir.visit import substitute
     digit = Digit(state.threads // state.team, STILL, 0)
     return replace(need, thread=state.thread, threads=(*need.threads, digit), base=tuple(substitute(b, state.warp) for b in need.base))
 
@@ -187,7 +175,6 @@ def _of_call(state: State, e: n.Call, need: Need) -> n.Expr:
 
 def unflattened(number: n.Expr, shape: Sequence[int]) -> list[n.Expr]:
     """The index of a row-major number."""
-    import math
     out = []
     for axis, extent in enumerate(shape):
         below = math.prod(shape[axis + 1:])
@@ -196,7 +183,7 @@ def unflattened(number: n.Expr, shape: Sequence[int]) -> list[n.Expr]:
     return out
 
 
-class addressed:  # noqa: N801  # used as a function: what it gives is called with an index
+class addressed:
     """A tile as something that can be read at any index: memory where it lies there, else scratch memory that it is put in first."""
 
     def __init__(self, state: State, e: n.Expr) -> None:
@@ -231,7 +218,6 @@ class addressed:  # noqa: N801  # used as a function: what it gives is called wi
 
 def _own_part(state: State, shape: Sequence[int]) -> n.Expr:
     """Where a sub-team's part of scratch memory begins."""
-    import math
     if state.team == state.threads:
         return const(0)
     return mul(build.floordiv(state.thread, state.team), math.prod(shape))
@@ -239,9 +225,6 @@ def _own_part(state: State, shape: Sequence[int]) -> n.Expr:
 
 def _spilled(state: State, e: n.Expr) -> n.Buffer:
     """Scratch memory that holds a tile, put there now if it does not lie there already."""
-    import math
-
-    from kir.lowering.choice import suggested
     found = next((s for s in state.scratch if s.holds is not None and s.holds == e), None)
     if found is not None:
         state.busy.add(found.name)
@@ -261,13 +244,3 @@ def _spilled(state: State, e: n.Expr) -> n.Buffer:
     state.put(*guarded(s.first_copy(state.lane), body))
     state.touches = outer
     return buffer
-
-
-def reads_memory(e: n.Expr, state: State) -> bool:
-    """Whether an expression reads shared or global memory, or what changes."""
-    return any(isinstance(x, n.Load) for x in walk(e))
-
-
-def spread_of(held: Held) -> Spread:
-    """The spread of a value in registers."""
-    return held.spread

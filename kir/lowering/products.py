@@ -5,11 +5,11 @@ from kir.analysis.fragments import Digit, Spread, extents_of
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
-from kir.ir.types import I32, dtype_of
+from kir.ir.types import I32
 from kir.lowering.choice import dealt
-from kir.lowering.elements import addressed, region_need, shape_known
+from kir.lowering.elements import addressed, own_registers, region_need
 from kir.lowering.need import of_spread, register_index
-from kir.lowering.state import State, looped, place, refuse, slot_variables
+from kir.lowering.state import State, looped, place, refuse, shape_known, slot_variables
 
 
 def accumulator(state: State, s: n.Mma, shape: tuple[int, ...]) -> Spread:
@@ -28,13 +28,9 @@ def scalar_accumulator(state: State, shape: tuple[int, ...]) -> Spread:
         per *= 2
     if per == 1:
         return dealt(shape, state.team, order)
-    inner = tuple((*shape[:-2], shape[-2] // per, shape[-1] // per))
+    inner = (*shape[:-2], shape[-2] // per, shape[-1] // per)
     base = dealt(inner, state.team, order)
-    def scaled(d: Digit) -> Digit:
-        return Digit(d.extent, d.axis, d.step * per) if d.axis >= rank - 2 else d
-    # neighbors in threads, a square of strided elements in slots: reads of operands are spread over the banks
-    columns, rows = inner[-1], inner[-2]
-    del scaled
+    columns, rows = inner[-1], inner[-2]  # the elements of a thread's square lie apart, so that neighbors read neighboring words
     return Spread(shape, base.threads, (*base.slots, Digit(per, rank - 1, columns), Digit(per, rank - 2, rows)))
 
 
@@ -73,7 +69,6 @@ def product(state: State, s: n.Mma) -> None:
     target = need if not s.acc.index else region_need(s.acc, need)
     index = None
     if target is not None:
-        from kir.lowering.elements import own_registers
         index = own_registers(state, held, target)
     if index is None:
         raise refuse(f"the threads that compute this part of '{s.acc.buffer.name}' do not hold it", "a layout for the product")
@@ -103,6 +98,3 @@ def _part(state: State, whole: Spread, r: n.Region, shape: tuple[int, ...]) -> S
 
 def _in_memory(state: State, s: n.Mma, shape: tuple[int, ...]) -> None:
     raise refuse(f"a product into '{s.acc.buffer.name}', which is no fragment", "a fragment that is stored afterwards")
-
-
-__all__ = ["accumulator", "dtype_of", "product", "scalar_accumulator"]

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field, replace
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
-from kir.analysis.fragments import Spread
-from kir.diagnostic import KirError, error
+from kir.analysis.fragments import Spread, extents_of
+from kir.diagnostic import KirError, Origin, error
 from kir.ir import nodes as n
 from kir.ir.build import add, const, is_const, mod, mul, region
-from kir.ir.types import I32, DType
+from kir.ir.canonical import rename
+from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import substitute_buffers, walk
-from kir.lowering.barriers import Items, Nest, Touch, Unit
+from kir.lowering.barriers import Nest, Touch, Unit
 from kir.lowering.need import Need
 
+Path = tuple[int | str, ...]
+MARK = "<lowered>"
 PRIVATE = frozenset({"register", "fragment"})
 
 
@@ -62,13 +65,21 @@ class State:
     items: list[Unit | Nest] = field(default_factory=list)
     touches: set[Touch] = field(default_factory=set)
     constant: set[str] = field(default_factory=set)
+    counters: set[str] = field(default_factory=set)
     loops: int = 0
     in_flight: set[str] = field(default_factory=set)
     warp: Mapping[str, n.Expr] = field(default_factory=dict)
+    sources: list[tuple[Path, Origin | None]] = field(default_factory=list)
+    """Each statement that was begun: its path, and where it comes from."""
 
     def __post_init__(self) -> None:
         self.team = self.team or self.threads
         self.aliases = Aliases(self.program)
+
+    @property
+    def mark(self) -> Origin:
+        """A mark for what is written now, which leads to the statement that it is written for."""
+        return Origin(MARK, len(self.sources), 1, 1, 1)
 
     @property
     def lane(self) -> n.Expr:
@@ -85,10 +96,19 @@ class State:
         return name
 
     # ---------------------------------------------------------------------------------------------------------------- writing
-    def put(self, *statements: n.Stmt, waits: bool = False) -> None:
+    def put(self, *statements: n.Stmt) -> None:
         """Statements of each thread, with what `touch` has noted since the last ones."""
-        self.items.append(Unit(statements, frozenset(self.touches), waits))
+        self.items.append(Unit(tuple(self._own_names(marked(s, self.mark)) for s in statements), frozenset(self.touches)))
         self.touches.clear()
+
+    def _own_names(self, s: n.Stmt) -> n.Stmt:
+        """A statement whose loop variables no other loop has."""
+        names = {x.var.name for x in walk(s) if isinstance(x, n.For)}
+        again = {name: self.fresh(name.split("_")[0]) for name in sorted(names & self.counters)}
+        self.counters |= names | set(again.values())
+        made = rename(s, again) if again else s
+        assert isinstance(made, n.Stmt)
+        return made
 
     def touch(self, r: n.Region, kind: str, need: Need | None = None) -> None:
         """Notes that the statement being written touches a place; `need` where it is a thread's own part of it."""
@@ -155,6 +175,30 @@ class State:
         return (*self.shared, *(n.Alloc(b) for b in buffers.values()), *made)
 
 
+def marked(s: n.Stmt, mark: Origin) -> n.Stmt:
+    """A statement and those inside it with a mark as their origin, where they have none."""
+    if s.origin is not None and s.origin.file == MARK:
+        return s
+    changes: dict[str, object] = {"origin": mark}
+    match s:
+        case n.For() | n.While():
+            changes["body"] = tuple(marked(x, mark) for x in s.body)
+        case n.If():
+            changes["then"] = tuple(marked(x, mark) for x in s.then)
+            changes["orelse"] = tuple(marked(x, mark) for x in s.orelse)
+        case _:
+            pass
+    return replace(s, **changes)  # type: ignore[type-var]  # every Stmt is a dataclass
+
+
+def shape_known(e: n.Expr | n.Region) -> tuple[int, ...]:
+    """The shape of a tile whose extents are known. Raises KirError KIR-B030."""
+    made = extents_of(shape_of(e.type))
+    if made is None:
+        raise refuse("a tile has an extent that is not known when the program is compiled", "a binding that names it")
+    return made
+
+
 def flat(coordinates: Sequence[n.Expr], shape: Sequence[int]) -> n.Expr:
     """The row-major number of an element."""
     out: n.Expr = const(0)
@@ -197,7 +241,3 @@ def guarded(cond: n.Expr | None, block: n.Block) -> n.Block:
 def place(b: n.Buffer, index: Sequence[n.Expr]) -> n.Region:
     """A place in the registers of a thread."""
     return region(b, *index)
-
-
-__all__ = ["Held", "Items", "Scratch", "State", "Unit", "flat", "guarded", "looped", "place", "refuse", "register", "replace",
-           "slot_variables"]
