@@ -274,6 +274,12 @@ def _case(problem: Problem, s: Shape, distribution: str, seed: int, names: Mappi
     return ProblemCase(problem, s, distribution, seed, problem.inputs(s, seed, distribution), names)
 
 
+def _writer(program: n.Program, operand: str) -> Origin | None:
+    """Where an operand is written first."""
+    found = (x for k in program.kernels for x in walk(k) if isinstance(x, (n.Store, n.Copy)))
+    return next((x.origin for x in found if (x.at if isinstance(x, n.Store) else x.dst).buffer.name == operand), None)
+
+
 def _against_oracle(contract: Contract, program: n.Program, answer: Answer, dtype: str) -> Checked:
     problem = contract.problem(dtype)
     wanted = {p.name for p in program.params if isinstance(p.of, DType)}
@@ -294,7 +300,8 @@ def _against_oracle(contract: Contract, program: n.Program, answer: Answer, dtyp
             raise KirError(Diagnostic("KIR-H131", f"the answer is not safe {where}", _start(answer)), *shown)
         outcome = case.compare(result.outputs)
         if not outcome.ok:
-            raise error("KIR-H130", f"the answer is wrong {where}", origin=_start(answer), witness=(outcome.reason,),
+            place = _writer(program, outcome.where.partition("[")[0]) or _start(answer)
+            raise error("KIR-H130", f"the answer is wrong {where}", origin=place, witness=(outcome.reason,),
                         needs=contract.spec.title, verdict=f"refuted by the oracle of {contract.id}")
         worst = max(worst, outcome.worst)
     return Checked(contract.id, answer, "accepted", (), program, dtype, fast, checked, worst)

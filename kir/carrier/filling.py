@@ -41,11 +41,15 @@ def holes(program: n.Program) -> Iterator[tuple[Path, n.Hole]]:
             yield path, node
 
 
+def unfilled(program: n.Program) -> tuple[Diagnostic, ...]:
+    """A diagnostic KIR-H104 for each hole of a program."""
+    return tuple(Diagnostic("KIR-H104", f"the hole '{h.name}' is not filled: it takes an answer to {h.contract}", h.origin,
+                            anchor_of(program, path), attempt="kir carrier fill") for path, h in holes(program))
+
+
 def must_be_filled(program: n.Program) -> None:
     """Raises KirError KIR-H104 with a diagnostic for each unfilled hole."""
-    found = [Diagnostic("KIR-H104", f"the hole '{h.name}' is not filled: it takes an answer to {h.contract}", h.origin, anchor_of(program, path),
-                        attempt="kir carrier fill") for path, h in holes(program)]
-    if found:
+    if found := unfilled(program):
         raise KirError(*found)
 
 
