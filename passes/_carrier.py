@@ -6,6 +6,7 @@ recognized by what it computes: a recorded one by its text, any other by running
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -100,7 +101,7 @@ class Carrier(Pass):
         return fill(self.carrier, outline.holed, outline.path, naive(self.carrier, outline.dtype))
 
     def _recorded(self, program: n.Program, outline: Outline) -> str:
-        """The recorded answer that the kernels of an outline are, as this pass's parameter spells it."""
+        """The answer that the kernels of an outline are, of those that this pass names or that are recorded, as its parameter spells it."""
         from kir.carrier.recognition import DIGITS
         for found in _answers(self, outline.dtype):
             try:
@@ -137,9 +138,13 @@ def _again(item: Carrier, program: n.Program, path: Path) -> Site:
 
 
 def _answers(item: Carrier, dtype: str) -> Iterator[Known]:
-    """Every answer that is recorded for the contract as it is, in the dtype."""
+    """The answer that a pass names, if there is one, and every one that is recorded for the contract as it is, in the dtype. (Answers
+    that differ may be one program where a size is a literal.)"""
     from kir.carrier.recognition import known
     from kir.carrier.records import recorded
+    if item.answer:
+        with suppress(KirError):
+            yield known(item.carrier, item.answer, dtype)
     for r in recorded(item.carrier):
         if r.record.contract_hash == item.carrier.hash:
             yield known(item.carrier, r.record.answer, dtype)

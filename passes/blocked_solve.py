@@ -55,7 +55,7 @@ class BlockedSolve(Carrier):
     catalogue: ClassVar[tuple[int, ...]] = (63,)
     claim: ClassVar[str] = "Blocks shorten the chain of dependent steps from the order of the system to the order of a block."
     numerics: ClassVar[str] = "reassociated(row)"
-    carrier: ClassVar[Contract] = Contract.shipped("unit-lower-solve")
+    carrier: ClassVar[Contract] = Contract.shipped("unit_lower_solve")
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P630", "validity", "numerics", "the answer solves the system, reading nothing on or above the diagonal",
                      meets_contract),)

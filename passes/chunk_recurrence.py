@@ -5,29 +5,28 @@ before:
 
 ```kir
 kir 1
-program heads
+program head
   size L: i32
-  size H: i32
-  in q: bf16[L, H, 64]
-  in k: bf16[L, H, 64]
-  in v: bf16[L, H, 64]
-  in g: f32[L, H]
-  in beta: f32[L, H]
-  out o: bf16[L, H, 64]
-kernel main grid (e: 64, h: H) threads 1
+  in q: bf16[L, 64]
+  in k: bf16[L, 64]
+  in v: bf16[L, 64]
+  in g: f32[L]
+  in beta: f32[L]
+  out o: bf16[L, 64]
+kernel main grid (e: 64) threads 1
   register state: f32[64] = 0.0
   for t in 0..L
-    let decay = exp(g[t, h])
+    let decay = exp(g[t])
     register seen: f32 = 0.0
     for d in 0..64
       state[d] = decay * state[d]
-      seen = seen + state[d] * cast(k[t, h, d], f32)
-    let update = beta[t, h] * (cast(v[t, h, e], f32) - seen)
+      seen = seen + state[d] * cast(k[t, d], f32)
+    let update = beta[t] * (cast(v[t, e], f32) - seen)
     register dot: f32 = 0.0
     for d1 in 0..64
-      state[d1] = state[d1] + cast(k[t, h, d1], f32) * update
-      dot = dot + state[d1] * cast(q[t, h, d1], f32)
-    o[t, h, e] = cast(dot * 0.125, bf16)
+      state[d1] = state[d1] + cast(k[t, d1], f32) * update
+      dot = dot + state[d1] * cast(q[t, d1], f32)
+    o[t, e] = cast(dot * 0.125, bf16)
 ```
 
 pipeline: `chunk-recurrence`
@@ -36,17 +35,16 @@ after:
 
 ```kir
 kir 1
-program heads
+program head
   size L: i32
-  size H: i32
-  in q: bf16[L, H, 64]
-  in k: bf16[L, H, 64]
-  in v: bf16[L, H, 64]
-  in g: f32[L, H]
-  in beta: f32[L, H]
-  out o: bf16[L, H, 64]
-kernel main grid (h: H) threads 1
-  hole gated_delta_rule contract "gated-delta-rule/1" reads q[0 +: L, h, 0 +: 64], k[0 +: L, h, 0 +: 64], v[0 +: L, h, 0 +: 64], g[0 +: L, h], beta[0 +: L, h] writes o[0 +: L, h, 0 +: 64]
+  in q: bf16[L, 64]
+  in k: bf16[L, 64]
+  in v: bf16[L, 64]
+  in g: f32[L]
+  in beta: f32[L]
+  out o: bf16[L, 64]
+kernel main grid () threads 1
+  hole gated_delta_rule contract "gated-delta-rule/1" reads q, k, v, g, beta writes o
 ```
 """
 from __future__ import annotations
@@ -68,7 +66,7 @@ class ChunkRecurrence(Carrier):
     catalogue: ClassVar[tuple[int, ...]] = (60,)
     claim: ClassVar[str] = "Chunks turn a recurrence over tokens into matrix products, with one short recurrence over chunks."
     numerics: ClassVar[str] = "rounding-moved(update, state, score)"
-    carrier: ClassVar[Contract] = Contract.shipped("gated-delta-rule")
+    carrier: ClassVar[Contract] = Contract.shipped("gated_delta_rule")
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P600", "validity", "numerics", "the answer computes the recurrence, the last and shorter chunk included",
                      meets_contract),)

@@ -78,7 +78,7 @@ class RadixSelect(Carrier):
     intent: ClassVar[str] = "radix-select"
     catalogue: ClassVar[tuple[int, ...]] = (61,)
     claim: ClassVar[str] = "Finding the K-th largest key digit by digit reads each row a few times instead of K times."
-    carrier: ClassVar[Contract] = Contract.shipped("radix-select")
+    carrier: ClassVar[Contract] = Contract.shipped("radix_select")
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P610", "validity", "aliasing", "nothing in the program relies on the order of the selection", _order_is_free),
         Precondition("KIR-P611", "validity", "numerics", "the answer selects the K largest, ties and tails included", meets_contract))

@@ -59,6 +59,6 @@ class WarpSort(Carrier):
     intent: ClassVar[str] = "parallel-counting-sort"
     catalogue: ClassVar[tuple[int, ...]] = (45,)
     claim: ClassVar[str] = "Ranks of equal keys within a warp come from one match of its lanes, so that a row is placed 32 keys at a time."
-    carrier: ClassVar[Contract] = Contract.shipped("stable-counting-sort")
+    carrier: ClassVar[Contract] = Contract.shipped("stable_counting_sort")
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P450", "validity", "numerics", "the answer sorts, and keeps equal keys in the order they came", meets_contract),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kir.carrier import declared
 from kir.lineage.folder import Folder
 from kir.lineage.record import Lineage
-from kir.rewrite import Step, pass_class
+from kir.rewrite import Pass, Step, pass_class
 
 
 def remember(lineage: Lineage, folder: Folder) -> None:
@@ -14,7 +14,8 @@ def remember(lineage: Lineage, folder: Folder) -> None:
     It is recognized anew: what does not meet its contract is not kept, and its step will not apply."""
     for step in lineage.accepted:
         stored = Step.from_json(step.witness)
-        item = pass_class(stored.name).with_options(stored.options)
-        if declared(type(item)) and getattr(item, "answer", ""):
+        cls = pass_class(stored.name)
+        if declared(cls) and stored.options.get("answer"):
+            item: Pass = cls.with_options(stored.options)
             for _ in item.inverse_sites(folder.program(step.before)):
                 pass

@@ -62,8 +62,9 @@ class PassEngine:
     def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Sequence[Candidate]:
         """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
 
-        Carriers come after all others: what they take back whole, passes take back step by step as far as they can. First comes what lowers the leftmost component of the measure, which goes from what only hardware explains to what any
-        program has; then the order that the passes' declarations give. What refuses stands at the end.
+        Carriers come after all others: what they take back whole, passes take back step by step as far as they can. First comes what
+        lowers the leftmost component of the measure, which goes from what only hardware explains to what any program has; then the
+        order that the passes' declarations give. What refuses stands at the end.
         """
         found = [each for cls in self.passes for each in self._found(program, cls)]
         late = {name: number for number, name in enumerate(delayed, start=1)}
