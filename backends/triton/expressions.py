@@ -175,8 +175,9 @@ class Expressions:
             case n.Binary():
                 return self._binary(e)
             case n.Select():
-                a = self.tensor(e.a) if isinstance(e.a, n.Const) and isinstance(e.b, n.Const) else self.text(e.a)
-                return f"tl.where({self.text(e.cond)}, {a}, {self.text(e.b)})", ATOM
+                cond, b = self._of_rank(e.cond, e), self._of_rank(e.b, e)
+                a = self.tensor(e.a) if isinstance(e.a, n.Const) and isinstance(e.b, n.Const) else self._of_rank(e.a, e)
+                return f"tl.where({cond}, {a}, {b})", ATOM
             case n.Cast():
                 return self._cast(e), ATOM
             case n.Load():
@@ -185,6 +186,11 @@ class Expressions:
                 return self._call(e)
             case _:
                 raise refuse("KIR-B002", f"Triton has no spelling for {expr_text(e)}")
+
+    def _of_rank(self, x: n.Expr, of: n.Expr) -> str:
+        """An operand of `tl.where` or `tl.broadcast_to`, which broadcast extents but not ranks."""
+        rank, wanted = len(shape_of(x.type)), len(shape_of(of.type))
+        return self.text(x) if rank in (0, wanted) else f"{self.text(x, ATOM)}[{', '.join(['None'] * (wanted - rank) + [':'] * rank)}]"
 
     def _binary(self, e: n.Binary) -> tuple[str, int]:
         a, b, dtype = e.a, e.b, dtype_of(e.a.type)
@@ -240,7 +246,7 @@ class Expressions:
             case "broadcast":
                 if isinstance(args[0], n.Const):
                     return self.filled(args[0], e.type), ATOM
-                return f"tl.broadcast_to({self.text(args[0])}, {dims(tile_shape(e.type))})", ATOM
+                return f"tl.broadcast_to({self._of_rank(args[0], e)}, {dims(tile_shape(e.type))})", ATOM
             case "reshape":
                 return f"tl.reshape({self.text(args[0])}, {dims(tile_shape(e.type))})", ATOM
             case "trans":
