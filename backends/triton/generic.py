@@ -19,6 +19,7 @@ from kir.ir.types import BOOL, I32, DType, TileType, Type, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import Emitted, SourceLine, StatementPath
 
+from .._wrap import wrapped
 from .expressions import ATOM, COMPARE, OR, PRODUCT, SUM, UNARY, Expressions, dims, literal, refuse
 from .memory import Memory
 from .names import spelled
@@ -27,6 +28,7 @@ from .terms import QUESTIONS, Terms, is_derived, is_descriptor, is_flat, roots_o
 
 _PROMOTING = frozenset({"add", "sub", "mul", "and", "or", "xor", "tdiv", "trem", "floordiv", "mod"})
 _STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "log2", "next_power_of_2"})
+_STATIC_INFIX = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "add": "+", "sub": "-", "mul": "*"}
 _LAUNCH = ("num_warps", "num_stages")
 
 
@@ -45,7 +47,7 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     outer = [*(q.name for q in p.params), *(m.name for m in p.metas)]
     refusals: list[Diagnostic] = []
     chunks: list[list[Line]] = []
-    libdevice = products = False
+    libdevice, combines = False, set[str]()
     for f in p.functions:
         names = {**top, **spelled([*(x.name for x in f.params), *bound_names(f.body)], [*top.values(), *outer])}
         roots = {x.of.name: f"{names[x.name]}.dtype" for x in f.params if isinstance(x, n.Var) and isinstance(x.of, DType)}
@@ -53,7 +55,8 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
         body.block(f.body, (f.name,), 1)
         refusals += body.refusals
         chunks.append([("@triton.jit", None), (f"def {top[f.name]}({', '.join(names[x.name] for x in f.params)}):", None), *body.lines])
-        libdevice, products = libdevice or body.expressions.uses_libdevice, products or body.open.uses_product
+        libdevice = libdevice or body.expressions.uses_libdevice
+        combines |= set(body.open.combines.values())
     taken = [*top.values(), *outer, *(a.name for a in k.grid)]
     names = {**top, **{x: x for x in outer}, **spelled(bound_names(k.body), taken)}
     names |= {a.name: f"tl.program_id({i})" for i, a in enumerate(k.grid)}
@@ -68,13 +71,15 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
     if refusals:
         return None, tuple(refusals)
-    libdevice, products = libdevice or body.expressions.uses_libdevice, products or body.open.uses_product
+    libdevice = libdevice or body.expressions.uses_libdevice
+    combines |= set(body.open.combines.values())
+    mathematics = any("math.log2(" in line for chunk in (*chunks, body.lines) for line, _ in chunk)
     signature = [*(_parameter(q) for q in p.params if not dict(q.attrs).get("implicit")), *metas]
     head: list[Line] = [("@triton.jit", None), (f"def {top[k.name]}(", None), *((f"    {x},", None) for x in signature), ("):", None)]
     chunks.append([*head, *body.lines])
-    if products:
-        chunks.insert(0, [("@triton.jit", None), (f"def {_PRODUCT}(a, b):", None), ("    return a * b", None)])
-    header = ["import triton", "import triton.language as tl", *(["from triton.language.extra import libdevice"] if libdevice else [])]
+    for name in sorted(combines):
+        chunks.insert(0, [("@triton.jit", None), (f"def {name}(a, b):", None), (f"    return {_BODIES[name]}", None)])
+    header = [*(["import math", ""] if mathematics else []), "import triton", "import triton.language as tl", *(["from triton.language.extra import libdevice"] if libdevice else [])]
     lines: list[Line] = [(line, None) for line in header]
     for chunk in chunks:
         lines += [("", None), ("", None), *chunk]
@@ -82,7 +87,9 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     return Emitted("triton", content_hash(p), "\n".join(line for line, _ in lines) + "\n", source_map, ()), ()
 
 
-_PRODUCT = "product_of_two"
+_COMBINES = {"prod": "product_of_two", "and": "and_of_two"}
+_BODIES = {"product_of_two": "a * b", "and_of_two": "a & b"}
+"""Combine functions that a reduction without a name of its own in Triton brings along."""
 
 
 def _parameter(q: n.Param) -> str:
@@ -144,7 +151,6 @@ class GenericExpressions(Expressions):
     metas: set[str] = field(default_factory=set)
     kinds: dict[str, str] = field(default_factory=dict)
     terms: Terms = field(default_factory=lambda: Terms({}, {}, lambda text: text))
-    uses_product: bool = False
 
     # ------------------------------------------------------------------------------------------------------- shapes and dtypes
     def extents(self, t: Type) -> tuple[str, ...]:
@@ -196,6 +202,9 @@ class GenericExpressions(Expressions):
                 return f"({self.text(e.a, PRODUCT)} {'//' if e.op == 'floordiv' else '%'} {self.text(e.b, UNARY)})"
             case n.Binary(op="ceildiv"):
                 return f"tl.cdiv({self.text(e.a)}, {self.text(e.b)})"
+            case n.Binary() if (sign := _STATIC_INFIX.get(e.op)) is not None:
+                a, b = self._operands(e)
+                return f"({self.text(a, ATOM)} {sign} {self.text(b, ATOM)})"
             case n.Select():
                 return f"({self.text(e.a, ATOM)} if {self.text(e.cond)} else {self.text(e.b, ATOM)})"
             case n.Call(fn="meta_is", args=(n.Var(name=name), *_)):
@@ -248,8 +257,10 @@ class GenericExpressions(Expressions):
         return e.a, e.b
 
     def _promoted(self, a: n.Expr, b: n.Expr, op: str) -> DType | None:
-        if isinstance(a, n.Const) and isinstance(b, n.Const) or self.is_static(a) and self.is_static(b):
+        if isinstance(a, n.Const) and isinstance(b, n.Const):
             return None
+        if self.is_static(a) and self.is_static(b):
+            return join(*(I32 if dtype_of(x.type).is_bool else dtype_of(x.type) for x in (a, b)))
         for x, y in ((a, b), (b, a)):
             if isinstance(x, n.Const):
                 own = dtype_of(y.type)
@@ -274,7 +285,7 @@ class GenericExpressions(Expressions):
         match e.fn:
             case "broadcast" if isinstance(args[0], n.Cast) and isinstance(args[0].x, n.Const):
                 return self.filled(args[0], e.type), ATOM
-            case "broadcast" if not shape_of(args[0].type) and all(int_value(d) == 1 for d in args[1:]):
+            case "broadcast" if not isinstance(args[0], n.Const) and not shape_of(args[0].type) and all(int_value(d) == 1 for d in args[1:]):
                 return f"{self.text(args[0], ATOM)}[{', '.join('None' for _ in args[1:])}]", ATOM
             case "expand" if not shape_of(args[0].type):
                 return f"tl.expand_dims({self.text(args[0])}, {int(attrs['axis'])})", ATOM
@@ -322,15 +333,21 @@ class GenericExpressions(Expressions):
 
     def _reduce(self, e: n.Call, args: list[n.Expr], attrs: object) -> str:
         named = dict(e.attrs)
-        rule = {"sum": summed, "max": widened, "min": widened, "argmax": rounded, "argmin": rounded}.get(str(named.get("op")))
-        args = [_natural(a, rule) for a in args]
-        if named.get("op") in ("prod", "and"):
-            if named["op"] == "and":
-                raise refuse("KIR-B008", "Triton has no reduction 'and'", needs="a combine function")
-            self.uses_product = True
-            keep = ", keep_dims=True" if named.get("keep") else ""
-            return f"tl.reduce({self.text(args[0])}, {int(named['axis'])}, {_PRODUCT}{keep})"
-        return super()._reduce(e, args, named)
+        op, axis = str(named.get("op")), named["axis"]
+        keep = ", keep_dims=True" if named.get("keep") else ""
+        if "combine" in named:
+            return super()._reduce(e, args, named)
+        own = dtype_of(args[0].type)
+        if op in _COMBINES:
+            self.combines[op] = _COMBINES[op]
+            return f"tl.reduce({self.text(args[0])}, {axis}, {_COMBINES[op]}{keep})"
+        if op in ("max", "min") and widened(own) != own and rounded(own) == own:
+            # Only with its index does Triton leave the dtype of an extreme as it is.
+            return f"tl.{op}({self.text(_natural(args[0], rounded))}, {axis}, return_indices=True{keep})[0]"
+        if op == "sum" and summed(own) != own:
+            return f"tl.sum({self.text(args[0])}, axis={axis}{keep}, dtype={self.dtype(own)})"
+        rule = {"sum": summed, "max": widened, "min": widened, "argmax": rounded, "argmin": rounded}.get(op)
+        return super()._reduce(e, [_natural(a, rule) for a in args], named)
 
     def _scan(self, e: n.Call, args: list[n.Expr], attrs: object) -> str:
         named = dict(e.attrs)
@@ -438,6 +455,10 @@ class GenericStatements(Statements):
     _depth: int = 1
     _path: StatementPath = ()
     _named: int = 0
+    _outside: tuple[int, int] | None = None
+    """Where the outermost static branch around the statement being written starts: line and depth."""
+    _one_armed: set[str] = field(default_factory=set)
+    """Buffers that only one arm of a static branch fills: in a loop Triton must be told that the other leaves nothing."""
     _merged: dict[int, n.Expr] = field(default_factory=dict)
     """What stores at the end of a static arm give, by the identity of the store: a branch finds the common dtype itself."""
 
@@ -453,7 +474,15 @@ class GenericStatements(Statements):
         name = f"dtype_{self._named}"
         while name in self.expressions.names.values():
             name += "_"
-        self.put(f"{name}: tl.constexpr = {text}", self._depth, self._path)
+        line = f"{name}: tl.constexpr = {text}"
+        if self._outside is None:
+            self.put(line, self._depth, self._path)
+            return name
+        # Under a static branch the term might be read as what it is there: it is named before the branch.
+        at, depth = self._outside
+        made = wrapped("    " * depth + line)
+        self.lines[at:at] = [(x, self._path) for x in made]
+        self._outside = at + len(made), depth
         return name
 
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
@@ -461,6 +490,7 @@ class GenericStatements(Statements):
         before = len(self.lines)
         around = self._depth, self._path
         self.open.terms.known.append({})
+        self._one_armed |= _one_armed(block)
         skip = -1
         for i, s in enumerate(block):
             if i == skip:
@@ -468,8 +498,9 @@ class GenericStatements(Statements):
             self._depth, self._path = depth, (*path, i)
             try:
                 following = block[i + 1] if i + 1 < len(block) else None
-                if isinstance(s, n.Alloc) and isinstance(following, n.Mma) and following.acc == n.Region(s.buffer):
-                    self._product(s, following, depth, (*path, i))
+                start = _start_of(s, following)
+                if start is not None and isinstance(following, n.Mma):
+                    self._product(start, following, depth, (*path, i))
                     skip = i + 1
                 else:
                     self._statement(s, (*path, i), depth)
@@ -485,7 +516,8 @@ class GenericStatements(Statements):
         to = self.open
         match s:
             case n.Alloc(init=None):
-                return
+                if self._loops and s.buffer.name in self._one_armed:
+                    self.put(f"{to.names[s.buffer.name]} = None", depth, path)
             case n.Opaque():
                 raise refuse("KIR-B002", f"this is source text that KIR does not understand: {s.reason}")
             case n.View() if not s.axes:
@@ -500,11 +532,16 @@ class GenericStatements(Statements):
                 self.put(f"{to.names[s.at.buffer.name]} = {to.assigned(self._merged[id(s)])}", depth, path)
             case n.If() if s.static:
                 self._merge(s)
-                self.put(f"if {to.text(s.cond)}:", depth, path)
+                outside = self._outside
+                if outside is None:
+                    self._outside = len(self.lines), depth
+                cond = to.text(s.cond)
+                self.put(f"if {cond}:", depth, path)
                 self.block(s.then, (*path, "then"), depth + 1)
                 if s.orelse:
                     self.put("else:", depth, path)
                     self.block(s.orelse, (*path, "orelse"), depth + 1)
+                self._outside = outside
             case n.Jump() if s.kind != "return":
                 self.put(s.kind, depth, path)
             case _:
@@ -540,12 +577,11 @@ class GenericStatements(Statements):
         word = "tl.range" if options else "range"
         self._loop(f"for {to.names[s.var.name]} in {word}({bounds}{options}):", s.body, None, depth, path)
 
-    def _product(self, alloc: n.Alloc, s: n.Mma, depth: int, path: StatementPath) -> None:
+    def _product(self, start: n.Expr, s: n.Mma, depth: int, path: StatementPath) -> None:
         """`c = tl.dot(a, b)`, or with the accumulator that it starts from."""
         to = self.open
-        assert alloc.init is not None
-        acc = "" if _is_zero(alloc.init) else f", acc={to.filled(alloc.init, n.Region(alloc.buffer).type)}"
-        self.put(f"{to.names[alloc.buffer.name]} = {self._dotted(s, acc)}", depth, path)
+        acc = "" if _is_zero(start) else f", acc={to.filled(start, s.acc.type)}"
+        self.put(f"{to.names[s.acc.buffer.name]} = {self._dotted(s, acc)}", depth, path)
 
     def _dot(self, s: n.Mma) -> str:
         name = self.expressions.names[s.acc.buffer.name]
@@ -562,6 +598,29 @@ class GenericStatements(Statements):
                 f", allow_tf32={s.precision}" if kind else f', input_precision="{s.precision}"')
         out = "" if acc or s.acc.buffer.dtype == accumulated(dtype) else f", out_dtype={to.dtype(s.acc.buffer.dtype)}"
         return f"tl.dot({to.text(s.a)}, {to.text(s.b)}{acc}{precision}{out})"
+
+
+def _start_of(s: n.Stmt, following: n.Stmt | None) -> n.Expr | None:
+    """What the product that follows starts from, where the statement gives its accumulator just that."""
+    match s, following:
+        case n.Alloc(init=n.Expr() as init), n.Mma() if following.acc == n.Region(s.buffer):
+            return init
+        case n.Store(mask=None), n.Mma() if following.acc == s.at and s.at.buffer.space != "global" and not any(
+                isinstance(x, n.Buffer) and x.name == s.at.buffer.name for e in (s.value, following.a, following.b) for x in walk(e)):
+            return s.value
+        case _:
+            return None
+
+
+def _one_armed(block: n.Block) -> set[str]:
+    """Private buffers without a first value that a static branch of the block fills in one arm only."""
+    declared = {s.buffer.name for s in block if isinstance(s, n.Alloc) and s.init is None}
+    out = set()
+    for s in block:
+        if isinstance(s, n.If) and s.static:
+            arms = [{x.at.buffer.name for x in arm if isinstance(x, n.Store)} for arm in (s.then, s.orelse)]
+            out |= (arms[0] ^ arms[1]) & declared
+    return out
 
 
 def _is_zero(e: n.Expr) -> bool:

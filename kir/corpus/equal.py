@@ -6,13 +6,15 @@ program with or without its name. Nothing else is forgiven.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from kir.instructions import table
 from kir.ir import nodes as n
 from kir.ir.canonical import canonical
-from kir.ir.types import DType, PointerType, TileType, TupleType, Type, symbolic
+from kir.ir.dtype_terms import join
+from kir.ir.types import DTYPES, DType, PointerType, TileType, TupleType, Type, symbolic
 from kir.ir.visit import blocks_of, substitute, transform, walk
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
@@ -28,8 +30,8 @@ def settled(p: n.Program) -> n.Program:
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
     metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
     made: n.Program = terms.program(replace(p, metas=metas))
-    kernels = tuple(replace(k, body=_folded(k.body)) for k in made.kernels)
-    functions = tuple(replace(f, body=_folded(f.body)) for f in made.functions)
+    kernels = tuple(replace(k, body=_sunk(_folded(k.body))) for k in made.kernels)
+    functions = tuple(replace(f, body=_sunk(_folded(f.body))) for f in made.functions)
     return canonical(_functions_by_use(replace(made, kernels=kernels, functions=functions)))
 
 
@@ -79,6 +81,12 @@ class _Terms:
         inner = [self._tree(x) for x in parts if x]
         if tokens[0] in ("join", "dtype_is"):
             inner.sort()
+        if tokens[0] == "join" and sum(x in DTYPES for x in inner) > 1:
+            # What is known of a join joins at once, wherever it stands.
+            made = DTYPES[next(x for x in inner if x in DTYPES)]
+            for x in inner:
+                made = join(made, DTYPES[x]) if x in DTYPES else made
+            inner = sorted([made.name, *(x for x in inner if x not in DTYPES)])
         return f"{tokens[0]}({','.join(inner)})"
 
     def dtype(self, d: DType) -> DType:
@@ -154,6 +162,54 @@ def _fold_block(body: n.Block, uses: dict[str, int]) -> n.Block:
                 continue
         out.append(_inner(s, uses))
     return tuple(out)
+
+
+def _sunk(block: n.Block) -> n.Block:
+    """The block with each pure value and declaration just before its first use, in the order in which that mentions them."""
+    out: list[n.Stmt] = [_with_blocks(s, _sunk) for s in block]
+    for i in range(len(out) - 1, -1, -1):
+        s = out[i]
+        names = _binds(s)
+        if not names:
+            continue
+        at = next((j for j in range(i + 1, len(out)) if _mention(out[j], names) is not None), None)
+        value = s.value if isinstance(s, n.Let) else s.init if isinstance(s, n.Alloc) else None
+        if at is None or (value is not None and not _may_move(value, out[i + 1:at], out[at], "")):
+            continue
+        user = out[at]
+        del out[i]
+        at -= 1
+        while at > i and _binds(out[at - 1]) and (there := _mention(user, _binds(out[at - 1]))) is not None and there > (
+                _mention(user, names) or 0) and _mention(out[at - 1], names) is None:
+            at -= 1
+        out.insert(at, s)
+    return tuple(out)
+
+
+def _binds(s: n.Stmt) -> frozenset[str]:
+    """The names of a pure value or of a declaration; none for any other statement."""
+    match s:
+        case n.Let() if _pure(s.value):
+            return frozenset(s.names)
+        case n.Alloc() if s.init is None or _pure(s.init):
+            return frozenset({s.buffer.name})
+        case _:
+            return frozenset()
+
+
+def _mention(s: n.Stmt, names: frozenset[str]) -> int | None:
+    """How far into a statement one of the names is mentioned first."""
+    return next((i for i, x in enumerate(walk(s)) if isinstance(x, (n.Var, n.Buffer)) and x.name in names), None)
+
+
+def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
+    match s:
+        case n.For() | n.While():
+            return replace(s, body=fn(s.body))
+        case n.If():
+            return replace(s, then=fn(s.then), orelse=fn(s.orelse))
+        case _:
+            return s
 
 
 def _inner(s: n.Stmt, uses: dict[str, int]) -> n.Stmt:
