@@ -259,10 +259,17 @@ class Project:
     def __init__(self) -> None:
         self._by_path: dict[Path, Module] = {}
         self._by_name: dict[str, Path | None] = {}
+        self._touched: set[Path] = set()
+
+    def consulted(self) -> tuple[Path, ...]:
+        """The files asked for since this was last called."""
+        out, self._touched = tuple(sorted(self._touched)), set()
+        return out
 
     def file(self, path: Path) -> Module:
         """The module of a file, with its dotted name as the import path has it."""
         path = path.resolve()
+        self._touched.add(path)
         held = self._by_path.get(path)
         if held is None or held.version not in (None, _version(path)):
             version = _version(path)
