@@ -616,11 +616,20 @@ def _one_armed(block: n.Block) -> set[str]:
     """Private buffers without a first value that a static branch of the block fills in one arm only."""
     declared = {s.buffer.name for s in block if isinstance(s, n.Alloc) and s.init is None}
     out = set()
-    for s in block:
+    for i, s in enumerate(block):
         if isinstance(s, n.If) and s.static:
             arms = [{x.at.buffer.name for x in arm if isinstance(x, n.Store)} for arm in (s.then, s.orelse)]
-            out |= (arms[0] ^ arms[1]) & declared
+            for which in (0, 1):
+                out |= {x for x in (arms[which] - arms[1 - which]) & declared if _only_under(x, s.cond, which, block[i + 1:])}
     return out
+
+
+def _only_under(name: str, cond: n.Expr, which: int, rest: n.Block) -> bool:
+    """Whether statements mention a name in one arm of branches on a condition only."""
+    def mentioned(nodes: tuple[n.Node, ...]) -> bool:
+        return any(isinstance(x, n.Buffer) and x.name == name for s in nodes for x in walk(s))
+    return all(not mentioned((s.orelse, s.then)[which]) if isinstance(s, n.If) and s.static and s.cond == cond else not mentioned((s,))
+               for s in rest)
 
 
 def _is_zero(e: n.Expr) -> bool:

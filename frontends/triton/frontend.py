@@ -36,7 +36,8 @@ class TritonFrontend:
 
     def functions(self, source: Path) -> list[cst.FunctionDef]:
         """All jit functions of a file, in order."""
-        return [f for f in self.module(source).functions if is_jit(f)]
+        module = self.module(source)
+        return [f for f in module.functions if is_jit(f, module)]
 
     def kernels(self, source: Path) -> tuple[KernelRef, ...]:
         """The kernels of a file that can be launched, in order: jit functions with an effect that return nothing."""
