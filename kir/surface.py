@@ -92,13 +92,20 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A run-time argument of an emitted kernel. `kind` is `pointer` or `scalar`, `dtype` an IR dtype name, `divisor` the largest
-    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known)."""
+    """A run-time argument of an emitted kernel. `kind` is `pointer`, `scalar` or `map` (a tensor map), `dtype` an IR dtype name, `divisor` the largest
+    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known). `of` is the
+    parameter, workspace or tensor map of the program that it stands for, where the text spells it otherwise."""
 
     name: str
-    kind: Literal["pointer", "scalar"]
+    kind: Literal["pointer", "scalar", "map"]
     dtype: str
     divisor: int = 1
+    of: str = ""
+
+    @property
+    def source(self) -> str:
+        """The program's name for it."""
+        return self.of or self.name
 
 
 @dataclass(frozen=True)
