@@ -30,7 +30,7 @@ def command(
     from kir.ir.visit import statements, walk
     from kir.lineage.source import read_generic
 
-    program, surface, _ = read_generic(file)
+    program, surface, _ = read_generic(file, bind)
     if bind is not None:
         program = specialize(program, Binding.read(bind))
         if normal:
