@@ -120,7 +120,7 @@ def _handlers() -> dict[str, Handler]:
         for suffix in ("", "_block", "_system"):
             out[name + suffix] = _atomic
     out.update({
-        "atomicSub": _atomic_sub, "__syncwarp": _sync_warp, "abs": _abs, "labs": _abs, "llabs": _abs, "__activemask": _active_mask,
+        "atomicSub": _atomic_sub, "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine, "__exp2f": _approximate, "__syncwarp": _sync_warp, "abs": _abs, "labs": _abs, "llabs": _abs, "__activemask": _active_mask,
         "memcpy": _memcpy, "__builtin_memcpy": _memcpy, "assert": _assert, "__builtin_assume": _assume, "__builtin_expect": _first,
         "__cvta_generic_to_shared": _address, "__cvta_generic_to_global": _address, "__pipeline_memcpy_async": _pipeline_copy,
         "__pipeline_wait_prior": _pipeline_wait, "__saturatef": _saturate, "memset": _memset, "clock64": _clock, "clock": _clock,
@@ -179,6 +179,19 @@ def _approximate(r: Reader, name: str, args: list[Value], node: Node) -> Value:
         x = build.mul(x, constant_)
     made: n.Expr = build.call(fn, x)
     return Scalar(build.mul(made, constant_) if where == "after" else made)
+
+
+def _power(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+    x, y = (converted(r.scalar(a, node), F32) for a in args)
+    return Scalar(build.call("exp2_approx", build.mul(y, build.call("log2_approx", x))))
+
+
+def _sine_cosine(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+    x = r.pinned(converted(r.scalar(args[0], node), F32), "angle")
+    for a, fn in zip(args[1:], ("sin", "cos"), strict=False):
+        at, kind = place_of(r, a, node)
+        r.assign(Located(at, kind), Scalar(build.call(f"{fn}_approx" if name.startswith("__") else fn, x)))
+    return Nothing()
 
 
 def _binary(r: Reader, name: str, args: list[Value], node: Node) -> Value:
@@ -352,7 +365,7 @@ def _warp_reduce(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     if "warp_reduce" not in table():
         raise NotUnderstood(f"the function '{name}'", node)
     options: dict[str, n.Attr] = dict(mask_of(r, args[0], node))
-    return Scalar(r.m.let("total", called("warp_reduce", r.scalar(args[1], node), op=name.split("_")[3], options=options)))
+    return Scalar(r.m.let("total", called("warp_reduce", r.scalar(args[1], node), options={**options, "op": name.split("_")[3]})))
 
 
 def _active_mask(r: Reader, name: str, args: list[Value], node: Node) -> Value:

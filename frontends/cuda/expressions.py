@@ -282,7 +282,15 @@ def _pointer(r: Reader, node: Node, scope: Scope) -> Value:
     assert arg is not None and op is not None
     if text(op) == "&":
         return address(r, value(r, arg, scope), arg)
+    if _is_this(arg):
+        return value(r, arg, scope)
     return pointed(r, r.rvalue(value(r, arg, scope)), node)
+
+
+def _is_this(node: Node) -> bool:
+    while node.type == "parenthesized_expression" and len(node.named_children) == 1:
+        node = node.named_children[0]
+    return node.type == "this"
 
 
 def address(r: Reader, v: Value, node: Node) -> Value:
@@ -370,7 +378,7 @@ def _field(r: Reader, node: Node, scope: Scope) -> Value:
         assert shown is not None
         name = shown
     op = node.child_by_field_name("operator")
-    if op is not None and text(op) == "->":
+    if op is not None and text(op) == "->" and not _is_this(arg):
         base = pointed(r, r.rvalue(base), node)
     return member(r, base, text(name), node, args)
 

@@ -17,6 +17,7 @@ from .reader import Geometry, Reader
 from .scopes import Function, Index, Scope, declared_name, text
 from .source import Node, Sources
 from .statements import Frame
+from .tidy import tidied
 from .types import Bindings
 from .values import Members, Pointer, Scalar, Value, constant
 
@@ -154,7 +155,7 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
         made.pop()
     loop = n.For(geometry.thread, build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
     allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared]
-    return Finish(r.stores).apply([*allocs, loop])
+    return tidied(Finish(r.stores).apply([*allocs, loop]))
 
 
 def _bind(r: Reader, p: Parameters, fn: Function, scope: Scope) -> None:

@@ -163,8 +163,8 @@ class Library:
                 return Arr(types[0], count)
             case "bool_constant" | "integral_constant" | "true_type" | "false_type":
                 return Named(name, args)
-            case "nullptr_t":
-                return Named("nullptr_t")
+            case "nullptr_t" | "cudaStream_t" | "cudaEvent_t" | "string" | "CUtensorMap":
+                return Named(name)
             case "bfloat16_t":
                 return None
         return None

@@ -221,6 +221,12 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
         var = n.Var(r.m.fresh(c.name), I32 if narrowed is not None else d)
         if narrowed is not None:
             lo, hi, by = narrowed
+        first_, last_, step_ = (build.int_value(e) for e in (lo, hi, by))
+        if first_ is not None and last_ is not None and step_ is not None and last_ - first_ <= step_ and not _jumps(body):
+            if last_ > first_:
+                scope.values[c.name] = Scalar(converted(lo, d))
+                statements.statement(r, body, scope, frame, [])
+            return
         low, high = r.m.range_of(lo), r.m.range_of(hi)
         if low is not None:
             r.m.ranges[var.name] = (low[0], max(low[0], high[1] - 1) if high is not None else dtype_of(var.of).range[1] - 1)
@@ -242,6 +248,10 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
     scope.values[c.name] = Scalar(build.sub(c.first, build.mul(var, by)))
     inner = _body(r, body, scope, frame)
     r.m.emit(n.For(var, build.const(0, d), count, build.const(1, d), inner, kind, attrs))
+
+
+def _jumps(body: Node) -> bool:
+    return any(statements.contains(body, kind) for kind in ("break_statement", "continue_statement", "return_statement"))
 
 
 def _as_i32(r: Reader, lo: n.Expr, hi: n.Expr, by: n.Expr, d: DType) -> tuple[n.Expr, n.Expr, n.Expr] | None:

@@ -41,6 +41,11 @@ class Store:
     pointers: bool = False
 
     @property
+    def unit(self) -> int:
+        """Bytes that a pointer variable into it counts in."""
+        return self.declared.bytes
+
+    @property
     def is_global(self) -> bool:
         return self.space in ("global", "constant")
 
@@ -162,6 +167,8 @@ class Finish:
 
     stores: list[Store]
 
+    roots: dict[str, n.Buffer] = field(default_factory=dict)
+
     def renamed(self) -> tuple[dict[str, tuple[n.Buffer, Store, DType]], dict[str, list[tuple[n.Buffer, n.Buffer]]]]:
         """By name while reading: the final buffer. By object: views (view, of what) beside the declaration."""
         final: dict[str, tuple[n.Buffer, Store, DType]] = {}
@@ -181,7 +188,7 @@ class Finish:
                 if d == main and s.single and old.shape and build.int_value(old.shape[-1]) == 1:
                     new = replace(new, shape=())
                 final[old.name] = (new, s, d)
-            root = final[s.view(main).name][0]
+            root = self.roots[s.name] = final[s.view(main).name][0]
             views[s.name] = [(final[s.view(d).name][0], root) for d in used if d != main]
         return final, views
 
@@ -190,8 +197,6 @@ class Finish:
         final, views = self.renamed()
         changed = {k: v for k, v in final.items() if v[0].name != k or v[0] != v[1].view(v[2]) or v[1].flat}
         many = {k: v for k, v in views.items() if v}
-        if not changed and not many:
-            return tuple(body)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Region) and new.buffer.name in changed:
@@ -210,12 +215,11 @@ class Finish:
                 match s:
                     case n.Alloc():
                         name = s.buffer.name
-                        made = replace(s, buffer=changed[name][0]) if name in changed else s
+                        made = replace(s, buffer=self.roots.get(name, s.buffer))
                         if made.init is not None:
                             made = replace(made, init=transform(made.init, leave, _enter))
-                        owner = final[name][1].name if name in final else name
                         out.append(made)
-                        out += [n.View(v, n.Region(root), origin=s.origin) for v, root in many.get(owner, ())]
+                        out += [n.View(v, n.Region(root), origin=s.origin) for v, root in many.get(name, ())]
                     case n.For() | n.While():
                         inner = replace(s, body=())
                         out.append(replace(transform(inner, leave, _enter), body=block(s.body)))

@@ -101,10 +101,21 @@ def divided(e: n.Expr, c: int) -> n.Expr | None:
     """`e / c` where every term of the polynomial is a multiple of c; None elsewhere."""
     if c == 1:
         return e
-    terms = build.polynomial(e)
-    if any(k % c for k in terms.values()):
-        return None
-    return build.from_polynomial({m: k // c for m, k in terms.items()}, dtype_of(e.type))
+    dtype = dtype_of(e.type)
+    out: n.Expr = build.const(0, dtype)
+    for monomial, k in build.polynomial(e).items():
+        atom = monomial[0] if len(monomial) == 1 else None
+        if k % c == 0:
+            term = build.from_polynomial({monomial: k // c}, dtype)
+        elif k == 1 and isinstance(atom, n.Select):
+            a, b = divided(atom.a, c), divided(atom.b, c)
+            if a is None or b is None:
+                return None
+            term = build.select(atom.cond, a, b)
+        else:
+            return None
+        out = build.add(out, term)
+    return out
 
 
 def f32(e: n.Expr) -> n.Expr:

@@ -13,7 +13,7 @@ from .emitter import Emitter, lanes, reads_memory
 from .errors import NotUnderstood
 from .library import Library
 from .memory import Place, Store, declare, start
-from .numbers import converted, index64
+from .numbers import converted, divided, index64
 from .scopes import Alias, ClassTemplate, Enumerator, EnumType, Function, Index, Scope, Variable, text
 from .source import Node, Sources
 from .types import Types
@@ -48,7 +48,7 @@ class PointerVariable:
         """Where it points now. Raises NotUnderstood before it has been set."""
         if self.base is None:
             raise NotUnderstood(f"the pointer '{self.name}', which points nowhere yet")
-        e: n.Expr = n.Load(n.Region(self.offset.used(I64)))
+        e: n.Expr = build.mul(n.Load(n.Region(self.offset.used(I64))), self.base.store.unit)
         return Pointer(Place(self.base.store, self.base.outer, e if self.base.store.is_global else converted(e, I32)), self.type)
 
 
@@ -390,7 +390,10 @@ class Reader:
             to.base = Place(v.place.store, v.place.outer, v.place.byte)
         elif to.base.store is not v.place.store or to.base.outer != v.place.outer:
             raise NotUnderstood(f"the pointer '{to.name}', which points into one of several arrays")
-        self.m.emit(n.Store(n.Region(to.offset.used(I64)), index64(v.place.byte)))
+        at = divided(index64(v.place.byte), to.base.store.unit)
+        if at is None:
+            raise NotUnderstood(f"the pointer '{to.name}', which points between the elements of '{to.base.store.name}'")
+        self.m.emit(n.Store(n.Region(to.offset.used(I64)), at))
 
     def spilled(self, v: Wide, name: str = "moved") -> Located:
         """A value put in memory of its own, so that its parts have addresses."""

@@ -124,6 +124,8 @@ class Types:
     def of_template(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node, own: bool = False) -> CType:
         """A class or alias template under arguments."""
         found = scope.own(name) if own else scope.find(name)
+        if isinstance(found, TypeName) and isinstance(found.type, Rec) and found.type.instance.template.name == name:
+            return self.of_class(found.type.instance.template, args, scope)
         for d in found if isinstance(found, list) else ():
             if isinstance(d, ClassTemplate):
                 return self.of_class(d, args, scope)
