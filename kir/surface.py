@@ -55,12 +55,19 @@ class SourceLine:
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A run-time argument of an emitted kernel. `kind` is `pointer` or `scalar`, `dtype` an IR dtype name, `divisor` the largest
-    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known)."""
+    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known). `of` is the
+    parameter or workspace of the program that it stands for, where the text spells it otherwise."""
 
     name: str
     kind: Literal["pointer", "scalar"]
     dtype: str
     divisor: int = 1
+    of: str = ""
+
+    @property
+    def source(self) -> str:
+        """The program's name for it."""
+        return self.of or self.name
 
 
 @dataclass(frozen=True)
@@ -94,9 +101,23 @@ class Emitted:
 
 
 @dataclass(frozen=True)
+class Image:
+    """What a launcher needs of a compiled kernel: the cubin, the function's name in it, bytes of dynamic shared memory, the cluster in
+    CTAs per axis, whether the grid is cooperative. `hidden` are pointers that the surface's calling convention appends to the arguments:
+    for each, bytes of scratch memory a CTA (0: a null pointer)."""
+
+    cubin: bytes
+    function: str
+    dynamic_shared: int = 0
+    cluster: tuple[int, ...] = ()
+    cooperative: bool = False
+    hidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class CompiledKernel:
     """What a compiler made of one kernel: registers a thread, bytes spilled, bytes of shared memory a CTA, instructions by SASS
-    opcode (empty when no disassembler was there), and texts by stage (`ttgir`, `ptx`, `sass`, `log`)."""
+    opcode (empty when no disassembler was there), texts by stage (`ttgir`, `ptx`, `sass`, `log`), and what is launched."""
 
     kernel: str
     registers: int
@@ -106,9 +127,10 @@ class CompiledKernel:
     mix: Mapping[str, int] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     options: tuple[tuple[str, Option], ...] = ()
+    image: Image | None = None
 
     def record(self) -> dict[str, Any]:
-        """What a verdict keeps: everything but the texts."""
+        """What a verdict keeps: everything but the texts and the image."""
         return {"kernel": self.kernel, "registers": self.registers, "spills": self.spills, "shared_bytes": self.shared_bytes,
                 "threads": self.threads, "mix": dict(sorted(self.mix.items())), "options": dict(self.options)}
 

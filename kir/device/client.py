@@ -50,16 +50,16 @@ class Child:
             self.close()
             raise ChildGone("timeout", f"it did not answer within {time.perf_counter() - begun:.0f} s, and was killed") from None
         except wire.Closed:
-            self.close()
+            self.close(dying=True)
             raise ChildGone("crash", f"its process died ({_in_words(self.ended)})") from None
         if "error" in answer:
             raise ChildGone("refused", str(answer["error"]))
         return answer, back
 
-    def close(self) -> None:
+    def close(self, dying: bool = False) -> None:
         """End the process."""
         if not self.ended:
-            self.ended = self.server.end(self.pid)
+            self.ended = self.server.end(self.pid, dying)
             self.channel.close()
 
     def __enter__(self) -> Child:
@@ -95,10 +95,10 @@ class Server:
             theirs.close()
         return Child(self, mine, pid)
 
-    def end(self, pid: int) -> str:
-        """Kill a child if it lives; how it ended."""
+    def end(self, pid: int, dying: bool = False) -> str:
+        """Kill a child if it lives (after a moment, if it is dying); how it ended."""
         try:
-            return self._asked(f"end {pid}")
+            return self._asked(f"{'reap' if dying else 'end'} {pid}")
         except ChildGone:
             return "killed"
 

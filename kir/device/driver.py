@@ -105,7 +105,7 @@ class Driver:
         """Give memory back."""
         self("cuMemFree_v2", c_uint64(pointer))
 
-    def upload(self, pointer: int, data: bytes | memoryview) -> None:
+    def upload(self, pointer: int, data: bytes | bytearray) -> None:
         """Host to device, complete on return."""
         held = (ctypes.c_char * len(data)).from_buffer_copy(data)
         self("cuMemcpyHtoDAsync_v2", c_uint64(pointer), held, c_size_t(len(data)), self.stream)

@@ -50,10 +50,11 @@ class _Image:
 class _Buffer:
     base: int
     size: int
+    guard: int = 0
 
     @property
     def data(self) -> int:
-        return self.base + GUARD
+        return self.base + self.guard
 
     @property
     def room(self) -> int:
@@ -72,6 +73,7 @@ class State:
     scratch: list[_Buffer] = field(default_factory=list)
     cleared: tuple[int, int] = (0, 0)
     sums: int = 0
+    guard: int = GUARD
 
 
 def serve(channel: socket.socket) -> None:
@@ -82,10 +84,10 @@ def serve(channel: socket.socket) -> None:
         try:
             match message.get("op"):
                 case "open":
-                    state, answer = _opened(message, blobs)
+                    state, answer = opened(message, blobs)
                     wire.send(channel, answer)
                 case "call" if state is not None:
-                    answer, back = _called(state, message, blobs)
+                    answer, back = called(state, message, blobs)
                     wire.send(channel, answer, back)
                 case "peaks" if state is not None:
                     wire.send(channel, _peaks(state))
@@ -99,7 +101,8 @@ def serve(channel: socket.socket) -> None:
 
 # -------------------------------------------------------------------------------------------------------------------------- open
 
-def _opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict[str, Any]]:
+def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict[str, Any]]:
+    """The state after `open`, and the answer. Raises CudaError."""
     row = dict(message["limits"])
     row["writable"] = tuple(row["writable"])
     level = confine(Limits(**row)) if message.get("confine", True) else None
@@ -108,7 +111,7 @@ def _opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dic
     driver.limit(2, HEAP_BYTES)
     module = driver.module(bytes(blobs[0]))
     names = ("draw", "unit_rows", "sum", "clear", "delay", "nothing")
-    state = State(driver, {name: driver.function(module, f"kir_{name}") for name in names}, [])
+    state = State(driver, {name: driver.function(module, f"kir_{name}") for name in names}, [], guard=int(message.get("guard", GUARD)))
     about = []
     for image, code in zip(message["images"], blobs[1:], strict=True):
         function = driver.function(driver.module(bytes(code)), image["function"])
@@ -126,15 +129,17 @@ def _opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dic
 
 # -------------------------------------------------------------------------------------------------------------------------- call
 
-def _called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[dict[str, Any], list[bytearray]]:
+def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[dict[str, Any], list[bytearray]]:
+    """One call: the answer, and the buffers asked for. Raises CudaError."""
     d, rows, salt = s.driver, message["buffers"], int(message["salt"])
     _fit(s, rows)
     for row in rows:
         _fill(s, row, blobs)
     for name, b in s.buffers.items():
         key = (salt ^ hash_of(name)) & (2**64 - 1)
-        _draw(s, b.base, GUARD, "u8", {"kind": "integers", "low": 0, "high": 256}, key)
-        _draw(s, b.data + b.room, GUARD, "u8", {"kind": "integers", "low": 0, "high": 256}, key ^ 1)
+        if b.guard:
+            draw(s, b.base, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key)
+            draw(s, b.data + b.room, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key ^ 1)
     _scratch(s, message["launches"])
     before = _sums(s, rows, salt)
     launches = [(s.images[x["image"]], x, _values(s, x)) for x in message["launches"]]
@@ -147,7 +152,7 @@ def _called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[
         graph = d.end_graph()
     d.forget_persisting()
     pointer, size = s.cleared
-    _own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
+    own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
     d.launch(s.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
     begun = time.perf_counter()
     d.record(start)
@@ -157,7 +162,9 @@ def _called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[
         _run(s, message, launches)
     d.record(stop)
     seconds = d.elapsed(start, stop)
+    ended = time.perf_counter()
     d.synchronize()
+    late = time.perf_counter() - ended
     wall = time.perf_counter() - begun
     after = _sums(s, rows, salt)
     d("cuEventDestroy_v2", start)
@@ -167,7 +174,7 @@ def _called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[
     changed = sorted({name.partition("@")[0] for name in before if "@" not in name and before[name] != after[name]})
     broken = sorted({name.partition("@")[0] for name in before if "@" in name and before[name] != after[name]})
     back = [d.download(s.buffers[name].data, s.buffers[name].size) for name in message["return"]]
-    return {"seconds": seconds, "wall": wall, "changed": changed, "broken": broken, "threads": len(os.listdir("/proc/self/task"))}, back
+    return {"seconds": seconds, "wall": wall, "late": late, "changed": changed, "broken": broken, "threads": len(os.listdir("/proc/self/task"))}, back
 
 
 def _run(s: State, message: dict[str, Any], launches: list[tuple[_Image, dict[str, Any], list[Any]]]) -> None:
@@ -194,7 +201,8 @@ def _fit(s: State, rows: list[dict[str, Any]]) -> None:
         s.driver.free(s.buffers.pop(name).base)
     for name, size in wanted.items():
         if name not in s.buffers:
-            s.buffers[name] = _Buffer(s.driver.allocate(-(-size // 256) * 256 + 2 * GUARD), size)
+            room = -(-size // 256) * 256 + 2 * s.guard if s.guard else size
+            s.buffers[name] = _Buffer(s.driver.allocate(room), size, s.guard)
 
 
 def _fill(s: State, row: dict[str, Any], blobs: list[bytearray]) -> None:
@@ -202,25 +210,26 @@ def _fill(s: State, row: dict[str, Any], blobs: list[bytearray]) -> None:
     if "blob" in how:
         s.driver.upload(b.data, blobs[how["blob"]])
     elif "byte" in how:
-        s.driver.fill_bytes(b.data, int(how["byte"]), b.room)
+        s.driver.fill_bytes(b.data, int(how["byte"]), b.size)
     else:
-        _draw(s, b.data, int(row["elements"]), row["dtype"], how["draw"], int(how["seed"]))
+        draw(s, b.data, int(row["elements"]), row["dtype"], how["draw"], int(how["seed"]))
 
 
-def _draw(s: State, pointer: int, elements: int, dtype: str, how: dict[str, Any], key: int) -> None:
+def draw(s: State, pointer: int, elements: int, dtype: str, how: dict[str, Any], key: int) -> None:
+    """Fill `elements` of a dtype from a distribution (`kir.problem.schema.Draw`, with `inner`, the extent of the last axis)."""
     kind, inner = how["kind"], max(int(how.get("inner", 1)), 1)
     a, b = {"normal": (how.get("mean", 0.0), how.get("scale", 1.0)), "unit": (0.0, 1.0), "alternating": (0.0, how.get("scale", 1.0)),
             "sparse": (how.get("every", 8), how.get("scale", 1.0)), "constant": (how.get("low", 0.0), 0.0)}.get(
                 kind, (how.get("low", 0.0), how.get("high", 1.0)))
-    _own(s, "draw", elements, ctypes.c_uint64(pointer), ctypes.c_uint64(elements), ctypes.c_int(CODES[dtype]),
+    own(s, "draw", elements, ctypes.c_uint64(pointer), ctypes.c_uint64(elements), ctypes.c_int(CODES[dtype]),
          ctypes.c_int(KINDS["normal" if kind == "unit" else kind]), ctypes.c_float(a), ctypes.c_float(b), ctypes.c_uint64(inner),
          ctypes.c_uint64(key & (2**64 - 1)))
     if kind == "unit":
-        _own(s, "unit_rows", elements // inner * 32, ctypes.c_uint64(pointer), ctypes.c_uint64(elements // inner), ctypes.c_int(CODES[dtype]),
+        own(s, "unit_rows", elements // inner * 32, ctypes.c_uint64(pointer), ctypes.c_uint64(elements // inner), ctypes.c_int(CODES[dtype]),
              ctypes.c_uint64(inner))
 
 
-def _own(s: State, name: str, items: int, *values: Any) -> None:
+def own(s: State, name: str, items: int, *values: Any) -> None:
     """Launch one of our kernels over so many items."""
     s.driver.launch(s.harness[name], (max(1, min(-(-items // THREADS), 4096)),), THREADS, 0, values)
 
@@ -232,11 +241,12 @@ def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
         b = s.buffers[row["name"]]
         if row.get("intact"):
             places.append((row["name"], b.data, b.size))
-        places += [(f"{row['name']}@0", b.base, GUARD), (f"{row['name']}@1", b.data + b.room, GUARD)]
+        if b.guard:
+            places += [(f"{row['name']}@0", b.base, b.guard), (f"{row['name']}@1", b.data + b.room, b.guard)]
     places = places[:256]
     s.driver.fill_bytes(s.sums, 0, 8 * len(places))
     for i, (_, pointer, size) in enumerate(places):
-        _own(s, "sum", size // 8, ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
+        own(s, "sum", size // 8, ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
     raw = s.driver.download(s.sums, 8 * len(places))
     return {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, (name, _, _) in enumerate(places)}
 

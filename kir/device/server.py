@@ -10,10 +10,13 @@ import os
 import signal
 import socket
 import sys
+import time
 from importlib import import_module
 from typing import Any
 
 from kir.device import wire
+
+DYING_SECONDS = 5.0
 
 
 def main(handle: int, modules: list[str]) -> None:
@@ -35,8 +38,8 @@ def main(handle: int, modules: list[str]) -> None:
             pid = _forked(control, fds[0], rest)
             children.add(pid)
             _answer(control, str(pid))
-        elif verb == "end":
-            _answer(control, _ended(int(rest)) if int(rest) in children else "exit 0")
+        elif verb in ("end", "reap"):
+            _answer(control, _ended(int(rest), verb == "reap") if int(rest) in children else "exit 0")
             children.discard(int(rest))
         else:
             _answer(control, "unknown")
@@ -76,9 +79,14 @@ def _forked(control: socket.socket, fd: int, task: str) -> int:
         os._exit(code)
 
 
-def _ended(pid: int) -> str:
-    """Kill a child's group and say how it ended: `exit N` or `signal N`."""
+def _ended(pid: int, dying: bool) -> str:
+    """Kill a child's group and say how it ended: `exit N`, `signal N`, or `killed`. One that has closed its channel is `dying` and gets a
+    moment to do so by itself."""
     ended, status = os.waitpid(pid, os.WNOHANG)
+    until = time.monotonic() + (DYING_SECONDS if dying else 0.0)
+    while ended == 0 and time.monotonic() < until:
+        time.sleep(0.01)
+        ended, status = os.waitpid(pid, os.WNOHANG)
     killed = ended == 0
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
