@@ -153,7 +153,7 @@ class Executable:
             raise error("KIR-G102", "the variant for these sizes was not compiled", subject=self.program.name)
         order = list(dict.fromkeys(e.function for e in emitted.entries))
         steps = [s for s in self.program.plan if isinstance(s, n.Launch)]
-        out = []
+        out: list[dict[str, Any]] = []
         for number, e in enumerate(emitted.entries):
             grid = []
             for extent in e.grid:

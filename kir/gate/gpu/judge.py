@@ -78,15 +78,16 @@ class _Refused(Exception):
 
 
 def gate_gpu(gpu: Gpu, program: Program, problem: Problem, surface: str, against: Program | None = None, *,
-             names: Mapping[str, str] | None = None, options: Options | None = None) -> Verdict:
+             names: Mapping[str, str] | None = None, options: Options | None = None, first: Verdict | None = None) -> Verdict:
     """The GPU gate's verdict on a specialized program.
 
-    `against` is timed in turns with it, and the ratio recorded. A refusal is a verdict; KirError only for a problem without timed shapes
+    `against` is timed in turns with it, and the ratio recorded; `first` is the CPU gate's verdict for this device, where it is there.
+    A refusal is a verdict; KirError only for a problem without timed shapes
     that was asked for by name (KIR-G902)."""
     chosen = options or Options()
     seen = _Seen(chosen.secret if chosen.secret is not None else secrets.randbits(64))
     with seen.spending("cpu gate"):
-        first = gate_cpu(program, problem, surface, [gpu.target], against, names=names, cache=gpu.cache.root, interpret=chosen.interpret)
+        first = first or gate_cpu(program, problem, surface, [gpu.target], against, names=names, cache=gpu.cache.root, interpret=chosen.interpret)
     if not first.accepted:
         return replace(first, device=seen.record(gpu))
     if first.emitted is None:

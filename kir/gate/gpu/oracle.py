@@ -16,6 +16,7 @@ from kir.confine import Limits, confine
 from kir.device import wire
 from kir.device.client import Child
 from kir.diagnostic import KirError
+from kir.gate.gpu.relative import ProgramProblem, from_texts
 from kir.problem import Comparison, Problem, Shape, load_problem, numpy_dtype
 
 Array = NDArray[Any]
@@ -31,7 +32,7 @@ def serve(channel: socket.socket) -> None:
         message, blobs = wire.receive(channel)
         try:
             if message["op"] == "load":
-                problem = load_problem(message["problem"])
+                problem = from_texts(message["programs"]) if "programs" in message else load_problem(message["problem"])
                 wire.send(channel, {"level": level.to_json()})
                 continue
             assert problem is not None
@@ -71,8 +72,11 @@ class Oracle:
     @classmethod
     def of(cls, child: Child, problem: Problem) -> Oracle:
         """Loads the problem in the child. Raises ChildGone."""
-        where = str(problem.folder) if not problem.dtype else f"{problem.folder}:{problem.dtype}"
-        child.ask({"op": "load", "problem": where}, seconds=120)
+        if isinstance(problem, ProgramProblem):
+            child.ask({"op": "load", "programs": problem.texts()}, seconds=120)
+        else:
+            where = str(problem.folder) if not problem.dtype else f"{problem.folder}:{problem.dtype}"
+            child.ask({"op": "load", "problem": where}, seconds=120)
         return cls(child, problem)
 
     def inputs(self, at: Shape, seed: int, distribution: str) -> dict[str, Array]:

@@ -38,15 +38,17 @@ class TextBackend:
         return Artifact("text", target.architecture.name, kernels)
 
 
-@pytest.fixture
-def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
+    """One device for the tests of a module, so that its servers start once."""
     import kir.gate.cpu
     import kir.gate.gpu.judge
-    text = TextBackend()
+    text, monkeypatch = TextBackend(), pytest.MonkeyPatch()
     monkeypatch.setattr(kir.gate.cpu, "_backend", lambda program, surface: (text, []))
     monkeypatch.setattr(kir.gate.gpu.judge, "backend", lambda surface: text)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     about = {"name": "NVIDIA H200", "major": 9, "minor": 0, "memory": 1 << 34}
-    with Gpu(tmp_path, task="interpreting_executor:serve", given=about) as made:
+    with Gpu(tmp_path_factory.mktemp("gpu"), task="interpreting_executor:serve", given=about) as made:
         assert str(Path(__file__).parent) in sys.path
         yield made
+    monkeypatch.undo()
