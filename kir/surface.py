@@ -4,7 +4,7 @@ A frontend module offers `FRONTEND`, a backend module `BACKEND`; both are found 
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -44,6 +44,44 @@ class Frontend(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class SourceStatement:
+    """A statement of a kernel's source. `start` and `end` are offsets of its characters in the file (without the line's indentation and
+    what follows it on the line); `head` is where a compound statement's `:` stands; `binds` are the names that it binds itself."""
+
+    start: int
+    end: int
+    indent: str
+    head: int = 0
+    binds: tuple[str, ...] = ()
+    blocks: tuple[tuple[SourceStatement, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Where a kernel's statements stand in the text of its file. `body` are those after a docstring, `names` all identifiers that occur
+    in the function, `modules` the names that the file binds by imports."""
+
+    text: str
+    body: tuple[SourceStatement, ...]
+    parameters: tuple[str, ...]
+    names: frozenset[str]
+    modules: frozenset[str]
+
+
+@runtime_checkable
+class EditableFrontend(Protocol):
+    """A frontend whose kernels can be edited in place."""
+
+    def outline(self, source: Path, kernel: str) -> Outline:
+        """Where the statements of a kernel stand. Raises KirError as `parse` does."""
+        ...
+
+    def parse_text(self, source: Path, text: str, kernel: str) -> Program:
+        """As `parse`, with `text` in place of what the file holds."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     """Line `line` (1-based) of an emitted text says what the statement at `path` says."""
@@ -54,12 +92,18 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
+<<<<<<< HEAD
     """A run-time argument of an emitted kernel. `kind` is `pointer` or `scalar`, `dtype` an IR dtype name, `divisor` the largest
     power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known). `of` is the
     parameter or workspace of the program that it stands for, where the text spells it otherwise."""
+=======
+    """A run-time argument of an emitted kernel. `kind` is `pointer`, `scalar` or `map` (a tensor map), `dtype` an IR dtype name, `divisor` the largest
+    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known). `of` is the
+    parameter, workspace or tensor map of the program that it stands for, where the text spells it otherwise."""
+>>>>>>> main
 
     name: str
-    kind: Literal["pointer", "scalar"]
+    kind: Literal["pointer", "scalar", "map"]
     dtype: str
     divisor: int = 1
     of: str = ""
@@ -101,6 +145,7 @@ class Emitted:
 
 
 @dataclass(frozen=True)
+<<<<<<< HEAD
 class Image:
     """What a launcher needs of a compiled kernel: the cubin, the function's name in it, bytes of dynamic shared memory, the cluster in
     CTAs per axis, whether the grid is cooperative. `hidden` are pointers that the surface's calling convention appends to the arguments:
@@ -112,6 +157,47 @@ class Image:
     cluster: tuple[int, ...] = ()
     cooperative: bool = False
     hidden: tuple[int, ...] = ()
+=======
+class BodyLine:
+    """A line of an emitted body: its text without indentation, how deep it is indented (0: the body itself), and its statement."""
+
+    text: str
+    depth: int
+    path: StatementPath | None
+
+
+@dataclass(frozen=True)
+class Body:
+    """A kernel's statements in a surface's words. `opening` lines come first and belong to no statement; `refused` are statements that
+    the surface cannot say, `refusals` why; `needs` are module names that the text uses."""
+
+    lines: tuple[BodyLine, ...]
+    opening: tuple[str, ...]
+    refused: tuple[StatementPath, ...]
+    refusals: tuple[Diagnostic, ...]
+    needs: frozenset[str]
+
+
+@runtime_checkable
+class EditingBackend(Protocol):
+    """A backend that can write single statements into an existing kernel."""
+
+    def body(self, program: Program, names: Mapping[str, str]) -> Body:
+        """The body of a program's one kernel; `names` spells every name that occurs in it (an atom of an expression each)."""
+        ...
+
+    def spelled(self, names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+        """A name that the surface allows for each name, none of them in `taken`."""
+        ...
+
+    def axis(self, number: int) -> str:
+        """The expression for a CTA's place along an axis of the grid."""
+        ...
+
+    def launch(self, program: Program) -> Entry:
+        """How the program's one kernel is launched. Raises KirError for a launch that the surface cannot express."""
+        ...
+>>>>>>> main
 
 
 @dataclass(frozen=True)

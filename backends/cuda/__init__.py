@@ -1,14 +1,17 @@
-"""CUDA C++: thread-level and scalar IR written as `__global__` functions, and compiled with nvcc without a device."""
+"""CUDA C++: IR written as `__global__` functions, tiles lowered to thread code first, and compiled with nvcc without a device."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kir.diagnostic import Diagnostic, KirError
+from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
-from kir.surface import Artifact, Emitted
+from kir.surface import Artifact, Emitted, SourceLine
 from kir.target import Target
 
-from .emit import write
+from .emit import Written, write
+from .lowering import placed, thread_code
 
 
 class CudaBackend:
@@ -17,12 +20,12 @@ class CudaBackend:
     surface: str = "cuda"
 
     def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
-        """What the emitter cannot say: tiles of several threads, and instructions that it does not write."""
-        return write(program).refusals
+        """What the emitter cannot say: tiles that have no form for threads, and instructions that it does not write."""
+        return _written(program).refusals
 
     def emit(self, program: Program) -> Emitted:
         """CUDA C++ source. Raises KirError with the refusals."""
-        written = write(program)
+        written = _written(program)
         if written.emitted is None:
             raise KirError(*written.refusals)
         return written.emitted
@@ -35,6 +38,19 @@ class CudaBackend:
         """Runs nvcc and ptxas in processes of their own."""
         from .compile import compile_for
         return compile_for(emitted, target)
+
+
+def _written(program: Program) -> Written:
+    """The program as CUDA C++. What kept its tiles from being lowered is refused first: it is why the rest could not be written."""
+    threads, places, why = thread_code(program)
+    if why:
+        return Written(None, why)
+    written = write(threads)
+    if written.emitted is None or threads is program:
+        return written
+    lines = tuple(SourceLine(each.line, path) for each in written.emitted.source_map
+                  if (path := placed(each.path, places) if places else ()))
+    return Written(replace(written.emitted, program=content_hash(program), source_map=lines), ())
 
 
 BACKEND = CudaBackend()

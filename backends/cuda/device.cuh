@@ -156,3 +156,136 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+
+//@ mbar_init needs shared_address
+__device__ __forceinline__ void mbar_init(unsigned long long* bar, unsigned arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals) : "memory");
+}
+
+//@ mbar_expect needs shared_address
+__device__ __forceinline__ void mbar_expect(unsigned long long* bar, unsigned bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
+}
+
+//@ mbar_arrive needs shared_address
+__device__ __forceinline__ void mbar_arrive(unsigned long long* bar) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
+}
+
+//@ mbar_arrive_expect needs shared_address
+__device__ __forceinline__ void mbar_arrive_expect(unsigned long long* bar, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
+}
+
+//@ mbar_try_wait needs shared_address
+// Whether the phase of that parity has completed; waits for it for a while.
+__device__ __forceinline__ bool mbar_try_wait(unsigned long long* bar, unsigned parity) {
+  unsigned done;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+  return done != 0;
+}
+
+//@ fence_async
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+//@ fence_mbar_init
+__device__ __forceinline__ void fence_mbar_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+//@ wgmma_fence
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+//@ wgmma_commit
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+//@ wgmma_wait
+template <int Pending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+
+//@ matrix_descriptor needs shared_address
+// Bytes between panels and between groups of eight rows, and the code of the swizzle (PTX ISA, "Matrix Descriptor Format").
+template <unsigned Panel, unsigned Group, unsigned Swizzle>
+__device__ __forceinline__ unsigned long long matrix_descriptor(const void* first) {
+  const unsigned long long at = (shared_address(first) & 0x3ffffu) >> 4;
+  return at | static_cast<unsigned long long>(Panel >> 4) << 16 | static_cast<unsigned long long>(Group >> 4) << 32 |
+         static_cast<unsigned long long>(Swizzle) << 62;
+}
+
+//@ tma_load_2d needs shared_address
+__device__ __forceinline__ void tma_load_2d(void* to, const CUtensorMap* map, unsigned long long* bar, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+                   shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y) : "memory");
+}
+
+//@ tma_load_3d needs shared_address
+__device__ __forceinline__ void tma_load_3d(void* to, const CUtensorMap* map, unsigned long long* bar, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+                   shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z) : "memory");
+}
+
+//@ tma_load_4d needs shared_address
+__device__ __forceinline__ void tma_load_4d(void* to, const CUtensorMap* map, unsigned long long* bar, int x, int y, int z, int w) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
+                   shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+//@ tma_load_2d_multicast needs shared_address
+// To the same offset in every CTA of the cluster whose bit in `ctas` is set.
+__device__ __forceinline__ void tma_load_2d_multicast(void* to, const CUtensorMap* map, unsigned long long* bar, int x, int y,
+                                                      unsigned short ctas) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], "
+               "[%2], %5;" ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "h"(ctas) : "memory");
+}
+
+//@ tma_store_2d needs shared_address
+__device__ __forceinline__ void tma_store_2d(const CUtensorMap* map, const void* from, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(shared_address(from)),
+               "r"(x), "r"(y) : "memory");
+}
+
+//@ tma_store_3d needs shared_address
+__device__ __forceinline__ void tma_store_3d(const CUtensorMap* map, const void* from, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(shared_address(from)),
+               "r"(x), "r"(y), "r"(z) : "memory");
+}
+
+//@ bulk_commit
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+//@ bulk_wait
+template <int Pending>
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+//@ bulk_wait_read
+template <int Pending>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+
+//@ set_registers_down
+template <int Registers>
+__device__ __forceinline__ void set_registers_down() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+//@ set_registers_up
+template <int Registers>
+__device__ __forceinline__ void set_registers_up() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+//@ cluster_arrive
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+
+//@ cluster_wait
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
+//@ grid_dependency_wait
+__device__ __forceinline__ void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+//@ grid_dependency_launch
+__device__ __forceinline__ void grid_dependency_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

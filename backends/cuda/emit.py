@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -16,9 +17,12 @@ from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
+from .hopper import wgmma_function
 from .memory import Memory, bytes_of
 from .statements import STATIC_SHARED, Statements, Team
 
+Line = tuple[str, tuple[int | str, ...] | None]
+"""A line of the text, and the path of the statement that it is written for."""
 _WORDS = """
 alignas alignof and and_eq asm assert auto bitand bitor bool break case catch char class compl const constexpr const_cast continue
 decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
@@ -39,11 +43,22 @@ class Written:
     refusals: tuple[Diagnostic, ...]
 
 
+class _Header(dict[str, tuple[str, tuple[str, ...]]]):
+    """Functions by name; those of wgmma, one for each shape, are made when they are asked for."""
+
+    def __missing__(self, name: str) -> tuple[str, tuple[str, ...]]:
+        made = wgmma_function(name)
+        if made is None:
+            raise KeyError(name)
+        self[name] = made
+        return made
+
+
 @cache
 def header() -> dict[str, tuple[str, tuple[str, ...]]]:
     """The functions of device.cuh: text, and the functions that it needs."""
     text = (resources.files(__package__) / "device.cuh").read_text()
-    out = {}
+    out = _Header()
     for piece in re.split(r"^//@ ", text, flags=re.MULTILINE)[1:]:
         head, _, body = piece.partition("\n")
         name, _, needs = head.partition(" needs ")
@@ -73,15 +88,15 @@ def write(program: n.Program) -> Written:
     if refusals:
         return Written(None, tuple(refusals))
     facts = Facts.from_program(program)
-    functions = {f.name: f for f in program.functions}
+    functions = {f.name: f for f in _used(program)}
     top = names_for(list(functions), set())
     wanted = [f"{program.name}_{k.name}" if k.name in _RESERVED else k.name for k in program.kernels]
     kernels = names_for(wanted, set(top.values()))
     globals_ = dict(zip((k.name for k in program.kernels), kernels.values(), strict=True))
-    lines: list[tuple[str, tuple[int | str, ...] | None]] = []
+    lines: list[Line] = []
     used: set[str] = set()
     entries = []
-    for f in program.functions:
+    for f in functions.values():
         local = names_for([*(x.name for x in f.params), *bound_names(f.body)], set(top.values()))
         part = _Part(program, facts, functions, {**top, **local})
         lines += part.function(f, top[f.name])
@@ -89,7 +104,8 @@ def write(program: n.Program) -> Written:
         used |= part.used
     for k in program.kernels:
         params = _parameters(program)
-        local = names_for([*(p.name for p in params), *(a.name for a in k.grid), *bound_names(k.body)], {*top.values(), *globals_.values()})
+        own = [*(p.name for p in params), *(m.name for m in program.tensor_maps), *(a.name for a in k.grid), *bound_names(k.body)]
+        local = names_for(own, {*top.values(), *globals_.values()})
         part = _Part(program, facts, functions, {**top, **local})
         try:
             text, entry = part.kernel(k, globals_[k.name], params)
@@ -110,9 +126,23 @@ def write(program: n.Program) -> Written:
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, tuple(by_name[name] for name in order)), ())
 
 
+def _used(program: n.Program) -> list[n.Function]:
+    """The device functions that kernels call, and those that they call in turn (combine functions are written where they are used)."""
+    by_name, wanted = {f.name: f for f in program.functions}, set[str]()
+    waiting: list[n.Node] = list(program.kernels)
+    while waiting:
+        for x in walk(waiting.pop()):
+            if isinstance(x, n.Call) and x.of is not None and x.fn in by_name and x.fn not in wanted:
+                wanted.add(x.fn)
+                waiting.append(by_name[x.fn])
+    return [f for f in program.functions if f.name in wanted]
+
+
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
     out = ["#include <cassert>", "#include <cmath>", "#include <cstring>"]
+    if p.tensor_maps:
+        out.append("#include <cuda.h>")
     return out + [f"#include <{file}>" for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]
 
 
@@ -133,9 +163,8 @@ def _program_refusals(p: n.Program) -> list[Diagnostic]:
     if any(isinstance(step, n.Dispatch) for step in p.plan):
         out.append(Diagnostic("KIR-B007", "the launch plan takes one of several kernels at run time", subject=p.name,
                               needs="one arm: emit each as a program of its own"))
-    if p.tensor_maps or p.structs:
-        what = p.tensor_maps[0].name if p.tensor_maps else p.structs[0].name
-        out.append(Diagnostic("KIR-B002", f"the CUDA backend writes neither tensor maps nor structs ('{what}')", subject=p.name))
+    if p.structs:
+        out.append(Diagnostic("KIR-B002", f"the CUDA backend does not write structs ('{p.structs[0].name}')", subject=p.name))
     if not p.kernels:
         out.append(Diagnostic("KIR-B002", "the program has no kernel", subject=p.name))
     return out
@@ -159,19 +188,20 @@ class _Part:
         self.refusals: list[Diagnostic] = []
         self.used: set[str] = set()
 
-    def function(self, f: n.Function, name: str) -> list[tuple[str, tuple[int | str, ...] | None]]:
-        """A device function of scalars with at most one result."""
+    def function(self, f: n.Function, name: str) -> list[Line]:
+        """A device function of scalars; several results are written to references."""
         writer, memory = Writer(), Memory()
         to = Expressions(self.names, self.facts, writer, memory, self.functions)
-        body = Statements(to, memory, 1, {}, in_function=True)
+        several = tuple(writer.fresh("result") for _ in f.results) if len(f.results) > 1 else ()
+        body = Statements(to, memory, 1, {}, results=several)
         try:
-            if len(f.results) > 1:
-                raise refuse("KIR-B002", f"function '{f.name}' has several results")
             kinds = [x.of for x in f.params if isinstance(x, n.Var)]
             if len(kinds) != len(f.params) or not all(isinstance(t, DType) for t in (*kinds, *f.results)):
                 raise refuse("KIR-B002", f"function '{f.name}' has parameters that are no scalars")
-            result = c_type(f.results[0]) if f.results and isinstance(f.results[0], DType) else "void"
-            params = ", ".join(f"{c_type(x.of)} {self.names[x.name]}" for x in f.params if isinstance(x, n.Var) and isinstance(x.of, DType))
+            result = c_type(f.results[0]) if len(f.results) == 1 and isinstance(f.results[0], DType) else "void"
+            given = [f"{c_type(x.of)} {self.names[x.name]}" for x in f.params if isinstance(x, n.Var) and isinstance(x.of, DType)]
+            given += [f"{c_type(t)}& {name}" for t, name in zip(f.results, several, strict=False) if isinstance(t, DType)]
+            params = ", ".join(given)
         except KirError as refused:
             self.refusals += [replace(d, anchor=f.name) for d in refused.diagnostics]
             return []
@@ -180,7 +210,7 @@ class _Part:
         self.used |= to.used
         return [("", None), (f"__device__ __forceinline__ {result} {name}({params}) {{", None), *writer.lines, ("}", None)]
 
-    def kernel(self, k: n.Kernel, name: str, params: list[n.Param]) -> tuple[list[tuple[str, tuple[int | str, ...] | None]], Entry]:
+    def kernel(self, k: n.Kernel, name: str, params: list[n.Param]) -> tuple[list[Line], Entry]:
         """A kernel and its launch. Raises KirError KIR-B007 for a launch that CUDA cannot make."""
         threads = int_value(k.threads)
         if threads is None or not 1 <= threads <= 1024:
@@ -197,7 +227,7 @@ class _Part:
         for axis in k.grid:
             assert isinstance(axis.extent.type, DType)
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, axis.extent.type), axis.extent)
-        body = Statements(to, memory, threads, pool)
+        body = Statements(to, memory, threads, pool, program=self.program)
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used
@@ -205,12 +235,23 @@ class _Part:
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
         bounds = f"__launch_bounds__({threads}{ctas})"
         limit = f" __maxnreg__({attrs['maxnreg']})" if "maxnreg" in attrs else ""
-        listed = ",\n".join(f"    {self._parameter(p)}" for p in params)
+        maps = self._maps(k)
+        listed = ",\n".join([*(f"    {self._parameter(p)}" for p in params), *(f"    const __grid_constant__ CUtensorMap {self.names[m.name]}" for m in maps)])
         rows = ["", f'extern "C" __global__ void {bounds}{limit}', *f"{name}(\n{listed}) {{".splitlines()]
         dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
         options: tuple[tuple[str, int], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
-        entry = Entry(k.name, name, tuple(map(self._argument, params)), grid, threads, options)
-        return [*((row, None) for row in rows), *writer.lines, ("}", None)], entry
+        arguments = (*map(self._argument, params), *(Argument(self.names[m.name], "map", self._dtype_of(m), of=m.name) for m in maps))
+        entry = Entry(k.name, name, arguments, grid, threads, options)
+        return [*((row, None) for row in rows), *_used_or_said(writer.lines), ("}", None)], entry
+
+    def _maps(self, k: n.Kernel) -> list[n.TensorMap]:
+        """The tensor maps that a kernel's copies go by, in the program's order."""
+        used = {str(dict(s.attrs).get("descriptor", "")) for s in walk(k) if isinstance(s, n.Copy)}
+        return [m for m in self.program.tensor_maps if m.name in used]
+
+    def _dtype_of(self, m: n.TensorMap) -> str:
+        """The dtype of the tensor that a map describes."""
+        return next(p.of.dtype.name for p in _parameters(self.program) if isinstance(p.of, n.Buffer) and p.name == m.of)
 
     def _parameter(self, p: n.Param) -> str:
         name = self.names[p.name]
@@ -224,6 +265,16 @@ class _Part:
         if isinstance(p.of, n.Buffer):
             return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1, p.name)
         return Argument(name, "scalar", p.of.name, of=p.name)
+
+
+def _used_or_said(lines: list[Line]) -> list[Line]:
+    """Lines in which a constant that nothing reads (an axis of the grid, say) is declared so."""
+    count = Counter(word for text, _ in lines for word in re.findall(r"\w+", text))
+    out: list[Line] = []
+    for text, path in lines:
+        found = re.match(r"( *)const [\w ]+ (\w+) = ", text)
+        out.append((f"{found[1]}[[maybe_unused]] {text.lstrip()}" if found and count[found[2]] == 1 else text, path))
+    return out
 
 
 def _pool(shared: list[n.Buffer]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from .._wrap import wrapped
 TYPES: Mapping[str, str] = {
     "bool": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long", "u8": "unsigned char",
     "u16": "unsigned short", "u32": "unsigned", "u64": "unsigned long long", "f16": "__half", "bf16": "__nv_bfloat16", "f32": "float",
-    "f64": "double",
+    "f64": "double", "mbarrier": "unsigned long long",
 }
 """IR dtype to C++ type."""
 CONDITIONAL, OR, AND, BIT_OR, BIT_XOR, BIT_AND, EQUAL, COMPARE, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(13)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from kir.analysis.order import at_most
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.types import TileType, dtype_of
@@ -73,6 +74,10 @@ class Memory(Places):
             terms.append(f"{wide} * {to.scalar(stride, PRODUCT + 1)}")
         return " + ".join(terms) or "0"
 
+    def linear(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
+        """The offset in elements of an element of shared memory, before its swizzle."""
+        return self._offset(to, r, at)
+
     def inside(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
         """`index < extent` (and `>= 0` where it may be negative) for the dimensions in which it is not certain."""
         index = r.index or tuple(n.Span(n.Const(0, dtype_of(d.type)), d) for d in r.buffer.shape)
@@ -85,7 +90,8 @@ class Memory(Places):
                 out.append(f"{shown} >= 0")
             reach = (int_value(i.extent) or 1) * (int_value(i.step) or 1) if isinstance(i, n.Span) else 1
             least = to.facts.domain(size).lo
-            if known.hi is None or least is None or known.hi + reach > least:
+            certain = known.hi is not None and least is not None and known.hi + reach <= least
+            if not certain and not at_most(lo, size, to.facts, reach):
                 out.append(f"{shown} < {to.scalar(size, COMPARE + 1)}")
         return " && ".join(out)
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
-from kir.ir.types import TileType, UnitType, dtype_of, shape_of
+from kir.ir.types import TileType, TupleType, UnitType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
+from . import hopper
 from .expressions import Expressions, c_type, flat, refuse, sizes_of
 from .memory import Memory, bytes_of
 
@@ -19,27 +20,34 @@ STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare statically (CUDA C++ Programming Guide)."""
 _ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": "atomicMin", "atomic_and": "atomicAnd",
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
+ROLE_BARRIERS, GROUP_BARRIERS = 1, 8
+"""Numbers of the named barriers at which the threads of a role, and of a warpgroup of a role, meet."""
 LOWERED = "the pass that lowers tiles to threads"
 _FENCES = {"cta": "__threadfence_block()", "gpu": "__threadfence()", "sys": "__threadfence_system()"}
 
 
 @dataclass(frozen=True)
 class Team:
-    """Who runs a block: `threads` of them, one thread being 1; `sync` is the barrier of the split that made it ("" outside any)."""
+    """Who runs a block: `threads` of them, one thread being 1; `sync` is the barrier of the split that made it ("" outside any); `first`
+    is the number of its first thread in the CTA (of the first of its siblings, where there are several)."""
 
     threads: int
     sync: str = ""
+    first: int = 0
+    whole: str = "__syncthreads()"
 
 
 @dataclass
 class Statements:
-    """Writes blocks. `pool` gives the offset of each shared array in dynamic shared memory; empty when all are static."""
+    """Writes blocks. `pool` gives the offset of each shared array in dynamic shared memory; empty when all are static. `results` are the
+    references that a function with several results writes them to."""
 
     to: Expressions
     memory: Memory
     threads: int
     pool: Mapping[str, int]
-    in_function: bool = False
+    results: tuple[str, ...] = ()
+    program: n.Program | None = None
     refusals: list[Diagnostic] = field(default_factory=list)
 
     def block(self, block: n.Block, path: StatementPath, team: Team) -> None:
@@ -66,7 +74,7 @@ class Statements:
 
     def _statement(self, s: n.Stmt, path: StatementPath, team: Team, last: bool) -> None:
         to, w = self.to, self.to.writer
-        if team.threads > 1 and not isinstance(s, (n.For, n.If, n.While)):
+        if team.threads > 1 and not isinstance(s, (n.For, n.If, n.While, n.Roles)):
             _must_be_scalar(s)
         match s:
             case n.Let():
@@ -100,8 +108,13 @@ class Statements:
                 self._inner(s.body, (*path, "body"), team)
             case n.Jump():
                 if len(s.values) > 1:
-                    raise refuse("KIR-B002", "the CUDA backend writes functions with one result")
+                    for name, value in zip(self.results, s.values, strict=True):
+                        w.put(f"{name} = {to.scalar(value)};")
+                    w.put("return;")
+                    return
                 w.put(s.kind + (f" {to.scalar(s.values[0])}" if s.values else "") + ";")
+            case n.Roles():
+                self._roles(s, path, team, last)
             case n.Mma():
                 raise refuse("KIR-B002", "a tile product: the CUDA backend writes what one thread does", "mma_sync on fragments")
             case n.Opaque() if s.surface == "cuda":
@@ -120,7 +133,8 @@ class Statements:
     def _let(self, s: n.Let) -> None:
         to, w = self.to, self.to.writer
         if len(s.names) != 1:
-            raise refuse("KIR-B002", "a value with several results", "one result each")
+            self._let_several(s)
+            return
         name, e = to.names[s.names[0]], s.value
         if isinstance(e, n.Call) and e.of is None and (e.fn in _ATOMICS or e.fn in ("ldmatrix", "mma_sync")):
             self._effect(e, name)
@@ -133,6 +147,16 @@ class Statements:
         self.memory.load_vectors(to, e)
         w.put(f"{c_type(dtype_of(e.type))} {name}[{math.prod(shape)}];")
         to.fill(name, e, shape)
+
+    def _let_several(self, s: n.Let) -> None:
+        """The results of a device function, which it writes to references."""
+        to, w, e = self.to, self.to.writer, s.value
+        if not (isinstance(e, n.Call) and isinstance(e.of, TupleType)):
+            raise refuse("KIR-B002", "a value with several results", "one result each")
+        names = [to.names[name] for name in s.names]
+        for name, t in zip(names, e.of.elements, strict=True):
+            w.put(f"{c_type(dtype_of(t))} {name};")
+        w.put(f"{to.names[e.fn]}({', '.join([*(to.scalar(a) for a in e.args if isinstance(a, n.Expr)), *names])});")
 
     def _alloc(self, s: n.Alloc, team: Team) -> None:
         to, w, b = self.to, self.to.writer, s.buffer
@@ -158,8 +182,6 @@ class Statements:
 
     def _shared(self, s: n.Alloc) -> None:
         to, w, b = self.to, self.to.writer, s.buffer
-        if b.dtype.kind == "token":
-            raise refuse("KIR-B002", f"the CUDA backend does not write mbarriers ('{b.name}')")
         name, total = to.names[b.name], bytes_of(b)
         if b.name in self.pool:
             w.put(f"{c_type(b.dtype)}* const {name} = reinterpret_cast<{c_type(b.dtype)}*>(shared_pool + {self.pool[b.name]});")
@@ -206,6 +228,9 @@ class Statements:
         to, w = self.to, self.to.writer
         src, dst = s.src.at, s.dst
         size, shape = dst.buffer.dtype.bytes, sizes_of(dst.type)
+        if s.via == "tma" and self.program is not None:
+            w.put(hopper.copy_tma(to, self.memory, s, self.program))
+            return
         if s.signal is not None or s.src.mask is not None or s.mask is not None:
             raise refuse("KIR-B002", "the CUDA backend writes copies without masks and mbarriers")
         if s.via == "cp_async":
@@ -271,6 +296,11 @@ class Statements:
             if not isinstance(e.of, UnitType):
                 raise refuse("KIR-B002", f"the result of '{e.fn}' is not used")
             w.put(f"{to.names[e.fn]}({', '.join(map(to.scalar, args))});")
+            return
+        if (line := hopper.call(to, self.memory, e)) is not None:
+            if team.threads > 1:
+                raise refuse("KIR-B002", f"'{e.fn}' stands outside the split into threads", LOWERED)
+            w.put(line)
             return
         match e.fn:
             case "barrier":
@@ -376,8 +406,9 @@ class Statements:
         if extent is None or not is_const(s.lo, 0) or not is_const(s.step, 1):
             raise refuse("KIR-B002", f"the CUDA backend splits a team by 0..n with n known, not {s.kind}s of another range")
         waits = any(isinstance(x, n.Call) and x.fn in ("barrier", "named_barrier_sync") for b in s.body for x in walk(b))
-        sync = "__syncwarp()" if team.threads == 32 and team.sync else "__syncthreads()"
-        index = "threadIdx.x" if team.threads == self.threads else f"threadIdx.x % {team.threads}"
+        sync = "__syncwarp()" if team.threads == 32 and team.sync else team.whole
+        start = f"(threadIdx.x - {team.first})" if team.first else "threadIdx.x"
+        index = "threadIdx.x" if team.threads == self.threads else f"static_cast<int>{start if team.first else '(threadIdx.x)'} % {team.threads}"
         name = to.names[s.var.name]
         if extent * size > team.threads and size == 1 and not waits:
             w.put("#pragma unroll 1")
@@ -392,11 +423,39 @@ class Statements:
                          f"{team.threads // size} {s.kind}s")
         facts = to.facts
         to.facts = facts.ranging(s.var, s.lo, s.hi, s.step)
-        self._inner(s.body, (*path, "body"), Team(size, sync))
+        inner = Team(size, sync, team.first)
+        if s.kind == "warpgroup" and team.whole != "__syncthreads()":
+            own = f"{to.header('named_barrier_sync')}({GROUP_BARRIERS} + {name}, {size})"
+            inner = Team(size, own, team.first, own)
+        self._inner(s.body, (*path, "body"), inner)
         to.facts = facts
-        if not last or len(path) > 2:
+        if not last or (len(path) > 2 and team.whole == "__syncthreads()"):
             w.path = path
             w.put(f"{sync};")
+
+
+    def _roles(self, s: n.Roles, path: StatementPath, team: Team, last: bool) -> None:
+        """Warps that run code of their own, side by side; a barrier of the CTA where something follows."""
+        to, w = self.to, self.to.writer
+        if team.threads != self.threads:
+            raise refuse("KIR-B002", "roles of a part of the CTA", "roles of the whole CTA")
+        launched = hopper.launched_registers(self.threads)
+        for k, role in enumerate(s.roles):
+            first, end = 32 * role.lo, 32 * role.hi
+            starts = (k == 0 and first == 0) or (k > 0 and s.roles[k - 1].hi == role.lo)
+            low = "" if starts else f"threadIdx.x >= {first} && "
+            head = f"if ({low}threadIdx.x < {end}) {{" if end < self.threads or low else "{"
+            w.path = (*path, "roles", k)
+            w.put(f"{'} else ' if k else ''}{head}  // {role.name}")
+            w.depth += 1
+            if role.registers and role.registers != launched:
+                w.put(f"{to.header('set_registers_down' if role.registers < launched else 'set_registers_up')}<{role.registers}>();")
+            barrier = f"{to.header('named_barrier_sync')}({ROLE_BARRIERS + k}, {end - first})"
+            self.block(role.body, (*path, "roles", k), Team(end - first, "", first, barrier))
+            w.depth -= 1
+        w.put("}")
+        if not last:
+            w.put("__syncthreads();")
 
 
 def _must_be_scalar(s: n.Stmt) -> None:

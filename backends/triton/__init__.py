@@ -1,15 +1,17 @@
 """Triton: tile-level IR written as `@triton.jit` functions, and compiled for a named architecture without a device."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.nodes import Program
-from kir.surface import Argument, Artifact, Emitted
+from kir.surface import Argument, Artifact, Body, Emitted, Entry
 from kir.target import Target
 
+from .body import kernel_body, kernel_launch
 from .emit import DIVISOR, write
+from .names import spelled
 
 
 class TritonBackend:
@@ -27,6 +29,22 @@ class TritonBackend:
         if written.emitted is None:
             raise KirError(*written.refusals)
         return written.emitted
+
+    def body(self, program: Program, names: Mapping[str, str]) -> Body:
+        """The statements of the program's one kernel under the given names."""
+        return kernel_body(program, names)
+
+    def spelled(self, names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+        """Names that Python and Triton allow."""
+        return spelled(names, taken)
+
+    def axis(self, number: int) -> str:
+        """The program id of an axis."""
+        return f"tl.program_id({number})"
+
+    def launch(self, program: Program) -> Entry:
+        """How the program's one kernel is launched. Raises KirError KIR-B002, KIR-B004, KIR-B007."""
+        return kernel_launch(program)
 
     def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
         """The variant that Triton's launcher picks at these sizes: integers that 16 divides are compiled as such (its `JITFunction`)."""

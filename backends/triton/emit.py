@@ -34,7 +34,7 @@ class Written:
 
 def write(program: n.Program) -> Written:
     """`program` as Triton source, with every refusal found on the way."""
-    refusals = list(_program_refusals(program))
+    refusals = list(program_refusals(program))
     if refusals:
         return Written(None, tuple(refusals))
     functions = {f.name: f for f in program.functions}
@@ -68,7 +68,7 @@ def write(program: n.Program) -> Written:
         chunks.append([*head, *_grid_lines(k, to, names), *((f"    {line}", None) for line in memory.descriptor_lines(to)), *body.lines])
         uses_libdevice = uses_libdevice or to.uses_libdevice
         try:
-            entries.append(_entry(program, k, top[k.name], [(names[p.name], p) for p in params], facts))
+            entries.append(entry(program, k, top[k.name], [(names[p.name], p) for p in params], facts))
         except KirError as refused:
             refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
     if refusals:
@@ -111,7 +111,7 @@ def _integer(e: n.Expr) -> DType:
     return e.type
 
 
-def _program_refusals(p: n.Program) -> list[Diagnostic]:
+def program_refusals(p: n.Program) -> list[Diagnostic]:
     """What concerns the program as a whole."""
     out = []
     symbolic = [q.name for q in p.params if (q.of if isinstance(q.of, DType) else q.of.dtype).is_symbolic]
@@ -157,7 +157,8 @@ def _grid_lines(k: n.Kernel, to: Expressions, names: dict[str, str]) -> list[Lin
     return [*out, (f"    {names[k.grid[-1].name]} = {rest[1:-1]}", None)]
 
 
-def _entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Param]], facts: Facts) -> Entry:
+def entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Param]], facts: Facts) -> Entry:
+    """How a kernel is launched: arguments in order, grid, options. Raises KirError KIR-B004 and KIR-B007."""
     threads = int_value(k.threads)
     warps = 1 if threads == 1 else (threads or 0) // WARP
     if threads is None or warps < 1 or warps & (warps - 1) or threads not in (1, warps * WARP) or warps > 32:

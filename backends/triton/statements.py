@@ -100,8 +100,10 @@ class Statements:
     in_function: bool = False
     lines: list[Line] = field(default_factory=list)
     refusals: list[Diagnostic] = field(default_factory=list)
+    refused: list[StatementPath] = field(default_factory=list)
     _unsettled: list[n.Region] = field(default_factory=list)
     _loops: int = 0
+    _carried: dict[str, n.Alloc] = field(default_factory=dict)
 
     @property
     def facts(self) -> Facts:
@@ -114,18 +116,40 @@ class Statements:
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
         """A block, whose statements are at (*path, 0), (*path, 1), .."""
         before, facts = len(self.lines), self.facts
+        held = self._held(block)
         for i, s in enumerate(block):
             here = (*path, i)
             try:
                 self._settle(s, depth, here)
-                self._statement(s, here, depth)
+                if not (isinstance(s, n.Alloc) and s.buffer.name in held):
+                    self._statement(s, here, depth)
             except KirError as refused:
+                self.refused.append(here)
                 self.refusals += [replace(d, anchor=_anchor(here, s), origin=s.origin) for d in refused.diagnostics]
             if isinstance(s, n.Let):
                 self.expressions.facts = self.facts.after((s,))
         if len(self.lines) == before:
             self.put("pass", depth, None)
         self.expressions.facts = facts
+
+    def _held(self, block: n.Block) -> set[str]:
+        """Fragments that only carry a tile to or from a descriptor: those that a copy in the block fills before anything else touches
+        them, and those declared just before the one copy that writes their value out (which goes into the call)."""
+        out: set[str] = set()
+        for i, s in enumerate(block):
+            if not isinstance(s, n.Alloc) or s.buffer.space != "fragment" or s.buffer.layout is not None:
+                continue
+            name = s.buffer.name
+            users = [x for x in block[i + 1:] if any(isinstance(y, n.Buffer) and y.name == name for y in walk(x))]
+            first = users[0] if users else None
+            if not isinstance(first, n.Copy) or first.via != "tma":
+                continue
+            if s.init is None and first.dst == n.Region(s.buffer):
+                out.add(name)
+            elif s.init is not None and users == [first] and block[i + 1] is first and first.src == n.Load(n.Region(s.buffer)):
+                out.add(name)
+                self._carried[name] = s
+        return out
 
     def _settle(self, s: n.Stmt, depth: int, path: StatementPath) -> None:
         """Triton orders the accesses of different threads only at barriers: put one where a read may meet an earlier write."""
@@ -222,7 +246,9 @@ class Statements:
             self.put(f"{to.names[dst.name]} = {name}.load({corner})", depth, path)
         elif dst.space == "global" and src.space == "fragment" and not s.src.at.index:
             name, corner = self.memory.box(to, s.dst)
-            self.put(f"{name}.store({corner}, {to.names[src.name]})", depth, path)
+            carried = self._carried.get(src.name)
+            value = to.names[src.name] if carried is None or carried.init is None else to.filled(carried.init, s.src.type)
+            self.put(f"{name}.store({corner}, {value})", depth, path)
         else:
             raise refuse("KIR-B002", f"Triton has no copy via tma from {src.space} to {dst.space} memory")
 

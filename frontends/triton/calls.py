@@ -13,7 +13,7 @@ from kir.ir import nodes as n
 from kir.ir.dtype_terms import join, quotient, rounded
 from kir.ir.types import BOOL, F32, I32, I64, DType, shape_of
 
-from . import memory, operators, random, reductions
+from . import asm, memory, operators, random, reductions
 from .host import CALLS, HOST_CALLS
 from .shapes import dtype_question, each, filled, reshaped, shape_from, size, stretched, transposed
 from .values import (
@@ -467,6 +467,7 @@ def _descriptor_store(r: Reader, a: Arguments) -> Value:
 
 
 HANDLERS: Mapping[str, Handler] = {
+    "inline_asm_elementwise": asm.inline_asm,
     "program_id": _program_id,
     "num_programs": _num_programs,
     "arange": _arange,

@@ -9,11 +9,12 @@ import libcst as cst
 from kir.diagnostic import did_you_mean, error, usage
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
-from kir.surface import KernelRef
+from kir.surface import KernelRef, Outline
 
 from .host import HostScope
 from .inference import Inference
 from .kernel import is_kernel, read_kernel
+from .outline import outline
 from .skeleton import skeleton
 from .source import Module, Project, is_jit
 from .values import Jit
@@ -67,6 +68,16 @@ class TritonFrontend:
         """The generic program of one kernel. Raises KirError KIR-F001 to KIR-F003."""
         module, node = self.find(source, kernel)
         return read_kernel(self._project, module, node)
+
+    def outline(self, source: Path, kernel: str) -> Outline:
+        """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""
+        return outline(*self.find(source, kernel))
+
+    def parse_text(self, source: Path, text: str, kernel: str) -> Program:
+        """The generic program of a kernel in a file that would hold `text`. Raises KirError KIR-F001 to KIR-F003."""
+        other = TritonFrontend()
+        other._project = self._project.with_text(source, text)
+        return other.parse(source, kernel)
 
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F001 to KIR-F003."""

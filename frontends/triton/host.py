@@ -1,7 +1,8 @@
 """Names outside a kernel: module constants, imports and small host expressions, evaluated from source alone.
 
-The subset: literals, names, attributes, tuples and lists, arithmetic, comparisons, `and or not`, conditional expressions, `len min max
-abs int float bool range`, `tl.constexpr(..)`, and calls of host functions whose body is one `return`. What cannot be evaluated raises
+The subset: literals, names, attributes, tuples and lists, arithmetic, comparisons, `and or not`, conditional expressions, comprehensions,
+dicts with texts as keys, lambdas (kept, not called), `triton.Config(..)`, `len min max abs int float bool range`, `tl.constexpr(..)`, and
+calls of host functions of simple statements (assignments, `if`, `try`, `return`). What cannot be evaluated raises
 NotUnderstood; where a name has several candidate definitions the first that can be evaluated is taken, and a branch of a top-level
 `if` counts only when its test does not evaluate to the other outcome. The machine is modelled, never asked: an NVIDIA GPU of
 compute capability 9.0, Triton 3.6.0, no environment variables.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
@@ -19,6 +20,7 @@ import libcst as cst
 from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 from kir.ir.types import DTYPES as kir_dtypes
 
+from . import texts
 from .source import (
     TRANSPARENT_DECORATORS,
     Definition,
@@ -31,7 +33,7 @@ from .source import (
     local_definitions,
     small_definitions,
 )
-from .values import Builtin, Host, Items, Jit, ModuleValue, NotUnderstood, TypeOf, Value, is_known
+from .values import Builtin, Configuration, Host, HostLambda, Items, Jit, ModuleValue, NotUnderstood, Table, TypeOf, Value, is_known
 
 EXTERNAL = frozenset(
     {
@@ -358,6 +360,12 @@ class HostScope:
                 return _wrapped(COMPARE[type(one.operator)], a, b)
             case cst.IfExp():
                 return sub(e.body) if known(e.test) else sub(e.orelse)
+            case cst.ListComp(elt=one, for_in=loop) | cst.GeneratorExp(elt=one, for_in=loop):
+                return Items(tuple(self._comprehended(one, loop, dict(names or {}), depth)))
+            case cst.Dict():
+                return Table(tuple(pair for x in e.elements for pair in self._pairs(x, names, depth)))
+            case cst.Lambda():
+                return HostLambda(self.module, e)
             case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
                 owner, at = sub(e.value), known(index)
                 if isinstance(owner, Items) and isinstance(at, int) and -len(owner.items) <= at < len(owner.items):
@@ -365,6 +373,8 @@ class HostScope:
                 raise NotUnderstood("a host subscript that is not known")
             case cst.Call():
                 return self._call(e, names, depth)
+            case cst.GeneratorExp() | cst.ListComp():
+                return texts.comprehension(e, names, lambda x, inner: self.evaluate(x, inner, depth + 1))
             case _:
                 raise NotUnderstood(f"host expression {type(e).__name__}")
 
@@ -373,11 +383,18 @@ class HostScope:
             owner = self.evaluate(e.func.value, names, depth + 1)
             if owner in (Builtin("os.environ"), Builtin("os")):
                 return self.evaluate(e.args[1].value, names, depth + 1)
+        if isinstance(e.func, cst.Attribute) and e.func.attr.value in texts.METHODS:
+            text = self.evaluate(e.func.value, names, depth + 1)
+            if isinstance(text, str):
+                return texts.method(e, text, names, lambda x, inner: self.evaluate(x, inner, depth + 1))
         fn = self.evaluate(e.func, names, depth + 1)
         if isinstance(fn, Builtin) and fn.name in CALLS:
             return CALLS[fn.name]
         args = [self.evaluate(a.value, names, depth + 1) for a in e.args if a.keyword is None and not a.star]
-        if len(args) != len(e.args):
+        if isinstance(fn, Builtin) and fn.name.startswith("triton.") and fn.name.endswith(".Config"):
+            return self._configuration(args, e, names, depth)
+        named = {a.keyword.value: self.evaluate(a.value, names, depth + 1) for a in e.args if a.keyword is not None}
+        if len(args) + len(named) != len(e.args) or (named and not isinstance(fn, Host)):
             raise NotUnderstood("a host call with keywords")
         match fn:
             case Builtin(name=name) if name.endswith(".constexpr") and len(args) == 1:
@@ -389,7 +406,7 @@ class HostScope:
             case Builtin(name=name) if name in HOST_CALLS and all(is_known(a) or isinstance(a, Items) for a in args):
                 return _wrapped(HOST_CALLS[name], *(list(a.items) if isinstance(a, Items) else a for a in args))
             case Host(node=cst.FunctionDef() as f):
-                return self._inline(fn.module, f, args, depth)
+                return self._inline(fn.module, f, args, depth, named)
             case Builtin(name=name) if name.startswith("triton.language.") and name.rsplit(".", 1)[1] in ("tensor",):
                 return fn
             case _:
@@ -399,17 +416,59 @@ class HostScope:
         """A Python or math function on literals."""
         return _wrapped(HOST_CALLS[name], *args)
 
-    def _inline(self, module: Module, f: cst.FunctionDef, args: list[Value], depth: int) -> Value:
+    def _comprehended(self, one: cst.BaseExpression, loop: cst.CompFor, names: dict[str, Value], depth: int) -> Iterator[Value]:
+        """The elements of a comprehension, in order."""
+        found = self.evaluate(loop.iter, names, depth + 1)
+        if not isinstance(found, Items):
+            raise NotUnderstood("a comprehension over what is no list")
+        for item in found.items:
+            inner = {**names, **_unpacked(loop.target, item)}
+            outcomes = [self.evaluate(test.test, inner, depth + 1) for test in loop.ifs]
+            if not all(map(is_known, outcomes)):
+                raise NotUnderstood("a condition of a comprehension that is not known")
+            if all(outcomes):
+                if loop.inner_for_in is None:
+                    yield self.evaluate(one, inner, depth + 1)
+                else:
+                    yield from self._comprehended(one, loop.inner_for_in, inner, depth)
+
+    def _pairs(self, x: cst.BaseDictElement, names: Mapping[str, Value] | None, depth: int) -> Iterator[tuple[str, Value]]:
+        """What an element of a dict display holds."""
+        value = self.evaluate(x.value, names, depth + 1)
+        if isinstance(x, cst.DictElement):
+            key = self.evaluate(x.key, names, depth + 1)
+            if not isinstance(key, str):
+                raise NotUnderstood("a dict whose keys are no texts")
+            yield key, value
+        elif isinstance(value, Table):
+            yield from value.items
+        else:
+            raise NotUnderstood("a dict spread from what is no dict")
+
+    def _configuration(self, args: list[Value], e: cst.Call, names: Mapping[str, Value] | None, depth: int) -> Configuration:
+        """`triton.Config(kwargs, num_warps=.., num_stages=.., ..)`; hooks are left out."""
+        words = ("kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg")
+        given: dict[str, Value] = dict(zip(words, args, strict=False))
+        for a in e.args:
+            if a.keyword is not None and a.keyword.value in words:
+                given[a.keyword.value] = self.evaluate(a.value, names, depth + 1)
+        kwargs = given.pop("kwargs", Table(()))
+        if not isinstance(kwargs, Table):
+            raise NotUnderstood("a configuration whose values are no dict")
+        return Configuration((*kwargs.items, *((k, v) for k, v in given.items() if v is not None)))
+
+    def _inline(self, module: Module, f: cst.FunctionDef, args: list[Value], depth: int, named: Mapping[str, Value] | None = None) -> Value:
         bound: dict[str, Value] = dict(zip((p.name.value for p in f.params.params), args))
+        bound.update(named or {})
         inner = self.scope(module)
-        for p in f.params.params:
+        for p in (*f.params.params, *f.params.kwonly_params):
             if p.name.value not in bound and p.default is not None:
                 bound[p.name.value] = inner.evaluate(p.default, None, depth + 1)
         found = inner._execute(f.body.body, bound, depth + 1)
         return found[0] if found is not None else None
 
     def _execute(self, body: Sequence[cst.CSTNode], names: dict[str, Value], depth: int) -> tuple[Value] | None:
-        """Run host statements of the subset (assignments of names, `if`, `try`, `return`); the value returned, if one was."""
+        """Run host statements of the subset (assignments of names, `if`, `for`, `try`, `return`); the value returned, if one was."""
         for s in body:
             match s:
                 case cst.SimpleStatementLine():
@@ -419,6 +478,8 @@ class HostScope:
                                 return (None if value is None else self.evaluate(value, names, depth + 1),)
                             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
                                 names[name] = self.evaluate(value, names, depth + 1)
+                            case cst.AugAssign(target=cst.Name(value=name), operator=cst.AddAssign(), value=value):
+                                names[name] = self.evaluate(cst.BinaryOperation(cst.Name(name), cst.Add(), value), names, depth + 1)
                             case cst.Import() | cst.ImportFrom():
                                 names.update(self._local_imports(small))
                             case cst.Expr() | cst.Pass() | cst.Assert():
@@ -435,6 +496,12 @@ class HostScope:
                     found = self._execute(s.body.body if outcome else orelse, names, depth + 1)
                     if found is not None:
                         return found
+                case cst.For(target=cst.Name(value=name), orelse=None):
+                    for each in texts.rounds(s.iter, names, lambda x, inner: self.evaluate(x, inner, depth + 1)):
+                        names[name] = each
+                        found = self._execute(s.body.body, names, depth + 1)
+                        if found is not None:
+                            return found
                 case cst.Try():
                     found = self._execute(s.body.body, names, depth + 1)
                     if found is not None:
@@ -446,6 +513,17 @@ class HostScope:
     def _local_imports(self, s: cst.Import | cst.ImportFrom) -> dict[str, Value]:
         holder = Module(self.module.path, self.module.name, "", cst.Module(body=[]))
         return {name: self._value(d) for name, d in small_definitions(holder, s)}
+
+
+def _unpacked(target: cst.BaseExpression, value: Value) -> dict[str, Value]:
+    """The names of a comprehension's target with their values."""
+    match target:
+        case cst.Name():
+            return {target.value: value}
+        case cst.Tuple() | cst.List() if isinstance(value, Items) and len(value.items) == len(target.elements):
+            return {k: v for x, y in zip(target.elements, value.items, strict=True) for k, v in _unpacked(x.value, y).items()}
+        case _:
+            raise NotUnderstood("a comprehension over values of another form")
 
 
 class _Excluded(NotUnderstood):
@@ -474,6 +552,9 @@ HOST_CALLS: Mapping[str, Callable[..., Any]] = {
     "builtins.float": float,
     "builtins.bool": bool,
     "builtins.sum": sum,
+    "builtins.range": lambda *x: list(range(*x)),
+    "builtins.list": list,
+    "builtins.tuple": tuple,
     "math.log2": math.log2,
     "math.sqrt": math.sqrt,
     "math.log": math.log,

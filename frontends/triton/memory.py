@@ -9,6 +9,7 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, I64, broadcast_shapes, shape_of
 
 from . import operators
+from .emit import whole
 from .shapes import may_stretch, shape_from, stretched
 from .values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Value, describe
 
@@ -218,10 +219,17 @@ def at_offsets(r: Reader, d: Descriptor, offsets: Value) -> tuple[n.Region, n.Ex
 
 
 def descriptor_load(r: Reader, d: Descriptor, offsets: Value) -> Value:
-    """`descriptor.load(offsets)`: zero outside."""
+    """`descriptor.load(offsets)`: zero outside. The tile arrives in a fragment of its own, which a later `raised` keeps where the place
+    is a box of a tensor."""
     region, mask, clip = at_offsets(r, d, offsets)
     r.read.add(d.base.base.name)
-    return Run(build.load(region, mask, operators.number(0, d.base.base.dtype), clip, ""))
+    name = d.base.base.name
+    held = r.out.buffer(name.lower() if name != name.lower() else f"{name}_tile", d.base.base.dtype, d.block)
+    value = build.load(region, mask, operators.number(0, d.base.base.dtype), clip, "")
+    assert isinstance(value, n.Load)
+    r.out.emit(n.Alloc(held))
+    r.out.emit(n.Copy(value, n.Region(held), "tma"))
+    return Run(whole(held))
 
 
 def descriptor_store(r: Reader, d: Descriptor, offsets: Value, value: Value) -> Value:
@@ -229,7 +237,9 @@ def descriptor_store(r: Reader, d: Descriptor, offsets: Value, value: Value) -> 
     region, mask, clip = at_offsets(r, d, offsets)
     e = operators.run(r.converted(value, d.base.base.dtype))
     r.written.add(d.base.base.name)
-    r.out.emit(n.Store(region, stretched(e, d.block), mask, clip))
+    held = r.out.buffer(f"{d.base.base.name}_tile", d.base.base.dtype, d.block)
+    r.out.emit(n.Alloc(held, stretched(e, d.block)))
+    r.out.emit(n.Copy(n.Load(n.Region(held)), region, "tma", mask, clip))
     return None
 
 

@@ -84,6 +84,8 @@ class Module:
     definitions: dict[str, list[Definition]] = field(default_factory=dict)
     functions: list[cst.FunctionDef] = field(default_factory=list)
     owners: dict[int, tuple[cst.FunctionDef, ...]] = field(default_factory=dict)
+    version: tuple[int, int] | None = None
+    """When the file was written and its size; None for a text that stands in for a file."""
 
     @cached_property
     def ranges(self) -> dict[cst.CSTNode, CodeRange]:
@@ -123,12 +125,17 @@ def is_jit(f: cst.FunctionDef) -> bool:
     return any(decorator_name(d) in JIT_DECORATORS for d in f.decorators)
 
 
-def parse_module(path: Path, name: str = "") -> Module:
-    """Read a file. Raises KirError KIR-F001 (no such file) and KIR-F002 (it does not parse)."""
+def source_text(path: Path) -> str:
+    """The characters of a file, line ends as they are. Raises KirError KIR-F001."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as bad:
         raise error("KIR-F001", f"{path} cannot be read: {bad.__class__.__name__}", needs="a Python file in UTF-8") from bad
+
+
+def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:
+    """Read a file, or `text` in its place. Raises KirError KIR-F001 (no such file) and KIR-F002 (it does not parse)."""
+    text = source_text(path) if text is None else text
     try:
         tree = cst.parse_module(text)
     except cst.ParserSyntaxError as bad:
@@ -251,21 +258,42 @@ class Project:
 
     def __init__(self) -> None:
         self._by_path: dict[Path, Module] = {}
-        self._by_name: dict[str, Module | None] = {}
+        self._by_name: dict[str, Path | None] = {}
 
     def file(self, path: Path) -> Module:
         """The module of a file, with its dotted name as the import path has it."""
         path = path.resolve()
-        if path not in self._by_path:
-            self._by_path[path] = parse_module(path, package_name(path))
-        return self._by_path[path]
+        held = self._by_path.get(path)
+        if held is None or held.version not in (None, _version(path)):
+            version = _version(path)
+            held = parse_module(path, package_name(path))
+            held.version = version
+            self._by_path[path] = held
+        return held
+
+    def with_text(self, path: Path, text: str) -> Project:
+        """This project with another text in the place of a file's; what other files say is shared."""
+        path = path.resolve()
+        made = Project()
+        made._by_path = {k: v for k, v in self._by_path.items() if k != path}
+        made._by_name = dict(self._by_name)
+        made._by_path[path] = parse_module(path, package_name(path), text)
+        return made
 
     def module(self, name: str) -> Module | None:
         """The module of a dotted name; None when there is no source file for it."""
         if name not in self._by_name:
-            path = find_source(name)
-            self._by_name[name] = None if path is None else self.file(path)
-        return self._by_name[name]
+            self._by_name[name] = find_source(name)
+        path = self._by_name[name]
+        return None if path is None else self.file(path)
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def find_source(name: str) -> Path | None:

@@ -90,6 +90,14 @@ def guarded(r: Reader, s: cst.CSTNode) -> Flow:
     if len(r.frames) > 1:
         return statement(r, s)
     parts = s.body if isinstance(s, cst.SimpleStatementLine) else (s,)
+    around = r.out.origin
+    try:
+        return _guarded_parts(r, parts)
+    finally:
+        r.out.origin = around
+
+
+def _guarded_parts(r: Reader, parts: Sequence[cst.CSTNode]) -> Flow:
     flow: Flow = NEXT
     for part in parts:
         mark, frame = len(r.out.block), r.frame

@@ -168,6 +168,28 @@ class Undefined:
     """A name that is not bound on this path."""
 
 
+@dataclass(frozen=True)
+class Table:
+    """A host dict with texts as keys; its values may be anything, functions too."""
+
+    items: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """`triton.Config(..)`: metas and launch options by name."""
+
+    settings: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class HostLambda:
+    """A host lambda, from its source."""
+
+    module: Module
+    node: cst.Lambda
+
+
 Known: TypeAlias = int | float | bool | str | None
 Value: TypeAlias = (
     Known
@@ -186,6 +208,9 @@ Value: TypeAlias = (
     | MetaFunction
     | Slice
     | Choice
+    | Table
+    | Configuration
+    | HostLambda
     | Unknown
     | Undefined
 )

@@ -76,6 +76,8 @@ def _element_of_call(e: n.Call, index: tuple[n.Expr, ...], defs: Mapping[str, n.
             for position, axis in enumerate(perm):
                 source[axis] = index[position]
             return element(args[0], source, defs)
+        case "vec" if isinstance(index[0], n.Const):
+            return args[int(index[0].value)]
         case "pick":
             return build.call("pick", args[0], *(element(a, _aligned(index, shape_of(a.type)), defs) for a in args[1:]))
         case "multiple_of" | "max_contiguous" | "max_constancy":

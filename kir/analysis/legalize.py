@@ -84,6 +84,10 @@ def copy_refusal(s: n.Copy, level: str) -> str:
             return f"cp.async moves 4, 8 or 16 bytes at once, not {vector * size}"
         if s.src.other is not None and not (isinstance(s.src.other, n.Const) and not s.src.other.value):
             return "cp.async fills what it does not read with zeros"
+    if kind == "tma":
+        far = s.src.at if s.src.at.buffer.space == "global" else s.dst
+        if far.buffer.space == "global" and (reason := descriptor_refusal(far)):
+            return reason
     if kind in ("ldmatrix", "stmatrix"):
         shape = shape_of(s.dst.type)
         if s.dst.buffer.dtype.bits != 16:
@@ -91,6 +95,31 @@ def copy_refusal(s: n.Copy, level: str) -> str:
         if len(shape) < 2 or any(isinstance(d, int) and d % 8 for d in shape[-2:]):
             return f"{kind} moves whole 8 x 8 matrices, not {' x '.join(str(d) for d in shape)}"
     return ""
+
+
+def descriptor_refusal(at: n.Region) -> str:
+    """Why no tensor descriptor names a place of global memory ("" when one may): boxes have at most 256 elements a dimension; rows,
+    strides and the tensor's address are multiples of 16 bytes (CUDA driver API, cuTensorMapEncodeTiled). What is symbolic is left."""
+    b = at.buffer
+    extents = [i.extent for i in at.index if isinstance(i, n.Span)]
+    wide = max((e for e in extents if isinstance(e, int)), default=0)
+    if wide > 256:
+        return f"a box of '{b.name}' has at most 256 elements a dimension, not {wide}"
+    if b.align and b.align % 16:
+        return f"a descriptor's tensor begins at a multiple of 16 bytes, and '{b.name}' is aligned to {b.align}"
+    if extents and isinstance(at.index[-1], n.Span) and isinstance(extents[-1], int) and extents[-1] * b.dtype.bytes % 16:
+        return f"a box moves multiples of 16 bytes, not rows of {extents[-1] * b.dtype.bytes}"
+    steps, step = [], 1
+    for d in reversed(b.shape[1:]):
+        size = build.int_value(d)
+        if size is None:
+            break
+        step *= size
+        steps.append(step)
+    if b.strides is not None:
+        steps = [v for v in map(build.int_value, b.strides[:-1]) if v is not None]
+    wrong = next((v * b.dtype.bytes for v in steps if v * b.dtype.bytes % 16), None)
+    return "" if wrong is None else f"a descriptor's strides are multiples of 16 bytes, and '{b.name}' has one of {wrong}"
 
 
 def layout_refusal(b: n.Buffer) -> str:

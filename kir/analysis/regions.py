@@ -127,11 +127,30 @@ class _Raiser:
                 return replace(s, body=self.block(s.body, known))
             case n.Store() if s.at.index and s.at.buffer.space == "global":
                 return self.store(replace(s, value=self.loads(s.value, known)), known)
+            case n.Copy() if s.via == "tma" and s.src.at.buffer.space == "global" and s.dst.buffer.space == "fragment":
+                return self.descriptor_load(s, known)
+            case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
+                return self.descriptor_store(s, known)
             case n.View() | n.Opaque():
                 return s
             case _:
                 made: n.Stmt = self.loads(s, known)
                 return made
+
+    def descriptor_load(self, s: n.Copy, known: Facts) -> n.Stmt:
+        """A copy from a box of a tensor; where the place turns out to be no box, a plain assignment."""
+        value = self.load(s.src, known) if s.src.at.index else s.src
+        if isinstance(value, n.Load) and is_box(value.at) and value.mask is None:
+            return replace(s, src=value)
+        return n.Store(s.dst, value, s.mask, label=s.label, origin=s.origin)
+
+    def descriptor_store(self, s: n.Copy, known: Facts) -> n.Stmt:
+        """A copy to a box of a tensor; where the place turns out to be no box, a plain store."""
+        plain = n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)
+        made = self.store(plain, known) if s.dst.index else plain
+        if isinstance(made, n.Store) and made.value == s.src and is_box(made.at) and made.mask is None:
+            return replace(s, dst=made.at, mask=None, clip=made.clip)
+        return made
 
     def loads(self, item: n.Node, known: Facts) -> Any:
         """A node with every load below it raised."""
@@ -217,6 +236,15 @@ class _Raiser:
             if atom not in said:
                 left = atom if left is None else build.logical_and(left, atom)
         return n.Region(base, index), left, clip or bool(said)
+
+
+def is_box(r: n.Region) -> bool:
+    """Whether a place is what a tensor descriptor moves at once: neighbors along every dimension, at least one."""
+    return bool(r.index) and all(isinstance(i, n.Span) and build.is_const(_as_expr(i.step), 1) for i in r.index)
+
+
+def _as_expr(d: int | n.Expr) -> n.Expr:
+    return build.const(d) if isinstance(d, int) else d
 
 
 def _outermost(index: Sequence[n.Expr], base: n.Buffer) -> n.Expr:

@@ -1,6 +1,7 @@
 """run passes over a program and print the result
 
 The pipeline is text such as `tile{axis=0 extent=64}@main; ~unroll@main/k_loop`, or the name of a file that holds one (as text or JSON).
+With --in-place, what the passes changed is written into the kernel's source: shown as a unified diff, and written with --write.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from kir.cli._program import read
 from kir.cli._result import Result
 
 if TYPE_CHECKING:
-    from kir.rewrite import Pipeline
+    from kir.diagnostic import Diagnostic
+    from kir.rewrite import Pipeline, Trace
 
 
 def command(
@@ -27,6 +29,8 @@ def command(
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
     guard: Annotated[list[str] | None, typer.Option(help="a precondition to check at launch instead (may be repeated)")] = None,
     force: Annotated[bool, typer.Option(help="apply steps whose preconditions are refused")] = False,
+    in_place: Annotated[bool, typer.Option("--in-place", help="edit the changed statements of the source, shown as a diff")] = False,
+    write: Annotated[bool, typer.Option("--write", help="with --in-place: write the source, and the binding where the launch changed")] = False,
 ) -> Result:
     """Run a pipeline of passes over a program and print the result."""
     from dataclasses import replace
@@ -47,6 +51,8 @@ def command(
         done = done.then(step)
         taken.append(step)
         warnings += list(notes(done.steps[-1].witness.params, done.steps[-1].record.verdicts))
+    if in_place or write:
+        return _edited(file, bind, done, str(Pipeline(tuple(taken))), write, warnings)
     text = program_text(done.program)
     if emit != "kir":
         from kir.surface import backend
@@ -58,6 +64,35 @@ def command(
     if trace:
         data["trace"] = json.loads(json.dumps(done.to_json()))
     return Result(data, shown, diagnostics=tuple(warnings))
+
+
+def _edited(file: str, bind: Path | None, done: Trace, pipeline: str, write: bool, warnings: list[Diagnostic]) -> Result:
+    """The kernel's source with the changed statements rewritten; the binding too, where grid or launch options changed."""
+    from kir.diagnostic import error
+    from kir.edits import History, edit_source
+    from kir.edits.splice import unified
+    from kir.ir.binding import Binding
+    from kir.ir.canonical import content_hash
+    from kir.lineage.source import kernel_of, located
+    from kir.store import write_atomic
+
+    path, name = located(file)
+    if path.suffix == ".kir" or bind is None:
+        raise error("KIR-C105", f"{file} cannot be edited in place", needs="FILE::kernel of a source file, and --bind BINDING.toml")
+    _, ref = kernel_of(path, name)
+    history = History.of_user()
+    edit = edit_source(ref.surface, path, ref.name, Binding.read(bind), done.base, done.program, history)
+    binding_before = bind.read_text(encoding="utf-8")
+    binding_after = binding_before if edit.new_binding == edit.binding else edit.new_binding.text()
+    diff, binding_diff = edit.diff(), unified(binding_before, binding_after, bind.name)
+    if write:
+        edit.write(done.base, history)
+        if binding_after != binding_before:
+            write_atomic(bind, binding_after)
+    data = {"hash": content_hash(done.program), "pipeline": pipeline, "level": edit.level, "passed_over": list(edit.passed_over),
+            "spans": [[s.start, s.end] for s in edit.splices], "diff": diff, "binding_diff": binding_diff, "written": write}
+    shown = diff + binding_diff
+    return Result(data, shown if shown else "nothing to change", diagnostics=tuple(warnings))
 
 
 def _pipeline(text: str) -> Pipeline:

@@ -21,6 +21,7 @@ def command(
     normal: Annotated[bool, typer.Option("--normal", help="with a binding: flat accesses raised, in normal form")] = False,
 ) -> Result:
     """Read a kernel from source and print it as IR text."""
+    from kir.analysis.heuristics import settled
     from kir.analysis.regions import raised
     from kir.ir import nodes as n
     from kir.ir.binding import Binding
@@ -32,7 +33,7 @@ def command(
 
     program, surface, _ = read_generic(file)
     if bind is not None:
-        program = specialize(program, Binding.read(bind))
+        program = specialize(program, settled(Binding.read(bind)))
         if normal:
             program = raised(program)
     text = program_text(program)

@@ -133,18 +133,22 @@ def _move(m: Machine, s: Copy, readers: Frame, writers: Frame, source: Place, ta
 def issue_mma(m: Machine, s: Mma, f: Frame) -> None:
     """A wgmma left in flight: its operands are read and its accumulator written until a wait."""
     from kir.interp.statements import multiply
+    issue(m, resolve(m, s.acc, f).memory, f, lambda acting: multiply(m, s, acting, m.evaluate(s.a, acting), m.evaluate(s.b, acting)))
+
+
+def issue(m: Machine, registers: Memory, f: Frame, act: Callable[[Frame], None]) -> None:
+    """A product in flight on `registers`; `act` does it as the agents that stand for it."""
     _, agents = m.agents_for(f, "wgmma", True)
     acting = f.snapshot(agents, 1)
-    registers = resolve(m, s.acc, f).memory
     if m.checking:
-        m.checker.on_wgmma(s, registers, f)
+        m.checker.on_wgmma(registers, f)
 
-    def act() -> None:
+    def run() -> None:
         held, registers.pending = registers.pending, []
-        multiply(m, s, acting, m.evaluate(s.a, acting), m.evaluate(s.b, acting))
+        act(acting)
         registers.pending = held
 
-    made = Operation("wgmma", act, f.active(), s, agents, agents, f, (), registers)
+    made = Operation("wgmma", run, f.active(), m.site, agents, agents, f, (), registers)
     registers.pending.append(made)
     _launch(m, made, f)
 

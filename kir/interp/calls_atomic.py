@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 def _apply(fn: str, dtype: DType, old: Array, value: Array, expected: Array | None) -> Array:
-    if fn == "atomic_exch":
+    if fn in ("atomic_exch", "atomic_store"):
         return value
+    if fn == "atomic_load":
+        return old
     if fn == "atomic_cas":
         assert expected is not None
         return np.where(old == expected, value, old)
@@ -39,15 +41,15 @@ def rounds(index: Array) -> list[Array]:
     return [order[rank == r] for r in range(int(rank.max()) + 1 if len(index) else 0)]
 
 
-def _atomic(m: Machine, e: Call, f: Frame) -> Val:
+def _atomic(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
     region, *rest = e.args
     if not isinstance(region, Region):
         raise error("KIR-I002", f"'{e.fn}' acts on a place (&A[i])")
     values = [m.evaluate(a, f) for a in rest if isinstance(a, Expr)]
     expected = values[0] if e.fn == "atomic_cas" else None
-    value = values[1] if expected is not None else values[0]
-    mask = values[1] if expected is None and len(values) > 1 else None
     place = resolve(m, region, f)
+    value = values[1] if expected is not None else values[0] if values else Val(np.zeros(1, storage(place.dtype)))
+    mask = values[1] if expected is None and len(values) > 1 else None
     clip = bool(dict(e.attrs).get("clip", False))
     want = wanted(m, place, f, mask, clip, "update")
     rank = max(v.data.ndim for v in (value, *values)) - 1
@@ -70,8 +72,9 @@ def _atomic(m: Machine, e: Call, f: Frame) -> Val:
         flat[at[part]] = _apply(e.fn, dtype, before, new[part], None if wanted_old is None else wanted_old[part])
     old[chosen] = got
     m.counters.count_bytes("atomic", place.memory.space, len(chosen) * flat.itemsize)
-    return Val(old.reshape(shape), old_ok)
+    return () if e.fn == "atomic_store" else Val(old.reshape(shape), old_ok)
 
 
 ATOMIC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = dict.fromkeys(
-    ("atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_exch", "atomic_cas"), _atomic)
+    ("atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_exch", "atomic_cas",
+     "atomic_load", "atomic_store"), _atomic)

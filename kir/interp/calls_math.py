@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kir.diagnostic import error
-from kir.interp import number, special
+from kir.interp import bits, number, rounding, special
 from kir.interp.frame import Frame, Val, aligned, defined
 from kir.interp.number import Array
 from kir.ir.nodes import Call, Expr
@@ -22,14 +22,14 @@ Elementwise = Callable[..., Array]
 
 _FLOAT: dict[str, Elementwise] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p, "sqrt": np.sqrt,
-    "sqrt_approx": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "rcp": lambda x: 1.0 / x, "rcp_approx": lambda x: 1.0 / x,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x), "rcp": lambda x: 1.0 / x,
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "tanh_approx": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "erf": special.each(math.erf), "erfinv": special.each(special.erfinv),
     "lgamma": special.each(special.lgamma),
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)), "floor": np.floor, "ceil": np.ceil, "round_even": np.rint,
     "round_away": special.round_away, "trunc": np.trunc, "pow": np.power, "fmod": np.fmod, "copysign": np.copysign,
-    "exp2_approx": np.exp2, "div_approx": lambda a, b: a / b, "fma": lambda a, b, c: a * b + c,
+    "fma": lambda a, b, c: a * b + c,
     "log10": np.log10, "exp10": lambda x: np.power(10.0, x), "hypot": np.hypot, "cbrt": np.cbrt, "remainder": special.remainder,
     "j0": special.bessel_j0, "j1": special.bessel_j1, "i0": special.bessel_i0, "i1": special.bessel_i1, "erfc": special.each(math.erfc),
     "erfcx": special.each(special.erfcx), "tgamma": special.each(special.tgamma), "min_nan": np.minimum,
@@ -121,6 +121,10 @@ def _math(m: Machine, e: Call, f: Frame) -> Val:
 
 
 def _apply(fn: str, dtype: DType, x: tuple[Array, ...], attrs: dict[str, object]) -> Array:
+    if fn in bits.BITS:
+        return bits.BITS[fn](dtype, x, attrs)
+    if fn in rounding.ROUNDED:
+        return rounding.apply(fn, dtype, x, attrs)
     if fn in _BITS:
         return _BITS[fn](x[0], dtype)
     if fn == "mulhi":
@@ -157,4 +161,5 @@ def _apply(fn: str, dtype: DType, x: tuple[Array, ...], attrs: dict[str, object]
 
 
 MATH = dict.fromkeys((*_FLOAT, *_BITS, "mulhi", "prmt", "philox", "uint_to_unit_float", "isnan", "isinf", "isfinite",
-                      "ilogb", "signbit", "ldexp", "div_rz", "nextafter"), _math)
+                      "ilogb", "signbit", "ldexp", "div_rz", "nextafter",
+                      *bits.BITS, *rounding.ROUNDED), _math)

@@ -1,22 +1,25 @@
-"""Instruction table, family `matrix`: ldmatrix, stmatrix and mma.sync on the packed elements of each lane of a warp.
+"""Instruction table, family `matrix`: ldmatrix, stmatrix, mma.sync and wgmma on the packed elements of each lane of a warp.
 
 Lane mappings are those of `kir.ir.layout`. Numerics of every matrix product:
-products are exact, sums are made in f32 in the order of NumPy's matrix product, and added to the accumulator once.
+products and sums are made in f64, rounded to f32 once and added to the accumulator. So a product of a tile and of its parts agree in every
+bit on every machine, which sums in f32 in whatever order a BLAS takes do not.
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kir.diagnostic import error
+from kir.interp import access
 from kir.interp.calls_warp import WARP_SIZE, lanes_of
 from kir.interp.frame import Frame, Mask, Val
 from kir.interp.memory import Place, resolve
 from kir.interp.number import Array, narrow, storage, to_tf32
 from kir.ir import layout
-from kir.ir.nodes import Call, Expr, Region
+from kir.ir.nodes import Call, Expr, Load, Region
 from kir.ir.types import BF16, F32, F64, DType, dtype_of
 
 if TYPE_CHECKING:
@@ -47,7 +50,9 @@ ONE_THREAD = 1 << 18
 
 
 def _matmul(a: Array, b: Array) -> Array:
-    """`np.matmul` in blocks of rows, each small enough to stay on one thread."""
+    """`np.matmul` in f64, in blocks of rows, each small enough to stay on one thread; rounded to the dtype of the operands."""
+    if a.dtype == np.float32:
+        return np.asarray(_matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32))
     rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     step = max(1, ONE_THREAD // max(1, inner * columns))
     if rows <= step:
@@ -146,5 +151,82 @@ def _stmatrix(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     return ()
 
 
+def wgmma_shape(e: Call) -> tuple[int, int]:
+    """(n, k) of a `wgmma`. Raises KirError KIR-I002 for a shape that there is not (PTX ISA, wgmma.mma_async)."""
+    text, of = str(dict(e.attrs).get("shape", "")), dtype_of(e.args[1].type)
+    found = re.fullmatch(r"m64n(\d+)k(\d+)", text)
+    n, k = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 8 <= n <= 256 or n % 8 or k * of.bits != 256:
+        raise error("KIR-I002", f"wgmma of shape '{text}' for {of}", needs=f"m64n8k{256 // of.bits} to m64n256k{256 // of.bits}, n a multiple of 8")
+    return n, k
+
+
+def matrix(data: Array, transposed: bool) -> Array:
+    """Tiles [.., rows, columns] of what a place of a `wgmma` holds: its panels side by side, its axes the right way round."""
+    if data.ndim == 4:
+        data = np.swapaxes(data, 1, 2).reshape(data.shape[0], data.shape[2], -1)
+    return np.swapaxes(data, 1, 2) if transposed else data
+
+
+def _wgmma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    """Issues the product: each warp adds its 16 rows to its own accumulators at any time until its group is waited for."""
+    _whole_warps(m, e, f)
+    n, k = wgmma_shape(e)
+    acc, a, b = e.args
+    if not (isinstance(acc, Region) and isinstance(a, Region) and isinstance(b, Region)):
+        raise error("KIR-I002", "wgmma acts on places (&acc, &As[..], &Bs[..])")
+    from kir.interp.asynchrony import issue
+    attrs = dict(e.attrs)
+    held = layout.wgmma_acc(n)
+    number = f.thread_numbers()
+    precision = "tf32" if dtype_of(a.type) == F32 else "ieee"
+
+    def act(acting: Frame) -> None:
+        right = m.evaluate(Load(b), acting)
+        tile_b = matrix(right.data, bool(attrs.get("trans_b", False)))
+        left = m.evaluate(Load(a), acting)
+        old = m.evaluate(Load(acc), acting)
+        made = np.broadcast_to(old.data, (f.lanes, n // 2)).copy()
+        ok = np.ones(made.shape, np.bool_) if old.ok is None else np.broadcast_to(old.ok, made.shape).copy()
+        for first in range(0, f.lanes, WARP_SIZE):
+            lanes = slice(first, first + WARP_SIZE)
+            rank = int(number[first]) // WARP_SIZE % 4
+            if a.buffer.space == "register":
+                rows, good_rows = _operand_a(left, lanes, k, dtype_of(a.type))
+            else:
+                whole = matrix(left.data, bool(attrs.get("trans_a", False)))
+                rows = whole[first if whole.shape[0] > 1 else 0, 16 * rank:16 * rank + 16]
+                good_rows = _defined(left, first, bool(attrs.get("trans_a", False)))[16 * rank:16 * rank + 16]
+            columns = tile_b[first if tile_b.shape[0] > 1 else 0]
+            part = product(rows, columns, dtype_of(a.type), precision)
+            r, c = held.rows[32 * rank:32 * rank + 32] - 16 * rank, held.cols[32 * rank:32 * rank + 32]
+            made[lanes] += part[r, c].astype(made.dtype)
+            if m.checking:
+                good: Array = np.asarray(good_rows.all(1))[:, None] & np.asarray(_defined(right, first, bool(attrs.get("trans_b", False))).all(0))[None]
+                ok[lanes] &= good[r, c]
+        access.write(m, resolve(m, acc, acting), acting, Val(made, ok if m.checking else None), None, False)
+        m.counters.count_flops("tensor", 2 * 16 * n * k * (f.lanes // WARP_SIZE))
+
+    issue(m, resolve(m, acc, f).memory, f, act)
+    return ()
+
+
+def _operand_a(v: Val, lanes: slice, k: int, of: DType) -> tuple[Array, Array]:
+    """The 16 rows of A that a warp holds in registers, and which of their elements are defined."""
+    fragment = layout.mma_a(k, of.bits)
+    rows, good = np.zeros((16, k), v.data.dtype), np.ones((16, k), np.bool_)
+    rows[fragment.rows, fragment.cols] = v.data[lanes]
+    if v.ok is not None:
+        good[fragment.rows, fragment.cols] = np.broadcast_to(v.ok, v.data.shape)[lanes]
+    return rows, good
+
+
+def _defined(v: Val, lane: int, transposed: bool) -> Array:
+    """Which elements of a lane's matrix are defined."""
+    full = np.ones(v.data.shape, np.bool_) if v.ok is None else np.broadcast_to(v.ok, v.data.shape)
+    every = matrix(full, transposed)
+    return np.asarray(every[lane if every.shape[0] > 1 else 0])
+
+
 MATRIX: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
-    "mma_sync": _mma_sync, "ldmatrix": _ldmatrix, "stmatrix": _stmatrix}
+    "mma_sync": _mma_sync, "wgmma": _wgmma, "ldmatrix": _ldmatrix, "stmatrix": _stmatrix}

@@ -105,13 +105,21 @@ def _dependency(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     return NOTHING
 
 
+def _advice(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    value = e.args[0]
+    assert isinstance(value, Expr)
+    m.must_be_defined(m.evaluate(value, f), f, e.fn)
+    return NOTHING
+
+
 SYNC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
     **dict.fromkeys(("fence", "fence_async", "fence_mbar_init", "wgmma_fence"), _fence), "warp_sync": _warp_sync,
     "mbar_init": _mbar_init, **dict.fromkeys(("mbar_expect", "mbar_arrive", "mbar_arrive_expect"), _mbar_arrive),
     "named_barrier_arrive": _named_arrive, "cluster_arrive": _cluster_arrive,
     **dict.fromkeys(("async_commit", "bulk_commit", "wgmma_commit"), _commit),
     **dict.fromkeys(("async_wait", "bulk_wait", "wgmma_wait"), _group_wait),
-    **dict.fromkeys(("grid_dependency_wait", "grid_dependency_launch"), _dependency), "trap": _trap}
+    **dict.fromkeys(("grid_dependency_wait", "grid_dependency_launch"), _dependency), "trap": _trap,
+    **dict.fromkeys(("set_registers", "nanosleep"), _advice)}
 
 
 # ------------------------------------------------------------------------------------------------------------------- waiting

@@ -212,6 +212,32 @@ def _cat(m: Machine, e: Call, f: Frame) -> Val:
     return Val(data, np.concatenate(oks, axis=axis))
 
 
+def _pack(m: Machine, e: Call, f: Frame) -> Val:
+    v, to = _first(m, e, f), number.storage(dtype_of(e.type))
+    own = dtype_of(e.args[0].type)
+    if own.bits % 8:
+        nibbles = np.ascontiguousarray(v.data).view(np.uint8).astype(np.uint64) & np.uint64(15)
+        each = (nibbles << (np.arange(v.data.shape[-1], dtype=np.uint64) * np.uint64(own.bits))).sum(axis=-1, dtype=np.uint64)
+        data = each.astype(np.dtype(f"u{to.itemsize}")).view(to)
+    else:
+        data = np.ascontiguousarray(v.data).view(to)[..., 0]
+    return Val(data, None if v.ok is None else np.broadcast_to(v.ok, v.data.shape).all(axis=-1))
+
+
+def _unpack(m: Machine, e: Call, f: Frame) -> Val:
+    v, to = _first(m, e, f), dtype_of(e.type)
+    own = dtype_of(e.args[0].type)
+    if to.bits % 8:
+        wide = np.ascontiguousarray(v.data).view(np.dtype(f"u{v.data.dtype.itemsize}"))[..., None].astype(np.uint64)
+        low = wide >> (np.arange(own.bits // to.bits, dtype=np.uint64) * np.uint64(to.bits)) & np.uint64(15)
+        data = number.wrap(low.astype(np.int8), to).astype(np.int8).view(number.storage(to)) if to.kind == "int" else \
+            low.astype(np.uint8).view(number.storage(to))
+    else:
+        data = np.ascontiguousarray(v.data)[..., None].view(number.storage(to))
+    ok = None if v.ok is None else np.broadcast_to(np.broadcast_to(v.ok, v.data.shape)[..., None], data.shape)
+    return Val(data, ok)
+
+
 def _histogram(m: Machine, e: Call, f: Frame) -> Val:
     v = _first(m, e, f)
     bins = int(dict(e.attrs).get("bins", int(str(shape_of(e.type)[0]))))
@@ -240,5 +266,6 @@ def _prefetch(m: Machine, e: Call, f: Frame) -> Values:
 TILE: dict[str, Callable[[Machine, Call, Frame], Val | Values]] = {
     "iota": _iota, "expand": _expand, "broadcast": _broadcast, "reshape": _reshape, "trans": _trans, "reduce": _reduce, "scan": _scan,
     "sort": _sort, "gather": _gather, "pick": _pick, "vec": _vec, "join": _join, "split": _split, "cat": _cat, "histogram": _histogram,
+    "pack": _pack, "unpack": _unpack,
     "multiple_of": _advice, "max_contiguous": _advice, "max_constancy": _advice, "assume": _assertion, "assertion": _assertion,
     "prefetch": _prefetch}

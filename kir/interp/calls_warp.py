@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kir.diagnostic import error
+from kir.interp import number
 from kir.interp.frame import Frame, Val, lift
 from kir.interp.number import Array
 from kir.ir.nodes import Call, Expr
+from kir.ir.types import dtype_of
 
 if TYPE_CHECKING:
     from kir.interp.machine import Machine
@@ -99,6 +101,24 @@ def _active_mask(m: Machine, e: Call, f: Frame) -> Val:
     return Val(bits[start])
 
 
+def _warp_reduce(m: Machine, e: Call, f: Frame) -> Val:
+    """Over the active lanes of the mask, in the order of the lanes; integers, so that the order does not matter."""
+    value, lane, start = _by_warp(m, e, f)
+    m.must_be_defined(value, f, "a reduction over the warp")
+    options, dtype = dict(e.attrs), dtype_of(e.type)
+    op, mask = str(options.get("op", "add")), int(options.get("mask", 0xFFFFFFFF))
+    x, taking = _full(value.data, f.lanes), f.active() & ((mask >> lane) & 1).astype(np.bool_)
+    out = x.copy()
+    for first in np.unique(start).tolist():
+        inside = np.flatnonzero((start == first) & taking)
+        if len(inside):
+            total = x[inside[0]]
+            for other in inside[1:]:
+                total = number.binary(op, dtype, total, x[other])
+            out[inside] = total
+    return Val(out)
+
+
 WARP: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
     **dict.fromkeys(("shfl_xor", "shfl_up", "shfl_down", "shfl_idx"), _shuffle),
-    **dict.fromkeys(("vote_any", "vote_all", "ballot"), _vote), "match_any": _match, "active_mask": _active_mask}
+    **dict.fromkeys(("vote_any", "vote_all", "ballot"), _vote), "match_any": _match, "active_mask": _active_mask, "warp_reduce": _warp_reduce}

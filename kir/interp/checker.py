@@ -430,7 +430,7 @@ class Checker:
             self.m.report("async", "error", f"{verb} of '{memory.name}' while a wgmma on it is pending", f, id="KIR-I016",
                           buffer=memory.name, verb=verb, accesses=(other,))
 
-    def on_wgmma(self, s: n.Mma, registers: Memory, f: Frame) -> None:
+    def on_wgmma(self, registers: Memory, f: Frame) -> None:
         """A product is issued: generic writes to its registers need a fence first."""
         if registers.unfenced:
             self.m.report("async", "error", f"'{registers.name}' was written since the last wgmma_fence", f, id="KIR-I016",

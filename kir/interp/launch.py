@@ -82,7 +82,7 @@ def _must_run(program: n.Program) -> None:
 
 def _has_choice(program: n.Program) -> bool:
     return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
-               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and x.fn in _WAITS) for k in program.kernels for x in walk(k))
+               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn == "wgmma")) for k in program.kernels for x in walk(k))
 
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,

@@ -17,7 +17,7 @@ def needs_layers(program: n.Program, k: n.Kernel) -> bool:
                 return True
             case n.Mma() if x.pending:
                 return True
-            case n.Call() if x.fn.startswith(("atomic_", "fence")):
+            case n.Call() if x.fn.startswith(("atomic_", "fence", "wgmma")):
                 return True
             case _:
                 pass

@@ -18,6 +18,11 @@
     [options]
     num_warps = 8
     num_stages = 3
+    [heuristics]                  # metas that follow from the others, the sizes and their facts, and what is absent
+    EVEN_K = "K % BLOCK_K == 0"
+    [[configs]]                   # alternatives: metas and options that replace those above (`BINDING.toml#0` names the first)
+    BLOCK_M = 64
+    num_warps = 4
 
 The option `threads` stands for `num_warps` where a kernel is written for so many threads of a CTA (1: a scalar program).
 A scalar that is neither a size nor bound stays a run-time parameter. Strides are row-major unless they are given (in elements).
@@ -38,6 +43,8 @@ from kir.ir.printer import name_text
 from kir.ir.types import DTYPES
 
 Setting = int | float | bool | str
+LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "threads"})
+"""Names in a configuration that are options of the launch, not metas."""
 
 
 class Tensor(BaseModel):
@@ -67,15 +74,31 @@ class Binding(BaseModel):
     scalars: dict[str, str | int | float] = {}
     tensors: dict[str, Tensor] = {}
     options: dict[str, Setting] = {}
+    heuristics: dict[str, str] = {}
+    configs: list[dict[str, Setting]] = []
 
     @classmethod
     def read(cls, path: Path) -> Binding:
-        """The binding of a TOML file. Raises KirError KIR-F010 with the field that is wrong."""
+        """The binding of a TOML file; `FILE#2` is that of its third configuration. Raises KirError KIR-F010 with the field that is wrong."""
+        name, mark, number = str(path).rpartition("#")
+        if mark and number.isdigit() and not path.exists():
+            return cls.read(Path(name)).configured(int(number))
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as bad:
             raise error("KIR-F010", f"the binding {path} cannot be read: {bad.__class__.__name__}") from bad
         return cls.parse(text, str(path))
+
+    def configured(self, number: int) -> Binding:
+        """The binding with the metas and options of a configuration, without the others. Raises KirError KIR-F010 when there is none
+        of that number."""
+        if not 0 <= number < len(self.configs):
+            raise error("KIR-F010", f"the binding of '{self.kernel}' has no configuration {number}",
+                        needs=f"0 to {len(self.configs) - 1}" if self.configs else "a binding with [[configs]]")
+        chosen = self.configs[number]
+        metas = {**self.metas, **{k: v for k, v in chosen.items() if k not in LAUNCH_OPTIONS}}
+        options = {**self.options, **{k: v for k, v in chosen.items() if k in LAUNCH_OPTIONS}}
+        return self.model_copy(update={"metas": metas, "options": options, "configs": []})
 
     @classmethod
     def parse(cls, text: str, file: str = "<binding>") -> Binding:
@@ -101,7 +124,7 @@ class Binding(BaseModel):
         for field in ("sizes", "facts", "grid", "absent"):
             if getattr(self, field):
                 lines.append(f"{field} = {json.dumps(getattr(self, field))}")
-        for field in ("metas", "dtypes", "scalars", "options"):
+        for field in ("metas", "dtypes", "scalars", "options", "heuristics"):
             items: Mapping[str, Setting] = getattr(self, field)
             if items:
                 lines += ["", f"[{field}]", *(f"{k} = {_value(v)}" for k, v in items.items())]
@@ -111,6 +134,8 @@ class Binding(BaseModel):
                 value = getattr(t, field)
                 if value != Tensor.model_fields[field].default or field in ("shape", "dtype"):
                     lines.append(f"{field} = {_value(value)}")
+        for one in self.configs:
+            lines += ["", "[[configs]]", *(f"{k} = {_value(v)}" for k, v in one.items())]
         return "\n".join(lines).lstrip("\n") + "\n"
 
 

@@ -27,6 +27,8 @@ class Measure(NamedTuple):
     """Kernels, workspaces, arms of the launch plan, CTAs of a cluster (bits), launch options."""
     roles: int
     """Sub-teams with code of their own."""
+    lanewise: int
+    """Kernels that are written for each thread alone (a loop over threads somewhere)."""
     asynchrony: int
     """Asynchronous copies (TMA 3, bulk 2, cp.async 1), signals, pending mma, calls on mbarriers and groups, tensor maps, mbarriers."""
     stages: int
@@ -76,6 +78,7 @@ def measure(program: n.Program) -> Measure:
     for k in program.kernels:
         counts["launch"] += len(k.attrs) + math.prod(k.cluster).bit_length() * bool(k.cluster)
         counts["threads"] += (build.int_value(k.threads) or 1).bit_length() - 1
+        counts["lanewise"] += any(isinstance(s, n.For) and s.kind == "thread" for s in statements(k.body))
         _Counter(counts, _fastest(k)).block(k.body, 0, _depth(k.body))
     for f in program.functions:
         _Counter(counts, "").block(f.body, 0, _depth(f.body))

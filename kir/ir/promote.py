@@ -101,6 +101,8 @@ class _Promotion:
                 return
             case n.Region():
                 self.refused.add(x.buffer.name)
+            case n.Copy():
+                self.refused.add(x.src.at.buffer.name)
             case _:
                 pass
         for c in children(x):
@@ -212,6 +214,11 @@ def _private(b: n.Buffer) -> bool:
     return b.space in ("fragment", "register")
 
 
+def _fills_private(s: n.Copy) -> bool:
+    """Whether a copy does nothing but fill a private buffer, at once."""
+    return _private(s.dst.buffer) and s.signal is None and not s.grouped
+
+
 def _uses(s: n.Stmt, used: set[str]) -> None:
     """Names that a statement depends on; writing a private buffer is no use of it."""
 
@@ -234,6 +241,9 @@ def _uses(s: n.Stmt, used: set[str]) -> None:
         case n.Mma() if _private(s.acc.buffer):
             for part in (*s.acc.index, s.a, s.b):
                 skip_own(part, s.acc.buffer.name)
+        case n.Copy() if _fills_private(s):
+            for part in (*s.dst.index, s.src, s.mask):
+                skip_own(part, s.dst.buffer.name)
         case n.Alloc():
             expr(s.init)
             for d in s.buffer.shape:
@@ -284,6 +294,8 @@ def _swept(body: n.Block, used: set[str]) -> n.Block:
             case n.Store() if _private(s.at.buffer) and s.at.buffer.name not in used and pure(s.value):
                 continue
             case n.Mma() if _private(s.acc.buffer) and s.acc.buffer.name not in used:
+                continue
+            case n.Copy() if _fills_private(s) and s.dst.buffer.name not in used:
                 continue
             case n.View() if s.buffer.name not in used:
                 continue

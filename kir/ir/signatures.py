@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kir.instructions import instruction
 from kir.ir.types import (
     BOOL,
+    DTYPES,
     F32,
     I32,
     U32,
@@ -160,6 +161,20 @@ def _ldmatrix(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Typ
     return TileType(dtype_of(args[0].type), (2 * int(attrs.get("num", 4)),))
 
 
+def _pack(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+    shape, own, to = shape_of(args[0].type), dtype_of(args[0].type), DTYPES[str(attrs["dtype"])]
+    if not shape or not isinstance(shape[-1], int) or shape[-1] * own.bits != to.bits:
+        raise TypeError(f"pack: {show_shape(shape)} elements of {own} are not the {to.bits} bits of one {to}")
+    return TileType(to, shape[:-1]) if shape[:-1] else to
+
+
+def _unpack(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+    own, to = dtype_of(args[0].type), DTYPES[str(attrs["dtype"])]
+    if own.bits % to.bits or own.bits == to.bits:
+        raise TypeError(f"unpack: {own} does not hold several {to}")
+    return TileType(to, (*shape_of(args[0].type), own.bits // to.bits))
+
+
 def _third(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
     return args[2].type
 
@@ -168,6 +183,7 @@ RULES: dict[str, Rule] = {
     "same": _same, "first": _first, "bool": _bool, "i32": _i32, "u32": _u32, "f32": _f32, "unit": _unit, "iota": _iota, "expand": _expand,
     "reshape": _reshape, "trans": _trans, "reduce": _reduce, "scan": _scan, "gather": _gather, "pick": _pick, "vec": _vec,
     "join": _join, "split": _split, "cat": _cat, "ldmatrix": _ldmatrix, "third": _third,
+    "pack": _pack, "unpack": _unpack,
 }
 
 

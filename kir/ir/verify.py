@@ -385,7 +385,7 @@ class _Verifier:
         spaces = {s.src.at.buffer.space, s.dst.buffer.space}
         if name == "cp_async" and (s.src.at.buffer.space, s.dst.buffer.space) != ("global", "shared"):
             yield self.fail("KIR-V011", f"cp_async from {s.src.at.buffer.space} to {s.dst.buffer.space} memory", needs="global to shared")
-        if name in ("bulk", "tma") and not spaces & {"shared", "cluster"}:
+        if name in ("bulk", "tma") and not spaces & ({"shared", "cluster"} if name == "bulk" else {"shared", "cluster", "fragment"}):
             yield self.fail("KIR-V011", f"{name} from {s.src.at.buffer.space} to {s.dst.buffer.space} memory",
                             needs="shared memory on one side")
 
@@ -425,7 +425,7 @@ class _Verifier:
         for a in call.args:
             if isinstance(a, n.Region) and call.fn.startswith("mbar_") and a.type != MBARRIER:
                 yield self.fail("KIR-V015", f"'{call.fn}' of {region_text(a)}, which is {type_text(a.type)}", needs="one mbarrier")
-            if isinstance(a, n.Region) and call.fn.startswith("atomic_"):
+            if isinstance(a, n.Region) and call.fn.startswith("atomic_") and call.fn != "atomic_load":
                 yield from self.written(a)
 
     # ------------------------------------------------------------------------------------------------- control and teams
@@ -544,7 +544,7 @@ def _unpaired(s: n.Stmt, calls: set[str], waited: set[str], made: set[str]) -> I
         name = s.signal.buffer.name
         if name not in waited and s.signal.buffer.space == "shared":
             yield f"a copy signals '{name}', and nothing in this kernel waits for it"
-    if isinstance(s, n.Mma) and s.pending:
+    if (isinstance(s, n.Mma) and s.pending) or (isinstance(s, n.Eval) and s.call.fn == "wgmma"):
         for needed in ("wgmma_commit", "wgmma_wait"):
             if needed not in calls:
                 yield f"a pending mma, and no {needed} in this kernel"

@@ -62,7 +62,13 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     generic, surface, kernel = read_generic(text)
     name = (kernel or generic.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
-    return Expert(normal_form(generic, binding), name, source, surface, read_text(binding) if binding else "")
+    return Expert(normal_form(generic, binding), name, source, surface, _binding_text(binding) if binding else "")
+
+
+def _binding_text(path: Path) -> str:
+    """The text of a binding; of one of its configurations, written anew."""
+    from kir.ir.binding import Binding
+    return read_text(path) if path.exists() else Binding.read(path).text()
 
 
 def read_generic(text: str) -> tuple[Program, str, str]:
@@ -102,10 +108,11 @@ def normal_form(program: Program, binding: Path | None) -> Program:
     from kir.ir.verify import check, is_generic
 
     if binding is not None:
+        from kir.analysis.heuristics import settled
         from kir.ir.binding import Binding
         from kir.ir.specialize import specialize
 
-        program = specialize(program, Binding.read(binding))
+        program = specialize(program, settled(Binding.read(binding)))
     if is_generic(program):
         raise error("KIR-S016", f"{program.name} is generic", attempt="--bind BINDING.toml")
     check(program)

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from kir.diagnostic import Diagnostic, KirError
+from kir.diagnostic import Diagnostic, KirError, error
 from kir.ir.nodes import Program
 from kir.lineage.record import Condition, Ended, Outcome, Realization, State, Step, Violation
 
@@ -208,7 +208,7 @@ class Walk:
         self.judged[self.engine.content(self.start)] = judgement
         self.seen.add(self.engine.content(self.start))
         first = self.state(self.start, judgement)
-        self._take_up()
+        self._take_up(first)
         with ThreadPoolExecutor(self.workers, thread_name_prefix="gate") as pool:
             ended, reason = self._loop(pool)
         kept = [step for step in self.steps if step.status == "accepted"]
@@ -237,9 +237,13 @@ class Walk:
             measured=dict(judgement.measured) if judgement else {},
         )
 
-    def _take_up(self) -> None:
-        """Go to where an earlier run of the same walk stopped."""
-        for step in self.journal.done():
+    def _take_up(self, first: State) -> None:
+        """Go to where an earlier run of the same walk stopped. Raises :class:`KirError` KIR-S013 when it began with another program."""
+        earlier = list(self.journal.done())
+        if earlier and earlier[0].before.text != first.text:
+            raise error("KIR-S013", "the journal begins with another program: the expert, or how it is read, has changed since",
+                        witness=(f"{earlier[0].before.text[:16]} there, {first.text[:16]} now",), attempt="another folder, or --fresh")
+        for step in earlier:
             self._commit(step)
             if step.status == "accepted" and step.after is not None:
                 self.current = self.journal.program(step.after)

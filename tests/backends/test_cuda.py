@@ -89,8 +89,8 @@ def test_words_of_the_language_are_respelled(cuda: Backend) -> None:
 
 
 REFUSED = {
-    "a tile of several threads": ("KIR-B002", body("let x = X[i, 0 +: 64]"), "main/0"),
-    "a fragment of several threads": ("KIR-B002", body("fragment f: f32[64]"), "main/0"),
+    "a tile without a form for threads": ("KIR-B030", body("let x = sort(X[i, 0 +: 64], axis=0)"), "main/0"),
+    "a fragment for another team": ("KIR-B030", body("fragment f: f32[16, 8] layout mma_c"), "main/0"),
     "a pipelined loop": ("KIR-B002", threaded("for k in 0..4 pipelined {stages=2}\n  Y[i, t] = 0.0"), "main/0/body/0"),
     "a barrier in part of a team": ("KIR-B002", body("for t in 0..32 parallel thread\n  barrier()"), "main/0"),
     "an mbarrier": ("KIR-B002", body("shared full: mbarrier[2]"), "main/0"),

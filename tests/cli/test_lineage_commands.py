@@ -134,6 +134,13 @@ def test_a_killed_run_is_taken_up(expert: Path, judged: Any, tmp_path: Path, num
     assert (part / "lineage.json").read_text() == (whole / "lineage.json").read_text()
 
 
+def test_a_folder_of_an_expert_that_has_changed_since_is_refused(expert: Path, lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expert.write_text(expert.read_text().replace("top", "peak"))
+    assert walk(expert, lineage) == 1
+    shown = capsys.readouterr().err
+    assert "KIR-S013" in shown and "--fresh" in shown
+
+
 def test_another_walk_does_not_spoil_the_folder(expert: Path, lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (lineage / "lineage.json").read_text()
     assert walk(expert, lineage, "--steps", "2") == 1

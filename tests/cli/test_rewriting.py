@@ -86,3 +86,53 @@ def test_passes_are_listed_with_parameters_and_preconditions(capsys: pytest.Capt
     assert rows["unroll"]["parameters"] == ["factor: int = 4", "form: Literal['copies', 'hint'] = 'copies'"]
     assert rows["unroll"]["preconditions"] == ["KIR-P520"]
     assert all(row["claim"] for row in rows.values())
+
+
+KERNEL = """import triton
+import triton.language as tl
+
+@triton.jit
+def doubled(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)  # read
+    tl.store(y_ptr + offs, x * 2.0, mask=offs < n)
+"""
+BINDING = """kernel = "doubled"
+sizes = ["N"]
+facts = ["N >= 1", "N <= 65536"]
+grid = ["ceildiv(N, 128)"]
+[metas]
+BLOCK = 128
+[scalars]
+n = "N"
+[tensors.x_ptr]
+shape = ["N"]
+dtype = "f32"
+[tensors.y_ptr]
+shape = ["N"]
+dtype = "f32"
+"""
+
+
+def test_opt_in_place_shows_a_diff_and_writes_when_told(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    source, binding = tmp_path / "doubled.py", tmp_path / "doubled.toml"
+    source.write_text(KERNEL)
+    binding.write_text(BINDING)
+    command = ("opt", f"{source}::doubled", "--bind", str(binding), "--in-place")
+    code, out, _ = called(capsys, *command, "-p", "cache-policy{buffer=x_ptr policy=cg}")
+    assert code == 0 and source.read_text() == KERNEL
+    assert [line for line in out.splitlines() if line.startswith("-    ")] == ["-    x = tl.load(x_ptr + offs, mask=offs < n)  # read"]
+    code, out, _ = called(capsys, *command, "--write", "--json", "-p", "cache-policy{buffer=x_ptr policy=cg}")
+    data = json.loads(out)
+    assert code == 0 and data["level"] == "statement" and data["written"] and 'cache_modifier=".cg"' in source.read_text()
+    code, _, _ = called(capsys, *command, "--write", "-p", "~cache-policy{buffer=x_ptr policy=cg}")
+    assert code == 0 and source.read_text() == KERNEL
+    code, out, _ = called(capsys, *command, "--write", "-p", "~multi-threaded-block")
+    assert code == 0 and "+threads = 1" in out and source.read_text() == KERNEL and "threads = 1" in binding.read_text()
+
+
+def test_opt_in_place_needs_a_source(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = called(capsys, "opt", file, "--in-place", "-p", "unroll{factor=2}@main/loop")
+    assert code == 1 and "KIR-C105" in err

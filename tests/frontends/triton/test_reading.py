@@ -361,3 +361,20 @@ def test_bad_files_are_refused_with_a_place(tmp_path: Path, text: str, id_: str)
     assert caught.value.diagnostics[0].id == id_
     if id_ == "KIR-F002":
         assert caught.value.diagnostics[0].origin is not None
+
+
+def test_a_tensor_descriptor_moves_boxes_and_fills_with_zero(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, M, N, B: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, shape=[M, N], strides=[N, 1], block_shape=[B, 8])
+    target = tl.make_tensor_descriptor(y, shape=[M, N], strides=[N, 1], block_shape=[B, 8])
+    row = tl.program_id(0) * B
+    t = source.load([row, 0])
+    target.store([row, 0], t + 1.0)
+"""
+    x = values(6, 8)
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros((6, 8), np.float32)}, grid=2, metas={"B": 4}, scalars={"M": 6, "N": 8})
+    np.testing.assert_array_equal(out["y"], x + 1)
+    copies = [s for s in statements(read(tmp_path, source).kernels[0].body) if isinstance(s, n.Copy)]
+    assert [s.via for s in copies] == ["tma", "tma"]

@@ -79,7 +79,7 @@ def test_raised_accesses_name_the_tensors_themselves(name: str) -> None:
     normal = raised(bound(name))
     body = list(statements(normal.kernels[0].body))
     assert not any(isinstance(s, n.View) for s in body)
-    stores = [s for s in body if isinstance(s, n.Store) and s.at.buffer.space == "global"]
+    stores = [s for s in body if isinstance(s, (n.Store, n.Copy)) and (s.at if isinstance(s, n.Store) else s.dst).buffer.space == "global"]
     assert stores
     assert all(s.mask is None for s in stores), "masks that say what the bounds say are clips"
 

@@ -114,3 +114,24 @@ kernel main grid (pid_0: ceildiv(M, 16) * ceildiv(N, 32)) threads 128
     assert "i64" not in text
     assert "tdiv" not in text and "trem" not in text
     assert "C[m * 16 +: 16, n * 32 +: 32]" in text
+
+
+def test_a_descriptors_box_stays_a_copy_via_tma() -> None:
+    assert body("""  let inside = expand(rows < M, axis=1) & expand(cols < N, axis=0)
+  let at = expand(rows, axis=1) * N + expand(cols, axis=0)
+  fragment a: f32[16, 32]
+  copy load(A_flat[at] where inside else 0.0) -> a via tma
+  fragment c: f32[16, 32] = a * 2.0
+  copy c -> C_flat[at] via tma where inside
+""") == ["fragment a: f32[16, 32]", "copy load(A[i * 16 +: 16, j * 32 +: 32] else 0.0 clip) -> a via tma",
+         "fragment c: f32[16, 32] = a * 2.0", "copy c -> C[i * 16 +: 16, j * 32 +: 32] via tma clip"]
+
+
+def test_a_descriptor_of_another_tensor_than_the_bound_one_is_read_as_what_it_does() -> None:
+    made = body("""  let at = expand(rows, axis=0) * N + expand(cols, axis=1)
+  fragment a: f32[32, 16]
+  copy A_flat[at] -> a via tma
+  fragment c: f32[32, 16] = a * 2.0
+  copy c -> C_flat[at] via tma
+""")
+    assert not any("tma" in line or "fragment" in line for line in made) and any("A[" in line for line in made)

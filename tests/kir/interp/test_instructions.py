@@ -397,3 +397,15 @@ kernel main grid (g: 1) threads 32
 
 def test_every_dtype_is_stored() -> None:
     assert all(number.storage(d).itemsize == d.bytes for d in DTYPES.values() if d.kind != "token")
+
+
+def test_a_product_does_not_depend_on_how_it_is_cut_into_tiles() -> None:
+    from kir.interp.calls_matrix import product
+    rng = np.random.default_rng(5)
+    for of, dtype in ((F16, np.float16), (F32, np.float32)):
+        a, b = rng.normal(size=(70, 48)).astype(dtype), rng.normal(size=(48, 37)).astype(dtype)
+        whole = product(a, b, of, "ieee")
+        for rows, columns in ((1, 37), (16, 5), (33, 16), (70, 1)):
+            parts = [np.concatenate([product(a[i:i + rows], b[:, j:j + columns], of, "ieee") for j in range(0, 37, columns)], 1)
+                     for i in range(0, 70, rows)]
+            assert np.concatenate(parts).tobytes() == whole.tobytes()

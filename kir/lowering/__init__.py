@@ -1,0 +1,129 @@
+"""From tiles to threads: each statement of a CTA as statements of its threads, joined into one loop over them with computed barriers.
+
+`lowered(program)` gives the program with every kernel that works on tiles written for threads; kernels of threads stay as they are. It
+decides nothing that is not written in the program or follows from it by the rules of `choice` and `barriers`.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kir.analysis.facts import Facts
+from kir.diagnostic import KirError, Origin
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.ir.canonical import bound_names
+from kir.ir.paths import paths
+from kir.ir.types import I32, TileType, dtype_of, shape_of
+from kir.ir.visit import walk
+from kir.lowering.barriers import joined
+from kir.lowering.state import MARK, Path, State, refuse
+from kir.lowering.statements import block
+
+__all__ = ["Places", "is_tiled", "lowered", "lowered_kernel", "lowered_with_places"]
+
+
+def is_tiled(k: n.Kernel) -> bool:
+    """Whether a kernel has statements of a team of several threads that only threads can be told of: tiles, fragments, atomics."""
+    return int_value(k.threads) != 1 and _tiled(k.body)
+
+
+def _tiled(body: n.Block) -> bool:
+    for s in body:
+        match s:
+            case n.For() if s.kind == "thread":
+                continue
+            case n.For():
+                if _tiled(s.body) or any(_has_tile(e) for e in (s.lo, s.hi)):
+                    return True
+            case n.Roles():
+                if any(_tiled(r.body) for r in s.roles):
+                    return True
+            case n.If():
+                if _tiled(s.then) or _tiled(s.orelse) or _has_tile(s.cond):
+                    return True
+            case n.While():
+                if _tiled(s.body) or _has_tile(s.cond):
+                    return True
+            case n.Alloc() if s.buffer.space == "shared" and (s.init is None or not _has_tile(s.init)):
+                continue
+            case n.Alloc() if s.buffer.space == "fragment" or s.buffer.shape:
+                return True
+            case n.Mma() | n.Copy():
+                return True
+            case _:
+                if _has_tile(s) or any(isinstance(x, n.Call) and x.fn.startswith("atomic_") for x in walk(s)):
+                    return True
+    return False
+
+
+def _has_tile(x: n.Node) -> bool:
+    return any(isinstance(y, n.Expr) and isinstance(y.type, TileType) for y in walk(x)) or (
+        isinstance(x, n.Store) and bool(shape_of(x.at.type)))
+
+
+Places = Mapping[Path, Path]
+"""Path of a statement in the lowered program -> path of the statement that it was written for."""
+
+
+def lowered(program: n.Program) -> n.Program:
+    """The program with kernels of tiles written for threads. Raises KirError KIR-B030, located, for what has no form for threads."""
+    return lowered_with_places(program)[0]
+
+
+def lowered_with_places(program: n.Program) -> tuple[n.Program, Places]:
+    """`lowered`, and which statement each new one was written for."""
+    places: dict[Path, Path] = {}
+    kernels = []
+    for k in program.kernels:
+        made, own = lowered_kernel(program, k) if is_tiled(k) else (k, {})
+        kernels.append(made)
+        places |= own
+    return (replace(program, kernels=tuple(kernels)) if places else program), places
+
+
+def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
+    """One kernel, written as a loop over the threads of its CTA. Raises KirError KIR-B030."""
+    threads = int_value(k.threads)
+    if threads is None:
+        raise refuse("the number of threads is not known when the program is compiled", "a binding that names it")
+    taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {f.name for f in program.functions}
+    taken |= {a.name for a in k.grid} | set(bound_names(k.body)) | {kernel.name for kernel in program.kernels}
+    facts = Facts.from_program(program)
+    for axis in k.grid:
+        dtype = dtype_of(axis.extent.type)
+        facts = facts.ranging(n.Var(axis.name, dtype), n.Const(0, dtype), axis.extent)
+    name = next(x for x in ("t", *(f"t_{i}" for i in range(len(taken) + 1))) if x not in taken)
+    taken.add(name)
+    state = State(program, k, threads, n.Var(name, I32), taken, facts)
+    state.facts = facts.ranging(state.thread, const(0), const(threads))
+    state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
+    try:
+        block(state, k.body, (k.name,))
+    except KirError as refused:
+        raise KirError(*(replace(d, anchor=d.anchor or k.name, origin=d.origin or k.origin) for d in refused.diagnostics)) from refused
+    inside = joined(state.items, state.aliases.may_be_one)
+    loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
+    made = replace(k, body=state.finished((loop,)))
+    own: dict[Path, Path] = {}
+    for path, s in paths(replace(program, kernels=(made,))):
+        if s.origin is not None and s.origin.file == MARK:
+            own[path] = state.sources[s.origin.line - 1][0]
+    return replace(made, body=tuple(_unmarked(s, state.sources) for s in made.body)), own
+
+
+def _unmarked(s: n.Stmt, sources: Sequence[tuple[Path, Origin | None]]) -> n.Stmt:
+    """A statement with the origins of the statements that it was written for, instead of marks."""
+    if isinstance(s, n.Alloc) and (s.origin is None or s.origin.file != MARK):
+        return s
+    changes: dict[str, Any] = {"origin": sources[s.origin.line - 1][1] if s.origin is not None and s.origin.file == MARK else None}
+    match s:
+        case n.For() | n.While():
+            changes["body"] = tuple(_unmarked(x, sources) for x in s.body)
+        case n.If():
+            changes["then"] = tuple(_unmarked(x, sources) for x in s.then)
+            changes["orelse"] = tuple(_unmarked(x, sources) for x in s.orelse)
+        case _:
+            pass
+    return replace(s, **changes)  # type: ignore[type-var]  # every Stmt is a dataclass

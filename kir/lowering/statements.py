@@ -1,0 +1,182 @@
+"""Statements of a team as statements of its threads, one at a time and without choices: each becomes loops over the registers it needs."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kir.diagnostic import KirError
+from kir.instructions import instruction
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.ir.types import I32, TileType, UnitType
+from kir.ir.visit import substitute, walk
+from kir.lowering import memory, products, scattered
+from kir.lowering.barriers import Nest
+from kir.lowering.state import Path, State, refuse
+from kir.lowering.values import hoisted, let, ready
+
+
+def block(state: State, body: n.Block, path: Path) -> None:
+    """The statements of a block, which are at (*path, 0), (*path, 1), .., in order."""
+    for i, s in enumerate(body):
+        state.busy.clear()
+        state.sources.append(((*path, i), s.origin))
+        try:
+            statement(state, s, (*path, i))
+        except KirError as refused:
+            anchor = "/".join(map(str, (*path, s.label or i)))
+            raise KirError(*(d if d.anchor else replace(d, anchor=anchor, origin=s.origin) for d in refused.diagnostics)) from refused
+        if isinstance(s, n.Let):
+            state.facts = state.facts.after((s,))
+
+
+def statement(state: State, s: n.Stmt, path: Path) -> None:
+    """One statement. Raises KirError KIR-B030 where it has no form for threads."""
+    match s:
+        case n.Let():
+            let(state, s)
+        case n.Alloc():
+            memory.alloc(state, s)
+        case n.View():
+            if s.buffer.space != "global" or s.axes:
+                raise refuse(f"the view '{s.buffer.name}' is used by tiles", "accesses to what it views")
+            state.put(s)
+        case n.Store():
+            memory.store(state, s)
+        case n.Copy():
+            memory.copy(state, s)
+        case n.Mma():
+            products.product(state, replace(s, a=hoisted(state, s.a), b=hoisted(state, s.b)))
+        case n.Eval():
+            _eval(state, s)
+        case n.For():
+            _for(state, s, path)
+        case n.If():
+            cond = hoisted(state, s.cond)
+            state.touch_all(cond)
+            touches = frozenset(state.touches)
+            state.touches.clear()
+            parts = []
+            mark = state.mark
+            for body, known, name in ((s.then, state.facts.knowing(cond), "then"), (s.orelse, state.facts, "orelse")):
+                with state.inside() as items:
+                    state.facts = known
+                    block(state, body, (*path, name))
+                parts.append(tuple(items))
+            state.items.append(Nest(replace(s, cond=cond, then=(), orelse=(), origin=mark), (parts[0], parts[1]), touches))
+        case n.While():
+            if any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s.cond)):
+                raise refuse("a loop whose condition computes with tiles", "a scalar that is set in the loop")
+            state.touch_all(s.cond)
+            touches = frozenset(state.touches)
+            state.touches.clear()
+            mark = state.mark
+            with state.inside(loop=True) as items:
+                block(state, s.body, (*path, "body"))
+            state.items.append(Nest(replace(s, body=(), origin=mark), (tuple(items),), touches))
+        case n.Jump():
+            state.put(s)
+        case n.Roles():
+            raise refuse("roles: sub-teams that run side by side", "code for one team")
+        case n.Opaque() | n.Hole():
+            state.put(s)
+        case _:
+            raise refuse(f"{type(s).__name__.lower()} has no form for threads")
+
+
+def _eval(state: State, s: n.Eval) -> None:
+    c = ready(state, s.call)
+    if c.of is None and c.fn.startswith("atomic_"):
+        scattered.atomic(state, None, c, s.label)
+        return
+    if c.of is None and c.fn == "barrier":
+        return
+    if c.of is None and c.fn == "prefetch":
+        return
+    if c.of is None and c.fn in ("assume", "assertion") and any(isinstance(a.type, TileType) for a in c.args if isinstance(a, n.Expr)):
+        return
+    if c.of is None and c.fn == "async_wait":
+        for name in state.in_flight:
+            state.touch(n.Region(n.Buffer(name, I32, (), "shared")), "write")
+    if any(isinstance(a, n.Expr) and isinstance(a.type, TileType) for a in c.args):
+        raise refuse(f"'{c.fn}' of a tile")
+    if c.of is not None and not isinstance(c.of, UnitType):
+        raise refuse(f"the result of '{c.fn}' is not used")
+    if c.of is None and instruction(c.fn).level in ("warp", "warpgroup") and state.team == state.threads and state.threads != 32:
+        raise refuse(f"'{c.fn}' by a whole CTA", "a loop over warps")
+    state.touch_all(c)
+    state.put(replace(s, call=c))
+
+
+# ---------------------------------------------------------------------------------------------------------------------- control
+
+def _for(state: State, s: n.For, path: Path) -> None:
+    if s.kind == "thread":
+        _threads(state, s)
+        return
+    if s.kind in ("warp", "warpgroup"):
+        _warps(state, s, path)
+        return
+    lo, hi, step = (hoisted(state, e) for e in (s.lo, s.hi, s.step))
+    for e in (lo, hi, step):
+        state.touch_all(e)
+    touches = frozenset(state.touches)
+    state.touches.clear()
+    known = state.facts.ranging(s.var, lo, hi, step)
+    mark = state.mark
+    with state.inside(loop=True) as items:
+        state.facts = known
+        block(state, s.body, (*path, "body"))
+    kind, options = s.kind, s.attrs
+    if kind == "pipelined":
+        kind, options = "serial", ()
+    state.items.append(Nest(replace(s, lo=lo, hi=hi, step=step, kind=kind, attrs=options, body=(), origin=mark),
+                            (tuple(items),), touches))
+    state.forget()
+
+
+def _threads(state: State, s: n.For) -> None:
+    """Code of threads already: as it stands, for the threads that it is for."""
+    extent = int_value(s.hi)
+    if extent is None or int_value(s.lo) != 0 or int_value(s.step) != 1:
+        raise refuse("a loop over threads that does not count from 0 to a known number")
+    if state.team != state.threads:
+        raise refuse("a loop over the threads of a warp", "lanes of a loop over all threads")
+    names = set(state.held) & {x.name for b in s.body for x in walk(b) if isinstance(x, n.Buffer)}
+    if names:
+        raise refuse(f"threads use single elements of the fragment '{min(names)}'", "the whole fragment, or registers")
+    body = tuple(substitute(b, {s.var.name: state.thread}) for b in s.body)
+    waits = any(isinstance(x, n.Call) and x.fn in ("barrier", "named_barrier_sync") for b in body for x in walk(b))
+    for b in body:
+        state.touch_all(b)
+    if extent == state.threads:
+        state.put(*body)
+    elif extent < state.threads and not waits:
+        state.put(n.If(build.compare("lt", state.thread, extent), body))
+    elif not waits:
+        var = n.Var(state.fresh("item"), I32)
+        again = tuple(substitute(b, {s.var.name: var}) for b in s.body)
+        loop = n.For(var, state.thread, const(extent), const(state.threads), again)
+        state.put(loop)
+    else:
+        raise refuse(f"{extent} threads with barriers among them, in a CTA of {state.threads}", f"{state.threads} threads")
+    state.forget()
+
+
+def _warps(state: State, s: n.For, path: Path) -> None:
+    """Sub-teams: every statement is dealt to the threads of one."""
+    size, extent = {"warp": 32, "warpgroup": 128}[s.kind], int_value(s.hi)
+    if extent is None or int_value(s.lo) != 0 or int_value(s.step) != 1 or extent * size != state.threads or state.team != state.threads:
+        raise refuse(f"a loop over {s.kind}s that is not 0..{state.threads // size}", f"all {s.kind}s of the CTA")
+    number = build.floordiv(state.thread, size)
+    if size == state.threads:
+        number = const(0)
+    state.put(n.Let((s.var.name,), number))
+    outer = state.warp
+    with state.inside() as items:
+        state.team, state.warp = size, {s.var.name: number}
+        state.facts = state.facts.ranging(s.var, s.lo, s.hi, s.step)
+        block(state, s.body, (*path, "body"))
+    state.team, state.warp = state.threads, outer
+    state.items.extend(items)
+    state.forget()

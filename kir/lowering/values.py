@@ -1,0 +1,124 @@
+"""Values: what takes several threads is computed first, under a name of its own; the rest into registers, or kept as a formula."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kir.ir import nodes as n
+from kir.ir.build import const
+from kir.ir.types import TileType, dtype_of
+from kir.ir.visit import transform, walk
+from kir.lowering import reductions, scans, scattered
+from kir.lowering.binding import bind, bind_elements, named
+from kir.lowering.choice import suggested
+from kir.lowering.elements import addressed, element
+from kir.lowering.need import without_axis
+from kir.lowering.state import State, refuse, shape_known
+
+COLLECTIVE = frozenset({"reduce", "scan", "gather", "sort", "cat", "histogram"})
+"""Calls that are computed as values of their own before the statement that uses them."""
+
+
+def hoisted(state: State, e: n.Expr) -> n.Expr:
+    """`e` with what takes several threads (reductions, scans, ..) computed before, each as a value with a name of its own."""
+    done: dict[n.Expr, n.Expr] = {}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Call) and new.of is None and new.fn in COLLECTIVE and any(
+                isinstance(a, n.Expr) and isinstance(a.type, TileType) for a in new.args):
+            if new not in done:
+                name = state.fresh(new.fn)
+                let(state, n.Let((name,), new))
+                done[new] = n.Var(name, new.type)
+            return done[new]
+        if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and not isinstance(new.type, TileType):
+            if new not in done:
+                name = state.fresh("picked")
+                x, *index = [a for a in new.args if isinstance(a, n.Expr)]
+                state.put(n.Let((name,), addressed(state, x)(index)))
+                done[new] = n.Var(name, new.type)
+            return done[new]
+        return new
+    made = transform(e, leave)
+    assert isinstance(made, n.Expr)
+    return made
+
+
+def let(state: State, s: n.Let) -> None:
+    value = s.value
+    if isinstance(value, n.Call) and value.of is None and value.fn in COLLECTIVE and any(
+            isinstance(a, n.Expr) and isinstance(a.type, TileType) for a in value.args):
+        args = tuple(hoisted(state, a) if isinstance(a, n.Expr) else a for a in value.args)
+        collective(state, s.names, replace(value, args=args))
+        return
+    if isinstance(value, n.Call) and value.of is None and value.fn == "split":
+        x = value.args[0]
+        assert isinstance(x, n.Expr)
+        x = named(state, hoisted(state, x))
+        for k, name in enumerate(s.names):
+            _bind_part(state, name, x, k)
+        return
+    if isinstance(value, n.Call) and value.of is None and value.fn.startswith("atomic_"):
+        scattered.atomic(state, s.names[0], ready(state, value), s.label)
+        return
+    if len(s.names) != 1:
+        raise refuse("a value with several results")
+    value = hoisted(state, value)
+    if not isinstance(value.type, TileType):
+        state.touch_all(value)
+        state.put(replace(s, value=value))
+        if state.loops == 0:
+            state.constant.add(s.names[0])
+        return
+    if is_formula(value, state):
+        state.formulas[s.names[0]] = value
+        return
+    bind(state, s.names[0], value, suggested(state, value), s.label)
+
+
+def ready(state: State, c: n.Call) -> n.Call:
+    return replace(c, args=tuple(hoisted(state, a) if isinstance(a, n.Expr) else a for a in c.args))
+
+
+def is_formula(e: n.Expr, state: State) -> bool:
+    """Whether a tile is arithmetic on positions alone, which costs less to compute again than to keep."""
+    for x in walk(e):
+        match x:
+            case n.Load():
+                return False
+            case n.Var() if isinstance(x.of, TileType) and x.name not in state.formulas:
+                return False
+            case n.Call() if x.of is not None or x.fn not in ("iota", "expand", "broadcast", "trans", "reshape", "join"):
+                if x.of is not None or isinstance(x.type, TileType):
+                    return False
+            case _:
+                pass
+    return True
+
+
+def _bind_part(state: State, name: str, x: n.Expr, k: int) -> None:
+    """Element `k` of the last axis."""
+    shape = shape_known(x)
+    if len(shape) == 1:
+        value = addressed(state, x)([const(k)])
+        state.put(n.Let((name,), value))
+        return
+    whole = suggested(state, x)
+    s = without_axis(whole, len(shape) - 1)
+    bind_elements(state, name, dtype_of(x.type), s, lambda need: element(state, x, need.with_axis(len(shape) - 1, 2, const(k))))
+
+
+def collective(state: State, names: tuple[str, ...], c: n.Call) -> None:
+    """A collective call as the value of names."""
+    match c.fn:
+        case "reduce":
+            reductions.reduce(state, names, c)
+        case "scan":
+            scans.scan(state, names, c)
+        case "gather":
+            scattered.gather(state, names[0], c)
+        case "cat":
+            scattered.cat(state, names[0], c)
+        case "histogram":
+            scattered.histogram(state, names[0], c)
+        case _:
+            raise refuse(f"'{c.fn}' of a tile over several threads", "another algorithm: a scan, or a selection")

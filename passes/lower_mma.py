@@ -1,0 +1,226 @@
+"""Writes a tile kernel as the code of its threads: matrix instructions lane by lane, copies in shares, barriers where threads meet.
+
+before:
+
+```kir
+kir 1
+program product
+  in A: f16[32, 16]
+  in B: f16[16, 16]
+  out C: f32[32, 16]
+kernel main grid (i: 1) threads 64
+  shared As: f16[32, 16]
+  shared Bs: f16[16, 16]
+  copy A -> As via vector(8)
+  copy B -> Bs
+  fragment acc: f32[32, 16] = 0.0
+  for w in 0..2 parallel warp
+    fragment a: f16[16, 16]
+    fragment b: f16[16, 16]
+    copy As[w * 16 +: 16, 0 +: 16] -> a via ldmatrix
+    copy Bs -> b via ldmatrix {trans=true}
+    mma acc[w * 16 +: 16, 0 +: 16] += a * b via mma_sync
+  C = acc
+```
+
+pipeline: `lower-mma@main`
+
+after:
+
+```kir
+kir 1
+program product
+  in A: f16[32, 16]
+  in B: f16[16, 16]
+  out C: f32[32, 16]
+kernel main grid (i: 1) threads 64
+  shared As: f16[32, 16]
+  shared Bs: f16[16, 16]
+  for t in 0..64 parallel thread
+    copy A[t // 2, t % 2 * 8 +: 8] -> As[t // 2, t % 2 * 8 +: 8] via vector(8)
+    for i_1 in 0..4 unroll {factor=4}
+      copy B[i_1 * 4 + t // 16, t % 16] -> Bs[i_1 * 4 + t // 16, t % 16]
+    register acc: f32[2, 4] = 0.0
+    barrier()
+    register a: f16[8]
+    register b: f16[2, 4]
+    let a_rows = ldmatrix(&As[t % 32 % 16 + t // 32 * 16, t % 32 // 16 * 8 +: 8], num=4)
+    a = a_rows
+    for i_2 in 0..2 unroll {factor=2}
+      let b_rows = ldmatrix(&Bs[t % 32 % 16, i_2 * 8 +: 8], num=2, trans=true)
+      b[i_2, 0 +: 4] = b_rows
+    for i_3 in 0..2 unroll {factor=2}
+      acc[i_3, 0 +: 4] = mma_sync(a, b[i_3, 0 +: 4], acc[i_3, 0 +: 4], shape=m16n8k16)
+    for i_4 in 0..2 unroll {factor=2}
+      C[t % 32 // 4 + t // 32 * 16, i_4 * 8 + t % 32 % 4 * 2 +: 2] = acc[i_4, 0 +: 2]
+      C[t % 32 // 4 + t // 32 * 16 + 8, i_4 * 8 + t % 32 % 4 * 2 +: 2] = acc[i_4, 2 +: 2]
+```
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.printer import expr_text
+from kir.ir.types import I32
+from kir.ir.visit import names_read, statements, substitute, substitute_buffers, transform, walk
+from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.residue import residue
+
+from ._lanes_barriers import with_barriers
+from ._lanes_infer import NotLowered, Team, infer
+from ._lanes_lower import Lanes
+from ._lanes_raise import NotRaised, Raise, arrangements, roles
+from ._lanes_reach import Unreached
+from ._materialize import is_pure
+from ._thread_team import whole_team
+
+
+@dataclass(frozen=True)
+class LowerMma(Pass):
+    """`named` are the texts of values of a thread that its code computes first, by name; shared memory is aligned to `align` bytes."""
+
+    intent: ClassVar[str] = "lower-mma"
+    catalogue: ClassVar[tuple[int, ...]] = (37, 47)
+    claim: ClassVar[str] = "Each thread's part of a tile program is written out, down to the lanes of matrix instructions."
+    numerics: ClassVar[str] = "reassociated(k)"
+    provides: ClassVar[tuple[str, ...]] = ("thread-loop",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = ()
+
+    named: tuple[str, ...] = ()
+    align: int = 0
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel of tile statements, all of which have a form for one thread."""
+        if not isinstance(node, n.Kernel) or not any(isinstance(s, n.Mma) for s in statements(node.body)):
+            return None
+        try:
+            return Site(path, self, {"made": self._made(program, node)})
+        except NotLowered as why:
+            return Miss(str(why))
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The code of the kernel's threads."""
+        made = site.captures.get("made") or self._made(program, kernel_of(program, site.path))
+        return Rewritten(replace_kernel(program, made.name, made), site.path)
+
+    def _made(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
+        made = lowered(program, kernel)
+        made = with_names(made, self.named, names_in(program, made)) if self.named else made
+        return aligned(made, 0, self.align)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel that is shared memory and one loop over its threads."""
+        if not isinstance(node, n.Kernel):
+            return None
+        given = {s.buffer.align for s in node.body if isinstance(s, n.Alloc) and s.buffer.space == "shared"}
+        align = given.pop() if len(given) == 1 else 0
+        try:
+            found = raised(program, aligned(node, align, 0))
+        except (NotRaised, Unreached, NotLowered) as why:
+            return Miss(str(why))
+        return None if found is None else Site(path, LowerMma(found[1], align), {"tiles": found[0]})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The tile kernel whose lowering this is."""
+        made = site.captures["tiles"]
+        return Rewritten(replace_kernel(program, made.name, made), site.path)
+
+
+def aligned(k: n.Kernel, old: int, new: int) -> n.Kernel:
+    """The kernel with its shared memory aligned to `new` bytes where that was `old`."""
+    if old == new:
+        return k
+    buffers = {s.buffer.name: replace(s.buffer, align=new) for s in k.body
+               if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.buffer.align == old}
+    made: n.Kernel = substitute_buffers(k, buffers)
+    return made
+
+
+def lowered(program: n.Program, kernel: n.Kernel) -> n.Kernel:
+    """The kernel as the code of its threads. Raises NotLowered."""
+    threads = build.int_value(kernel.threads)
+    if threads is None:
+        raise NotLowered("the number of threads is not known")
+    front = tuple(s for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.space == "shared")
+    rest = tuple(s for s in kernel.body if s not in front)
+    if any(s.init is not None for s in front):
+        raise NotLowered("shared memory that starts with a value")
+    taken = names_in(program, kernel)
+    t = n.Var(fresh("t", taken), I32)
+    lanes = Lanes(t if threads > 1 else build.const(0), threads, infer(kernel, threads), taken)
+    body = lanes.block(with_barriers(rest) if threads > 1 else rest, Team(threads))
+    if threads > 1:
+        body = (n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread"),)
+    return replace(kernel, body=(*front, *body))
+
+
+def raised(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, tuple[str, ...]] | None:
+    """The tile kernel whose lowering a kernel is, and the values that it names. None where there is no code of threads to raise;
+    raises NotRaised, Unreached or NotLowered."""
+    front = kernel.body[:-1]
+    team = whole_team(program, (kernel.name, len(kernel.body) - 1), kernel.body[-1]) if kernel.body else None
+    if team is None or team.threads % 32 or not all(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in front):
+        return None
+    body, named = without_names(team.loop.body, team.thread)
+    bare = replace(kernel, body=(*front, replace(team.loop, body=body)))
+    found = roles(body)
+    why: Exception = NotRaised("no arrangement of the warps gives this code")
+    for warps in arrangements(team.threads // 32):
+        try:
+            made = replace(kernel, body=(*front, *Raise(team.thread, team.threads, found, warps, names_in(program, kernel)).cta(body)))
+            again = lowered(program, made)
+        except (NotRaised, Unreached, NotLowered) as bad:
+            why = bad
+            continue
+        if residue(replace_kernel(program, kernel.name, again), replace_kernel(program, kernel.name, bare)) is not None:
+            return made, named
+    raise why
+
+
+def without_names(block: n.Block, t: n.Var) -> tuple[n.Block, tuple[str, ...]]:
+    """A thread's block with its first-level lets of values that differ from thread to thread written out, and their texts."""
+    values: dict[str, n.Expr] = {}
+    out: list[n.Stmt] = []
+    for s in block:
+        x = substitute(s, values)
+        if isinstance(x, n.Let) and len(x.names) == 1 and t.name in names_read(x.value) and is_pure(x.value) and not any(
+                isinstance(y, n.Load) for y in walk(x.value)):
+            values[x.names[0]] = x.value
+        else:
+            out.append(x)
+    shown = {t.name: n.Var("t", I32)}
+    return tuple(out), tuple(expr_text(substitute(v, shown)) for v in values.values())
+
+
+def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.Kernel:
+    """The kernel with values of its threads named at the start of their code. Raises NotLowered for a text that nothing says."""
+    loop = kernel.body[-1]
+    assert isinstance(loop, n.For)
+    shown = {loop.var.name: n.Var("t", I32)}
+    texts: dict[str, n.Expr] = {}
+    for s in statements(loop.body):
+        for x in walk(s):
+            if isinstance(x, n.Binary | n.Unary | n.Call | n.Cast) and loop.var.name in names_read(x):
+                texts.setdefault(expr_text(substitute(x, shown)), x)
+    missing = [text for text in named if text not in texts]
+    if missing:
+        raise NotLowered(f"no thread computes {missing[0]}")
+    values = [texts[text] for text in named]
+    variables = [n.Var(fresh("kept", taken), v.type) for v in values]
+
+    def told(item: n.Node, most: int) -> n.Node:
+        for value, name in reversed(list(zip(values[:most], variables, strict=False))):
+            item = transform(item, _renaming(value, name))
+        return item
+    lets = tuple(n.Let((v.name,), x) for k, v in enumerate(variables) if isinstance(x := told(values[k], k), n.Expr))
+    body = tuple(x for s in loop.body if isinstance(x := told(s, len(values)), n.Stmt))
+    return replace(kernel, body=(*kernel.body[:-1], replace(loop, body=(*lets, *body))))
+
+
+def _renaming(value: n.Expr, name: n.Var) -> Callable[[n.Node, n.Node], n.Node]:
+    return lambda old, new: name if new == value else new

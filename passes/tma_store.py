@@ -1,0 +1,127 @@
+"""Stores a tile as a box of a tensor descriptor: the part outside the tensor is left out by hardware, and whole rows are written.
+
+before:
+
+```kir
+kir 1
+program double
+  size M: i32
+  size N: i32
+  in X: f16[M, N]
+  out Y: f16[M, N] align 16
+  fact N % 8 == 0
+kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
+  let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
+  @store Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
+```
+
+pipeline: `tma-store@main/store`
+
+after:
+
+```kir
+kir 1
+program double
+  size M: i32
+  size N: i32
+  in X: f16[M, N]
+  out Y: f16[M, N] align 16
+  fact N % 8 == 0
+kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
+  let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
+  fragment Y_tile: f16[16, 32] = x + x
+  @store copy Y_tile -> Y[i * 16 +: 16, j * 32 +: 32] via tma clip
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kir.analysis.facts import Facts
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import shape_of
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_stmts
+
+from ._descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
+from ._local_buffers import mentions, team_level
+
+
+def _place(program: n.Program, site: Site) -> n.Region:
+    node = node_at(program, site.path)
+    assert isinstance(node, n.Store)
+    return node.at
+
+
+def _strides(program: n.Program, site: Site, context: Context) -> Verdict:
+    return strides_fit(_place(program, site), Facts.at(program, site.path))
+
+
+def _box(program: n.Program, site: Site, context: Context) -> Verdict:
+    return box_fits(_place(program, site))
+
+
+def _base(program: n.Program, site: Site, context: Context) -> Verdict:
+    return base_fits(_place(program, site))
+
+
+def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
+    return has_tma(context)
+
+
+@dataclass(frozen=True)
+class TmaStore(Pass):
+    """No parameters: the box is the tile."""
+
+    intent: ClassVar[str] = "tma-store"
+    catalogue: ClassVar[tuple[int, ...]] = (21,)
+    claim: ClassVar[str] = "No thread computes addresses or masks, and rows leave whole."
+    provides: ClassVar[tuple[str, ...]] = ("tma",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P210", "validity", "layout", "rows are dense and start at multiples of 16 bytes", _strides),
+        Precondition("KIR-P211", "validity", "storage", "the tile is a box that a descriptor may have", _box),
+        Precondition("KIR-P212", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
+        Precondition("KIR-P213", "profit", "hardware", "the target copies boxes in hardware", _hardware),
+    )
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a store of the whole CTA to a box of global memory."""
+        if not (isinstance(node, n.Store) and node.at.buffer.space == "global" and shape_of(node.at.type)) or team_level(program, path) != "cta":
+            return None
+        if not is_box(node.at) or node.mask is not None or node.cache:
+            return Miss("the place is no box of the tensor, or the store has a mask or cache policy of its own")
+        if node.value.type != node.at.type:
+            return Miss("the value is stretched as it is stored")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The value into a fragment, and a copy of it to its place."""
+        s = node_at(program, site.path)
+        assert isinstance(s, n.Store)
+        name = fresh(f"{s.at.buffer.name}_tile", names_in(program, kernel_of(program, site.path)))
+        shape = tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.at.type))
+        b = n.Buffer(name, s.at.buffer.dtype, shape, "fragment")
+        made = (n.Alloc(b, s.value), n.Copy(n.Load(n.Region(b)), s.at, "tma", clip=s.clip, label=s.label, origin=s.origin))
+        return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At such a copy from a fragment that was declared with its value just for it."""
+        if not (isinstance(node, n.Copy) and node.via == "tma" and node.src.at.buffer.space == "fragment" and node.dst.buffer.space == "global"):
+            return None
+        b, block, i = node.src.at.buffer, block_at(program, path), int(path[-1])
+        if node.src != n.Load(n.Region(b)) or node.mask is not None or node.attrs or node.signal is not None or node.grouped or b.layout is not None:
+            return Miss(f"only a part of '{b.name}' is written, or not at once")
+        above = block[i - 1] if i else None
+        if not (isinstance(above, n.Alloc) and above.buffer == b and above.init is not None) or any(mentions(x, b.name) for x in block[i + 1:]):
+            return Miss(f"'{b.name}' is not declared just for this copy")
+        return Site(path, self)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The value straight to its place."""
+        s, i = node_at(program, site.path), int(site.path[-1])
+        above = block_at(program, site.path)[i - 1]
+        assert isinstance(s, n.Copy) and isinstance(above, n.Alloc) and above.init is not None
+        made = n.Store(s.dst, above.init, None, s.clip, label=s.label, origin=s.origin)
+        return Rewritten(edit_block(program, site.path, lambda block: (*block[:i - 1], made, *block[i + 1:])), (*site.path[:-1], i - 1))

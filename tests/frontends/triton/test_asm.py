@@ -1,0 +1,90 @@
+"""Inline PTX in Triton kernels: read as expressions over tiles, run by the interpreter; what it may not be is opaque with its reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.ir import nodes as n
+from kir.ir.visit import statements, walk
+from tests.frontends.triton.reading import execute, opaque, read
+
+KERNEL = """
+@triton.jit
+def kernel(x, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    v = tl.load(x + i)
+    w = tl.inline_asm_elementwise({asm!r}, {constraints!r}, [v], dtype={dtype}, is_pure=True, pack={pack})
+    tl.store(y + i, w)
+"""
+
+
+def kernel(asm: str, constraints: str = "=r,r", dtype: str = "tl.float32", pack: int = 1) -> str:
+    return KERNEL.format(asm=asm, constraints=constraints, dtype=dtype, pack=pack)
+
+
+def test_a_chain_under_predicates_is_a_select(tmp_path: Path) -> None:
+    x = np.linspace(-3, 30, 16, dtype=np.float32)
+    asm = """{ .reg .pred p; setp.gt.f32 p, $1, 20.; @p mov.f32 $0, $1; @!p mul.f32 $0, $1, 1.4426950408889634;
+               @!p ex2.approx.ftz.f32 $0, $0; @!p add.f32 $0, $0, 1.0; @!p lg2.approx.ftz.f32 $0, $0;
+               @!p mul.f32 $0, $0, 0.6931471805599453; }"""
+    out = execute(tmp_path, kernel(asm), {"x": x, "y": np.zeros(16, np.float32)}, metas={"B": 16})
+    np.testing.assert_allclose(out["y"], np.where(x > 20, x, np.log1p(np.exp(x.astype(np.float64)))), rtol=1e-5)
+
+
+def test_halves_that_share_a_register_are_elements_again(tmp_path: Path) -> None:
+    x = np.linspace(-2, 2, 16).astype(np.float16)
+    out = execute(tmp_path, kernel("fma.rn.f16x2 $0, $1, $1, $1;", dtype="tl.float16", pack=2), {"x": x, "y": np.zeros(16, np.float16)},
+                  metas={"B": 16})
+    np.testing.assert_array_equal(out["y"], (x.astype(np.float64) ** 2 + x).astype(np.float16))
+
+
+def test_asm_text_may_be_made_by_a_host_loop(tmp_path: Path) -> None:
+    source = """
+def generate(count):
+    template = "mul.f32 ${out_reg}, ${in_reg}, 3.0;"
+    text = ""
+    for i in range(count):
+        text += "{" + template.format(out_reg=i, in_reg=i + count) + "}"
+    return " ".join(text.split("\\n"))
+
+
+ASM: tl.constexpr = tl.constexpr(generate(2))
+CONSTRAINTS: tl.constexpr = tl.constexpr(",".join("=r" for i in range(2)) + "," + ",".join("r" for i in range(2)))
+
+
+@triton.jit
+def kernel(x, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.inline_asm_elementwise(ASM, CONSTRAINTS, [tl.load(x + i)], dtype=tl.float32, is_pure=True, pack=2))
+"""
+    x = np.arange(8, dtype=np.float32)
+    np.testing.assert_array_equal(execute(tmp_path, source, {"x": x, "y": np.zeros(8, np.float32)}, metas={"B": 8})["y"], 3 * x)
+
+
+def test_dependent_launches_are_statements(tmp_path: Path) -> None:
+    program = read(tmp_path, """
+@triton.jit
+def kernel(x, y, B: tl.constexpr):
+    tl.inline_asm_elementwise("griddepcontrol.wait; // dummy $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i))
+""")
+    assert opaque(program) == []
+    calls = [c.fn for s in statements(program.kernels[0].body) for c in walk(s) if isinstance(c, n.Call)]
+    assert "grid_dependency_wait" in calls
+
+
+@pytest.mark.parametrize(("asm", "constraints", "dtype", "pack", "reason"), [
+    ("add.f32 $0, $1;", "=r,r", "tl.float32", 1, "takes 3 operands, not 2"),
+    ("frob.f32 $0, $1;", "=r,r", "tl.float32", 1, "no instruction 'frob'"),
+    ("mov.f32 $0, $1;", "=r,r,r", "tl.float32", 1, "3 constraints for 1 results and 1 operands"),
+    ("mov.u32 $0, %smid;", "=r,r", "tl.int32", 1, "special register"),
+    ("{mov.b32 $0, $2; mov.b32 $1, $3; add.f32 $1, $1, $1;}", "=r,=r,r,r", "tl.float32", 2, "treat every element alike"),
+    ("{mov.b32 $0, $3; mov.b32 $1, $2;}", "=r,=r,r,r", "tl.float32", 2, "treat every element alike"),
+])
+def test_asm_that_is_not_understood_is_opaque(tmp_path: Path, asm: str, constraints: str, dtype: str, pack: int, reason: str) -> None:
+    program = read(tmp_path, kernel(asm, constraints, dtype, pack))
+    assert any(reason in r for r in opaque(program)), opaque(program)
