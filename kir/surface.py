@@ -92,15 +92,9 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-<<<<<<< HEAD
-    """A run-time argument of an emitted kernel. `kind` is `pointer` or `scalar`, `dtype` an IR dtype name, `divisor` the largest
-    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known). `of` is the
-    parameter or workspace of the program that it stands for, where the text spells it otherwise."""
-=======
     """A run-time argument of an emitted kernel. `kind` is `pointer`, `scalar` or `map` (a tensor map), `dtype` an IR dtype name, `divisor` the largest
     power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known). `of` is the
     parameter, workspace or tensor map of the program that it stands for, where the text spells it otherwise."""
->>>>>>> main
 
     name: str
     kind: Literal["pointer", "scalar", "map"]
@@ -145,7 +139,6 @@ class Emitted:
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class Image:
     """What a launcher needs of a compiled kernel: the cubin, the function's name in it, bytes of dynamic shared memory, the cluster in
     CTAs per axis, whether the grid is cooperative. `hidden` are pointers that the surface's calling convention appends to the arguments:
@@ -157,7 +150,9 @@ class Image:
     cluster: tuple[int, ...] = ()
     cooperative: bool = False
     hidden: tuple[int, ...] = ()
-=======
+
+
+@dataclass(frozen=True)
 class BodyLine:
     """A line of an emitted body: its text without indentation, how deep it is indented (0: the body itself), and its statement."""
 
@@ -197,7 +192,6 @@ class EditingBackend(Protocol):
     def launch(self, program: Program) -> Entry:
         """How the program's one kernel is launched. Raises KirError for a launch that the surface cannot express."""
         ...
->>>>>>> main
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,10 @@ class Executable:
                         "arguments": [self._argument(a, at) for a in e.arguments]})
         return [x for x in out if all(extent > 0 for extent in x["grid"])]
 
-    @staticmethod
-    def _argument(a: Argument, at: Bound) -> list[Any]:
+    def _argument(self, a: Argument, at: Bound) -> list[Any]:
+        if a.kind == "map":
+            found = next(m for m in self.program.tensor_maps if m.name == a.source)
+            return ["map", descriptor(found, at.layouts[found.of])]
         return ["buffer", a.source] if a.kind == "pointer" else ["scalar", a.dtype, at.values[a.source]]
 
     def memsets(self, at: Bound) -> list[dict[str, Any]]:
@@ -189,10 +191,28 @@ class Executable:
         return out
 
 
+def descriptor(m: n.TensorMap, layout: Layout) -> dict[str, Any]:
+    """What the driver encodes of a tensor map: extents, strides, box and steps innermost first, strides in bytes without the innermost.
+
+    `merge` makes one dimension of the first ones; an im2col map has a box of pixels and channels, and corners by dimension of the image."""
+    options = dict(m.attrs)
+    item = numpy_dtype(layout.dtype).itemsize
+    merge = int(options.get("merge", 1))
+    shape = (int(np.prod(layout.shape[:merge])), *layout.shape[merge:])
+    strides = (layout.strides[merge - 1], *layout.strides[merge:])
+    row: dict[str, Any] = {"of": m.of, "dtype": layout.dtype, "extents": list(reversed(shape)), "swizzle": int(options.get("swizzle", 0)),
+                           "strides": [s * item for s in reversed(strides[:-1])]}
+    if options.get("mode") == "im2col":
+        axes = ("d", "h", "w")[-(len(shape) - 2):]
+        lower, upper = ([int(options.get(f"{end}_{axis}", 0)) for axis in reversed(axes)] for end in ("lower", "upper"))
+        return {**row, "mode": "im2col", "lower": lower, "upper": upper, "pixels": m.box[0], "channels": m.box[1]}
+    return {**row, "box": list(reversed(m.box))}
+
+
 def problem_shapes(problem: Problem, shape: Shape, names: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     """Shapes of a program's tensors, by its own names."""
     of = {t.name: problem.tensor_shape(t, shape) for t in problem.spec.tensors}
     return {mine: of[theirs] for mine, theirs in names.items() if theirs in of}
 
 
-__all__ = ["Bound", "Executable", "Layout", "bound", "problem_shapes"]
+__all__ = ["Bound", "Executable", "Layout", "bound", "descriptor", "problem_shapes"]
