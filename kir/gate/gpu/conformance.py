@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -101,7 +102,7 @@ def cases() -> tuple[list[Case], dict[str, str]]:
     for row in programs:
         out += list(_program(row))
     covered = {name for case in out for name in case.rows}
-    for name, how in tables.items():
+    for name in tables:
         if name not in covered:
             without[name] = "no surface takes the case"
     for name, row in table().items():
@@ -184,8 +185,10 @@ def own_text(case: Case) -> Emitted:
         asm = asm.replace(f"%{x.lower()}", f"%{i + 1}")
     reads = ", ".join(f'"{TYPES[names[x]][1]}"({x}[i])' for x in ins)
     listed = ", ".join(f"{'const ' if x != 'Y' else ''}{TYPES[d][0]}* {x}" for x, d in names.items())
-    text = (f'extern "C" __global__ void conform({listed}) {{\n  const int i = blockIdx.x;\n  {TYPES[names["Y"]][0]} r;\n'
-            f'  asm volatile("{asm}" : "={TYPES[names["Y"]][1]}"(r) : {reads});\n  Y[i] = r;\n}}\n')
+    kind, letter = ("unsigned", "r") if case.how.get("bits") else TYPES[names["Y"]]
+    value = "__uint_as_float(r)" if case.how.get("bits") else "r"
+    text = (f'extern "C" __global__ void conform({listed}) {{\n  const int i = blockIdx.x;\n  {kind} r;\n'
+            f'  asm volatile("{asm}" : "={letter}"(r) : {reads});\n  Y[i] = {value};\n}}\n')
     entry = Entry("main", "conform", tuple(Argument(x, "pointer", d) for x, d in names.items()), (const(COUNT, I32),), 1)
     return Emitted("cuda", content_hash(case.program), text, (), (entry,))
 
@@ -229,13 +232,12 @@ def conform(gpu: Gpu, only: Sequence[str] = ()) -> Conformance:
                 out.outcomes.append(Outcome(c.rows, surface, False, float("inf"), c.ulp, artifact))
             else:
                 ready.append((c, text, artifact))
-    for c, text, artifact in ready:
-        out.outcomes.append(_run(gpu, c, text, artifact))
+    with ThreadPoolExecutor(max_workers=gpu.workers) as pool:
+        out.outcomes += pool.map(lambda each: _run(gpu, *each), ready)
     return out
 
 
 def _compiled(gpu: Gpu, surface: str, texts: Sequence[Emitted]) -> list[Artifact | str]:
-    from concurrent.futures import ThreadPoolExecutor
     by = backend(surface)
 
     def one(text: Emitted) -> Artifact | str:
