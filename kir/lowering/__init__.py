@@ -18,6 +18,7 @@ from kir.ir.paths import paths
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.lowering.barriers import joined
+from kir.lowering.roles import has_roles, lowered_roles
 from kir.lowering.state import MARK, Path, State, refuse
 from kir.lowering.statements import block
 
@@ -100,12 +101,16 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
     state.facts = facts.ranging(state.thread, const(0), const(threads))
     state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
     try:
-        block(state, k.body, (k.name,))
+        if has_roles(k):
+            taken.discard(name)
+            made = replace(k, body=lowered_roles(state, k, block))
+        else:
+            block(state, k.body, (k.name,))
+            inside = joined(state.items, state.aliases.may_be_one)
+            loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
+            made = replace(k, body=state.finished((loop,)))
     except KirError as refused:
         raise KirError(*(replace(d, anchor=d.anchor or k.name, origin=d.origin or k.origin) for d in refused.diagnostics)) from refused
-    inside = joined(state.items, state.aliases.may_be_one)
-    loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
-    made = replace(k, body=state.finished((loop,)))
     own: dict[Path, Path] = {}
     for path, s in paths(replace(program, kernels=(made,))):
         if s.origin is not None and s.origin.file == MARK:
@@ -121,6 +126,8 @@ def _unmarked(s: n.Stmt, sources: Sequence[tuple[Path, Origin | None]]) -> n.Stm
     match s:
         case n.For() | n.While():
             changes["body"] = tuple(_unmarked(x, sources) for x in s.body)
+        case n.Roles():
+            changes["roles"] = tuple(replace(r, body=tuple(_unmarked(x, sources) for x in r.body)) for r in s.roles)
         case n.If():
             changes["then"] = tuple(_unmarked(x, sources) for x in s.then)
             changes["orelse"] = tuple(_unmarked(x, sources) for x in s.orelse)

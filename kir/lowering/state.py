@@ -69,6 +69,7 @@ class State:
     loops: int = 0
     in_flight: set[str] = field(default_factory=set)
     warp: Mapping[str, n.Expr] = field(default_factory=dict)
+    views: dict[str, n.View] = field(default_factory=dict)
     sources: list[tuple[Path, Origin | None]] = field(default_factory=list)
     """Each statement that was begun: its path, and where it comes from."""
 
