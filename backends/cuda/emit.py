@@ -96,6 +96,7 @@ def write(program: n.Program) -> Written:
     globals_ = dict(zip((k.name for k in program.kernels), kernels.values(), strict=True))
     lines: list[Line] = []
     used: set[str] = set()
+    made: dict[str, str] = {}
     entries = []
     for f in functions.values():
         local = names_for([*(x.name for x in f.params), *bound_names(f.body)], set(top.values()))
@@ -103,6 +104,7 @@ def write(program: n.Program) -> Written:
         lines += part.function(f, top[f.name])
         refusals += part.refusals
         used |= part.used
+        made |= part.written
     for k in program.kernels:
         params = _parameters(program)
         own = [*(p.name for p in params), *(m.name for m in program.tensor_maps), *(a.name for a in k.grid), *bound_names(k.body)]
@@ -116,9 +118,11 @@ def write(program: n.Program) -> Written:
             refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
         refusals += part.refusals
         used |= part.used
+        made |= part.written
     if refusals:
         return Written(None, tuple(refusals))
-    text_of, before = unit(program.name, _includes(program), [header()[name][0] for name in _closed(used)], [row for row, _ in lines])
+    texts = [header()[name][0] for name in _closed(used)] + [made[name] for name in sorted(made)]
+    text_of, before = unit(program.name, _includes(program), texts, [row for row, _ in lines])
     order = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
     by_name = {e.kernel: e for e in entries}
     source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
@@ -194,6 +198,7 @@ class _Part:
     def __post_init__(self) -> None:
         self.refusals: list[Diagnostic] = []
         self.used: set[str] = set()
+        self.written: dict[str, str] = {}
 
     def function(self, f: n.Function, name: str) -> list[Line]:
         """A device function of scalars; several results are written to references."""
@@ -215,6 +220,7 @@ class _Part:
         body.block(f.body, (f.name,), Team(1))
         self.refusals += body.refusals
         self.used |= to.used
+        self.written |= to.written
         return [("", None), (f"__device__ __forceinline__ {result} {name}({params}) {{", None), *writer.lines, ("}", None)]
 
     def kernel(self, k: n.Kernel, name: str, params: list[n.Param]) -> tuple[list[Line], Entry]:
@@ -238,6 +244,7 @@ class _Part:
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used
+        self.written |= to.written
         attrs = dict(k.attrs)
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
         bounds = f"__launch_bounds__({threads}{ctas})"
@@ -270,8 +277,8 @@ class _Part:
     def _argument(self, p: n.Param) -> Argument:
         name = self.names[p.name]
         if isinstance(p.of, n.Buffer):
-            return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1)
-        return Argument(name, "scalar", p.of.name)
+            return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1, p.name)
+        return Argument(name, "scalar", p.of.name, of=p.name)
 
 
 def _used_or_said(lines: list[Line]) -> list[Line]:

@@ -59,7 +59,7 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     frontend, the binding and the passes raise.
     """
     path, _ = located(text)
-    generic, surface, kernel = read_generic(text)
+    generic, surface, kernel = read_generic(text, binding)
     name = (kernel or generic.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(generic, binding)
@@ -82,8 +82,9 @@ def _binding_text(path: Path) -> str:
     return read_text(path) if path.exists() else Binding.read(path).text()
 
 
-def read_generic(text: str) -> tuple[Program, str, str]:
-    """The program of ``FILE[::KERNEL]`` as written, its surface, and the kernel's name ("" for IR text).
+def read_generic(text: str, binding: Path | None = None) -> tuple[Program, str, str]:
+    """The program of ``FILE[::KERNEL]`` as written, its surface, and the kernel's name ("" for IR text). A surface whose templates are
+    read when their arguments are known (it offers ``instantiate``) is given the binding.
 
     Raises :class:`KirError`: KIR-S018 (no such file or kernel), and what the parser or frontend raises.
     """
@@ -91,6 +92,11 @@ def read_generic(text: str) -> tuple[Program, str, str]:
     if path.suffix == ".kir":
         return parse_program(read_text(path), str(path)), "kir", ""
     found, ref = kernel_of(path, kernel)
+    instantiate = getattr(found, "instantiate", None)
+    if instantiate is not None:
+        from kir.ir.binding import Binding
+
+        return instantiate(path, kernel or ref.name, Binding.read(binding) if binding is not None else None), ref.surface, ref.name
     return found.parse(path, ref.name), ref.surface, ref.name
 
 
@@ -99,10 +105,14 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     names: list[str] = []
     for entry in registry("kir.frontends"):
         reader = frontend(entry.name)
+        suffixes = getattr(reader, "suffixes", ())
+        if suffixes and path.suffix not in suffixes:
+            continue
         refs = reader.kernels(path)
         names += [ref.name for ref in refs]
+        plain = kernel.partition("<")[0].strip().split("::")[-1]
         for ref in refs:
-            if ref.name == kernel or (not kernel and len(refs) == 1):
+            if ref.name == plain or (not kernel and len(refs) == 1):
                 return reader, ref
     if not names:
         raise usage("KIR-S018", f"no frontend finds a kernel in {path}", attempt="kir plugins")

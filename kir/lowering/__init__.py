@@ -19,6 +19,7 @@ from kir.ir.paths import Path, paths
 from kir.ir.types import I32, dtype_of
 from kir.lowering.barriers import joined
 from kir.lowering.plan import planned
+from kir.lowering.roles import has_roles, lowered_roles
 from kir.lowering.state import State, refuse
 from kir.lowering.statements import block
 from kir.lowering.tiled import is_tiled
@@ -67,12 +68,16 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
     state.facts = facts.ranging(state.thread, const(0), const(threads))
     state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
     try:
-        block(state, k.body)
+        if has_roles(k):
+            taken.discard(name)
+            made = replace(k, body=lowered_roles(state, k, block))
+        else:
+            block(state, k.body)
+            inside = joined(state.items, state.aliases.may_be_one)
+            loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
+            made = replace(k, body=state.finished((loop,)))
     except KirError as refused:
         raise KirError(*(_located(d, k, every) for d in refused.diagnostics)) from refused
-    inside = joined(state.items, state.aliases.may_be_one)
-    loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
-    made = replace(k, body=state.finished((loop,)))
     own = {path: every[s.origin.line - 1][0] for path, s in paths(replace(program, kernels=(made,)))
            if s.origin is not None and s.origin.file == MARK}
     return replace(made, body=_mapped(made.body, lambda s: every[s.origin.line - 1][1].origin

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 from kir.analysis.fragments import STILL, Digit, Spread, digits_of, merged
 from kir.ir import nodes as n
-from kir.ir.build import add, const, floordiv, int_value, mod, mul
+from kir.ir.build import add, const, floordiv, from_polynomial, int_value, mod, mul, polynomial
+from kir.ir.types import dtype_of
+from kir.ir.visit import names_read
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,12 @@ def register_index(held: Spread, need: Need) -> tuple[n.Expr, ...] | None:
     for axis, b in enumerate(base.base):
         offset = int_value(b)
         if offset is None:
-            return None
+            place = _by_top_digit(held, axis, b)
+            if place is None:
+                return None
+            at, here = dims.index(place[0]), place[1]
+            index[at] = add(index[at], here)
+            continue
         for d in held.threads:
             if d.axis == axis and d.step and offset // d.step % d.extent:
                 return None
@@ -212,10 +219,20 @@ def register_index(held: Spread, need: Need) -> tuple[n.Expr, ...] | None:
     return tuple(reversed(index))
 
 
+def _by_top_digit(held: Spread, axis: int, base: n.Expr) -> tuple[Digit, n.Expr] | None:
+    """The digit of the slot that a base which varies moves, and by how much: the top one of its axis, of which it is a multiple."""
+    along = [d for d in (*held.threads, *held.slots) if d.axis == axis and d.extent > 1]
+    top = max(along, key=lambda d: d.step, default=None)
+    if top is None or top not in held.slots or sum(d == top for d in along) != 1:
+        return None
+    terms = polynomial(base)
+    if any(c % top.step for c in terms.values()):
+        return None
+    return top, from_polynomial({m: c // top.step for m, c in terms.items()}, dtype_of(base.type))
+
+
 def _absorbed(need: Need) -> Need | None:
     """A need whose base moves with digits of the thread that are written out (as `t // 32 % 4 * 64`): those as digits of the thread."""
-    from kir.ir.build import polynomial
-    from kir.ir.visit import names_read
     if all(int_value(b) is not None for b in need.base):
         return need
     if not isinstance(need.thread, n.Var):
@@ -224,16 +241,16 @@ def _absorbed(need: Need) -> Need | None:
     found: list[tuple[int, int, int, int]] = []
     base: list[n.Expr] = []
     for axis, b in enumerate(need.base):
-        left = 0
+        left: dict[tuple[n.Expr, ...], int] = {}
         for monomial, c in polynomial(b).items():
-            if monomial == ():
-                left += c
+            if not any(need.thread.name in names_read(x) for x in monomial):
+                left[monomial] = c
                 continue
             digit = _thread_digit(monomial[0], need.thread, total) if len(monomial) == 1 else None
             if digit is None or names_read(monomial[0]) != {need.thread.name}:
                 return None
             found.append((*digit, axis, c))
-        base.append(const(left))
+        base.append(from_polynomial(left, dtype_of(b.type)))
     threads: list[Digit] = []
     below = 1
     for d in need.threads:

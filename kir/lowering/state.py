@@ -66,6 +66,7 @@ class State:
     loops: int = 0
     in_flight: set[str] = field(default_factory=set)
     warp: Mapping[str, n.Expr] = field(default_factory=dict)
+    views: dict[str, n.View] = field(default_factory=dict)
     fragments: dict[str, n.Buffer] = field(default_factory=dict)
     """Fragments in view as the program declares them."""
     spreads: dict[str, Spread] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I32, TileType, UnitType
 from kir.ir.visit import substitute, walk
-from kir.lowering import memory, products, scattered
+from kir.lowering import memory, products, roles, scattered
 from kir.lowering.barriers import Nest
 from kir.lowering.state import State, refuse
 from kir.lowering.values import hoisted, let, ready
@@ -31,11 +31,16 @@ def block(state: State, body: n.Block) -> None:
 
 def statement(state: State, s: n.Stmt) -> None:
     """One statement. Raises KirError KIR-B030 where it has no form for threads."""
+    if roles.is_issued(s):
+        roles.issue(state, s)
+        return
     match s:
         case n.Let():
             let(state, s)
         case n.Alloc():
             memory.alloc(state, s)
+        case n.View() if s.buffer.space == "shared" and s.axes and s.fill is None:
+            state.views[s.buffer.name] = s
         case n.View():
             if s.buffer.space != "global" or s.axes:
                 raise refuse(f"the view '{s.buffer.name}' is used by tiles", "accesses to what it views")
@@ -44,6 +49,8 @@ def statement(state: State, s: n.Stmt) -> None:
             memory.store(state, s)
         case n.Copy():
             memory.copy(state, s)
+        case n.Mma() if s.via == "wgmma" and s.pending:
+            roles.product(state, s)
         case n.Mma():
             products.product(state, replace(s, a=hoisted(state, s.a), b=hoisted(state, s.b)))
         case n.Eval():
@@ -76,7 +83,7 @@ def statement(state: State, s: n.Stmt) -> None:
         case n.Jump():
             state.put(s)
         case n.Roles():
-            raise refuse("roles: sub-teams that run side by side", "code for one team")
+            raise refuse("roles that something follows, or that stand in a loop or branch", "roles at the end of the kernel")
         case n.Opaque() | n.Hole():
             state.put(s)
         case _:
@@ -93,6 +100,9 @@ def _eval(state: State, s: n.Eval) -> None:
     if c.of is None and c.fn == "prefetch":
         return
     if c.of is None and c.fn in ("assume", "assertion") and any(isinstance(a.type, TileType) for a in c.args if isinstance(a, n.Expr)):
+        return
+    if c.of is None and c.fn in roles.WAITS and not (instruction(c.fn).level == "warpgroup" and state.team != roles.WARPGROUP):
+        state.put(replace(s, call=c))
         return
     if c.of is None and c.fn == "async_wait":
         for name in state.in_flight:
