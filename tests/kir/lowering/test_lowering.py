@@ -121,7 +121,7 @@ def test_threads_compute_what_their_tiles_mean(what: str) -> None:
 
 REFUSED = {
     "a sort": ("let x = sort(X[0, 0 +: 64], axis=0)\nY[0, 0 +: 64] = x", "main/0", "'sort' of a tile"),
-    "roles": ("roles\n  role a warps 0..2\n    Y[0, 0 +: 64] = X[0, 0 +: 64]\n  role b warps 2..4\n    Y[1, 0] = 1.0", "main/0", "roles"),
+    "roles": ("roles\n  role a warps 0..2\n    Y[0, 0 +: 64] = X[0, 0 +: 64]\n  role b warps 2..4\n    Y[1, 0] = 1.0\nY[2, 0] = 1.0", "main/0", "roles"),
     "a layout for others": ("fragment f: f32[16, 8] layout mma_c = 0.0\nY[0 +: 16, 0 +: 8] = f", "main/0", "32 threads, and the team has 128"),
     "too large a tile": ("let x = broadcast(X[0, 0], 64, 64, 64)\nlet y = x + 1.0\nK[0, 0] = 1", "main/0", "2048 elements a thread"),
     "some warps": ("for w in 0..2 parallel warp\n  Y[w, 0 +: 64] = X[w, 0 +: 64]", "main/0", "not 0..4"),
