@@ -22,12 +22,10 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
     """The program with every tile kernel lowered, which statement each new one was written for, and why kernels were not lowered."""
     refusals: list[Diagnostic] = []
     places: dict[StatementPath, StatementPath] = {}
-    for name in [k.name for k in program.kernels if is_open(k)]:
-        program, _ = planned(program, name)
     for k in program.kernels:
         if not is_tiled(k) and not _multiplies(k):
             continue
-        by_pass, why = _by_pass(program, k)
+        by_pass, why = _by_pass(*_prepared(program, k))
         if by_pass is not None:
             places |= _labeled(program, by_pass, k.name)
             program = by_pass
@@ -40,6 +38,17 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
         program = replace_kernel(program, k.name, made)
         places |= own
     return program, places, tuple(refusals)
+
+
+def _prepared(program: n.Program, k: n.Kernel) -> tuple[n.Program, n.Kernel]:
+    """The program with a kernel's open products brought to tensor cores, where that can be done; else as it is."""
+    if not is_open(k):
+        return program, k
+    try:
+        made, _ = planned(program, k.name)
+    except KirError:
+        return program, k
+    return made, next(x for x in made.kernels if x.name == k.name)
 
 
 def _multiplies(k: n.Kernel) -> bool:
