@@ -87,6 +87,16 @@ def test_forward_gives_the_lanes_again() -> None:
     assert apply(done.program, there.params, there, left=done.witness.residue).program == p
 
 
+def test_names_bare_loops_and_written_out_swizzles_are_parameters() -> None:
+    path = Path(__file__).with_name("gemm_by_hand.kir")
+    p = normalize(parse_program(path.read_text(encoding="utf-8"), path.name))
+    done = raised(p)
+    assert {"bare": True, "explicit": True}.items() <= done.witness.params.options().items()
+    assert "layout swizzle(2, 4, 3)" in program_text(done.program)
+    there = forward_site(done.program, done.witness.params, done.witness.path)
+    assert apply(done.program, there.params, there, left=done.witness.residue).program == p
+
+
 def test_it_ends_in_a_naive_program_by_steps_of_many_intents() -> None:
     problem = load_problem("gemm")
     assert is_naive(walk()[-1].program, problem.work_item, problem.state, kernels=1) == ()

@@ -87,13 +87,13 @@ __global__ void __launch_bounds__(kThreads) gemm_sm80(const half* A, const half*
       unsigned a[MT][4], b[NT][2];
 #pragma unroll
       for (int mi = 0; mi < MT; ++mi) {
-        const int row = warp_m + mi * 16 + lane % 16;
-        load_matrix_4(a[mi], &As[stage][row][((kk * 2 + lane / 16) ^ (row / 2 % 4)) * kChunk]);
+        const int row = warp_m + mi * 16 + lane % 16, chunk = kk * 2 + lane / 16;
+        load_matrix_4(a[mi], &As[stage][row][(chunk ^ (row / 2 % 4)) * kChunk]);
       }
 #pragma unroll
       for (int ni = 0; ni < NT; ++ni) {
-        const int row = kk * 16 + lane % 16;
-        load_matrix_2_trans(b[ni], &Bs[stage][row][((warp_n / kChunk + ni) ^ (row % 8)) * kChunk]);
+        const int row = kk * 16 + lane % 16, chunk = warp_n / kChunk + ni;
+        load_matrix_2_trans(b[ni], &Bs[stage][row][(chunk ^ (row % 8)) * kChunk]);
       }
 #pragma unroll
       for (int mi = 0; mi < MT; ++mi) {
