@@ -15,7 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, name_text
-from kir.ir.types import DType
+from kir.ir.types import DType, Type
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite.edit import fresh
 
@@ -100,7 +100,7 @@ def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.K
     """The kernel of one loop over threads, with values computed by name as the texts say. Raises Unnamed."""
     loop = kernel.body[-1]
     assert isinstance(loop, n.For)
-    known = {x.name: x.of for s in kernel.body for x in walk(s) if isinstance(x, n.Var) and isinstance(x.of, DType)}
+    known: dict[str, Type] = {x.name: x.of for s in kernel.body for x in walk(s) if isinstance(x, n.Var) and isinstance(x.of, DType)}
     expanded: dict[str, n.Expr] = {}
     values: list[tuple[str, n.Var, n.Expr]] = []
     spoken: dict[str, n.Expr] = {}
@@ -120,7 +120,7 @@ def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.K
     return replace(kernel, body=(*kernel.body[:-1], replace(loop, body=body)))
 
 
-def _parsed(text: str, known: Mapping[str, object]) -> tuple[str, n.Expr]:
+def _parsed(text: str, known: Mapping[str, Type]) -> tuple[str, n.Expr]:
     """The scope and value of a text. Raises KirError for one that is no expression, Unnamed for a name that the kernel has not."""
     scope, colon, value = text.partition(": ")
     if not colon:

@@ -10,6 +10,24 @@ __device__ __forceinline__ To bit_cast(From x) {
   return out;
 }
 
+//@ packed
+// The bits of neighboring elements as one value.
+template <typename To, typename From>
+__device__ __forceinline__ To packed(const From* elements) {
+  To out;
+  memcpy(&out, elements, sizeof(To));
+  return out;
+}
+
+//@ part
+// Element i of a value that holds several.
+template <typename To, typename From>
+__device__ __forceinline__ To part(From x, int i) {
+  To out;
+  memcpy(&out, reinterpret_cast<const char*>(&x) + i * sizeof(To), sizeof(To));
+  return out;
+}
+
 //@ floor_div
 template <typename T>
 __device__ __forceinline__ T floor_div(T a, T b) {
@@ -323,7 +341,23 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 //@ grid_dependency_wait
-__device__ __forceinline__ void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// Until the kernels before this one in the stream have written their results (nothing, where launches do not overlap).
+__device__ __forceinline__ void grid_dependency_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 //@ grid_dependency_launch
-__device__ __forceinline__ void grid_dependency_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// The kernel after this one may start; what it waits for is the end of this one all the same.
+__device__ __forceinline__ void grid_dependency_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+//@ prefetch_l1
+__device__ __forceinline__ void prefetch_l1(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+
+//@ prefetch_l2
+__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
