@@ -11,6 +11,7 @@ from kir.ir.visit import walk
 
 from . import statements
 from .c_types import Arr, CType, Prim, Ptr, Rec, Vec, leaf
+from .carving import settle
 from .errors import NotUnderstood
 from .memory import Finish, Place, Store, start
 from .reader import Geometry, Reader
@@ -148,6 +149,7 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
         try:
             _bind(r, p, fn, scope)
             statements.block(r, fn.body.named_children, scope.inner(), frame)
+            settle(r)
         except NotUnderstood as bad:
             made.clear()
             made.append(n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node)))

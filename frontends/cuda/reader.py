@@ -10,6 +10,7 @@ from . import calls, expressions
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf, size_of
 from .classes import is_static
 from .emitter import Emitter, lanes, reads_memory
+from .carving import Parts
 from .errors import NotUnderstood
 from .library import Library
 from .memory import Place, Store, declare, start
@@ -96,6 +97,7 @@ class Reader:
         self.stores: list[Store] = []
         self.shared: list[Store] = []
         self.pool: Store | None = None
+        self.parts = Parts()
         self.pool_bytes: n.Expr = n.Var("shared_bytes", I32)
         self.depth = 0
         self.absent = absent
