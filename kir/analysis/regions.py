@@ -132,6 +132,8 @@ class _Raiser:
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
                 return self.descriptor_store(s, known)
+            case n.Copy() if s.via.startswith("vector") and s.dst.buffer.space == "global" and s.dst.index:
+                return self.vectors(replace(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
             case _:
@@ -144,6 +146,14 @@ class _Raiser:
         if isinstance(value, n.Load) and is_box(value.at) and value.mask is None:
             return replace(s, src=value)
         return n.Store(s.dst, value, s.mask, label=s.label, origin=s.origin)
+
+    def vectors(self, s: n.Copy, known: Facts) -> n.Stmt:
+        """A copy to global memory in vectors."""
+        plain = n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)
+        made = self.store(plain, known)
+        if isinstance(made, n.Store) and made.value == s.src:
+            return replace(s, dst=made.at, mask=made.mask, clip=made.clip)
+        return s
 
     def descriptor_store(self, s: n.Copy, known: Facts) -> n.Stmt:
         """A copy to a box of a tensor; where the place turns out to be no box, a plain store."""
@@ -225,7 +235,7 @@ class _Raiser:
         if index is None:
             return None, mask, clip
         atoms = tuple(conjuncts(mask))
-        bounds = [[a for a in atoms if says_bound(a, i, d)] for i, d in zip(index, base.shape, strict=True)]
+        bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or less(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
@@ -319,6 +329,21 @@ def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
             return (_same(b, i) and _same(build.add(a, 1), d)) or (_same(a, i) and build.is_const(b, 0))
         case _:
             return False
+
+
+def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether a condition says of the first of some neighbors that it lies inside an axis, whose extent the chunks of neighbors divide:
+    then they all do, or none."""
+    if not (isinstance(atom, n.Binary) and atom.op == "lt" and dtype_of(atom.a.type).is_integer):
+        return False
+    a, b, i, d = bare(atom.a), bare(atom.b), bare(index), bare(extent)
+    if not _same(b, d) or a.type != i.type:
+        return False
+    (step, *more) = [*build.polynomial(build.sub(i, a)).items(), ((), 0)]
+    if len(more) != 1 or step[1] != 1 or len(step[0]) != 1 or not isinstance(step[0][0], n.Var):
+        return False
+    reach = known.domain(step[0][0])
+    return reach.lo == 0 and reach.hi is not None and known.divides(reach.hi + 1, a) and known.divides(reach.hi + 1, d)
 
 
 def _same(a: n.Expr, b: n.Expr) -> bool:
