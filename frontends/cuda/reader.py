@@ -8,9 +8,9 @@ from kir.ir.types import BOOL, I32, I64, U32, DType, dtype_of
 
 from . import calls, expressions
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf, size_of
+from .carving import Parts
 from .classes import is_static
 from .emitter import Emitter, lanes, reads_memory
-from .carving import Parts
 from .errors import NotUnderstood
 from .library import Library
 from .memory import Place, Store, declare, start

@@ -236,7 +236,7 @@ class _Raiser:
             return None, mask, clip
         atoms = tuple(conjuncts(mask))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
-        if not clip and not all(b or less(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
+        if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
         said = [a for b in bounds for a in b]
@@ -336,14 +336,22 @@ def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> boo
     then they all do, or none."""
     if not (isinstance(atom, n.Binary) and atom.op == "lt" and dtype_of(atom.a.type).is_integer):
         return False
-    a, b, i, d = bare(atom.a), bare(atom.b), bare(index), bare(extent)
-    if not _same(b, d) or a.type != i.type:
-        return False
-    (step, *more) = [*build.polynomial(build.sub(i, a)).items(), ((), 0)]
-    if len(more) != 1 or step[1] != 1 or len(step[0]) != 1 or not isinstance(step[0][0], n.Var):
-        return False
-    reach = known.domain(step[0][0])
-    return reach.lo == 0 and reach.hi is not None and known.divides(reach.hi + 1, a) and known.divides(reach.hi + 1, d)
+    a, i, d = bare(atom.a), bare(index), bare(extent)
+    return _same(bare(atom.b), d) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
+
+
+def inside(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether an index is known to be below an extent, be it because the first of its chunk is."""
+    return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known))
+
+
+def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:
+    """An index without a variable that counts neighbors in chunks, which divide where they begin and the extent."""
+    for monomial, c in build.polynomial(index).items():
+        if c == 1 and len(monomial) == 1 and isinstance(monomial[0], n.Var):
+            reach, first = known.domain(monomial[0]), build.sub(index, monomial[0])
+            if reach.lo == 0 and reach.hi and known.divides(reach.hi + 1, first) and known.divides(reach.hi + 1, extent):
+                yield first
 
 
 def _same(a: n.Expr, b: n.Expr) -> bool:
