@@ -40,8 +40,8 @@ class Unnamed(Exception):
 
 
 def without_names(block: n.Block, t: n.Var) -> tuple[n.Block, tuple[Named, ...]]:
-    """A thread's block with its lets of scalar arithmetic written out, and what they were; a let of the block itself that all threads
-    compute alike stays."""
+    """A thread's block with its lets of scalar arithmetic written out, and what they were. Lets that all threads compute alike stay, but
+    for slots of a ring, whose arithmetic says which are apart."""
     values: dict[str, n.Expr] = {}
     named: list[Named] = []
 
@@ -51,8 +51,8 @@ def without_names(block: n.Block, t: n.Var) -> tuple[n.Block, tuple[Named, ...]]
             match s:
                 case n.Let() if len(s.names) == 1 and _is_arithmetic(s.value):
                     value = divided(substitute(s.value, values))
-                    if not scope and t.name not in names_read(value):
-                        out.append(s)
+                    if t.name not in names_read(value) and not (scope and _is_slot(s.value)):
+                        out.append(divided(substitute(s, values)))
                     else:
                         values[s.names[0]] = value
                         named.append(Named(scope, s.names[0], s.value))
@@ -79,6 +79,10 @@ def divided(item: N) -> N:
         return new
     made: N = transform(item, leave)
     return made
+
+
+def _is_slot(e: n.Expr) -> bool:
+    return isinstance(e, n.Binary) and e.op == "mod" and build.int_value(e.b) is not None
 
 
 def _is_arithmetic(e: n.Expr) -> bool:

@@ -59,6 +59,7 @@ kernel main grid (i: 1) threads 64
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 from kir.ir import build
@@ -192,11 +193,12 @@ def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
     assert isinstance(loop, n.For)
     body = loop.body
     bare = any(isinstance(s, n.For) and s.kind == "unroll" and not s.attrs for s in statements(body))
-    found = roles(body)
+    found = roles(body, team.thread, team.threads)
     why: Exception = NotRaised("no arrangement of the warps gives this code")
-    for warps in arrangements(team.threads // 32):
+    for warps, direct in product(arrangements(team.threads // 32), (False, True)):
         try:
-            made = replace(kernel, body=(*front, *Raise(team.thread, team.threads, found, warps, names_in(program, kernel)).cta(body)))
+            raising = Raise(team.thread, team.threads, found, warps, names_in(program, kernel), direct)
+            made = replace(kernel, body=(*front, *raising.cta(body)))
             again = lowered(program, made, bare)
             again = written_out(program, again) if explicit else again
             left = residue(replace_kernel(program, kernel.name, again), wanted)
