@@ -44,7 +44,78 @@ def _block(block: n.Block, lets: Mapping[str, n.Expr]) -> n.Block:
             case _:
                 pass
         out.append(s)
-    return _used_once(_neighbors(tuple(out)))
+    return _used_once(_loaded(_begun(_neighbors(tuple(out)))))
+
+
+def _begun(block: n.Block) -> n.Block:
+    """Arrays that loops fill with one number right after their declaration, as arrays that begin with it."""
+    out: list[n.Stmt] = []
+    for s in block:
+        filled = _filled_by(s)
+        k = next((i for i, x in enumerate(out) if isinstance(x, n.Alloc) and filled is not None and x.buffer == filled[0] and x.init is None), None)
+        if filled is None or k is None or any(_names(x, filled[0].name) for x in out[k + 1 :]):
+            out.append(s)
+        else:
+            made = out[k]
+            assert isinstance(made, n.Alloc)
+            out[k] = replace(made, init=filled[1])
+    return tuple(out)
+
+
+def _names(s: n.Stmt, buffer: str) -> bool:
+    return any(isinstance(x, n.Buffer) and x.name == buffer for x in walk(s))
+
+
+def _filled_by(s: n.Stmt) -> tuple[n.Buffer, n.Const] | None:
+    """The array that a nest of loops fills with one number, each element once."""
+    loops: dict[str, int] = {}
+    while isinstance(s, n.For) and len(s.body) == 1 and s.kind in ("serial", "unroll"):
+        size = build.int_value(s.hi)
+        if size is None or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1):
+            return None
+        loops[s.var.name] = size
+        s = s.body[0]
+    if not (isinstance(s, n.Store) and isinstance(s.value, n.Const) and s.mask is None and s.at.buffer.space == "register" and loops):
+        return None
+    index = s.at.index
+    if len(index) != len(loops) or len({i.name for i in index if isinstance(i, n.Var)}) != len(index):
+        return None
+    whole = all(isinstance(i, n.Var) and loops.get(i.name) == build.int_value(d) for i, d in zip(index, s.at.buffer.shape, strict=True))
+    return (s.at.buffer, s.value) if whole else None
+
+
+def _loaded(block: n.Block) -> n.Block:
+    """A vector that starts as zeros, is loaded under a branch and stored once, as a copy of a masked load."""
+    out = list(block)
+    for i in range(len(out)):
+        made = _masked_load(tuple(out), i)
+        if made is not None:
+            return _loaded((*out[:i], made, *out[i + 5 :]))
+    return tuple(out)
+
+
+def _masked_load(block: n.Block, i: int) -> n.Stmt | None:
+    part = block[i : i + 5]
+    if len(part) != 5:
+        return None
+    alloc, view, zero, branch, store = part
+    if not (isinstance(alloc, n.Alloc) and isinstance(view, n.View) and isinstance(zero, n.Store) and isinstance(branch, n.If)):
+        return None
+    if not (isinstance(store, n.Store) and len(branch.then) == 1 and not branch.orelse and isinstance(branch.then[0], n.Store)):
+        return None
+    load, whole, held = branch.then[0], n.Region(alloc.buffer), n.Region(view.buffer)
+    is_zero = isinstance(zero.value, n.Const) and not zero.value.value and zero.at == whole
+    if alloc.buffer.space != "register" or view.at != whole or view.axes or not is_zero or load.at != held or load.mask is not None:
+        return None
+    if store.value != n.Load(held) or store.mask is not None or not isinstance(load.value, n.Load) or load.value.mask is not None:
+        return None
+    if any(_names(x, name) for x in block[i + 5 :] for name in (alloc.buffer.name, view.buffer.name)):
+        return None
+    size, dtype = build.int_value(view.buffer.shape[0]), view.buffer.dtype
+    if load.value.at.buffer.space != "global" or store.at.buffer.space != "shared" or size is None:
+        return None
+    source = replace(load.value, mask=branch.cond, other=build.const(0, dtype))
+    return n.Copy(source, store.at, f"vector({size})", label=store.label, origin=store.origin)
 
 
 # -------------------------------------------------------------------------------------------------------------- packed registers
@@ -304,6 +375,10 @@ def _where(i: n.Expr | n.Span, cond: n.Expr) -> n.Expr | n.Span:
 def _under_a_mask(s: n.If) -> n.Stmt:
     """A branch around one wide move to global memory, as a copy under a mask."""
     store = s.then[0] if len(s.then) == 1 and not s.orelse and not s.static else None
+    if isinstance(store, n.Store) and store.at.buffer.space == "global" and shape_of(store.at.type) and store.mask is None and not any(
+        (isinstance(x, n.Load) and x.at.buffer.space != "register") or isinstance(x, n.Call) for x in walk(store.value)
+    ):
+        return replace(store, mask=s.cond)
     if not (isinstance(store, n.Store) and store.mask is None and isinstance(store.value, n.Load) and store.value.mask is None):
         return s
     source, shape = store.value.at, shape_of(store.at.type)
