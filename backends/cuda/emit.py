@@ -124,7 +124,8 @@ def write(program: n.Program) -> Written:
     head = _includes(program) + [row for text in texts for row in ("", *text.rstrip().splitlines())]
     every = [*((row, None) for row in head), *lines]
     order = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
-    by_name = {e.kernel: e for e in entries}
+    overlapping = {s.kernel for s in program.plan if isinstance(s, n.Launch) and dict(s.attrs).get("pdl")}
+    by_name = {e.kernel: replace(e, options=(*e.options, ("pdl", True))) if e.kernel in overlapping else e for e in entries}
     source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(every, 1) if path is not None)
     text_of = "\n".join(row for row, _ in every) + "\n"
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, tuple(by_name[name] for name in order)), ())

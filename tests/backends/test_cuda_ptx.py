@@ -89,3 +89,9 @@ def test_every_written_instruction_assembles(name: str) -> None:
     assert made.spills == 0
     assert {"REDUX", "NANOSLEEP"} <= set(made.mix)
     assert ("ACQBULK" in made.mix) == (name == "sm_90a"), "waiting for earlier kernels is an instruction from sm_90 on"
+
+
+def test_a_launch_that_overlaps_the_one_before_is_an_option_of_the_entry() -> None:
+    text = PROGRAM + "    grid_dependency_wait()\n    G[t] = F[t]\nplan\n  launch main {pdl=true}\n"
+    (entry,) = backend("cuda").emit(parse_program(text)).entries
+    assert dict(entry.options) == {"pdl": True}
