@@ -271,8 +271,8 @@ class _Part:
     def _argument(self, p: n.Param) -> Argument:
         name = self.names[p.name]
         if isinstance(p.of, n.Buffer):
-            return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1)
-        return Argument(name, "scalar", p.of.name)
+            return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1, p.name)
+        return Argument(name, "scalar", p.of.name, of=p.name)
 
 
 def _used_or_said(lines: list[Line]) -> list[Line]:

@@ -22,6 +22,10 @@ _ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": 
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
 ROLE_BARRIERS, GROUP_BARRIERS = 1, 8
 """Numbers of the named barriers at which the threads of a role, and of a warpgroup of a role, meet."""
+_PRODUCTS = {("m16n8k16", "f16", "f32"): "mma_m16n8k16_f16", ("m16n8k16", "bf16", "f32"): "mma_m16n8k16_bf16",
+             ("m16n8k16", "f16", "f16"): "mma_m16n8k16_f16_f16", ("m16n8k8", "f32", "f32"): "mma_m16n8k8_tf32",
+             ("m16n8k32", "i8", "i32"): "mma_m16n8k32_i8", ("m16n8k32", "u8", "i32"): "mma_m16n8k32_u8"}
+"""Functions of the device header for mma.sync: by shape, operand and accumulator dtype."""
 LOWERED = "the pass that lowers tiles to threads"
 _FENCES = {"cta": "__threadfence_block()", "gpu": "__threadfence()", "sys": "__threadfence_system()"}
 
@@ -402,18 +406,26 @@ class Statements:
     def _mma_sync(self, e: n.Call, result: str) -> None:
         to, w = self.to, self.to.writer
         a, b, c = (x for x in e.args if isinstance(x, n.Expr))
-        shape, dtype = str(dict(e.attrs).get("shape", "m16n8k16")), dtype_of(a.type).name
-        if shape != "m16n8k16" or dtype not in ("f16", "bf16") or dtype_of(c.type).name != "f32":
-            raise refuse("KIR-B008", f"the CUDA backend has no mma_sync of shape {shape} on {dtype} into {dtype_of(c.type)}")
+        shape, dtype, out = str(dict(e.attrs).get("shape", "m16n8k16")), dtype_of(a.type).name, dtype_of(c.type)
+        function = _PRODUCTS.get((shape, dtype, out.name))
+        if function is None:
+            raise refuse("KIR-B008", f"the CUDA backend has no mma_sync of shape {shape} on {dtype} into {out}")
         names = []
         for x in (a, b, c):
             name = w.fresh("m")
             w.put(f"alignas(16) {c_type(dtype_of(x.type))} {name}[{math.prod(sizes_of(x.type))}];")
             to.fill(name, x, sizes_of(x.type))
             names.append(name)
-        w.put(f"float {result}[4];")
+        if dtype == "f32":
+            for name, x in zip(names[:2], (a, b), strict=True):
+                at = w.loops(sizes_of(x.type))
+                w.put(f"{name}[{at[0]}] = {to.header('round_to_tf32')}({name}[{at[0]}]);")
+                w.close()
         packed = [f"reinterpret_cast<const unsigned*>({name})" for name in names[:2]]
-        w.put(f"{to.header(f'mma_m16n8k16_{dtype}')}({result}, {packed[0]}, {packed[1]}, {names[2]});")
+        last, into = (names[2], result) if out.bits == 32 else (f"reinterpret_cast<const unsigned*>({names[2]})",
+                                                               f"reinterpret_cast<unsigned*>({result})")
+        w.put(f"alignas(16) {c_type(out)} {result}[4];" if out.bits != 32 else f"{c_type(out)} {result}[4];")
+        w.put(f"{to.header(function)}({into}, {packed[0]}, {packed[1]}, {last});")
 
     # ---------------------------------------------------------------------------------------------------------------- control
     def _for(self, s: n.For, path: StatementPath, team: Team, last: bool) -> None:

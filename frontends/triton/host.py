@@ -273,7 +273,7 @@ class HostScope:
             case Imported():
                 return self._imported(d)
             case cst.FunctionDef():
-                return Jit(self.module, d) if is_jit(d) else Host(self.module, d)
+                return Jit(self.module, d) if is_jit(d, self.module) else Host(self.module, d)
             case cst.ClassDef():
                 return Host(self.module, d)
             case _:
