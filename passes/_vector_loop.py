@@ -72,13 +72,13 @@ class VectorLoop(Pass):
             return None
         block, i = block_at(program, path), int(path[-1])
         start = i
-        while start and _belongs(block, start - 1, i, int(shape[0])):
+        while start and _belongs(block, start - 1, i, int(str(shape[0]))):
             start -= 1
         spaces = spaces_of(block[start:i + 1])
         if spaces is None or not self.admits(*spaces):
             return None
         try:
-            narrowed(block[start:i + 1], int(shape[0]), "v")
+            narrowed(block[start:i + 1], int(str(shape[0])), "v")
         except NotElementwise as bad:
             return Miss(f"a vector that is no expression of its elements ({bad})")
         return Site(path, self, {"start": start})
