@@ -127,6 +127,8 @@ def widened(loop: n.For) -> tuple[n.Stmt, ...]:
             vectors[s.names[0]] = build.call("pick", n.Var(s.names[0], value.type), loop.var)
             continue
         assert isinstance(s, n.Store)
+        if loop.var.name not in names_read(s.at):
+            raise NotElementwise("every iteration writes the same place")
         place = tile_region(s.at, axes)
         if place is None or not isinstance(place[0].index[-1] if place[0].index else n.Span(build.const(0), 1), n.Span):
             raise NotElementwise("the place of the store")
