@@ -84,9 +84,10 @@ def bind(contract: Contract, program: n.Program, path: Path) -> Bound:
 def _level(contract: Contract, program: n.Program, path: Path, hole: n.Hole, where: str) -> None:
     kernel = kernel_of(program, path)
     if contract.spec.level == "program":
-        if kernel.grid or kernel.body != (hole,):
-            raise error("KIR-H108", f"{contract.id} stands for kernels: its hole is all of a kernel with no grid", origin=hole.origin, anchor=where,
+        if kernel.body != (hole,) or kernel.cluster or kernel.attrs:
+            raise error("KIR-H108", f"{contract.id} stands for kernels: its hole is all of a kernel", origin=hole.origin, anchor=where,
                         needs=f"kernel {kernel.name} grid () threads 1, with nothing but the hole")
+        _instances(kernel, hole, where)
         return
     for _, outer in enclosing(program, path):
         if isinstance(outer, n.Roles) or (isinstance(outer, n.For) and outer.kind in ("thread", "warp", "warpgroup")):
@@ -94,6 +95,17 @@ def _level(contract: Contract, program: n.Program, path: Path, hole: n.Hole, whe
     if build.int_value(kernel.threads) != contract.spec.threads:
         raise error("KIR-H108", f"the CTA has {expr_text(kernel.threads)} threads", origin=hole.origin, anchor=where,
                     needs=f"threads {contract.spec.threads}, for which {contract.id} is written")
+
+
+def _instances(kernel: n.Kernel, hole: n.Hole, where: str) -> None:
+    """Each CTA of the hole's kernel is an instance of its own: it works on slices whose places are the grid axes themselves."""
+    for a in kernel.grid:
+        var = n.Var(a.name, I32)
+        for r in (*hole.reads, *hole.writes):
+            plain = [i for i in r.index if i == var]
+            if sum(x == var for x in walk(r)) != len(plain) or (not plain and r in hole.writes):
+                raise error("KIR-H108", f"the instances along '{a.name}' do not each have a slice of '{r.buffer.name}' of their own",
+                            origin=hole.origin, anchor=where, needs=f"places that '{a.name}' alone tells apart, in one dimension")
 
 
 def _matched(contract: Contract, regions: Mapping[str, n.Region], hole: n.Hole, where: str) -> Bound:
@@ -171,15 +183,20 @@ def _as_kernels(program: n.Program, path: Path, answer: n.Program, bound: Bound)
     names = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {t.name for t in program.tensor_maps}
     code = {k.name for k in others} | {f.name for f in program.functions}
     functions = _fresh_functions(answer, code)
-    kernels = {k.name: fresh(k.name, code) for k in answer.kernels}
+    kernels = {k.name: host.name if len(answer.kernels) == 1 else fresh(k.name, code) for k in answer.kernels}
     spaces = {w.buffer.name: fresh(w.buffer.name, names) for w in answer.workspaces}
     maps = {t.name: fresh(t.name, names) for t in answer.tensor_maps}
     inner: list[n.Kernel] = []
+    laid_out = any(w.buffer.strides or w.buffer.layout for w in answer.workspaces)
+    if host.grid and (answer.tensor_maps or laid_out or any(len(k.grid) + len(host.grid) > 3 for k in answer.kernels)):
+        raise error("KIR-H108", f"the answer cannot be repeated over {', '.join(a.name for a in host.grid)}", anchor=anchor_of(program, path),
+                    needs="no tensor maps, row-major workspaces, and at most three grid axes together")
     for k in answer.kernels:
-        taken = set(names) | code
+        taken = set(names) | code | {a.name for a in host.grid}
         local = {old: fresh(old, taken) for old in dict.fromkeys((*(a.name for a in k.grid), *bound_names(k.body)))}
-        inner.append(_placed(rename(replace(k, name=kernels[k.name]), {**spaces, **local}), bound, functions, maps))
-    workspaces = tuple(_placed(rename(w, spaces), bound, functions) for w in answer.workspaces)
+        made = _placed(rename(replace(k, name=kernels[k.name]), {**spaces, **local}), bound, functions, maps)
+        inner.append(_repeated(made, host.grid, set(spaces.values())))
+    workspaces = tuple(_repeated(_placed(rename(w, spaces), bound, functions), host.grid, set(spaces.values())) for w in answer.workspaces)
     tensor_maps = tuple(replace(t, name=maps[t.name], of=_whole(t, bound, spaces)) for t in answer.tensor_maps)
     added = tuple(_placed(rename(replace(f, name=functions[f.name]), spaces), bound, functions) for f in answer.functions)
     plan = answer.plan or tuple(n.Launch(k.name) for k in answer.kernels)
@@ -190,6 +207,29 @@ def _as_kernels(program: n.Program, path: Path, answer: n.Program, bound: Bound)
         steps = _steps(whole, host.name, _relaunched(plan, kernels, bound))
     return replace(program, workspaces=(*program.workspaces, *workspaces), tensor_maps=(*program.tensor_maps, *tensor_maps),
                    functions=(*program.functions, *added), kernels=(*program.kernels[:at], *inner, *program.kernels[at + 1:]), plan=steps)
+
+
+def _repeated(item: N, axes: tuple[n.Axis, ...], spaces: set[str]) -> N:
+    """A kernel or workspace of an answer, once for each instance: axes follow the kernel's own, and workspaces have dimensions for them
+    before their own, the last axis outermost."""
+    if not axes:
+        return item
+    places = tuple(n.Var(a.name, I32) for a in reversed(axes))
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Buffer() if new.name in spaces:
+                return replace(new, shape=(*(a.extent for a in reversed(axes)), *new.shape))
+            case n.Region() if new.buffer.name in spaces:
+                assert isinstance(old, n.Region)
+                own = new.index or tuple(build.span(0, e) for e in old.buffer.shape)
+                return build.region(new.buffer, *places, *own)
+            case n.Kernel():
+                return replace(new, grid=(*new.grid, *axes), cluster=(*new.cluster, *(1 for _ in axes)) if new.cluster else ())
+            case _:
+                return new
+    out: N = transform(item, leave)
+    return out
 
 
 def _fresh_functions(answer: n.Program, taken: set[str]) -> dict[str, str]:
