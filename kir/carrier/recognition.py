@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kir.carrier.checking import CASE_STEPS, cases
+from kir.carrier.checking import CASE_STEPS, cases, held_out
 from kir.carrier.contract import Contract
 from kir.carrier.records import find, folders, program_of
 from kir.diagnostic import KirError
@@ -106,7 +106,8 @@ def agreement(contract: Contract, program: n.Program, dtype: str) -> Agreement:
     wanted = {p.name for p in program.params if isinstance(p.of, DType)}
     spent, runs, checked = 0, 0, False
     sized = next((s.name for s in sorted(contract.spec.shapes, key=lambda s: max(s.sizes.values())) if "one" not in s.tags), "")
-    every = sorted(cases(contract, contract.problem(dtype)), key=lambda c: c.shape != sized)
+    problem = contract.problem(dtype)
+    every = sorted((*cases(contract, problem), *held_out(contract, problem, program)), key=lambda c: (c.shape != sized, "held-out" not in c.shape))
     for case in every:
         if case.shape != sized and spent > ENOUGH_STEPS:
             continue
