@@ -84,6 +84,7 @@ def _readable(answer: Answer) -> None:
 
 def _fragment(answer: Answer) -> n.Program:
     """The specialized program of a fragment, in normal form."""
+    from kir.analysis.heuristics import settled
     from kir.analysis.regions import raised
     from kir.ir.binding import Binding
     from kir.ir.specialize import specialize
@@ -105,7 +106,9 @@ def _fragment(answer: Answer) -> n.Program:
             if wanted not in names:
                 raise error("KIR-H114", f"the fragment holds {len(names)} kernels, and its binding names {binding.kernel or 'none'}",
                             origin=_start(answer), needs="one kernel, or `kernel = \"..\"` in the binding")
-            program = specialize(reader.parse(path, wanted), binding)
+            instantiate = getattr(reader, "instantiate", None)
+            generic = instantiate(path, wanted, binding) if instantiate is not None else reader.parse(path, wanted)
+            program = specialize(generic, settled(binding))
             if is_generic(program):
                 raise error("KIR-H114", f"'{wanted}' is still generic under the fragment's binding", origin=_start(answer),
                             needs="a binding that gives every compile-time value")

@@ -171,7 +171,7 @@ def _signature(contract: Contract, program: n.Program, dtype: str) -> Iterator[D
         assert isinstance(p.of, n.Buffer)
         if p.role != t.role or p.of.dtype.name != (dtype if t.dtype == "T" else t.dtype) or p.of.shape != shapes[name]:
             yield Diagnostic("KIR-H120", f"'{name}' is declared as {p.role} {type_text(TileType(p.of.dtype, p.of.shape))}", anchor=name, needs=says)
-        elif p.of.strides is not None or p.of.layout is not None or p.attrs or p.of.align:
+        elif p.of.strides is not None or p.of.layout is not None or p.of.align or dict(p.attrs).keys() - {"restrict"}:
             yield Diagnostic("KIR-H122", f"'{name}' is declared with strides, a layout, an alignment or attributes, which the contract does not grant",
                              anchor=name, needs=says)
 
