@@ -94,6 +94,8 @@ SERVERS = (
     Case("403: the key may not do this", (Says("not yours", status=403),), "KIR-H303", "call", "nothing"),
     Case("404: an unknown model", (Says("no model m", status=404),), "KIR-H304", "call", "nothing"),
     Case("400: a request that it does not take", (Says("max_tokens too large", status=400),), "KIR-H305", "call", "nothing"),
+    Case("a redirect to another host", (Says("elsewhere", status=307, headers=(("Location", "http://127.0.0.1:9/v1"),)),), "KIR-H305", "call",
+         "nothing"),
     Case("429 for ever, without retry-after", (Says("slow down", status=429),), "KIR-H306", "call", "nothing", requests=3),
     Case("429 that asks to wait an hour", (Says("slow down", status=429, headers=(("Retry-After", "3600"),)),), "KIR-H306", "call", "nothing"),
     Case("500 for ever", (Says("oops", status=500),), "KIR-H306", "call", "nothing", requests=3),
