@@ -14,13 +14,13 @@ import numpy as np
 from kir.analysis.footprint import footprint
 from kir.carrier.answer import Answer, read
 from kir.carrier.contract import Contract
+from kir.carrier.operands import dimensions, facts, size_vars
 from kir.diagnostic import Diagnostic, KirError, Origin, error
 from kir.gate.correctness import ProblemCase
 from kir.gate.cost import profile
 from kir.interp import run
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.binding import expressions, fact_expressions
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text, type_text
 from kir.ir.types import I32, DType, TileType
@@ -137,18 +137,6 @@ def _dtype(contract: Contract, program: n.Program) -> str:
     return contract.spec.dtypes[0] if contract.spec.dtypes else ""
 
 
-def size_vars(contract: Contract) -> dict[str, n.Expr]:
-    """The contract's sizes as variables of i32."""
-    return {name: n.Var(name, I32) for name in contract.sizes}
-
-
-def dimensions(contract: Contract) -> dict[str, tuple[n.Expr, ...]]:
-    """The shape of each operand as expressions over the sizes."""
-    keys = {f"{t.name}.{i}": d for t in contract.spec.tensors for i, d in enumerate(t.shape)}
-    made = expressions(keys, size_vars(contract), "dimension")
-    return {t.name: tuple(made[f"{t.name}.{i}"] for i in range(len(t.shape))) for t in contract.spec.tensors}
-
-
 def _signature(contract: Contract, program: n.Program, dtype: str) -> Iterator[Diagnostic]:
     wanted = {t.name: t for t in contract.spec.tensors}
     shapes = dimensions(contract)
@@ -177,7 +165,7 @@ def _signature(contract: Contract, program: n.Program, dtype: str) -> Iterator[D
 
 
 def _facts(contract: Contract, program: n.Program) -> Iterator[Diagnostic]:
-    granted = fact_expressions(list(contract.spec.facts), size_vars(contract))
+    granted = facts(contract, size_vars(contract))
     for f in program.facts:
         if f not in granted:
             yield Diagnostic("KIR-H122", f"the answer holds only where {expr_text(f)}, which the contract does not grant",

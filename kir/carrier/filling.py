@@ -8,13 +8,12 @@ from typing import TypeVar
 from kir.analysis.access import Aliases, may_overlap
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
-from kir.carrier.checking import dimensions
 from kir.carrier.contract import Contract, contract_named
+from kir.carrier.operands import dimensions, facts
 from kir.diagnostic import Diagnostic, KirError, UsageError, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchor_of
-from kir.ir.binding import fact_expressions
 from kir.ir.canonical import bound_names, rename
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, TileType, dtype_of
@@ -85,13 +84,13 @@ def bind(contract: Contract, program: n.Program, path: Path) -> Bound:
             if regions.setdefault(t.name, r) != r:
                 raise error("KIR-H105", f"the inout operand '{t.name}' is read at one place and written at another", origin=hole.origin, anchor=where)
     bound = _matched(contract, regions, hole, where)
-    facts = Facts.at(program, path)
-    for text, fact in zip(contract.spec.facts, fact_expressions(list(contract.spec.facts), bound.sizes), strict=True):
-        answer = decide(fact, facts)
+    known = Facts.at(program, path)
+    for text, fact in zip(contract.spec.facts, facts(contract, bound.sizes), strict=True):
+        answer = decide(fact, known)
         if answer.kind != "always":
             raise error("KIR-H106", f"{contract.id} holds where {text}; here that is {expr_text(fact)}, which is not known", origin=hole.origin,
                         anchor=where, witness=(f"at {answer.shown()}",) if answer.witness else (), needs=f"fact {expr_text(fact)}")
-    _distinct(contract, program, bound, facts, hole, where)
+    _distinct(contract, program, bound, known, hole, where)
     return bound
 
 
@@ -150,7 +149,7 @@ def _matched(contract: Contract, regions: Mapping[str, n.Region], hole: n.Hole, 
     return Bound(regions, {k: build.cast(v, I32) for k, v in sizes.items()}, dtype)
 
 
-def _distinct(contract: Contract, program: n.Program, bound: Bound, facts: Facts, hole: n.Hole, where: str) -> None:
+def _distinct(contract: Contract, program: n.Program, bound: Bound, known: Facts, hole: n.Hole, where: str) -> None:
     aliases = Aliases(program)
     outputs = [t.name for t in contract.writes]
     for a in outputs:
@@ -158,7 +157,7 @@ def _distinct(contract: Contract, program: n.Program, bound: Bound, facts: Facts
             mine = bound.regions[a]
             if a == b or not aliases.may_be_one(mine.buffer.name, r.buffer.name):
                 continue
-            if mine.buffer.name != r.buffer.name or may_overlap(mine, r, facts):
+            if mine.buffer.name != r.buffer.name or may_overlap(mine, r, known):
                 raise error("KIR-H107", f"the output '{a}' and the operand '{b}' may be the same memory", origin=hole.origin, anchor=where,
                             needs="places that do not overlap")
 

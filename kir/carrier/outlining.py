@@ -6,14 +6,14 @@ do, whatever they look like.
 from __future__ import annotations
 
 from kir.carrier.answer import Answer
-from kir.carrier.checking import Checked, check_program, dimensions, size_vars
+from kir.carrier.checking import Checked, check_program
 from kir.carrier.contract import Contract
 from kir.carrier.filling import Bound, bind
+from kir.carrier.operands import dimensions, facts, size_vars
 from kir.diagnostic import error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchor_of
-from kir.ir.binding import fact_expressions
 from kir.ir.types import DTYPES, I32
 from kir.ir.verify import verify
 from kir.ir.visit import transform
@@ -53,10 +53,9 @@ def _over_operands(contract: Contract, program: n.Program, kernel: n.Kernel, bou
         return new
     params = (*(n.Param(name, "size", I32) for name in contract.sizes),
               *(n.Param(t.name, t.role, buffers[t.name]) for t in contract.spec.tensors))
-    facts = fact_expressions(list(contract.spec.facts), variables)
     functions = tuple(transform(f, leave) for f in program.functions)
     made: n.Kernel = transform(kernel, leave)
-    out = n.Program(contract.spec.name.replace("-", "_"), params=params, facts=facts, functions=functions, kernels=(made,))
+    out = n.Program(contract.spec.name.replace("-", "_"), params=params, facts=facts(contract, variables), functions=functions, kernels=(made,))
     found = [d for d in verify(out) if d.severity == "error"]
     if found:
         raise error("KIR-H151", f"this is not over the places of the hole alone: {found[0].message}", origin=found[0].origin, anchor=where,
