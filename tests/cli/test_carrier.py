@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from kir.cli._main import run
+from kir.library.card import Anchor, Card, Carrier, Effect, Evidence, Risk, Scope
+from kir.library.shelf import Shelf
 from tests.kir.carrier.asking import HERE, HOST, RIGHT, SERIAL, WRONG
 from tests.kir.carrier.server import Says, loopback
 
@@ -155,3 +157,17 @@ price = {{ input = 1, output = 10 }}
         first_turn, lost, second = said["budget"]["entries"]
         assert "resumed" in first_turn["note"] and "killed" in lost["note"] and lost["actual"] == lost["worst"] and not second["note"]
         assert [a["cached"] for a in said["holes"][0]["attempts"]] == [True, False]
+
+
+def test_the_question_shows_the_card_of_the_library(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = Card(name="select", intent="radix select", anchor=Anchor(place="main", pattern="radix-select"),
+                carrier=Carrier(kind="pass", text="radix-select{answer=histogram}"), effect=Effect(modelled={"sm_90a": 7.5}),
+                evidence=Evidence(lineage="seal-1234", transition=1, before="a", after="b", gate="cpu", realized=True),
+                risk=Risk(numerics="bitwise"), scope=Scope(case="topk", surface="cuda", platforms=("sm_90a",)))
+    Shelf(work / "data" / "kir" / "cards").put(card)
+    (work / "known.kir").write_text(SELECT)
+    code, said = ask(capsys, "carrier", "fill", str(work / "known.kir"), "--exchange", str(work / "x"))
+    assert (code, first(said)) == (1, "KIR-H311")
+    question = (work / "x" / "request.md").read_text()
+    assert "seal-1234" in question and "7.5" in question and "**scope**" in question
+    assert "the K largest of N keys" in question and "hole select contract" in question
