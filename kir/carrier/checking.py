@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -140,7 +141,8 @@ def size_vars(contract: Contract) -> dict[str, n.Expr]:
     return {name: n.Var(name, I32) for name in contract.sizes}
 
 
-def dimensions(contract: Contract) -> dict[str, tuple[n.Expr, ...]]:
+@lru_cache(maxsize=64)
+def dimensions(contract: Contract) -> Mapping[str, tuple[n.Expr, ...]]:
     """The shape of each operand as expressions over the sizes."""
     keys = {f"{t.name}.{i}": d for t in contract.spec.tensors for i, d in enumerate(t.shape)}
     made = expressions(keys, size_vars(contract), "dimension")
