@@ -21,6 +21,7 @@ NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {
     "tilelang": ("TileLang", lambda: machine.package_version("tilelang") is not None),
     "gxx": ("a C++ compiler for the host (g++)", lambda: shutil.which("g++") is not None),
     "nvcc": ("a CUDA toolkit", lambda: machine.toolkit() is not None),
+    "llm": ("the clients of the extra `llm`", lambda: all(machine.package_version(name) for name in ("openai", "anthropic", "genai-prices"))),
     "zoo": ("the third-party kernels of the extra `zoo`", _has_zoo),
 }
 

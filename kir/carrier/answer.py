@@ -24,6 +24,7 @@ MOST_BYTES = 256 << 10
 """Bytes of the longest answer that is read at all."""
 SUFFIXES = {"kir": ".kir", "cuda": ".cu", "triton": ".py", "tilelang": ".py"}
 HEADERS = re.compile(r"<(?:cuda[\w/]*|mma|cooperative_groups[\w/]*|stdint|cstdint|cuda/[\w/]+)(?:\.h|\.hpp|\.cuh)?>")
+HOST_NAMES = frozenset({"open", "exec", "eval", "compile", "input", "globals", "locals", "vars", "getattr", "setattr", "delattr", "breakpoint"})
 MODULES = frozenset({"triton", "tilelang", "torch", "math", "typing", "__future__"})
 """What a Python fragment may name in an import; nothing of it is imported."""
 
@@ -144,6 +145,12 @@ def _screen_python(answer: Answer) -> None:
     except (SyntaxError, ValueError) as bad:
         line = getattr(bad, "lineno", None) or 1
         raise error("KIR-H113", f"the fragment is no Python: {getattr(bad, 'msg', bad)}", origin=Origin(answer.file, line, 1, line, 2)) from None
+    aliases = {(a.asname or a.name).split(".")[0] for s in tree.body if isinstance(s, (ast.Import, ast.ImportFrom)) for a in s.names}
+    for x in ast.walk(tree):
+        if (isinstance(x, ast.Name) and (x.id in HOST_NAMES or x.id.startswith("__"))) or (isinstance(x, ast.Attribute) and x.attr.startswith("__")):
+            word = x.id if isinstance(x, ast.Name) else x.attr
+            raise error("KIR-H113", f"the fragment calls out to the host: '{word}'",
+                        origin=Origin(answer.file, x.lineno, x.col_offset + 1, x.lineno, x.col_offset + 1 + len(word)))
     for s in tree.body:
         place = Origin(answer.file, s.lineno, s.col_offset + 1, s.end_lineno or s.lineno, (s.end_col_offset or 0) + 1)
         match s:
@@ -153,8 +160,11 @@ def _screen_python(answer: Answer) -> None:
                 continue
             case ast.Import() | ast.ImportFrom():
                 raise error("KIR-H113", f"the fragment imports something else: {ast.unparse(s)}", origin=place, needs=f"only {', '.join(sorted(MODULES))}")
-            case ast.FunctionDef():
+            case ast.FunctionDef() if not (strange := _strange(s, aliases)):
                 continue
+            case ast.FunctionDef():
+                raise error("KIR-H113", f"the fragment holds host code: '{s.name}' is defined with {strange}", origin=place,
+                            needs="decorators and defaults of constants and the surface's own functions")
             case ast.Assign(value=ast.Constant()) | ast.AnnAssign(value=ast.Constant()) | ast.Expr(value=ast.Constant()):
                 continue
             case ast.Assign(value=ast.Call(func=ast.Attribute(attr="constexpr"), args=[ast.Constant()])):
@@ -162,6 +172,16 @@ def _screen_python(answer: Answer) -> None:
             case _:
                 raise error("KIR-H113", f"the fragment holds host code: {ast.unparse(s).splitlines()[0][:80]}", origin=place,
                             needs="imports, constants and kernels, and nothing else at the top")
+
+
+def _strange(f: ast.FunctionDef, aliases: set[str]) -> str:
+    """What a function is decorated with, or defaults to, that is neither a constant nor the surface's own ("" for nothing)."""
+    outside = [*f.decorator_list, *f.args.defaults, *(d for d in f.args.kw_defaults if d is not None)]
+    for e in outside:
+        own = {a.arg for x in ast.walk(e) if isinstance(x, ast.Lambda) for a in x.args.args}
+        if isinstance(e, ast.Lambda) or any(isinstance(x, ast.Name) and x.id not in aliases | own for x in ast.walk(e)):
+            return ast.unparse(e)[:80]
+    return ""
 
 
 def _screen_cuda(answer: Answer) -> None:

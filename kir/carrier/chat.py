@@ -112,10 +112,10 @@ class Chat:
     def _cost(self, request: Request, counted: Counted, worst: Spent) -> tuple[Spent, str]:
         """What a reply cost. Counts that are missing or cannot be true are replaced by the worst case (or by themselves, if larger)."""
         least_in, least_out = -(-_bytes(request) // BYTES_A_TOKEN), -(-len(counted.text.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-        given = (counted.input, counted.output)
-        input = counted.input if counted.input is not None and least_in <= counted.input <= worst.input else max(worst.input, counted.input or 0)
-        output = counted.output if counted.output is not None and least_out <= counted.output <= worst.output else max(worst.output, counted.output or 0)
-        note = "" if (input, output) == given else f"the server counts {_said(counted.input)} + {_said(counted.output)} tokens, which cannot be: its worst case"
+        input, likely = _believed(counted.input, least_in, worst.input)
+        output, also = _believed(counted.output, least_out, worst.output)
+        said = f"{'no' if counted.input is None else counted.input} + {'no' if counted.output is None else counted.output}"
+        note = "" if likely and also else f"the server counts {said} tokens, which cannot be: the larger of that and the worst case is taken"
         return Spent(self.price(input, output), input, output, 1), note
 
     def _pause(self, failed: Failure, attempt: int, meter: Meter) -> None:
@@ -139,5 +139,8 @@ def _bytes(request: Request) -> int:
     return len(request.system.encode("utf-8", "replace")) + sum(len(m.text.encode("utf-8", "replace")) for m in request.messages)
 
 
-def _said(count: int | None) -> str:
-    return "no" if count is None else str(count)
+def _believed(count: int | None, least: int, most: int) -> tuple[int, bool]:
+    """A count that lies within its bounds as it is, else the most that it can be (or itself, if larger); and which of the two it was."""
+    if count is not None and least <= count <= most:
+        return count, True
+    return max(most, count or 0), False

@@ -121,7 +121,7 @@ def conforms(contract: Contract, program: n.Program, answer: Answer | None = Non
     if (count := sum(1 for _ in walk(program))) > MOST_NODES:
         raise error("KIR-H126", f"the answer has {count} nodes; at most {MOST_NODES} are checked", origin=start)
     dtype = _dtype(contract, program)
-    found = [*_signature(contract, program, dtype), *_facts(contract, program), *_complete(program), *_structure(contract, program)]
+    found = [*_complete(program), *_signature(contract, program, dtype), *_facts(contract, program), *_structure(contract, program)]
     if found:
         raise KirError(*(d if d.origin is not None else replace(d, origin=start) for d in found))
     return dtype

@@ -9,6 +9,7 @@ from typing import Any
 
 from kir.carrier.checking import Checked
 from kir.carrier.contract import Contract, carriers
+from kir.instructions import table
 from kir.ir.nodes import Hole, Program
 from kir.ir.printer import program_text
 from kir.rewrite import Pass
@@ -20,6 +21,28 @@ MOST_FINDINGS = 12
 """Diagnostics that a repair message shows."""
 MOST_PROGRAM = 60_000
 """Characters of the surrounding program that a message shows."""
+EXAMPLE = """kir 1
+program largest
+  size N: i32
+  in X: f32[N]
+  out M: f32[1]
+kernel main grid () threads 64
+  shared part: f32[64]
+  for t in 0..64 parallel thread
+    register most: f32 = -inf
+    for i in t..N step 64
+      most = max(most, X[i])
+    part[t] = most
+    barrier()
+    for s in 0..6
+      let far = 32 >> s
+      if t < far
+        part[t] = max(part[t], part[t + far])
+      barrier()
+    if t == 0
+      M[0] = part[0]
+"""
+"""The answer that every prompt shows; a test checks and runs it."""
 CARD_FIELDS = ("intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log")
 
 
@@ -52,7 +75,12 @@ def _render(name: str, **values: Any) -> str:
 def system(contract: Contract, dtype: str) -> str:
     """What stands before the conversation: the form of an answer."""
     grammar = (resources.files("kir.grammars") / "kir.lark").read_text(encoding="utf-8")
-    return _render("system", contract=_contract(contract), signature=signature(contract, dtype), grammar=_indented(grammar))
+    calls: dict[str, list[str]] = {}
+    for row in table().values():
+        least, most = row.args
+        calls.setdefault(row.level, []).append(f"{row.name}({least if least == most else f'{least}..{most}'})")
+    return _render("system", contract=_contract(contract), signature=signature(contract, dtype), grammar=_indented(grammar), calls=calls,
+                   example=_indented(EXAMPLE))
 
 
 def task(contract: Contract, program: Program, hole: Hole, anchor: str, dtype: str, card: Mapping[str, str] | None = None) -> str:

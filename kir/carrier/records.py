@@ -93,16 +93,17 @@ def recorded(contract: Contract) -> Iterator[Recorded]:
     for folder, shipped in folders(contract):
         for path in sorted(folder.glob("*.toml")):
             if path.name != "contract.toml":
-                yield _read(path, path.stat().st_mtime_ns, shipped)
+                yield read_record(path, shipped)
 
 
 def read_record(path: Path, shipped: bool = False) -> Recorded:
     """The record of one file. Raises KirError KIR-H140, KIR-H143."""
-    return _read(path, path.stat().st_mtime_ns if path.exists() else 0, shipped)
+    files = path.parent.glob(f"{path.stem}.*") if path.parent.is_dir() else ()
+    return _read(path, tuple(sorted((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files)), shipped)
 
 
 @lru_cache(maxsize=256)
-def _read(path: Path, changed: int, shipped: bool) -> Recorded:
+def _read(path: Path, as_of: tuple[tuple[str, int, int], ...], shipped: bool) -> Recorded:
     try:
         text = path.read_text(encoding="utf-8")
         record = RecordFile.model_validate(tomllib.loads(text))

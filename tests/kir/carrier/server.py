@@ -134,10 +134,10 @@ def _anthropic(says: Says, counts: Any) -> Iterator[bytes]:
 
 
 @contextmanager
-def loopback(script: Callable[[int, dict[str, Any]], Says] | list[Says]) -> Iterator[Loopback]:
+def loopback(script: Callable[[int, dict[str, Any]], Says] | list[Says], port: int = 0) -> Iterator[Loopback]:
     """A running server. A list is said one a request, its last for ever."""
     say = script if callable(script) else lambda number, body: script[min(number, len(script) - 1)]
-    server = _Server(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", port), _Handler)
     state = server.state = Loopback(f"http://127.0.0.1:{server.server_address[1]}", say)
     thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01), daemon=True)
     thread.start()
