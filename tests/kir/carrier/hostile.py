@@ -82,6 +82,8 @@ ANSWERS = (
     _answer("a value too large to be interpreted", changed("S[0] = total", "S[0] = cast(reduce(iota(5000000), axis=0, op=sum), f32)"), "KIR-H126"),
     _answer("calls three thousand deep", changed("S[0] = total", f"S[0] = {'exp(' * 3000}total{')' * 3000}"), "KIR-T001", max_tokens=20_000),
     _answer("a character that no source has", changed("@scan", "@sc\x00an"), "KIR-H112"),
+    _answer("an invisible character", changed("@scan", "@sc\u202ean"), "KIR-H112"),
+    _answer("half of a character", changed("@scan", "@sc\ud800an"), "KIR-H112"),
     _answer("half of a megabyte", changed("S[0] = total", "S[0] = total\n# " + "x" * 500_000), "KIR-H112", max_tokens=200_000),
 )
 
@@ -95,9 +97,12 @@ SERVERS = (
     Case("500 for ever", (Says("oops", status=500),), "KIR-H306", "call", "nothing", requests=3),
     Case("529: overloaded, for ever", (Says("busy", status=529),), "KIR-H306", "call", "nothing", requests=3),
     Case("a stream cut in the middle, every time", (Says(RIGHT, cut=4),), "KIR-H307", "call", "worst", requests=3),
-    Case("a stream that stalls, every time", (Says(RIGHT, stall=30),), "KIR-H307", "call", "worst", requests=3),
+    Case("a stream that stalls, every time", (Says(RIGHT, stall=30),), "KIR-H307", "call", "worst",
+         {"time": {"connect": 30, "silence": 0.3, "total": 60}}, requests=3),
     Case("a stream that only pings", (Says(RIGHT, pings=0.05),), "KIR-H307", "call", "worst",
-         {"time": {"connect": 5, "silence": 5, "total": 0.4}}),
+         {"time": {"connect": 30, "silence": 30, "total": 0.4}}),
+    Case("headers that come byte by byte, for ever", (Says(drip=0.05),), "KIR-H307", "call", "worst",
+         {"time": {"connect": 30, "silence": 30, "total": 0.2}}),
     Case("a reply without end", (Says(RIGHT, endless=True),), "KIR-H308", "call", "worst"),
     Case("bytes that are no UTF-8", (Says(raw=b'data: {"choices": [{"delta": {"content": "\xff\xfe"}}]}\n\n'),), "KIR-H309", "call", "worst"),
     Case("events that are no JSON", (Says(raw=b"data: {nonsense\n\n"),), "KIR-H309", "call", "worst"),
