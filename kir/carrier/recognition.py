@@ -69,15 +69,18 @@ def known(contract: Contract, wanted: str, dtype: str = "") -> Known:
         return Known(keys[0][:DIGITS], keys[0], in_dtype(contract, program, dtype), "kept")
     program = program_of(contract, found)
     made = in_dtype(contract, program, dtype)
-    source = "shipped" if found.shipped and made is program else "recorded"
+    gated = made is program or dtype in found.record.gate.get("dtypes", ())
+    source = "shipped" if found.shipped and gated else "recorded"
     return Known(found.name, found.record.answer, made, source, f"{found.record.who}, {found.record.when}")
 
 
 def in_dtype(contract: Contract, program: n.Program, dtype: str) -> n.Program:
-    """`program` with its storage of the contract's dtype `T` made `dtype`."""
+    """`program` with its storage of the contract's dtype `T` made `dtype`, if it is written for the contract's first (only then is storage
+    told from what is computed in)."""
     has = {p.name: p.of.dtype for p in program.params if isinstance(p.of, n.Buffer)}
     own = next((has[t.name] for t in contract.spec.tensors if t.dtype == "T"), None)
-    return program if own is None or not dtype or own.name == dtype else with_storage(program, own, DTYPES[dtype])
+    as_it_is = own is None or dtype in ("", own.name) or own.name != contract.spec.dtypes[0]
+    return program if own is None or as_it_is else with_storage(program, own, DTYPES[dtype])
 
 
 @lru_cache(maxsize=32)
