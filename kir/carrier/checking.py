@@ -27,6 +27,8 @@ from kir.ir.printer import expr_text, type_text
 from kir.ir.types import I32, DType, TileType
 from kir.ir.visit import walk
 from kir.problem import Problem, Shape
+from kir.problem.draws import generator
+from kir.problem.schema import evaluate
 from kir.target import target
 
 Stage = Literal["read", "contract", "budget", "oracle", "accepted"]
@@ -272,6 +274,23 @@ def cases(contract: Contract, problem: Problem) -> Iterator[ProblemCase]:
         yield _case(problem, s, "normal", 1, names)
 
 
+def held_out(contract: Contract, problem: Problem, program: n.Program) -> Iterator[ProblemCase]:
+    """Two shapes that no contract lists, one somewhat smaller and one somewhat larger than the smallest with a tail, drawn from the hash of
+    the program: an answer that knows the listed sizes by heart does not know these. None where the contract's facts allow none."""
+    names = {t.name: t.name for t in contract.spec.tensors}
+    uneven = [s for s in contract.spec.shapes if {"tail", "odd"} & set(s.tags) and "timed" not in s.tags]
+    base = min(uneven, key=lambda s: math.prod(s.sizes.values())).sizes
+    draw = generator(contract.hash, content_hash(program))
+    listed = [dict(s.sizes) for s in contract.spec.shapes]
+    for name, low, high in (("held-out-1", 0.5, 1.0), ("held-out-2", 1.0, 1.5)):
+        for _ in range(64):
+            sizes = {k: max(1, round(v * float(draw.uniform(low, high)))) for k, v in base.items()}
+            allowed = all(evaluate(f, sizes) for f in contract.spec.facts) and sizes not in listed
+            if allowed and all(evaluate(d, sizes) >= 1 for t in contract.spec.tensors for d in t.shape):
+                yield _case(problem, Shape(name=name, tags=("odd",), sizes=sizes), problem.distributions[-1], 0, names)
+                break
+
+
 def _case(problem: Problem, s: Shape, distribution: str, seed: int, names: Mapping[str, str]) -> ProblemCase:
     return ProblemCase(problem, s, distribution, seed, problem.inputs(s, seed, distribution), names)
 
@@ -286,7 +305,7 @@ def _against_oracle(contract: Contract, program: n.Program, answer: Answer, dtyp
     problem = contract.problem(dtype)
     wanted = {p.name for p in program.params if isinstance(p.of, DType)}
     left, fast, checked, worst = MOST_STEPS, 0, 0, 0.0
-    for case in cases(contract, problem):
+    for case in (*cases(contract, problem), *held_out(contract, problem, program)):
         _sane(program, case.sizes)
         scalars = {k: v for k, v in case.scalars.items() if k in wanted}
         where = f"at shape '{case.shape}' ({', '.join(f'{k} = {v}' for k, v in case.sizes.items())}), inputs '{case.distribution}'"

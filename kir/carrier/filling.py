@@ -9,8 +9,8 @@ from kir.analysis.access import Aliases, may_overlap
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
 from kir.carrier.checking import dimensions
-from kir.carrier.contract import Contract
-from kir.diagnostic import Diagnostic, KirError, error
+from kir.carrier.contract import Contract, contract_named
+from kir.diagnostic import Diagnostic, KirError, UsageError, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchor_of
@@ -45,6 +45,20 @@ def unfilled(program: n.Program) -> tuple[Diagnostic, ...]:
     """A diagnostic KIR-H104 for each hole of a program."""
     return tuple(Diagnostic("KIR-H104", f"the hole '{h.name}' is not filled: it takes an answer to {h.contract}", h.origin,
                             anchor_of(program, path), attempt="kir carrier fill") for path, h in holes(program))
+
+
+def misfits(program: n.Program) -> tuple[Diagnostic, ...]:
+    """What is wrong with the holes of a program: one that names no registered contract (KIR-H103, which may be known elsewhere), and
+    whatever `bind` says of the others. A hole that does not fit raises KirError: no answer could fill it."""
+    found: list[Diagnostic] = []
+    for path, h in holes(program):
+        try:
+            contract = contract_named(h.contract)
+        except UsageError as unknown:
+            found += [replace(d, anchor=anchor_of(program, path), origin=h.origin) for d in unknown.diagnostics]
+            continue
+        bind(contract, program, path)
+    return tuple(found)
 
 
 def must_be_filled(program: n.Program) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from kir.carrier.checking import CASE_STEPS, cases
+from kir.carrier.checking import CASE_STEPS, cases, held_out
 from kir.carrier.contract import Contract
 from kir.carrier.records import find, folders, program_of
 from kir.diagnostic import KirError
@@ -109,7 +109,8 @@ def agreement(contract: Contract, program: n.Program, dtype: str) -> Agreement:
     """Runs a program over the contract's operands on its inputs: every distribution at the smallest shape of some size, other shapes while
     `ENOUGH_STEPS` last, and the first case again in checking mode."""
     sized = next((s.name for s in sorted(contract.spec.shapes, key=lambda s: max(s.sizes.values())) if "one" not in s.tags), "")
-    every = sorted(cases(contract, contract.problem(dtype)), key=lambda c: c.shape != sized)
+    problem = contract.problem(dtype)
+    every = sorted((*cases(contract, problem), *held_out(contract, problem, program)), key=lambda c: (c.shape != sized, "held-out" not in c.shape))
     spent, runs = 0, 0
     for case in every:
         if case.shape == sized or spent <= ENOUGH_STEPS:

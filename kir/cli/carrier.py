@@ -202,10 +202,26 @@ def fill(
         from kir.store import write_atomic
 
         write_atomic(output, text)
+    best = "" if accepted or kind == "recorded" else _best(outcomes)
     said = [line for o in outcomes for line in _told(o)] + ([f"# {line}" for line in meter.lines()] if meter.entries else [])
-    data = {"filled": whole, "accepted": accepted, "holes": [o.to_json() for o in outcomes], "budget": meter.to_json(), "text": text, **gates}
+    said += [f"# the best answer so far: {best}"] if best else []
+    data = {"filled": whole, "accepted": accepted, "holes": [o.to_json() for o in outcomes], "budget": meter.to_json(), "text": text, "best": best, **gates}
     stopped = tuple(d for o in outcomes for d in o.stopped)
     return Result(data, "\n".join([*said, text]) if accepted else "\n".join(said), 0 if accepted else 1, stopped + faults)
+
+
+def _best(outcomes: Sequence[Outcome]) -> str:
+    """Where the reply that got furthest is left, for a person to go on from."""
+    import platformdirs
+
+    from kir.store import content_hash, write_atomic
+
+    best = outcomes[-1].best if outcomes else None
+    if best is None:
+        return ""
+    path = Path(platformdirs.user_state_dir("kir")) / "carriers" / "best" / f"{outcomes[-1].contract.spec.name}-{content_hash(best.reply)[:12]}.md"
+    write_atomic(path, best.reply)
+    return str(path)
 
 
 def _with_holes(file: str, bind: Path | None, pipeline: str) -> Program:

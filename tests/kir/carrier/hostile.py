@@ -72,6 +72,8 @@ ANSWERS = (
     _answer("a race between threads", changed("S[0] = total", "for t in 0..32 parallel thread\n    S[0] = cast(t, f32)"), "KIR-H131"),
     _answer("an answer that is right but for the tail", changed("0..N", "0..N // 2 * 2"), "KIR-H131"),
     _answer("an answer that is right but for one element", changed("S[0] = total", "S[0] = total\n  P[0] = 0.0"), "KIR-H130"),
+    _answer("an answer that is right at the sizes of the contract alone",
+            changed("S[0] = total", "S[0] = select(N == 1 | N == 37 | N == 64 | N == 4096, total, 0.0)"), "KIR-H130"),
     _answer("zeros", changed("P[i] = total", "P[i] = 0.0"), "KIR-H130"),
     _answer("a constant NaN", changed("total = total + X[i]", "total = nan"), "KIR-H130"),
     _answer("a loop that does not end", changed("S[0] = total", "while X[0] == X[0]\n    S[0] = total"), "KIR-I007"),
