@@ -80,7 +80,25 @@ def in_dtype(contract: Contract, program: n.Program, dtype: str) -> n.Program:
     has = {p.name: p.of.dtype for p in program.params if isinstance(p.of, n.Buffer)}
     own = next((has[t.name] for t in contract.spec.tensors if t.dtype == "T"), None)
     as_it_is = own is None or dtype in ("", own.name) or own.name != contract.spec.dtypes[0]
-    return program if own is None or as_it_is else with_storage(program, own, DTYPES[dtype])
+    return program if own is None or as_it_is else _stored(_Same(program), own, DTYPES[dtype])
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A program by identity: equal ones may differ in labels."""
+
+    program: n.Program
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.program is other.program
+
+    def __hash__(self) -> int:
+        return id(self.program)
+
+
+@lru_cache(maxsize=64)
+def _stored(same: _Same, old: DType, new: DType) -> n.Program:
+    return with_storage(same.program, old, new)
 
 
 @lru_cache(maxsize=32)
