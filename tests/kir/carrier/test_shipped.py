@@ -140,10 +140,20 @@ def test_what_computes_something_else_is_not_recognized_and_says_why() -> None:
     assert "does not meet radix-select/1" in getattr(found, "reason", "")
 
 
-def test_another_dtype_of_the_contract_is_carried_over_and_checked() -> None:
+@pytest.mark.parametrize("name", [x for x in ANSWERS if "threads" not in x])
+def test_an_answer_is_right_in_every_dtype_that_its_record_names(name: str) -> None:
+    contract, _, answer = name.partition("/")
+    named = ANSWERS[name].record.gate["dtypes"]
+    assert tuple(named) == CONTRACTS[contract].spec.dtypes
+    for dtype in named:
+        found = known(CONTRACTS[contract], answer, dtype)
+        assert found.source == "shipped" and agreement(CONTRACTS[contract], found.program, dtype).holds
+
+
+def test_another_dtype_of_the_contract_is_carried_over() -> None:
     problem = load_problem("gdn:f16")
     trace = run(problem.naive, "chunk-recurrence{answer=tiles}")
-    assert "it meets gated-delta-rule/1" in trace.explain(0)
+    assert "is recorded for gated-delta-rule/1" in trace.explain(0)
     cases: list[Case] = list(problem_cases(trace.program, problem, {}))
     outcome = correct(trace.program, cases[:4], problem.name)
     assert outcome.ok, outcome.reason
