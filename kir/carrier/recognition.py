@@ -13,6 +13,7 @@ import numpy as np
 
 from kir.carrier.checking import CASE_STEPS, cases, held_out
 from kir.carrier.contract import Contract
+from kir.carrier.operands import in_dtype
 from kir.carrier.records import find, folders, program_of
 from kir.diagnostic import KirError
 from kir.gate.correctness import ProblemCase
@@ -20,8 +21,7 @@ from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.types import DTYPES, DType
-from kir.problem.load import with_storage
+from kir.ir.types import DType
 from kir.store import Store, content_hash
 
 ENOUGH_STEPS = 150_000
@@ -68,19 +68,8 @@ def known(contract: Contract, wanted: str, dtype: str = "") -> Known:
         program = parse_program(store.get(keys[0]), str(store.path(keys[0])))
         return Known(keys[0][:DIGITS], keys[0], in_dtype(contract, program, dtype), "kept")
     program = program_of(contract, found)
-    made = in_dtype(contract, program, dtype)
-    gated = made is program or dtype in found.record.gate.get("dtypes", ())
-    source = "shipped" if found.shipped and gated else "recorded"
-    return Known(found.name, found.record.answer, made, source, f"{found.record.who}, {found.record.when}")
-
-
-def in_dtype(contract: Contract, program: n.Program, dtype: str) -> n.Program:
-    """`program` with its storage of the contract's dtype `T` made `dtype`, if it is written for the contract's first (only then is storage
-    told from what is computed in)."""
-    has = {p.name: p.of.dtype for p in program.params if isinstance(p.of, n.Buffer)}
-    own = next((has[t.name] for t in contract.spec.tensors if t.dtype == "T"), None)
-    as_it_is = own is None or dtype in ("", own.name) or own.name != contract.spec.dtypes[0]
-    return program if own is None or as_it_is else with_storage(program, own, DTYPES[dtype])
+    source = "shipped" if found.shipped else "recorded"
+    return Known(found.name, found.record.answer, in_dtype(contract, program, dtype), source, f"{found.record.who}, {found.record.when}")
 
 
 @lru_cache(maxsize=32)
