@@ -203,8 +203,8 @@ def register_index(held: Spread, need: Need) -> tuple[n.Expr, ...] | None:
             place = _by_top_digit(held, axis, b)
             if place is None:
                 return None
-            at, here = dims.index(place[0]), place[1]
-            index[at] = add(index[at], here)
+            top = dims.index(place[0])
+            index[top] = add(index[top], place[1])
             continue
         for d in held.threads:
             if d.axis == axis and d.step and offset // d.step % d.extent:
