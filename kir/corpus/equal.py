@@ -6,8 +6,10 @@ program with or without its name. Nothing else is forgiven.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from kir.instructions import table
@@ -136,18 +138,16 @@ class _Terms:
 def _folded(body: n.Block) -> n.Block:
     """The body with each pure value that is named and used once in place of its name, and unused ones gone."""
     while True:
-        uses: dict[str, int] = {}
+        uses: Counter[str] = Counter()
         for s in body:
-            for x in walk(s):
-                if isinstance(x, n.Var):
-                    uses[x.name] = uses.get(x.name, 0) + 1
+            uses.update(_used(s))
         made = _fold_block(body, uses)
         if made == body:
             return body
         body = made
 
 
-def _fold_block(body: n.Block, uses: dict[str, int]) -> n.Block:
+def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
     out: list[n.Stmt] = []
     rest = list(body)
     while rest:
@@ -156,7 +156,7 @@ def _fold_block(body: n.Block, uses: dict[str, int]) -> n.Block:
             (name,) = s.names
             if not uses.get(name):
                 continue
-            at = next((i for i, t in enumerate(rest) if any(isinstance(x, n.Var) and x.name == name for x in walk(t))), None)
+            at = next((i for i, t in enumerate(rest) if name in _used(t)), None)
             if uses[name] == 1 and at is not None and _may_move(s.value, rest[:at], rest[at], name):
                 rest[at] = substitute(rest[at], {name: s.value})
                 continue
@@ -199,7 +199,8 @@ def _binds(s: n.Stmt) -> frozenset[str]:
 
 def _mention(s: n.Stmt, names: frozenset[str]) -> int | None:
     """How far into a statement one of the names is mentioned first."""
-    return next((i for i, x in enumerate(walk(s)) if isinstance(x, (n.Var, n.Buffer)) and x.name in names), None)
+    places = _places(s)
+    return min((places[x] for x in names if x in places), default=None)
 
 
 def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
@@ -212,7 +213,7 @@ def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
             return s
 
 
-def _inner(s: n.Stmt, uses: dict[str, int]) -> n.Stmt:
+def _inner(s: n.Stmt, uses: Counter[str]) -> n.Stmt:
     match s:
         case n.For() | n.While():
             return replace(s, body=_fold_block(s.body, uses))
@@ -222,6 +223,23 @@ def _inner(s: n.Stmt, uses: dict[str, int]) -> n.Stmt:
             return s
 
 
+@lru_cache(maxsize=1 << 14)
+def _used(s: n.Stmt) -> Counter[str]:
+    """How often a statement, with what is in it, uses each value."""
+    return Counter(x.name for x in walk(s) if isinstance(x, n.Var))
+
+
+@lru_cache(maxsize=1 << 14)
+def _places(s: n.Stmt) -> dict[str, int]:
+    """How far into a statement each name is mentioned first."""
+    out: dict[str, int] = {}
+    for i, x in enumerate(walk(s)):
+        if isinstance(x, (n.Var, n.Buffer)):
+            out.setdefault(x.name, i)
+    return out
+
+
+@lru_cache(maxsize=1 << 14)
 def _pure(e: n.Expr) -> bool:
     rows = table()
     return all(not isinstance(x, n.Call) or (x.of is None and rows[x.fn].is_pure) for x in walk(e))
@@ -230,9 +248,8 @@ def _pure(e: n.Expr) -> bool:
 def _may_move(e: n.Expr, between: list[n.Stmt], into: n.Stmt, name: str) -> bool:
     """Whether a value may be worked out where it is used: what it reads is not written before, and it is not moved into a loop or branch."""
     read = {x.buffer.name for x in walk(e) if isinstance(x, n.Region)}
-    if blocks_of(into) and any(isinstance(x, n.Var) and x.name == name for b in blocks_of(into) for t in b for x in walk(t)):
-        if read:
-            return False
+    if read and any(name in _used(t) for b in blocks_of(into) for t in b):
+        return False
     return not read or not any(_writes(t, read) for t in between)
 
 
