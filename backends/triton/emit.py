@@ -176,10 +176,10 @@ def entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Pa
         if dtype.name not in DTYPES:
             raise refuse("KIR-B004", f"Triton has no dtype {dtype} (parameter '{q.name}')")
         if isinstance(q.of, n.Buffer):
-            arguments.append(Argument(name, "pointer", dtype.name, DIVISOR if q.of.align and q.of.align % DIVISOR == 0 else 1))
+            arguments.append(Argument(name, "pointer", dtype.name, DIVISOR if q.of.align and q.of.align % DIVISOR == 0 else 1, q.name))
         else:
             known = dtype.is_integer and facts.divides(DIVISOR, n.Var(q.name, dtype))
-            arguments.append(Argument(name, "scalar", dtype.name, DIVISOR if known else 1))
+            arguments.append(Argument(name, "scalar", dtype.name, DIVISOR if known else 1, q.name))
     attrs = dict(k.attrs)
     options: dict[str, int | float | str | bool] = {"num_warps": warps, "num_stages": common_stages(k)}
     for name, value in attrs.items():

@@ -16,6 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.build import from_polynomial, int_value, mul, polynomial
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
+from kir.ptx.writing import LETTERS, spelled
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 10)
 _INFIX = {"or": ("|", OR), "xor": ("^", XOR), "and": ("&", AND), "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM),
@@ -187,8 +188,9 @@ class Expressions:
             case n.Binary():
                 return self._binary(e)
             case n.Select():
-                a = self.tensor(e.a) if isinstance(e.a, n.Const) and isinstance(e.b, n.Const) else self.text(e.a)
-                return f"tl.where({self.text(e.cond)}, {a}, {self.text(e.b)})", ATOM
+                cond, b = self._of_rank(e.cond, e), self._of_rank(e.b, e)
+                a = self.tensor(e.a) if isinstance(e.a, n.Const) and isinstance(e.b, n.Const) else self._of_rank(e.a, e)
+                return f"tl.where({cond}, {a}, {b})", ATOM
             case n.Cast():
                 return self._cast(e), ATOM
             case n.Load():
@@ -197,6 +199,11 @@ class Expressions:
                 return self._call(e)
             case _:
                 raise refuse("KIR-B002", f"Triton has no spelling for {expr_text(e)}")
+
+    def _of_rank(self, x: n.Expr, of: n.Expr) -> str:
+        """An operand of `tl.where` or `tl.broadcast_to`, which broadcast extents but not ranks."""
+        rank, wanted = len(shape_of(x.type)), len(shape_of(of.type))
+        return self.text(x) if rank in (0, wanted) else f"{self.text(x, ATOM)}[{', '.join(['None'] * (wanted - rank) + [':'] * rank)}]"
 
     def _binary(self, e: n.Binary) -> tuple[str, int]:
         a, b, dtype = e.a, e.b, dtype_of(e.a.type)
@@ -252,7 +259,7 @@ class Expressions:
             case "broadcast":
                 if isinstance(args[0], n.Const):
                     return self.filled(args[0], e.type), ATOM
-                return f"tl.broadcast_to({self.text(args[0])}, {dims(self.extents(e.type))})", ATOM
+                return f"tl.broadcast_to({self._of_rank(args[0], e)}, {dims(self.extents(e.type))})", ATOM
             case "reshape":
                 return f"tl.reshape({self.text(args[0])}, {dims(self.extents(e.type))})", ATOM
             case "trans":
@@ -293,13 +300,27 @@ class Expressions:
     def _math(self, e: n.Call, args: list[n.Expr]) -> str:
         spelling = instruction(e.fn).on("triton")
         if spelling is None or e.attrs:
-            raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")
+            return self._asm(e, args)
         dtype = dtype_of(args[0].type)
         if e.fn in _FLOAT_MATH and self.narrow(dtype):
             raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to f32")
         if spelling.startswith("libdevice."):
             self.uses_libdevice = True
         return f"{spelling}({', '.join(map(self.tensor, args))})"
+
+    def _asm(self, e: n.Call, args: list[n.Expr]) -> str:
+        """A row that Triton has no function for, as the PTX instruction that it is; waiting for other kernels, in the form that
+        gives Triton a value to ignore."""
+        waits = {"grid_dependency_wait": "griddepcontrol.wait;", "grid_dependency_launch": "griddepcontrol.launch_dependents;"}
+        if e.fn in waits and e.of is None:
+            return (f'tl.inline_asm_elementwise("{waits[e.fn]} // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)')
+        made = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if e.of is None else None
+        if made is None:
+            raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")
+        letters = [LETTERS[d.name].replace("f", "r").replace("d", "l") for d in (made.result, *made.operands)]
+        text, constraints, operands = made.text("$"), ",".join(letters), ", ".join(map(self.tensor, args))
+        return (f'tl.inline_asm_elementwise("{text}", "={constraints}", [{operands}], '
+                f"dtype={dtype_name(made.result)}, is_pure=True, pack=1)")
 
     def _expand(self, x: n.Expr, axis: int) -> str:
         rank = len(shape_of(x.type))
