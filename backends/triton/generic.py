@@ -67,7 +67,8 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     libdevice = libdevice or body.expressions.uses_libdevice
     combines |= set(body.open.combines.values())
     mathematics = any("math.log2(" in line for chunk in (*chunks, body.lines) for line, _ in chunk)
-    signature = [*(_parameter(q) for q in p.params if not dict(q.attrs).get("implicit")), *metas]
+    used = {x.name for s in k.body for x in walk(s) if isinstance(x, n.Buffer)}
+    signature = [*(_parameter(q, q.name in used) for q in p.params if not dict(q.attrs).get("implicit")), *metas]
     head: list[Line] = [("@triton.jit", None), (f"def {top[k.name]}(", None), *((f"    {x},", None) for x in signature), ("):", None)]
     chunks.append([*head, *body.lines])
     for name in sorted(combines):
@@ -82,10 +83,10 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     return Emitted("triton", content_hash(p), "\n".join(line for line, _ in lines) + "\n", source_map, ()), ()
 
 
-def _parameter(q: n.Param) -> str:
+def _parameter(q: n.Param, used: bool) -> str:
     """A run-time parameter. What Triton's own types do not say is said in words that it passes over: `integer`, of whatever width."""
     if isinstance(q.of, n.Buffer):
-        return q.name
+        return q.name if used or is_descriptor(q.of) else f'{q.name}: "pointer"'
     if q.of.is_symbolic:
         return f'{q.name}: "scalar"'
     return f'{q.name}: "integer"' if q.of == I32 else f"{q.name}: tl.{_dtype_word(q.of.name)}"

@@ -257,8 +257,17 @@ def _only_under(name: str, cond: n.Expr, which: int, rest: n.Block) -> bool:
     """Whether statements mention a name in one arm of branches on a condition only."""
     def mentioned(nodes: tuple[n.Node, ...]) -> bool:
         return any(isinstance(x, n.Buffer) and x.name == name for s in nodes for x in walk(s))
-    return all(not mentioned((s.orelse, s.then)[which]) if isinstance(s, n.If) and s.static and s.cond == cond else not mentioned((s,))
-               for s in rest)
+    def base(e: n.Expr) -> tuple[n.Expr, bool]:
+        return (e.x, True) if isinstance(e, n.Unary) and e.op == "not" else (e, False)
+    asked, turned = base(cond)
+    for s in rest:
+        if isinstance(s, n.If) and s.static and base(s.cond)[0] == asked:
+            same = which if base(s.cond)[1] == turned else 1 - which
+            if mentioned((s.orelse, s.then)[same]):
+                return False
+        elif mentioned((s,)):
+            return False
+    return True
 
 
 def _is_zero(e: n.Expr) -> bool:

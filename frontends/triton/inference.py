@@ -89,10 +89,10 @@ def is_constexpr(p: cst.Param) -> bool:
 
 
 def stated_kind(p: cst.Param) -> str:
-    """The kind that an annotation `"constexpr[int]"`, `"integer"` or `"scalar"` states, "" without one. Triton reads these as `constexpr` and
+    """The kind that an annotation `"constexpr[int]"`, `"integer"`, `"scalar"` or `"pointer"` states, "" without one. Triton reads these as `constexpr` and
     as no type at all; they tell a reader what the body of a kernel need not show."""
     word = annotation_text(p)
-    if word in ("integer", "scalar"):
+    if word in ("integer", "scalar", "pointer"):
         return word
     return word.partition("[")[2].rstrip("]")
 
@@ -146,6 +146,8 @@ class _Reading:
         for p in self.params.values():
             if annotation_text(p) in ("int32", "int64", "uint32", "uint64", "int8", "int16", "int", "integer") or stated_kind(p) == "int":
                 self.facts.integers.add(p.name.value)
+            if stated_kind(p) == "pointer":
+                self.facts.pointers.add(p.name.value)
             if isinstance(p.default, cst.Integer):
                 self.facts.integers.add(p.name.value)
         for node in self.nodes:
