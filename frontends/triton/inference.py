@@ -451,9 +451,10 @@ class _Reading:
                     comparisons=[cst.ComparisonTarget(comparator=cst.Attribute(attr=cst.Name(value=word)))],
                 ) if self._is_meta(left) and word in DTYPES:
                     self.facts.dtypes.add(name)
-                case cst.Comparison(left=cst.Name(value=name) as left, comparisons=[cst.ComparisonTarget(comparator=right)]) if (
-                    self._is_meta(left) and self._is_known_integer(right)
-                ):
+                case cst.Comparison(
+                    left=cst.Name(value=name) as left,
+                    comparisons=[cst.ComparisonTarget(operator=cst.Equal() | cst.NotEqual() | cst.In() | cst.NotIn(), comparator=right)],
+                ) if self._is_meta(left) and self._is_known_integer(right):
                     self.facts.integers.add(name)
                 case cst.UnaryOperation(operator=cst.Not(), expression=e):
                     self._condition(e)

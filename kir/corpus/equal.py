@@ -225,7 +225,7 @@ def _stores_sorted(block: n.Block, nameless: dict[str, str]) -> n.Block:
     group: list[n.Store] = []
 
     def close() -> None:
-        out.extend(sorted(group, key=lambda s: expr_text(rename(s.value, nameless))))
+        out.extend(sorted(group, key=lambda g: expr_text(rename(g.value, nameless))))
         group.clear()
     for s in block:
         if isinstance(s, n.Store) and s.at.buffer.space != "global" and not s.at.index and s.mask is None:
