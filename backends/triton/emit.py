@@ -10,10 +10,12 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
+from kir.ir.verify import is_generic
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import DTYPES, Expressions, refuse
+from .generic import can_write, write_generic
 from .memory import Memory
 from .names import spelled
 from .statements import Line, Statements, common_stages
@@ -34,6 +36,8 @@ class Written:
 
 def write(program: n.Program) -> Written:
     """`program` as Triton source, with every refusal found on the way."""
+    if is_generic(program) and can_write(program):
+        return Written(*write_generic(program))
     refusals = list(program_refusals(program))
     if refusals:
         return Written(None, tuple(refusals))

@@ -210,10 +210,12 @@ class Facts:
                 return d.TOP
 
     def _sum(self, e: n.Expr) -> Domain:
-        """A sum of products, term by term in its polynomial form (so that x - x is 0)."""
+        """A sum of products, term by term in its polynomial form (so that x - x is 0). A large unsigned coefficient stands for a negative one,
+        which is the same in arithmetic that wraps."""
         out = d.exactly(0)
+        dtype = dtype_of(e.type)
         for atoms, c in polynomial(e).items():
-            term = d.exactly(c)
+            term = d.exactly(c - (1 << dtype.bits) if dtype.kind == "uint" and c >> (dtype.bits - 1) else c)
             for atom in atoms:
                 term = d.multiply(term, d.TOP if atom is e else self.domain(atom))
             out = d.add(out, term)

@@ -16,6 +16,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.narrow import narrowed_lets
 from kir.analysis.normal_form import normalize
 from kir.analysis.order import less
+from kir.analysis.unsigned import signed
 from kir.analysis.wrapped import unwrapped
 from kir.ir import build
 from kir.ir import nodes as n
@@ -31,7 +32,7 @@ def raised(program: n.Program) -> n.Program:
     """The program with flat accesses as regions, in normal form."""
     program = normalize(replace(program, kernels=tuple(without_hints(k) for k in program.kernels)))
     for _ in range(ROUNDS):
-        before, program = program, normalize(narrowed_lets(program))
+        before, program = program, normalize(narrowed_lets(signed(program)))
         if program == before:
             break
     kernels = tuple(_kernel(program, k) for k in program.kernels)

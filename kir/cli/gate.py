@@ -54,6 +54,7 @@ def command(
     kernel, own = _read(file, bind)
     other, others = _read(against, against_bind or bind) if against else (None, "")
     wanted = load_problem(problem) if problem else None
+    own = others if own == "kir" and others else own
     if on == "gpu":
         verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel, sanitize)
         targets = [_device_target(verdict)] if verdict.artifacts else targets
@@ -63,7 +64,8 @@ def command(
         write_atomic(emit, verdict.emitted.text)
     reached = None
     if other is not None and verdict.artifacts:
-        before = gate_cpu(other, wanted, surface or others, targets, kernel, cache=cache).artifacts
+        same = verdict.compile.surface if others == "kir" else others
+        before = gate_cpu(other, wanted, surface or same, targets, kernel, cache=cache).artifacts
         reached = summary({a.target: realized(b, a) for a, b in zip(verdict.artifacts, before, strict=False)})
     json: dict[str, Any] = dict(verdict.record)
     json["realized"] = None if reached is None else reached.to_json()
@@ -90,12 +92,13 @@ def _device_target(verdict: Verdict) -> Target:
 
 
 def _read(file: str, bind: Path | None) -> tuple[Program, str]:
-    """A program and the surface that it is written in (`kir` for IR text)."""
+    """A program and the surface that it is emitted on (`kir` for IR text that any backend may take)."""
     from kir.cli._program import read
-    from kir.lineage.source import load_expert
+    from kir.lineage.source import load_expert, own_surface
 
     if file.endswith(".kir"):
-        return read(file, bind), "kir"
+        program = read(file, bind)
+        return program, own_surface(program, "kir")
     expert = load_expert(file, bind)
     return expert.program, expert.surface
 

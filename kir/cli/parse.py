@@ -31,7 +31,7 @@ def command(
     from kir.ir.visit import statements, walk
     from kir.lineage.source import read_generic
 
-    program, surface, _ = read_generic(file)
+    program, surface, _ = read_generic(file, bind)
     if bind is not None:
         program = specialize(program, settled(Binding.read(bind)))
         if normal:

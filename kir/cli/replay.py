@@ -19,6 +19,7 @@ def command(
 ) -> Result:
     """Rebuild every state of a lineage from its stored steps, and fail if a hash differs."""
     from kir.cli._progress import bar
+    from kir.lineage.answers import remember
     from kir.lineage.engine import PassEngine
     from kir.lineage.folder import opened
     from kir.lineage.judge import judge_on
@@ -27,6 +28,7 @@ def command(
 
     folder = opened(lineage)
     record = folder.read()
+    remember(record, folder)
     engine = PassEngine.of(record.header)
     with judge_on(on, record.header, folder.program(record.start)) as judge, bar("replaying", total=len(record.accepted)) as advance:
         replayed = replay(record, folder, engine, judge if on != "none" else None, lambda each: advance(each.step.forward))

@@ -59,10 +59,21 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     frontend, the binding and the passes raise.
     """
     path, _ = located(text)
-    generic, surface, kernel = read_generic(text)
+    generic, surface, kernel = read_generic(text, binding)
     name = (kernel or generic.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
-    return Expert(normal_form(generic, binding), name, source, surface, _binding_text(binding) if binding else "")
+    program = normal_form(generic, binding)
+    return Expert(program, name, source, own_surface(program, surface), _binding_text(binding) if binding else "")
+
+
+def own_surface(program: Program, surface: str) -> str:
+    """The surface that a program is emitted on when none is asked for: IR text in the thread dialect says what CUDA says, and all its
+    states must be compared there; other IR text goes to whatever backend accepts it (`kir`)."""
+    from kir.ir.nodes import For
+    from kir.ir.visit import statements
+
+    threads = any(isinstance(s, For) and s.kind == "thread" for k in program.kernels for s in statements(k.body))
+    return "cuda" if surface == "kir" and threads and "cuda" in {entry.name for entry in registry("kir.backends")} else surface
 
 
 def _binding_text(path: Path) -> str:
@@ -71,8 +82,9 @@ def _binding_text(path: Path) -> str:
     return read_text(path) if path.exists() else Binding.read(path).text()
 
 
-def read_generic(text: str) -> tuple[Program, str, str]:
-    """The program of ``FILE[::KERNEL]`` as written, its surface, and the kernel's name ("" for IR text).
+def read_generic(text: str, binding: Path | None = None) -> tuple[Program, str, str]:
+    """The program of ``FILE[::KERNEL]`` as written, its surface, and the kernel's name ("" for IR text). A surface whose templates are
+    read when their arguments are known (it offers ``instantiate``) is given the binding.
 
     Raises :class:`KirError`: KIR-S018 (no such file or kernel), and what the parser or frontend raises.
     """
@@ -80,6 +92,11 @@ def read_generic(text: str) -> tuple[Program, str, str]:
     if path.suffix == ".kir":
         return parse_program(read_text(path), str(path)), "kir", ""
     found, ref = kernel_of(path, kernel)
+    instantiate = getattr(found, "instantiate", None)
+    if instantiate is not None:
+        from kir.ir.binding import Binding
+
+        return instantiate(path, kernel or ref.name, Binding.read(binding) if binding is not None else None), ref.surface, ref.name
     return found.parse(path, ref.name), ref.surface, ref.name
 
 
@@ -88,10 +105,14 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     names: list[str] = []
     for entry in registry("kir.frontends"):
         reader = frontend(entry.name)
+        suffixes = getattr(reader, "suffixes", ())
+        if suffixes and path.suffix not in suffixes:
+            continue
         refs = reader.kernels(path)
         names += [ref.name for ref in refs]
+        plain = kernel.partition("<")[0].strip().split("::")[-1]
         for ref in refs:
-            if ref.name == kernel or (not kernel and len(refs) == 1):
+            if ref.name == plain or (not kernel and len(refs) == 1):
                 return reader, ref
     if not names:
         raise usage("KIR-S018", f"no frontend finds a kernel in {path}", attempt="kir plugins")

@@ -1,0 +1,552 @@
+"""Calls: which function is meant, its template arguments deduced, and its body read in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kir.diagnostic import error
+from kir.ir.types import I8
+
+from . import cuda_calls, statements
+from .c_types import AUTO, VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf
+from .errors import NotUnderstood
+from .scopes import Function, Scope, TParam, declared_name, text
+from .source import Node
+from .types import Bindings
+from .values import (
+    Builtin,
+    Chosen,
+    Dims,
+    Group,
+    Lambda,
+    Located,
+    Members,
+    Nothing,
+    Null,
+    Overloads,
+    Pack,
+    Pointer,
+    Record,
+    Scalar,
+    Text,
+    TypeName,
+    Value,
+    Wide,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"})
+MAX_CALLS = 96
+"""How deep device functions may call one another."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A function under template bindings."""
+
+    fn: Function
+    bindings: Bindings
+    cost: int
+
+
+def call(r: Reader, node: Node, scope: Scope) -> Value:
+    """A call expression."""
+    fn, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+    assert fn is not None and listed is not None
+    if fn.type == "template_function" and (name := fn.child_by_field_name("name")) is not None and text(name) in CASTS:
+        return _named_cast(r, fn, listed, scope)
+    if listed.type == "initializer_list":
+        from .expressions import braced
+
+        return braced(r, listed, r.types.base_type(fn, scope), scope)
+    if fn.type == "identifier" and text(fn) in cuda_calls.UNEVALUATED and not isinstance(scope.find(text(fn)), list):
+        return cuda_calls.UNEVALUATED[text(fn)](r, listed, scope)
+    callee = _callee(r, fn, scope)
+    args = arguments(r, listed, scope)
+    return apply(r, callee, args, node)
+
+
+def apply(r: Reader, callee: Value, args: list[Value], node: Node) -> Value:
+    """A callee on arguments."""
+    match callee:
+        case TypeName():
+            return construct(r, callee.type, args)
+        case Overloads(functions=(), this=None) if callee.name:
+            return cuda_calls.call(r, Builtin(callee.name, callee.args), args, node)
+        case Overloads(functions=()):
+            return cuda_calls.method(r, callee, args, node)
+        case Overloads():
+            found = fitting(r, callee.functions, callee.args, args, node)
+            if found is None:
+                known = cuda_calls.known(callee.name)
+                if known and callee.this is None:
+                    return cuda_calls.call(r, Builtin(callee.name, callee.args), args, node)
+                raise NotUnderstood(f"a call of '{callee.name}' with ({', '.join(r.shown(a) for a in args)}), which no definition fits", node)
+            return invoke(r, found, args, callee.this, node)
+        case Lambda():
+            return _apply_lambda(r, callee, args, node)
+        case Builtin():
+            return cuda_calls.call(r, callee, args, node)
+        case Members() | Located() | Record() | Wide() if isinstance(callee.type, Rec):
+            methods = callee.type.instance.methods("operator()")
+            found = fitting(r, tuple(methods), None, args, node)
+            if found is not None:
+                return invoke(r, found, args, callee, node)
+    raise NotUnderstood(f"a call of {r.shown(callee)}", node)
+
+
+def _callee(r: Reader, fn: Node, scope: Scope) -> Value:
+    if fn.type in ("primitive_type", "sized_type_specifier", "template_type", "decltype", "dependent_type"):
+        return TypeName(r.types.base_type(fn, scope))
+    if fn.type in ("identifier", "type_identifier"):
+        found = scope.find(text(fn))
+        if isinstance(found, list):
+            types = [d for d in found if not isinstance(d, Function)]
+            functions = tuple(d for d in found if isinstance(d, Function))
+            if functions:
+                return Overloads(functions, None, _object_of(functions, scope), text(fn))
+            from .scopes import Alias, ClassTemplate
+
+            if types and isinstance(types[0], (ClassTemplate, Alias)):
+                made = r.types.declared_as_type(types[0], scope)
+                if made is not None:
+                    return TypeName(made)
+                return _to_be_deduced(r, text(fn), types[0])
+            return r.of_declarations(found, text(fn), fn)
+        if found is not None:
+            return found
+        spaces = [d for s in r.namespaces() for d in s.decls.get(text(fn), ()) if isinstance(d, Function) and d.body is not None]
+        if not cuda_calls.known(text(fn)) and spaces:
+            return Overloads(tuple(spaces), None, None, text(fn))
+        return r.library.value(text(fn), fn)
+    made_value = r.value(fn, scope)
+    if isinstance(made_value, Overloads) and made_value.this is None and made_value.functions:
+        return Overloads(made_value.functions, made_value.args, _object_of(made_value.functions, scope), made_value.name)
+    return made_value
+
+
+def _to_be_deduced(r: Reader, name: str, d: object) -> Value:
+    raise NotUnderstood(f"the class template '{name}' without arguments")
+
+
+def _object_of(functions: tuple[Function, ...], scope: Scope) -> Value | None:
+    """The object of a method that is called by its plain name."""
+    if functions and functions[0].owner is not None and not functions[0].static:
+        return next((s.this for s in scope.around() if s.this is not None), None)
+    return None
+
+
+def _named_cast(r: Reader, fn: Node, listed: Node, scope: Scope) -> Value:
+    from .expressions import address, cast, pointed
+
+    targs = fn.child_by_field_name("arguments")
+    if targs is None or not targs.named_children or len(listed.named_children) != 1:
+        raise NotUnderstood("a cast of unusual form", fn)
+    to = targs.named_children[0]
+    v = r.value(listed.named_children[0], scope)
+    d = to.child_by_field_name("declarator") if to.type == "type_descriptor" else None
+    kind = r.types.base_type(to, scope)
+    if d is not None and "reference" in d.type:
+        if isinstance(v, (Members, Located)) and v.type == kind:
+            return v
+        where = address(r, v, fn)
+        return pointed(r, r.convert(where, Ptr(kind)), fn)
+    return cast(r, kind, v)
+
+
+def arguments(r: Reader, listed: Node, scope: Scope) -> list[Value]:
+    """The arguments of a call, from left to right; earlier values are kept where later ones have effects on what they read."""
+    from .emitter import reads_memory
+    from .expressions import expanded
+
+    out: list[Value] = []
+    block = r.m.block
+    for a in listed.named_children:
+        if a.type == "comment":
+            continue
+        position = len(block)
+        if a.type == "parameter_pack_expansion":
+            out += expanded(r, a.named_children[0], scope)
+        elif a.type == "initializer_list":
+            items = [r.rvalue(r.value(c, scope)) for c in a.named_children if c.type != "comment"]
+            out.append(Pack(tuple(items)))
+        else:
+            out.append(r.value(a, scope))
+        if r.m.block is block and r.m.effects_since(position):
+            for k, v in enumerate(out[:-1]):
+                if isinstance(v, Scalar) and reads_memory(v.expr):
+                    out[k] = Scalar(r.m.let_at(position, "before", v.expr))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------------- resolution
+
+
+def type_of_value(v: Value) -> CType:
+    """The type that overloads see."""
+    match v:
+        case Scalar() | Wide() | Record() | Members() | Located() | Pointer():
+            return v.type
+        case Null():
+            return Named("nullptr_t")
+        case Text():
+            return Ptr(Prim(I8))
+        case Lambda():
+            return Named("lambda")
+        case Group():
+            return Named(f"cooperative_groups::{v.kind}")
+        case Chosen():
+            return type_of_value(v.then)
+        case _:
+            return Named(type(v).__name__.lower())
+
+
+def fitting(r: Reader, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
+    """The definition that fits the arguments best, None when none does. Raises NotUnderstood when two fit equally well."""
+    found: list[Candidate] = []
+    for f in functions:
+        if f.body is None and not _defaulted(f):
+            continue
+        made = _candidate(r, f, explicit, args, node)
+        if made is not None:
+            found.append(made)
+    if not found:
+        return None
+    best = min(c.cost for c in found)
+    return next(c for c in found if c.cost == best)
+
+
+def _defaulted(f: Function) -> bool:
+    return any(c.type == "default_method_clause" for c in f.node.children)
+
+
+def _candidate(r: Reader, f: Function, explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
+    params = f.parameters()
+    pack = bool(params) and params[-1].type == "variadic_parameter_declaration"
+    needed = sum(p.type == "parameter_declaration" for p in params)
+    if len(args) < needed or (len(args) > len(params) and not pack):
+        return None
+    bindings: Bindings = {}
+    cost = 0
+    try:
+        if f.params:
+            if f.arguments is not None:
+                names = {p.name: p for p in f.params}
+                given = explicit or ()
+                if not all(r.types.fits(p, g, names, bindings, f.scope) for p, g in zip(f.arguments, given, strict=False)):
+                    return None
+            else:
+                inner = f.scope.inner()
+                inner.values = bindings
+                rest = list(explicit or ())
+                for p in f.params:
+                    if p.pack and rest:
+                        bindings[p.name] = Pack(tuple(rest))
+                        rest = []
+                    elif rest:
+                        bindings[p.name] = r.types.fitted(p, rest.pop(0), inner)
+                if rest:
+                    return None
+                names = {p.name: p for p in f.params if p.name not in bindings}
+                _deduce(r, f, params, args, names, bindings, pack)
+                bindings = r.types.bound(f.params, (), f.scope, node, bindings)
+            cost += 2 + len(f.params)
+        elif explicit and f.arguments is None:
+            return None
+        if f.params is not None and not f.params and f.arguments is not None and explicit is not None:
+            # A full specialization: its arguments are given in its name.
+            names = {}
+            if not all(r.types.fits(p, g, names, bindings, f.scope) for p, g in zip(f.arguments, explicit, strict=False)):
+                return None
+        scope = f.scope.inner(**bindings)
+        for q, v in zip(params, args, strict=False):
+            if q.type == "variadic_parameter_declaration":
+                break
+            kind, reference = r.types.declared_type(q, q.child_by_field_name("declarator"), scope)
+            step = _conversion_cost(r, v, kind, reference, q)
+            if step is None:
+                return None
+            cost += step * 100
+    except NotUnderstood:
+        return None
+    return Candidate(f, bindings, cost)
+
+
+def _deduce(r: Reader, f: Function, params: list[Node], args: list[Value], names: Mapping[str, TParam], found: Bindings, pack: bool) -> None:
+    every = {p.name: p for p in f.params or ()}
+    for k, p in enumerate(params):
+        d, kind = p.child_by_field_name("declarator"), p.child_by_field_name("type")
+        if p.type == "variadic_parameter_declaration":
+            if kind is not None and text(kind) in every:
+                found[text(kind)] = Pack(tuple(TypeName(_decayed(type_of_value(a), None)) for a in args[k:]))
+            return
+        if k >= len(args) or kind is None:
+            continue
+        t = _decayed(type_of_value(args[k]), d)
+        trial = dict(found)
+        if r.types.fits_type(kind, d, t, every, trial, f.scope):
+            found.update(trial)
+        elif isinstance(t, Prim) or not _mentions(kind, every):
+            continue
+        else:
+            for name, v in trial.items():
+                found.setdefault(name, v)
+
+
+def _mentions(kind: Node, names: Mapping[str, TParam]) -> bool:
+    return any(word in names for word in text(kind).replace("<", " ").replace(">", " ").replace(",", " ").replace("::", " ").split())
+
+
+def _decayed(t: CType, d: Node | None) -> CType:
+    reference = d is not None and "reference" in d.type
+    return Ptr(t.of) if isinstance(t, Arr) and not reference else t
+
+
+def _conversion_cost(r: Reader, v: Value, to: CType, reference: bool, p: Node) -> int | None:
+    """0 for the same type, more for conversions, None where there is none."""
+    have = type_of_value(v)
+    if isinstance(to, Auto) or have == to:
+        return 0
+    if isinstance(have, Arr) and isinstance(to, Ptr):
+        return 0 if have.of == to.to or to.to == VOID else _same_bits(have.of, to.to)
+    if isinstance(have, Named) or isinstance(to, Named):
+        if isinstance(have, Named) and have.name == "nullptr_t" and isinstance(to, Ptr):
+            return 1
+        return 0 if isinstance(to, Named) and isinstance(have, Named) and to.name.split("::")[-1] == have.name.split("::")[-1] else (
+            0 if isinstance(to, Named) and to.name == have.name else None)  # type: ignore[union-attr]  # one of them is Named
+    match have, to:
+        case Prim(), Prim():
+            a, b = have.dtype, to.dtype
+            if reference and not any(text(c) == "const" for c in p.children) and isinstance(v, Located):
+                return None
+            if a.is_float and b.is_float:
+                return 1 if b.bits > a.bits else 3
+            if not a.is_float and not b.is_float:
+                return 1 if b.bits >= a.bits else 2
+            return 3
+        case Ptr(), Ptr():
+            if have.to == to.to:
+                return 0
+            return 2 if to.to == VOID else None
+        case Ptr(), Prim():
+            return 5 if to.dtype.is_bool else None
+        case Vec(), Vec():
+            return 0 if (have.dtype, have.n) == (to.dtype, to.n) else None
+        case _, Rec():
+            if isinstance(have, Rec) and any(b is to.instance for b in have.instance.bases):
+                return 1
+            return 4 if to.instance.constructors and not isinstance(have, Rec) else None
+        case Rec(), Prim():
+            return 4 if any(k.startswith("operator ") for k in have.instance.scope.decls) else None
+        case Prim(), Ptr():
+            return 5 if isinstance(v, Scalar) and str(v.expr) and _is_zero(v) else None
+        case _:
+            return None
+
+
+def _is_zero(v: Scalar) -> bool:
+    from .values import constant
+
+    return constant(v) == 0
+
+
+def _same_bits(a: CType, b: CType) -> int | None:
+    return 0 if leaf(a) is not None and leaf(a) == leaf(b) else None
+
+
+# --------------------------------------------------------------------------------------------------------------------- invoking
+
+
+def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node: Node) -> Value:
+    """The result of a function whose body is read in place."""
+    f = c.fn
+    if _defaulted(f):
+        return Nothing()
+    if r.depth >= MAX_CALLS:
+        raise error("KIR-F207", f"the calls of '{f.name}' nest without end", origin=f.unit.origin(f.node),
+                    needs="a function or template that ends in a constant number of steps")  # fmt: skip
+    scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
+    if this is not None and not f.static:
+        scope.this = this
+        _bring_members(scope, this)
+    r.depth += 1
+    try:
+        bind(r, f.parameters(), args, scope, f.body)
+        return statements.function(r, f, scope)
+    finally:
+        r.depth -= 1
+
+
+def _bring_members(scope: Scope, this: Value) -> None:
+    """Data members by their plain names."""
+    if isinstance(this, (Members, Record)):
+        scope.values.update({k: v for k, v in this.fields.items() if k != "#array" and k not in scope.values})
+    elif isinstance(this, Located) and isinstance(this.type, Rec):
+        layout = this.type.instance.layout()
+        for m in this.type.instance.members():
+            scope.values.setdefault(m.name, Located(this.place.moved(layout.offsets[m.name]), m.type))
+
+
+def bind(r: Reader, params: list[Node], args: list[Value], scope: Scope, body: Node | None) -> None:
+    """Parameters of a function or lambda with their arguments."""
+    changed = statements.mutated(r, body, scope) if body is not None else frozenset()
+    for k, p in enumerate(params):
+        d = p.child_by_field_name("declarator")
+        name_node = declared_name(d) if d is not None else None
+        name = text(name_node) if name_node is not None else f"#{k}"
+        if p.type == "variadic_parameter_declaration":
+            inner = next((c for c in d.named_children if c.type == "identifier"), None) if d is not None else None
+            if inner is None and d is not None:
+                below = [c for x in d.named_children for c in x.named_children if c.type == "identifier"]
+                inner = below[0] if below else None
+            scope.values[text(inner) if inner is not None else name] = Pack(tuple(args[k:]))
+            return
+        if k < len(args):
+            v = args[k]
+        else:
+            default = p.child_by_field_name("default_value")
+            if default is None:
+                raise NotUnderstood(f"no argument for '{name}'", p)
+            v = r.value(default, scope)
+        kind, reference = r.types.declared_type(p, d, scope)
+        through = f"{name}[]" in changed and not isinstance(kind, Ptr)
+        scope.values[name] = _bound(r, name, v, kind, reference, name in changed or through)
+
+
+def _bound(r: Reader, name: str, v: Value, kind: CType, reference: bool, changed: bool) -> Value:
+    if isinstance(v, (Lambda, Group, Overloads, Builtin, Dims, Text, TypeName)):
+        return v
+    if isinstance(kind, Named) and not isinstance(v, Located):
+        return v
+    if reference and isinstance(v, (Located, Members)):
+        if isinstance(kind, Auto) or v.type == kind or (isinstance(v.type, Rec) and isinstance(kind, Rec)):
+            return v
+        if isinstance(v.type, Vec) and isinstance(kind, Vec):
+            return v
+    if isinstance(kind, Rec) and isinstance(v, (Members, Record)) and v.type == kind and not changed:
+        return v
+    made = r.convert(v, kind) if not isinstance(kind, Auto) else r.rvalue(v)
+    shown = name.strip("#") or "x"
+    if changed and not reference:
+        t = made.type if isinstance(made, (Scalar, Wide, Record, Members, Pointer)) else kind
+        return r.initialized(shown, made, t if isinstance(kind, Auto) else kind)
+    return r.pinned_value(made, shown)
+
+
+def _apply_lambda(r: Reader, f: Lambda, args: list[Value], node: Node) -> Value:
+    if r.depth >= MAX_CALLS:
+        raise error("KIR-F207", "the calls of a lambda nest without end", origin=f.unit.origin(f.node))
+    declarator, body = f.node.child_by_field_name("declarator"), f.node.child_by_field_name("body")
+    listed = declarator.child_by_field_name("parameters") if declarator is not None else None
+    kinds = ("parameter_declaration", "optional_parameter_declaration", "variadic_parameter_declaration")
+    params = [p for p in listed.named_children if p.type in kinds] if listed is not None else []
+    scope = f.scope.inner()
+    r.depth += 1
+    try:
+        bind(r, params, args, scope, body)
+        assert body is not None
+        return statements.lambda_body(r, body, scope)
+    finally:
+        r.depth -= 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------- objects
+
+
+def construct(r: Reader, t: CType, args: list[Value]) -> Value:
+    """`T(args)`."""
+    from .expressions import cast, zero_of
+
+    if len(args) == 1 and isinstance(args[0], Pack):
+        args = list(args[0].items)
+    if not isinstance(t, Rec):
+        if not args:
+            return zero_of(r, t)
+        if len(args) == 1:
+            return cast(r, t, args[0])
+        if isinstance(t, Vec):
+            return cuda_calls.vector_of(r, t, args)
+        raise NotUnderstood(f"a {t} from {len(args)} values")
+    if len(args) == 1:
+        same = r.rvalue(args[0]) if isinstance(args[0], Located) and args[0].type == t else args[0]
+        if isinstance(same, (Members, Record, Wide)) and same.type == t:
+            return same
+        if isinstance(same, (Members, Record, Located)) and isinstance(same.type, Rec):
+            found = conversion(r, same, None, t)
+            if found is not None:
+                return found
+    made = r.object(t.instance.template.name.strip("()"), t)
+    initialize(r, made, t, args)
+    return made
+
+
+def initialize(r: Reader, made: Value, t: Rec, args: list[Value]) -> None:
+    """Run the constructor of a class on an object; members with initializers of their own come first."""
+    instance = t.instance
+    constructors = instance.constructors
+    node = instance.node
+    chosen = fitting(r, tuple(constructors), None, args, node) if constructors else None
+    if chosen is None and args:
+        members = instance.members()
+        if constructors or len(args) > len(members):
+            raise NotUnderstood(f"no constructor of {t} takes ({', '.join(r.shown(a) for a in args)})")
+        for m, a in zip(members, args, strict=False):
+            from .expressions import member
+
+            r.assign(member(r, made, m.name, node), a)
+        return
+    listed = next((c for c in chosen.fn.node.children if c.type == "field_initializer_list"), None) if chosen is not None else None
+    set_here = {text(f.named_children[0]): f for f in listed.named_children if f.named_children} if listed is not None else {}
+    from .expressions import braced, member
+
+    for m in instance.members():
+        if m.init is not None and m.name not in set_here:
+            v = braced(r, m.init, m.type, instance.scope) if m.init.type == "initializer_list" else r.value(m.init, instance.scope)
+            r.assign(member(r, made, m.name, node), v)
+    if chosen is None:
+        return
+    f = chosen.fn
+    scope = Scope(f.scope, f.unit, f.name, values=dict(chosen.bindings))
+    scope.this = made
+    r.depth += 1
+    try:
+        outer = scope.inner()
+        bind(r, f.parameters(), args, outer, f.body)
+        for name, init in set_here.items():
+            values = init.named_children[1] if len(init.named_children) > 1 else None
+            items = [r.value(c, outer) for c in values.named_children if c.type != "comment"] if values is not None else []
+            if not any(m.name == name for m in instance.members()):
+                base = next((b for b in instance.bases if b.template.name == name.split("<")[0]), None)
+                if base is None:
+                    raise NotUnderstood(f"the initializer of '{name}'", init)
+                initialize(r, made, Rec(base), items)
+                continue
+            at = member(r, made, name, init)
+            kind = at.type if isinstance(at, (Located, Members)) else AUTO
+            r.assign(at, construct(r, kind, items) if not (len(items) == 1 and not isinstance(kind, Rec)) else items[0])
+        _bring_members(scope, made)
+        if f.body is not None:
+            statements.function(r, f, outer)
+    finally:
+        r.depth -= 1
+
+
+def conversion(r: Reader, v: Value, to: Prim | None, other: CType | None = None) -> Value | None:
+    """What a conversion operator makes of an object."""
+    if not isinstance(v, (Members, Record, Located, Wide)) or not isinstance(v.type, Rec):
+        return None
+    for f in v.type.instance.conversions():
+        kind = r.types.base_type(f.result, v.type.instance.scope)
+        if (other is not None and kind == other) or (other is None and (to is None or kind == to or isinstance(kind, Prim))):
+            made = invoke(r, Candidate(f.function, {}, 0), [], v, f.function.node)
+            return r.convert(made, to) if to is not None else made
+    return None
+
+
+def has_method(t: Rec, name: str) -> bool:
+    """Whether a class defines a method that is not defaulted."""
+    return any(f.body is not None for f in t.instance.methods(name))

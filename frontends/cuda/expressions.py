@@ -1,0 +1,661 @@
+"""Expressions of the source as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import BOOL, F32, F64, I8, I32, I64, U32, U64, dtype_of
+
+from . import calls, operators
+from .assembly import assembly
+from .c_types import VOID, Arr, CType, Prim, Ptr, Rec, Vec, leaf, size_of
+from .emitter import reads_memory
+from .errors import NotUnderstood
+from .memory import Place
+from .numbers import converted, index32
+from .scopes import Scope, declared_name, text
+from .source import Node
+from .values import (
+    Builtin,
+    Chosen,
+    Dims,
+    Group,
+    Lambda,
+    Located,
+    Members,
+    Nothing,
+    Null,
+    Overloads,
+    Pack,
+    Pointer,
+    Record,
+    Scalar,
+    Text,
+    TypeName,
+    Value,
+    Wide,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}
+
+
+def value(r: Reader, node: Node, scope: Scope) -> Value:
+    """The value of an expression. Raises NotUnderstood with the smallest piece that is not read."""
+    handler = _HANDLERS.get(node.type)
+    if handler is None:
+        raise NotUnderstood(f"an expression of the form {node.type.replace('_', ' ')}", node)
+    try:
+        return handler(r, node, scope)
+    except NotUnderstood as bad:
+        if bad.node is None:
+            bad.node = node
+        raise
+
+
+# -------------------------------------------------------------------------------------------------------------------- literals
+
+
+def _number(r: Reader, node: Node, scope: Scope) -> Value:
+    word = text(node).replace("'", "")
+    is_hex = word[:2].lower() == "0x"
+    if re.search(r"[.pP]" if is_hex else r"[.eE]", word):
+        suffix = re.search(r"(bf16|f16|[fFlL])$", word)
+        body = word[: suffix.start()] if suffix and not (is_hex and "p" not in word.lower()) else word
+        number = float.fromhex(body) if is_hex else float(body)
+        single = suffix is not None and suffix[0] in ("f", "F")
+        if single:
+            return Scalar(converted(build.const(number, F64), F32))
+        return Scalar(build.const(number, F64))
+    m = re.fullmatch(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)([uUlLzZ]*)", word)
+    if m is None:
+        raise NotUnderstood(f"the number {word}", node)
+    digits, suffix_ = m[1], m[2].lower()
+    octal = re.fullmatch(r"0[0-7]+", digits)
+    n_ = int(digits, 8) if octal else int(digits, 0)
+    wide = "l" in suffix_ or "z" in suffix_
+    unsigned = "u" in suffix_
+    decimal = digits[:2].lower() not in ("0x", "0b") and not octal
+    if unsigned:
+        dtype = U64 if wide or n_ >= 1 << 32 else U32
+    elif not wide and n_ < 1 << 31:
+        dtype = I32
+    elif not wide and not decimal and n_ < 1 << 32:
+        dtype = U32
+    else:
+        dtype = I64 if n_ < 1 << 63 else U64
+    return Scalar(build.const(n_, dtype))
+
+
+_ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "\\": 92, "'": 39, '"': 34, "a": 7, "b": 8, "f": 12, "v": 11}
+
+
+def _char(r: Reader, node: Node, scope: Scope) -> Value:
+    body = text(node).strip("'")
+    code = _ESCAPES.get(body[1:2], 0) if body.startswith("\\") else ord(body[:1] or "\0")
+    return Scalar(build.const(code, I8))
+
+
+def _string(r: Reader, node: Node, scope: Scope) -> Value:
+    return Text(literal_text(node))
+
+
+def literal_text(node: Node) -> str:
+    """The characters of a string literal, adjacent pieces joined."""
+    pieces = [node] if node.type in ("string_literal", "raw_string_literal") else node.named_children
+    out = []
+    for p in pieces:
+        if p.type == "raw_string_literal":
+            out.append(re.sub(r'^R"[^(]*\((.*)\)[^)]*"$', r"\1", text(p), flags=re.DOTALL))
+        else:
+            out.append(re.sub(r"\\(n|t|r|\\|\"|')", lambda m: chr(_ESCAPES[m[1]]), text(p).strip()[1:-1]))
+    return "".join(out)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ names
+
+
+def _name(r: Reader, node: Node, scope: Scope) -> Value:
+    found = r.named_value(node, scope)
+    if isinstance(found, list):
+        args = None
+        last = node
+        while last.type == "qualified_identifier" and (inner := last.child_by_field_name("name")) is not None:
+            last = inner
+        if last.type in ("template_function", "template_type"):
+            listed = last.child_by_field_name("arguments")
+            args = r.types.arguments(listed, scope) if listed is not None else ()
+        return r.of_declarations(found, text(node), node, args)
+    if isinstance(found, Builtin) and node.type == "qualified_identifier":
+        return found
+    return found
+
+
+def _template_function(r: Reader, node: Node, scope: Scope) -> Value:
+    name, listed = node.child_by_field_name("name"), node.child_by_field_name("arguments")
+    assert name is not None and listed is not None
+    found = r.named_value(name, scope)
+    args = r.types.arguments(listed, scope)
+    if isinstance(found, list):
+        from .scopes import Alias, ClassTemplate
+
+        if any(isinstance(d, (ClassTemplate, Alias)) for d in found):
+            return TypeName(r.types.of_template(text(name), args, scope, node))
+        return r.of_declarations(found, text(name), node, args)
+    if isinstance(found, Builtin):
+        return Builtin(found.name, args)
+    if isinstance(found, Overloads):
+        return Overloads(found.functions, args, found.this, found.name)
+    return found
+
+
+def _this(r: Reader, node: Node, scope: Scope) -> Value:
+    at = next((s.this for s in scope.around() if s.this is not None), None)
+    if at is None:
+        raise NotUnderstood("'this' outside a class", node)
+    return at
+
+
+# ------------------------------------------------------------------------------------------------------------------- operators
+
+
+def _binary(r: Reader, node: Node, scope: Scope) -> Value:
+    left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
+    if left is None or op is None or right is None:
+        raise NotUnderstood("an operator of unusual form", node)
+    sign = {"and": "&&", "or": "||", "bitand": "&", "bitor": "|", "xor": "^", "not_eq": "!="}.get(text(op), text(op))
+    if sign in ("&&", "||"):
+        return operators.short_circuit(r, sign, left, right, scope)
+    a, b = in_order(r, left, right, scope)
+    return operators.binary(r, sign, a, b, node)
+
+
+def in_order(r: Reader, left: Node, right: Node, scope: Scope) -> tuple[Value, Value]:
+    """Two operands; the first is kept where the second has effects on what it read."""
+    a = value(r, left, scope)
+    if not isinstance(a, (Located, Overloads)) or isinstance(a.type if isinstance(a, Located) else None, (Prim, Vec)):
+        a = r.rvalue(a)
+    position = len(r.m.block)
+    block = r.m.block
+    b = value(r, right, scope)
+    if isinstance(a, Scalar) and reads_memory(a.expr) and r.m.block is block and r.m.effects_since(position):
+        a = Scalar(r.m.let_at(position, "before", a.expr))
+    return a, b
+
+
+def _unary(r: Reader, node: Node, scope: Scope) -> Value:
+    arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
+    assert arg is not None and op is not None
+    return operators.unary(r, text(op), value(r, arg, scope), node)
+
+
+def _update(r: Reader, node: Node, scope: Scope) -> Value:
+    arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
+    assert arg is not None and op is not None
+    at = value(r, arg, scope)
+    prefix = op.start_byte < arg.start_byte
+    if isinstance(at, (Members, Located)) and isinstance(at.type, Rec):
+        return operators.overloaded(r, text(op), [at] if prefix else [at, Scalar(build.const(0))], node)
+    old = r.pinned_value(r.rvalue(at), "old")
+    new = operators.binary(r, text(op)[0], old, Scalar(build.const(1)), node)
+    r.assign(at, new)
+    return at if prefix else old
+
+
+def _assignment(r: Reader, node: Node, scope: Scope) -> Value:
+    left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
+    assert left is not None and op is not None and right is not None
+    sign = text(op)
+    at = value(r, left, scope)
+    if right.type == "initializer_list" and isinstance(at, (Located, Members)):
+        r.assign(at, braced(r, right, at.type, scope))
+        return at
+    b = value(r, right, scope)
+    if isinstance(at, (Members, Located, Wide)) and isinstance(at.type, Rec) and (
+        sign != "=" or calls.has_method(at.type, "operator=")
+    ):
+        return operators.overloaded(r, sign, [at, b], node)
+    if isinstance(at, Located) and isinstance(at.type, (Vec, Rec)) and sign != "=":
+        made = operators.user_operator(r, sign, [at, b], node)
+        if made is not None:
+            return made
+    if sign != "=":
+        b = operators.binary(r, sign[:-1], r.rvalue(at), b, node)
+    elif isinstance(at, Group | Builtin | Nothing):
+        raise NotUnderstood(f"an assignment to {text(left)}", node)
+    r.assign(at, b)
+    return at
+
+
+def _conditional(r: Reader, node: Node, scope: Scope) -> Value:
+    cond_node, then, orelse = (node.child_by_field_name(k) for k in ("condition", "consequence", "alternative"))
+    assert cond_node is not None and then is not None and orelse is not None
+    cond = r.condition(value(r, cond_node, scope), cond_node)
+    if isinstance(cond, n.Const):
+        return value(r, then if cond.value else orelse, scope)
+    return operators.conditional(r, cond, lambda: value(r, then, scope), lambda: value(r, orelse, scope), node)
+
+
+def _comma(r: Reader, node: Node, scope: Scope) -> Value:
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    assert left is not None and right is not None
+    value(r, left, scope)
+    return value(r, right, scope)
+
+
+def _parenthesized(r: Reader, node: Node, scope: Scope) -> Value:
+    inner = [c for c in node.named_children if c.type != "comment"]
+    if len(inner) != 1:
+        raise NotUnderstood("parentheses around nothing", node)
+    return value(r, inner[0], scope)
+
+
+def _cast(r: Reader, node: Node, scope: Scope) -> Value:
+    kind, inner = node.child_by_field_name("type"), node.child_by_field_name("value")
+    assert kind is not None and inner is not None
+    if inner.type == "initializer_list":
+        return braced(r, inner, r.types.base_type(kind, scope), scope)
+    return cast(r, r.types.base_type(kind, scope), value(r, inner, scope))
+
+
+def cast(r: Reader, to: CType, v: Value) -> Value:
+    """`(to)v`."""
+    if to == VOID:
+        return Nothing()
+    if isinstance(v, Located) and v.type == to:
+        return r.rvalue(v)
+    return r.convert(v, to)
+
+
+# ----------------------------------------------------------------------------------------------------------------------- places
+
+
+def _pointer(r: Reader, node: Node, scope: Scope) -> Value:
+    arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
+    assert arg is not None and op is not None
+    if text(op) == "&":
+        return address(r, value(r, arg, scope), arg)
+    if _is_this(arg):
+        return value(r, arg, scope)
+    return pointed(r, r.rvalue(value(r, arg, scope)), node)
+
+
+def _is_this(node: Node) -> bool:
+    while node.type == "parenthesized_expression" and len(node.named_children) == 1:
+        node = node.named_children[0]
+    return node.type == "this"
+
+
+def address(r: Reader, v: Value, node: Node) -> Value:
+    """`&v`."""
+    match v:
+        case Located() if type(v) is Located:
+            return Pointer(v.place, Ptr(v.type))
+        case Members() | Overloads() | Builtin():
+            return v
+        case Wide():
+            at = r.spilled(v)
+            return Pointer(at.place, Ptr(at.type))
+    raise NotUnderstood(f"the address of {text(node)}", node)
+
+
+def pointed(r: Reader, v: Value, node: Node) -> Value:
+    """`*v`."""
+    if isinstance(v, Pointer):
+        if v.type.to == VOID:
+            raise NotUnderstood("what a void pointer points to", node)
+        return Located(v.place, v.type.to)
+    if isinstance(v, (Members, Lambda)):
+        return v
+    if isinstance(v, (Wide, Record)):
+        return operators.overloaded(r, "*", [v], node)
+    raise NotUnderstood(f"what {r.shown(v)} points to", node)
+
+
+def _subscript(r: Reader, node: Node, scope: Scope) -> Value:
+    arg, listed = node.child_by_field_name("argument"), node.child_by_field_name("indices")
+    assert arg is not None and listed is not None
+    base = value(r, arg, scope)
+    inner = [c for c in listed.named_children if c.type != "comment"]
+    if len(inner) != 1:
+        raise NotUnderstood("a subscript of several indices", node)
+    at = value(r, inner[0], scope)
+    return element(r, base, at, node)
+
+
+def element(r: Reader, base: Value, at: Value, node: Node) -> Value:
+    """`base[at]`."""
+    if isinstance(base, Members) and "#array" in base.fields:
+        return _element_of_records(r, base, at, node)
+    if isinstance(base, (Members, Located, Wide, Record)) and isinstance(base.type, Rec):
+        return operators.overloaded(r, "[]", [base, at], node)
+    if isinstance(base, Located) and isinstance(base.type, Arr):
+        index = r.scalar(at, node)
+        if len(base.place.outer) < len(base.place.store.dims):
+            return Located(replace(base.place, outer=(*base.place.outer, index32(index))), base.type.of)
+        return Located(base.place.shifted(index, base.type.of, r.m, subscript=True), base.type.of)
+    if isinstance(base, Wide) and isinstance(base.type, Arr):
+        return element(r, r.spilled(base), at, node)
+    base = r.rvalue(base)
+    if isinstance(base, Chosen):
+        a, b = base.then, base.orelse
+        return operators.conditional(r, base.cond, lambda: element(r, a, at, node), lambda: element(r, b, at, node), node)
+    if isinstance(base, Scalar) and isinstance(r.rvalue(at), Pointer):
+        base, at = r.rvalue(at), base
+    if not isinstance(base, Pointer) or base.type.to == VOID:
+        raise NotUnderstood(f"an element of {r.shown(base)}", node)
+    return Located(base.place.shifted(r.scalar(at, node), base.type.to, r.m), base.type.to)
+
+
+def _element_of_records(r: Reader, base: Members, at: Value, node: Node) -> Value:
+    of = base.fields["#array"]
+    assert isinstance(of, TypeName) and isinstance(of.type, Arr)
+    inner = of.type.of
+    made = Members(base.type, {k: element(r, v, at, node) for k, v in base.fields.items() if k != "#array"})
+    if isinstance(inner, Arr):
+        made.fields["#array"] = TypeName(inner)
+    return made
+
+
+def _field(r: Reader, node: Node, scope: Scope) -> Value:
+    arg, name = node.child_by_field_name("argument"), node.child_by_field_name("field")
+    assert arg is not None and name is not None
+    base = value(r, arg, scope)
+    args = None
+    if name.type == "dependent_name":
+        name = name.named_children[0]
+    if name.type == "template_method":
+        listed = name.child_by_field_name("arguments")
+        args = r.types.arguments(listed, scope) if listed is not None else ()
+        shown = name.child_by_field_name("name")
+        assert shown is not None
+        name = shown
+    op = node.child_by_field_name("operator")
+    if op is not None and text(op) == "->" and not _is_this(arg):
+        base = pointed(r, r.rvalue(base), node)
+    return member(r, base, text(name), node, args)
+
+
+def member(r: Reader, base: Value, name: str, node: Node, args: tuple[Value, ...] | None = None) -> Value:
+    """`base.name`."""
+    if isinstance(base, Located) and type(base) is not Located:
+        base = r.rvalue(base)
+    match base:
+        case Dims():
+            if name not in COMPONENTS:
+                raise NotUnderstood(f"the component '{name}'", node)
+            return Scalar(converted(r.geometry.component(base.name, COMPONENTS[name]), U32))
+        case Group():
+            return Overloads((), args, base, name)
+        case Members() if name in base.fields:
+            return base.fields[name]
+        case Record() if name in base.fields:
+            return base.fields[name]
+        case Located(type=Vec() as kind):
+            k = _component(kind, name)
+            if k is not None:
+                return Located(base.place.moved(k * kind.dtype.bytes), Prim(kind.dtype))
+        case Wide(type=Vec() as kind):
+            k = _component(kind, name)
+            if k is not None:
+                return component(r, base, k)
+        case Wide(type=Rec() as rec):
+            layout = rec.instance.layout()
+            if name in layout.offsets:
+                return member(r, r.spilled(base), name, node, args)
+        case Located(type=Rec() as rec):
+            layout = rec.instance.layout()
+            for m in rec.instance.members():
+                if m.name == name:
+                    return Located(base.place.moved(layout.offsets[name]), m.type)
+        case Located(type=Prim()) if name in ("x", "__x"):
+            raise NotUnderstood(f"the bits of a number as its member '{name}'", node)
+    if isinstance(base, (Members, Record, Located, Wide)) and isinstance(base.type, Rec):
+        found = base.type.instance.methods(name)
+        if found:
+            return Overloads(tuple(found), args, base, name)
+        static = base.type.instance.member(name)
+        if static is not None:
+            return r.of_declarations(static, name, node, args)
+        raise NotUnderstood(f"'{base.type}' has no member '{name}'", node)
+    return Overloads((), args, base, name)
+
+
+def _component(kind: Vec, name: str) -> int | None:
+    k = COMPONENTS.get(name)
+    return k if k is not None and k < kind.n else None
+
+
+def component(r: Reader, v: Wide, k: int) -> Value:
+    """One number of a vector."""
+    assert isinstance(v.type, Vec)
+    tile = r.tile(v, v.type.dtype, v.type.n)
+    if isinstance(tile, n.Call) and tile.fn == "vec" and isinstance(part := tile.args[k], n.Expr):
+        return Scalar(part)
+    if not isinstance(tile, n.Var):
+        tile = r.m.let("vector", tile)
+    return Scalar(build.call("pick", tile, build.const(k)))
+
+
+# ------------------------------------------------------------------------------------------------------------------------ types
+
+
+def type_of(r: Reader, node: Node, scope: Scope) -> CType:
+    """The type of an expression. What reading it emits is dropped."""
+    with r.m.capture():
+        v = value(r, node, scope)
+    if isinstance(v, (Scalar, Wide, Record, Members, Located, Pointer)):
+        return v.type
+    raise NotUnderstood(f"the type of {text(node)}", node)
+
+
+def _sizeof(r: Reader, node: Node, scope: Scope) -> Value:
+    kind, inner = node.child_by_field_name("type"), node.child_by_field_name("value")
+    if text(node).replace(" ", "").startswith("sizeof..."):
+        found = scope.find(text(node.named_children[-1]))
+        if isinstance(found, Pack):
+            return Scalar(build.const(len(found.items), U64))
+    t = r.types.base_type(kind, scope) if kind is not None else None
+    if t is None and inner is not None:
+        name = inner.named_children[0] if inner.type == "parenthesized_expression" else inner
+        try:
+            t = r.types.base_type(name, scope) if name.type in ("identifier", "qualified_identifier", "template_function") else None
+        except NotUnderstood:
+            t = None
+        if t is None:
+            t = type_of(r, name, scope)
+    if t is None:
+        raise NotUnderstood("the size of this", node)
+    return Scalar(build.const(size_of(t), U64))
+
+
+def _alignof(r: Reader, node: Node, scope: Scope) -> Value:
+    from .c_types import align_of
+
+    return Scalar(build.const(align_of(r.types.base_type(node.named_children[0], scope)), U64))
+
+
+def _lambda(r: Reader, node: Node, scope: Scope) -> Value:
+    return Lambda(node, scope, scope.unit)
+
+
+def _compound(r: Reader, node: Node, scope: Scope) -> Value:
+    kind, listed = node.child_by_field_name("type"), node.child_by_field_name("value")
+    if kind is None or listed is None:
+        raise NotUnderstood("a literal of unusual form", node)
+    return braced(r, listed, r.types.base_type(kind, scope), scope)
+
+
+def braced(r: Reader, node: Node, t: CType, scope: Scope) -> Value:
+    """`{a, b, ..}` as a value of a type; what is left out is zero."""
+    items = [c for c in node.named_children if c.type != "comment"]
+    if isinstance(t, Rec) and t.instance.constructors:
+        return r.construct(t, [value(r, c, scope) for c in items])
+    if isinstance(t, Prim):
+        return r.convert(value(r, items[0], scope), t) if items else Scalar(build.const(0, t.dtype))
+    if isinstance(t, Rec) and leaf(t) is None:
+        members = t.instance.members()
+        fields: dict[str, Value] = {}
+        for k, m in enumerate(members):
+            if k < len(items):
+                item = items[k]
+                fields[m.name] = braced(r, item, m.type, scope) if item.type == "initializer_list" else r.rvalue(value(r, item, scope))
+            else:
+                fields[m.name] = zero_of(r, m.type)
+        return Record(fields, t)
+    if isinstance(t, Ptr):
+        return r.convert(value(r, items[0], scope), t) if items else Null()
+    found = leaf(t)
+    if found is None:
+        raise NotUnderstood(f"a list of values as {t}", node)
+    dtype, count = found
+    if not items:
+        return zero_of(r, t)
+    flat: list[n.Expr] = []
+    of: CType = t.of if isinstance(t, Arr) else Prim(dtype)
+    for item in items:
+        if item.type == "initializer_pair":
+            raise NotUnderstood("a designated initializer", item)
+        v = braced(r, item, of, scope) if item.type == "initializer_list" else r.rvalue(value(r, item, scope))
+        if (isinstance(v, Scalar) and not isinstance(of, Rec | Vec | Arr)) or (isinstance(v, Scalar) and isinstance(of, Arr)):
+            flat.append(converted(v.expr, dtype))
+        else:
+            v = r.convert(v, of)
+            assert isinstance(v, Wide)
+            size = leaf(of)
+            assert size is not None
+            tile = r.tile(v, dtype, size[1])
+            flat += [build.call("pick", tile, build.const(k)) for k in range(size[1])]
+    flat += [build.const(0, dtype)] * (count - len(flat))
+    return Wide(build.call("vec", *flat) if count <= 16 and count > 0 else _long_vector(r, flat, t), t)
+
+
+def _long_vector(r: Reader, flat: list[n.Expr], t: CType) -> n.Expr:
+    """More values than one `vec` takes: an array filled element by element."""
+    made = r.object("values", t)
+    assert isinstance(made, Located)
+    dtype = dtype_of(flat[0].type)
+    if all(x == flat[0] for x in flat):
+        return build.call("broadcast", flat[0], build.const(len(flat)))
+    row = Place(made.place.store, made.place.outer, made.place.byte)
+    if row.store.dims:
+        raise NotUnderstood("a long list of values of an array of arrays")
+    for k, x in enumerate(flat):
+        r.m.emit(n.Store(row.moved(k * dtype.bytes).region(dtype, None), x))
+    return n.Load(row.region(dtype, len(flat)))
+
+
+def zero_of(r: Reader, t: CType) -> Value:
+    """A value whose bytes are zero."""
+    if isinstance(t, Prim):
+        return Scalar(build.const(0, t.dtype))
+    if isinstance(t, Ptr):
+        return Null()
+    found = leaf(t)
+    if found is not None:
+        shape: list[n.Expr] = []
+        inner = t
+        while isinstance(inner, Arr) and isinstance(inner.of, Arr):
+            shape.append(build.const(inner.n))
+            inner = inner.of
+        per_row = leaf(inner)
+        assert per_row is not None
+        return Wide(build.call("broadcast", build.const(0, found[0]), *shape, build.const(per_row[1])), t)
+    if isinstance(t, Rec):
+        return Record({m.name: zero_of(r, m.type) for m in t.instance.members()}, t)
+    raise NotUnderstood(f"a zero of type {t}")
+
+
+def _fold(r: Reader, node: Node, scope: Scope) -> Value:
+    op = next((text(c) for c in node.children if not c.is_named and text(c) not in ("(", ")", "...")), None)
+    packs = [c for c in node.named_children]
+    if op is None or len(packs) != 1:
+        raise NotUnderstood("a fold of unusual form", node)
+    items = expanded(r, packs[0], scope)
+    if not items:
+        if op in ("&&", "||"):
+            return Scalar(build.const(op == "&&", BOOL))
+        raise NotUnderstood("a fold over nothing", node)
+    out = items[0]
+    for x in items[1:]:
+        out = x if op == "," else operators.binary(r, op, out, x, node)
+    return out
+
+
+def expanded(r: Reader, pattern: Node, scope: Scope) -> list[Value]:
+    """A pattern with each element of the packs that it names."""
+    names = {text(c) for c in _below(pattern) if c.type in ("identifier", "type_identifier")}
+    packs = {x: v for x in names if isinstance(v := scope.find(x), Pack)}
+    if not packs:
+        raise NotUnderstood("an expansion without a pack", pattern)
+    count = len(next(iter(packs.values())).items)
+    return [value(r, pattern, scope.inner(**{k: p.items[i] for k, p in packs.items()})) for i in range(count)]
+
+
+def _below(node: Node) -> list[Node]:
+    out, stack = [], [node]
+    while stack:
+        top = stack.pop()
+        out.append(top)
+        stack += top.named_children
+    return out
+
+
+def _asm(r: Reader, node: Node, scope: Scope) -> Value:
+    return assembly(r, node, scope)
+
+
+def _type_as_value(r: Reader, node: Node, scope: Scope) -> Value:
+    return TypeName(r.types.base_type(node, scope))
+
+
+_HANDLERS: dict[str, Callable[[Reader, Node, Scope], Value]] = {
+    "number_literal": _number,
+    "true": lambda r, node, s: Scalar(build.const(True, BOOL)),
+    "false": lambda r, node, s: Scalar(build.const(False, BOOL)),
+    "null": lambda r, node, s: Null(),
+    "nullptr": lambda r, node, s: Null(),
+    "char_literal": _char,
+    "string_literal": _string,
+    "concatenated_string": _string,
+    "raw_string_literal": _string,
+    "identifier": _name,
+    "type_identifier": _name,
+    "qualified_identifier": _name,
+    "namespace_identifier": _name,
+    "template_function": _template_function,
+    "this": _this,
+    "binary_expression": _binary,
+    "unary_expression": _unary,
+    "update_expression": _update,
+    "assignment_expression": _assignment,
+    "conditional_expression": _conditional,
+    "comma_expression": _comma,
+    "parenthesized_expression": _parenthesized,
+    "cast_expression": _cast,
+    "pointer_expression": _pointer,
+    "subscript_expression": _subscript,
+    "field_expression": _field,
+    "call_expression": calls.call,
+    "sizeof_expression": _sizeof,
+    "alignof_expression": _alignof,
+    "lambda_expression": _lambda,
+    "compound_literal_expression": _compound,
+    "fold_expression": _fold,
+    "gnu_asm_expression": _asm,
+    "primitive_type": _type_as_value,
+    "type_descriptor": _type_as_value,
+    "sized_type_specifier": _type_as_value,
+    "template_type": _type_as_value,
+    "decltype": _type_as_value,
+    "condition_clause": _parenthesized,
+}
+
+__all__ = ["address", "braced", "cast", "declared_name", "element", "expanded", "index32", "literal_text", "member", "type_of", "value", "zero_of"]

@@ -1,0 +1,210 @@
+"""What the rest of KIR sees of this frontend."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kir.diagnostic import KirError, did_you_mean, error, usage
+from kir.ir.binding import Binding
+from kir.ir.nodes import Program
+from kir.ir.types import DTYPES
+from kir.surface import KernelRef
+
+from .c_types import Prim, Ptr
+from .errors import NotUnderstood
+from .kernel import BLOCK, read_kernel
+from .reader import Geometry, Reader
+from .scopes import Function, Index, Scope, declared_name, text
+from .skeleton import skeleton
+from .source import Node, Sources, Unit, fragment_arguments, fragment_type
+from .types import Bindings
+from .values import Scalar, TypeName, Value
+
+DEFAULT_TARGET = "sm_80"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A translation unit: its files, and what they declare."""
+
+    sources: Sources
+    index: Index
+    main: Unit
+
+    def kernels(self) -> list[Function]:
+        """The kernels that the file itself defines, in order."""
+        found = [f for fs in self.index.functions.values() for f in fs if f.kernel and f.body is not None and f.unit is self.main]
+        return sorted(found, key=lambda f: f.node.start_byte)
+
+
+class CudaFrontend:
+    """Reads kernels of CUDA C++ from source."""
+
+    surface = "cuda"
+    suffixes = (".cu", ".cuh", ".cuda", ".h", ".hpp", ".cpp", ".cc", ".inl")
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[str, str, int], Opened] = {}
+
+    def open(self, source: Path, target: str = DEFAULT_TARGET) -> Opened:
+        """A file with its includes. Raises KirError KIR-F201 to KIR-F206."""
+        try:
+            stamp = source.stat().st_mtime_ns
+        except OSError as bad:
+            raise error("KIR-F201", f"{source.name} cannot be read: {bad.__class__.__name__}") from bad
+        key = (str(source), target, stamp)
+        if key not in self._opened:
+            sources = Sources(target)
+            main = sources.read(source)
+            index = Index()
+            for unit in sources.units:
+                index.add(unit)
+            if len(self._opened) > 16:
+                self._opened.clear()
+            self._opened[key] = Opened(sources, index, main)
+        return self._opened[key]
+
+    def kernels(self, source: Path) -> tuple[KernelRef, ...]:
+        """The kernels of a file, in order. Raises KirError KIR-F201 to KIR-F208 when it cannot be read."""
+        opened = self.open(source)
+        found = opened.kernels()
+        if not found:
+            _whole(opened, None)
+        return tuple(KernelRef(f.name, str(source), opened.main.origin(f.node).line, self.surface) for f in found)
+
+    def parse(self, source: Path, kernel: str) -> Program:
+        """The program of one kernel, `name` or `name<arguments>`; a template without arguments stays opaque. Raises KirError KIR-F201 to
+        KIR-F210."""
+        return self.instantiate(source, kernel, None)
+
+    def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
+        """`parse` under a binding: its metas name template arguments and the block, its option `target` the architecture."""
+        target = str(binding.options.get("target", DEFAULT_TARGET)) if binding is not None else DEFAULT_TARGET
+        opened = self.open(source, target)
+        name, given = split_name(kernel)
+        fn = self._find(opened, source, name)
+        _whole(opened, fn)
+        for include, where in opened.main.missing:
+            if not _is_foreign(include):
+                raise error("KIR-F202", f"the include \"{include}\" is not found", origin=where, needs="the file beside this one or below a folder above it")
+        try:
+            bindings = _arguments(opened, fn, given, binding)
+        except NotUnderstood as bad:
+            origin = fn.unit.origin(fn.node)
+            raise error("KIR-F209", f"'{name}' has no such instantiation: {bad.reason}", origin=origin, needs=_wanted(fn)) from bad
+        metas = binding.metas if binding is not None else {}
+        block = {b: int(metas[b]) for b in BLOCK if b in metas and isinstance(metas[b], int)}
+        if binding is not None and "threads_x" not in block and isinstance(threads := binding.options.get("threads"), int):
+            block["threads_x"] = threads
+        if "threads_x" in block:
+            block.setdefault("threads_y", 1)
+            block.setdefault("threads_z", 1)
+        absent = frozenset(binding.absent) if binding is not None else None
+        shared = metas.get("shared_bytes")
+        return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None)
+
+    def skeleton(self, source: Path, kernel: str) -> Binding:
+        """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F201 to KIR-F210."""
+        opened = self.open(source)
+        name, _ = split_name(kernel)
+        return skeleton(opened.main, self._find(opened, source, name), self.parse(source, kernel))
+
+    def _find(self, opened: Opened, source: Path, name: str) -> Function:
+        plain = name.split("::")[-1]
+        kernels = opened.kernels()
+        found = [f for f in kernels if f.name == plain]
+        if not found:
+            _whole(opened, None)
+            names = [f.name for f in kernels]
+            if not names:
+                raise error("KIR-F208", f"there is no CUDA kernel in {source.name}", needs="a function declared __global__")
+            raise usage("KIR-F208", f"there is no kernel '{plain}' in {source.name}", attempt=did_you_mean(plain, names),
+                        notes=(f"its kernels are {', '.join(sorted(set(names)))}",))  # fmt: skip
+        return next((f for f in found if f.arguments is None), found[-1])
+
+
+def split_name(kernel: str) -> tuple[str, str | None]:
+    """`k<half, 8>` as name and arguments."""
+    m = re.fullmatch(r"([\w:]+?)\s*<(.*)>", kernel.strip(), re.DOTALL)
+    return (m[1], m[2]) if m else (kernel.strip(), None)
+
+
+def _is_foreign(include: str) -> bool:
+    return bool(re.match(r"(cutlass|cute|cub|thrust|tvm|dlpack)/", include))
+
+
+def _whole(opened: Opened, fn: Function | None) -> None:
+    """Raises KirError KIR-F210 for text that is no C++: in the kernel, or (without one) in the file outside functions."""
+    unit = opened.main if fn is None else fn.unit
+    node = unit.root if fn is None else fn.node
+    fault = next(unit.faults(node), None)
+    if fault is not None:
+        what = f"'{text(fault)}' is missing here" if fault.is_missing else "this is no C++"
+        raise error("KIR-F210", what if not fault.is_missing else f"a '{fault.type}' is missing here", origin=unit.origin(fault))
+
+
+def _wanted(fn: Function) -> str:
+    return f"arguments for <{', '.join(p.name for p in fn.params or ())}>"
+
+
+def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding | None) -> Bindings | None:
+    """Template arguments: named after the kernel, else by the binding. None for a template whose arguments are open."""
+    if fn.params is None or not fn.params:
+        if given is not None:
+            raise NotUnderstood("it is no template")
+        return {}
+    one = Geometry((_ONE, _ONE, _ONE))
+    r = Reader(opened.sources, opened.index, one)
+    scope = fn.scope.inner()
+    if given is not None:
+        listed = fragment_arguments(given)
+        if listed is None:
+            raise NotUnderstood(f"<{given}> are no template arguments")
+        return r.types.bound(fn.params, r.types.arguments(listed, scope), fn.scope, fn.node)
+    if binding is None:
+        return None
+    known: Bindings = {}
+    for p in fn.params:
+        if p.name in binding.metas:
+            known[p.name] = _argument(r, p.kind, binding.metas[p.name], scope)
+    for q in fn.parameters():
+        d, kind = q.child_by_field_name("declarator"), q.child_by_field_name("type")
+        name = declared_name(d) if d is not None else None
+        if name is None or kind is None or text(name) not in binding.tensors:
+            continue
+        dtype = DTYPES.get(binding.tensors[text(name)].dtype)
+        if dtype is not None and any(p.name == text(kind) and p.kind == "type" for p in fn.params):
+            known.setdefault(text(kind), TypeName(Prim(dtype)))
+    return r.types.bound(fn.params, (), fn.scope, fn.node, known)
+
+
+from kir.ir import build as _build  # noqa: E402
+
+_ONE = _build.const(1)
+
+
+def _argument(r: Reader, kind: str, setting: object, scope: Scope) -> Value:
+    """A template argument from the value of a meta: a dtype or type by its name, a number, a bool, or C++ text."""
+    if isinstance(setting, bool):
+        from kir.ir.types import BOOL
+
+        return Scalar(_build.const(setting, BOOL))
+    if isinstance(setting, int):
+        return Scalar(_build.const(setting))
+    words = str(setting)
+    if kind == "type" and words in DTYPES:
+        return TypeName(Prim(DTYPES[words]))
+    if kind == "type":
+        node: Node = fragment_type(words)
+        return TypeName(r.types.base_type(node, scope))
+    listed = fragment_arguments(words)
+    if listed is None:
+        raise NotUnderstood(f"{words} is no template argument")
+    return r.types.arguments(listed, scope)[0]
+
+
+FRONTEND = CudaFrontend()
+
+__all__ = ["FRONTEND", "KirError", "Ptr"]

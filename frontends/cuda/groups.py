@@ -1,0 +1,125 @@
+"""Cooperative groups as far as kernels use them: the CTA, and tiles of lanes within a warp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import BOOL, I32, U32, dtype_of
+
+from .errors import NotUnderstood
+from .numbers import converted
+from .source import Node
+from .values import Builtin, Group, Located, Nothing, Scalar, Value, constant
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+FUNCTIONS: dict[str, Callable[[Reader, Builtin, list[Value], Node], Value]] = {}
+"""Functions of the namespace `cooperative_groups`, by their plain names."""
+
+
+def _this_block(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
+    return Group("thread_block")
+
+
+def _coalesced(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
+    raise NotUnderstood("a group of the lanes that happen to be active", node)
+
+
+def _grid(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
+    return Group("grid_group")
+
+
+def _partition(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
+    size = constant(r.rvalue(f.args[0])) if f.args else constant(r.rvalue(args[1])) if len(args) > 1 else None
+    if size is None or not 1 <= size <= 32 or size & (size - 1):
+        raise NotUnderstood("a partition of more than one warp", node)
+    return Group("thread_block_tile", size)
+
+
+def _sync(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
+    if not isinstance(args[0], Group):
+        raise NotUnderstood("a sync of something that is no group", node)
+    return method(r, args[0], "sync", [], node)
+
+
+def _reduce(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
+    """`cg::reduce(tile, value, op)`: a ladder of shuffles."""
+    group, v, op = args[0], r.rvalue(args[1]), args[2]
+    if not isinstance(group, Group) or not group.size:
+        raise NotUnderstood("a reduction over more than one warp", node)
+    from .c_types import Prim
+    from .cuda_calls import shuffled
+
+    if not isinstance(v, Scalar):
+        raise NotUnderstood(f"a reduction of {r.shown(v)}", node)
+    total = r.initialized("total", v, Prim(v.dtype))
+    var = n.Var(r.m.fresh("s"), I32)
+    with r.m.capture() as body:
+        own = r.rvalue(total)
+        other = shuffled(r, "shfl_xor", own, build.binary("shr", build.const(group.size // 2), var), {})
+        r.assign(total, combined(r, op, r.rvalue(total), other, node))
+    r.m.emit(n.For(var, build.const(0), build.const(group.size.bit_length() - 1), build.const(1), tuple(body), "unroll"))
+    return r.rvalue(total)
+
+
+def combined(r: Reader, op: Value, a: Value, b: Value, node: Node) -> Value:
+    """A functor such as `cg::plus<float>()` on two values."""
+    from . import calls, operators
+
+    if isinstance(op, Builtin):
+        name = op.name
+        signs = {"plus": "+", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "multiplies": "*"}
+        if name in signs:
+            return operators.binary(r, signs[name], a, b, node)
+        if name in ("greater", "less"):
+            x, y = r.scalar(a), r.scalar(b)
+            return Scalar(build.binary("max" if name == "greater" else "min", x, y))
+    return calls.apply(r, op, [a, b], node)
+
+
+def method(r: Reader, g: Group, name: str, args: list[Value], node: Node) -> Value:
+    """A method of a group."""
+    from .cuda_calls import shuffled
+
+    if name == "sync":
+        if g.kind == "grid_group":
+            raise NotUnderstood("a barrier of the whole grid", node)
+        r.m.emit(n.Eval(build.call("barrier" if not g.size else "warp_sync")))
+        return Nothing()
+    x, y, z = r.geometry.block
+    threads = build.mul(build.mul(x, y), z)
+    t = r.geometry.thread
+    if not g.size:
+        match name:
+            case "thread_rank":
+                return Scalar(converted(t, U32))
+            case "size" | "num_threads":
+                return Scalar(converted(threads, U32))
+        raise NotUnderstood(f"the method '{name}' of a {g.kind}", node)
+    match name:
+        case "thread_rank":
+            return Scalar(converted(build.mod(t, g.size), U32))
+        case "size" | "num_threads":
+            return Scalar(build.const(g.size, U32))
+        case "meta_group_rank":
+            return Scalar(converted(build.floordiv(t, g.size), U32))
+        case "meta_group_size":
+            return Scalar(converted(build.floordiv(threads, g.size), U32))
+        case "shfl" | "shfl_xor" | "shfl_up" | "shfl_down":
+            v = r.rvalue(args[0]) if isinstance(args[0], Located) else args[0]
+            return shuffled(r, "shfl_idx" if name == "shfl" else name, v, r.scalar(args[1], node), {}, g.size)
+        case "any" | "all" | "ballot" if g.size == 32:
+            fn = {"any": "vote_any", "all": "vote_all", "ballot": "ballot"}[name]
+            made = r.m.let("vote", build.call(fn, r.condition(args[0], node)))
+            return Scalar(converted(made, I32)) if dtype_of(made.type) == BOOL else Scalar(made)
+    raise NotUnderstood(f"the method '{name}' of a {g.kind}", node)
+
+
+FUNCTIONS.update({
+    "this_thread_block": _this_block, "coalesced_threads": _coalesced, "this_grid": _grid, "tiled_partition": _partition, "sync": _sync,
+    "reduce": _reduce,
+})  # fmt: skip

@@ -1,0 +1,274 @@
+"""One kernel as a program: parameters as tensors and scalars, the body as one loop over the threads of a CTA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, I64, DType, symbolic
+from kir.ir.visit import walk
+
+from . import statements
+from .c_types import Arr, CType, Prim, Ptr, Rec, Vec, leaf
+from .errors import NotUnderstood
+from .memory import Finish, Place, Store, start
+from .reader import Geometry, Reader
+from .scopes import Function, Index, Scope, declared_name, text
+from .source import Node, Sources
+from .statements import Frame
+from .tidy import tidied
+from .types import Bindings
+from .values import Members, Pointer, Scalar, Value, constant
+
+BLOCK = ("threads_x", "threads_y", "threads_z")
+
+
+class Parameters:
+    """The parameters of a kernel: what the program declares, and what the reader binds."""
+
+    def __init__(self, r: Reader) -> None:
+        self.r = r
+        self.params: list[n.Param] = []
+        self.extents: list[n.Param] = []
+
+    def add(self, name: str, t: CType, restrict: bool) -> Value:
+        """A parameter of a type. Raises NotUnderstood for one that the IR has no form for."""
+        r = self.r
+        match t:
+            case Prim():
+                self.params.append(n.Param(name, "scalar", t.dtype))
+                r.m.taken.add(name)
+                return Scalar(n.Var(name, t.dtype))
+            case Ptr():
+                return self._tensor(name, t, restrict)
+            case Vec():
+                made = Members(Rec(None))  # type: ignore[arg-type]  # a vector has components and no class
+                parts: list[n.Expr] = []
+                for k, letter in zip(range(t.n), "xyzw", strict=False):
+                    v = self.add(f"{name}_{letter}", Prim(t.dtype), restrict)
+                    assert isinstance(v, Scalar)
+                    parts.append(v.expr)
+                    made.fields[letter] = v
+                    _ = k
+                from .values import Wide
+
+                return Wide(build.call("vec", *parts), t)
+            case Rec():
+                members = Members(t)
+                for m in t.instance.members():
+                    members.fields[m.name] = self.add(f"{name}_{m.name}", m.type, restrict)
+                return members
+            case Arr():
+                raise NotUnderstood(f"the parameter '{name}', an array inside a struct")
+        raise NotUnderstood(f"the parameter '{name}' of type {t}")
+
+    def _tensor(self, name: str, t: Ptr, restrict: bool) -> Value:
+        r = self.r
+        found = leaf(t.to)
+        row: tuple[DType, int] | None = found
+        if found is None and isinstance(t.to, Rec):
+            raise NotUnderstood(f"the parameter '{name}', which points to records of several dtypes")
+        if row is None:
+            raise NotUnderstood(f"the parameter '{name}', which points to {t.to}")
+        dtype = row[0]
+        extent = n.Var(f"{name}_extent", I64)
+        buffer = n.Buffer(name, dtype, (extent,), "global")
+        store = Store(name, "global", dtype, (), build.mul(extent, dtype.bytes), tensor=buffer)
+        r.stores.append(store)
+        r.m.taken |= {name, extent.name}
+        self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(restrict=True) if restrict else ()))
+        self.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
+        return Pointer(Place(store, (), build.const(0, I64)), t)
+
+
+def read_kernel(
+    sources: Sources, index: Index, fn: Function, bindings: Bindings | None, block: dict[str, int], absent: frozenset[str] | None, shared: int | None
+) -> n.Program:
+    """The program of a kernel. `bindings` are its template arguments (None: it is a template and stays one), `block` the extents of the CTA
+    that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory."""
+    x, y, z = (build.const(block[b]) if b in block else n.Var(b, I32) for b in BLOCK)
+    geometry = Geometry((x, y, z))
+    r = Reader(sources, index, geometry, absent)
+    if shared is not None:
+        r.pool_bytes = build.const(shared)
+    r.m.taken |= {"t", "shared_bytes", *BLOCK, *(f"block_{a}" for a in "xyz"), *(f"grid_{k}" for k in range(3))}
+    known = [b for b in BLOCK if b in block]
+    if len(known) == 3:
+        r.m.ranges["t"] = (0, block["threads_x"] * block["threads_y"] * block["threads_z"] - 1)
+    else:
+        r.m.ranges["t"] = (0, 1023)
+    r.m.ranges |= {f"block_{a}": (0, (1 << 31) - 2) for a in "xyz"} | {f"grid_{k}": (1, (1 << 31) - 1) for k in range(3)}
+    r.m.ranges |= {b: (1, 1024) for b in BLOCK if b not in block}
+    scope = Scope(fn.scope, fn.unit, fn.name, values=dict(bindings or {}))
+    p = Parameters(r)
+    body: tuple[n.Stmt, ...]
+    if bindings is None:
+        reason = "a template, read when its arguments are named: FILE::KERNEL<..>, or [metas] of a binding"
+        body = (n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), reason, origin=fn.unit.origin(fn.node)),)
+        body = (n.For(geometry.thread, build.const(0), _threads(geometry), build.const(1), body, "thread"),)
+        _declare_only(p, fn, scope)
+    else:
+        body = _body(r, p, fn, scope, geometry)
+    return _program(r, p, fn, body, bindings)
+
+
+def _declare_only(p: Parameters, fn: Function, scope: Scope) -> None:
+    """The parameters of a template whose arguments are open: those with a type that depends on them have a symbolic dtype."""
+    types = {t.name for t in fn.params or () if t.kind == "type"}
+    for q in fn.parameters():
+        d, kind = q.child_by_field_name("declarator"), q.child_by_field_name("type")
+        name = declared_name(d) if d is not None else None
+        if name is None or kind is None:
+            continue
+        pointer = d is not None and d.type == "pointer_declarator"
+        try:
+            t, _ = p.r.types.declared_type(q, d, scope)
+            p.add(text(name), t, False)
+        except NotUnderstood:
+            if text(kind) in types:
+                dtype = symbolic(text(kind))
+                if pointer:
+                    extent = n.Var(f"{text(name)}_extent", I64)
+                    p.params.append(n.Param(text(name), "inout", n.Buffer(text(name), dtype, (extent,), "global")))
+                    p.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
+                else:
+                    p.params.append(n.Param(text(name), "scalar", dtype))
+
+
+def _threads(g: Geometry) -> n.Expr:
+    x, y, z = g.block
+    return build.mul(build.mul(x, y), z)
+
+
+def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geometry) -> tuple[n.Stmt, ...]:
+    frame = Frame(True)
+    assert fn.body is not None
+    with r.m.capture() as made:
+        try:
+            _bind(r, p, fn, scope)
+            statements.block(r, fn.body.named_children, scope.inner(), frame)
+        except NotUnderstood as bad:
+            made.clear()
+            made.append(n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node)))
+    while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
+        made.pop()
+    loop = n.For(geometry.thread, build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
+    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared]
+    return tidied(Finish(r.stores).apply([*allocs, loop]))
+
+
+def _bind(r: Reader, p: Parameters, fn: Function, scope: Scope) -> None:
+    changed = statements.mutated(r, fn.body, scope)
+    for k, q in enumerate(fn.parameters()):
+        d = q.child_by_field_name("declarator")
+        name_node = declared_name(d) if d is not None else None
+        name = text(name_node) if name_node is not None else f"unnamed_{k}"
+        t, _ = r.types.declared_type(q, d, scope)
+        restrict = "__restrict__" in text(q) or "restrict" in text(q)
+        v = p.add(name, t, restrict)
+        if name in changed and isinstance(v, (Scalar, Pointer)):
+            v = r.initialized(name, v, t)
+        scope.values[name] = v
+
+
+def _program(r: Reader, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], bindings: Bindings | None) -> n.Program:
+    read, written = _accesses(body)
+    params = [_role(q, q.name in read, q.name in written) for q in p.params]
+    g = r.geometry
+    metas = [n.Meta(b, "int", None if b == "threads_x" else 1) for b in BLOCK]
+    if r.pool is not None:
+        metas.append(n.Meta("shared_bytes", "int"))
+    for t in fn.params or ():
+        default = None
+        given = (bindings or {}).get(t.name)
+        if given is not None and (value := constant(given)) is not None:
+            default = value
+        kind = "dtype" if t.kind == "type" else "int" if t.kind == "value" else "any"
+        if bindings is not None:
+            metas.append(n.Meta(t.name, "any" if kind == "dtype" else kind, default))
+        else:
+            metas.append(n.Meta(t.name, kind))
+    used = {x.name for s in body for x in walk(s) if isinstance(x, n.Var)}
+    axes = max([0, *g.grid_axes, *g.grid_extents]) + 1
+    sizes = [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(axes)]
+    _ = used
+    kernel = n.Kernel(
+        fn.name, tuple(n.Axis(f"block_{'xyz'[k]}", n.Var(f"grid_{k}", I32)) for k in range(axes)), _threads(g), body,
+        attrs=launch_bounds(r, fn), origin=fn.unit.origin(fn.node),
+    )  # fmt: skip
+    return n.Program(fn.name, tuple(metas), (*params, *p.extents, *sizes), kernels=(kernel,))
+
+
+def launch_bounds(r: Reader, fn: Function) -> n.Attrs:
+    """What `__launch_bounds__` and `__maxnreg__` say beside the number of threads."""
+    bounds = bounds_of(fn)
+    out: dict[str, n.Attr] = {}
+    for words in bounds:
+        if words.startswith("maxnreg "):
+            if words.split()[1].isdigit():
+                out["maxnreg"] = int(words.split()[1])
+            continue
+        parts = [w.strip() for w in words.split(",")]
+        if len(parts) > 1 and parts[1].isdigit():
+            out["min_ctas"] = int(parts[1])
+    return n.attrs(**out)
+
+
+def bounds_of(fn: Function) -> list[str]:
+    """The texts of launch bounds that belong to a kernel."""
+    body = fn.body
+    if body is None:
+        return []
+    before = [c.end_byte for c in (fn.node.parent.named_children if fn.node.parent is not None else []) if c.end_byte <= fn.node.start_byte]
+    low = max(before, default=0)
+    if not fn.unit.ascii:
+        return []
+    return [words for at, words in fn.unit.bounds if low <= at < body.start_byte]
+
+
+def _accesses(body: tuple[n.Stmt, ...]) -> tuple[set[str], set[str]]:
+    """Global buffers that are read, and those that are written; through views too."""
+    read: set[str] = set()
+    written: set[str] = set()
+    under: dict[str, str] = {}
+    for x in _nodes(body):
+        match x:
+            case n.View():
+                under[x.buffer.name] = x.at.buffer.name
+            case n.Store():
+                written.add(x.at.buffer.name)
+            case n.Copy():
+                written.add(x.dst.buffer.name)
+            case n.Load():
+                read.add(x.at.buffer.name)
+            case n.Call():
+                regions = [a.buffer.name for a in x.args if isinstance(a, n.Region)]
+                if x.fn.startswith("atomic_") or x.fn.startswith("st"):
+                    written |= set(regions)
+                read |= set(regions)
+            case _:
+                pass
+    if any(isinstance(x, n.Opaque) for x in _nodes(body)):
+        every = {x.buffer.name for x in _nodes(body) if isinstance(x, n.Region)}
+        read |= every
+    for name in list(read):
+        read.add(under.get(name, name))
+    for name in list(written):
+        written.add(under.get(name, name))
+    return read, written
+
+
+def _nodes(body: tuple[n.Stmt, ...]) -> Iterator[n.Node]:
+    for s in body:
+        yield from walk(s)
+
+
+def _role(q: n.Param, read: bool, written: bool) -> n.Param:
+    if not isinstance(q.of, n.Buffer) or q.of.dtype.is_symbolic:
+        return q
+    role = "inout" if read and written else "out" if written else "in"
+    return n.Param(q.name, role, q.of, q.value, q.attrs)  # type: ignore[arg-type]  # one of the roles
+
+
+__all__ = ["BLOCK", "Node", "bounds_of", "read_kernel", "start"]

@@ -1,0 +1,254 @@
+"""Memory as C++ sees it: objects of bytes, read and written through types of the program's choosing.
+
+A `Store` is one object: a parameter's tensor, a shared or local array, a variable. It keeps the leading dimensions of its declaration,
+and is addressed in bytes within its innermost row, so that what is declared `int4` and used as `half` needs no casts: a value that only
+moves takes the dtype it was read in, and the object becomes a buffer of the dtype that it is used with. An object that is used with
+several dtypes gets views (`finish`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, I64, DType, Space
+from kir.ir.visit import transform
+
+from .c_types import Arr, CType, Prim, leaf, size_of
+from .emitter import Emitter
+from .errors import NotUnderstood
+from .numbers import divided, index32, index64
+
+
+@dataclass(eq=False)
+class Store:
+    """One object in memory. `dims` are the leading extents of its declaration, `row` the bytes of the innermost one (an expression where
+    it depends on the binding); a `single` number has no dimension at all."""
+
+    name: str
+    space: Space
+    declared: DType
+    dims: tuple[int, ...]
+    row: n.Expr
+    single: bool = False
+    align: int = 0
+    tensor: n.Buffer | None = None
+    uses: dict[DType, int] = field(default_factory=dict)
+    flat: bool = False
+    init: n.Expr | None = None
+    pointers: bool = False
+
+    @property
+    def unit(self) -> int:
+        """Bytes that a pointer variable into it counts in."""
+        return self.declared.bytes
+
+    @property
+    def is_global(self) -> bool:
+        return self.space in ("global", "constant")
+
+    def view(self, dtype: DType) -> n.Buffer:
+        """The buffer that accesses with a dtype name while the kernel is being read."""
+        if self.tensor is not None and dtype == self.tensor.dtype:
+            return self.tensor
+        name = self.name if dtype == self.declared else f"{self.name}__{dtype.name}"
+        if self.single and dtype == self.declared:
+            return n.Buffer(name, dtype, (), self.space)
+        extent = divided(self.row, dtype.bytes)
+        if extent is None:
+            value = build.int_value(self.row)
+            extent = build.floordiv(self.row, dtype.bytes) if value is None else None
+        if extent is None:
+            raise NotUnderstood(f"'{self.name}' used as {dtype}, of which it holds no whole number")
+        return n.Buffer(name, dtype, (*(build.const(d) for d in self.dims), extent), self.space, None, None, self.align)
+
+    def used(self, dtype: DType) -> n.Buffer:
+        """`view`, noted."""
+        self.uses[dtype] = self.uses.get(dtype, 0) + 1
+        return self.view(dtype)
+
+    def moving(self, own: DType, size: int) -> DType:
+        """The dtype in which `size` bytes of it are read to be moved."""
+        if self.tensor is not None:
+            return self.declared if size % self.declared.bytes == 0 else own
+        others = [d for d in self.uses if size % d.bytes == 0]
+        return next((d for d in others if d != self.declared), others[0] if others else self.declared if size % self.declared.bytes == 0 else own)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in an object: indices of leading dimensions (perhaps not all), and an offset in bytes within the row."""
+
+    store: Store
+    outer: tuple[n.Expr, ...]
+    byte: n.Expr
+
+    def shifted(self, by: n.Expr, of: CType, m: Emitter, subscript: bool = False) -> Place:
+        """The place `by` elements of a type further on."""
+        s = self.store
+        level = self._level(of)
+        if level is not None:
+            moved = build.add(self.outer[level], index32(by))
+            return replace(self, outer=(*self.outer[:level], moved, *self.outer[level + 1 :]))
+        if len(self.outer) < len(s.dims):
+            raise NotUnderstood("a pointer moved past a whole array")
+        step = build.mul(index64(by) if s.is_global else index32(by), size_of(of))
+        made = build.add(self.byte, step)
+        if s.dims and not subscript and not s.flat:
+            found, row = m.range_of(made), build.int_value(s.row)
+            if found is None or row is None or found[0] < 0 or found[1] + size_of(of) > row:
+                s.flat = True
+        return replace(self, byte=made)
+
+    def _level(self, of: CType) -> int | None:
+        """The leading dimension whose elements are of a type; None for elements of the row."""
+        size = build.int_value(self.store.row)
+        for k in range(len(self.store.dims), 0, -1):
+            if size == size_of(of) and k <= len(self.outer):
+                return k - 1
+            size = None if size is None else size * self.store.dims[k - 1]
+        return None
+
+    def moved(self, bytes_: int) -> Place:
+        """The place some bytes further on, within the same element of the row."""
+        return replace(self, byte=build.add(self.byte, bytes_)) if bytes_ else self
+
+    def inside(self) -> Place:
+        """The first element of the array that stands here."""
+        if len(self.outer) < len(self.store.dims):
+            return replace(self, outer=(*self.outer, build.const(0)))
+        return self
+
+    def region(self, dtype: DType, count: int | None) -> n.Region:
+        """Where one number (count None), or `count` of them, of a dtype stand."""
+        s = self.store
+        buffer = s.used(dtype)
+        if not buffer.shape:
+            return n.Region(buffer)
+        at = divided(self.byte, dtype.bytes)
+        if at is None:
+            raise NotUnderstood(f"an access to '{s.name}' at an address that is no multiple of {dtype.bytes} bytes")
+        missing = len(s.dims) - len(self.outer)
+        index: tuple[n.Expr | n.Span, ...] = self.outer
+        if missing:
+            index = (*index, *(build.span(0, d) for d in s.dims[len(self.outer) :]))
+            per_row = build.int_value(divided(s.row, dtype.bytes) or build.const(0)) or 0
+            return build.region(buffer, *index, build.span(at, per_row))
+        return build.region(buffer, *index, at if count is None else build.span(at, count))
+
+
+def declare(m: Emitter, name: str, t: CType, space: Space) -> Store:
+    """A new object of a type, undeclared yet. Raises NotUnderstood for types that are not numbers in a row."""
+    found = leaf(t)
+    if found is None:
+        raise NotUnderstood(f"a variable of type {t}")
+    dtype, _ = found
+    dims: list[int] = []
+    inner = t
+    while isinstance(inner, Arr) and isinstance(inner.of, Arr):
+        dims.append(inner.n)
+        inner = inner.of
+    return Store(m.fresh(name), space, dtype, tuple(dims), build.const(size_of(inner)), isinstance(t, Prim))
+
+
+def start(s: Store) -> Place:
+    """Where an object begins."""
+    return Place(s, (), build.const(0, I64 if s.is_global else I32))
+
+
+# ------------------------------------------------------------------------------------------------------------------- what is used
+
+
+@dataclass
+class Finish:
+    """The buffers that the objects of a kernel become, once every access is known."""
+
+    stores: list[Store]
+
+    roots: dict[str, n.Buffer] = field(default_factory=dict)
+
+    def renamed(self) -> tuple[dict[str, tuple[n.Buffer, Store, DType]], dict[str, list[tuple[n.Buffer, n.Buffer]]]]:
+        """By name while reading: the final buffer. By object: views (view, of what) beside the declaration."""
+        final: dict[str, tuple[n.Buffer, Store, DType]] = {}
+        views: dict[str, list[tuple[n.Buffer, n.Buffer]]] = {}
+        for s in self.stores:
+            used = [d for d in s.uses if s.uses[d]] or [s.declared]
+            main = s.declared if s.tensor is not None or s.declared in used else max(used, key=lambda d: (s.uses[d], -d.bits))
+            smallest = min(used, key=lambda d: d.bits)
+            if s.tensor is None and len(used) > 1 and s.single and smallest.bits < s.declared.bits:
+                main = s.declared
+            for d in {main, *used}:
+                old = s.view(d)
+                new = replace(old, name=s.name if d == main else old.name if d != s.declared else f"{s.name}__{d.name}")
+                if s.flat and s.dims:
+                    count = prod(s.dims) * (build.int_value(s.row) or 1) // d.bytes
+                    new = replace(new, shape=(build.const(count),))
+                if d == main and s.single and old.shape and build.int_value(old.shape[-1]) == 1:
+                    new = replace(new, shape=())
+                final[old.name] = (new, s, d)
+            root = self.roots[s.name] = final[s.view(main).name][0]
+            views[s.name] = [(final[s.view(d).name][0], root) for d in used if d != main]
+        return final, views
+
+    def apply(self, body: list[n.Stmt]) -> tuple[n.Stmt, ...]:
+        """A body with its final buffers, and views after declarations."""
+        final, views = self.renamed()
+        changed = {k: v for k, v in final.items() if v[0].name != k or v[0] != v[1].view(v[2]) or v[1].flat}
+        many = {k: v for k, v in views.items() if v}
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Region) and new.buffer.name in changed:
+                buffer, store, dtype = changed[new.buffer.name]
+                index = new.index
+                if index and not buffer.shape:
+                    index = ()
+                elif store.flat and store.dims and index:
+                    index = (_flat(index, store, dtype),)
+                return build.region(buffer, *index) if index else n.Region(buffer)
+            return new
+
+        def block(stmts: tuple[n.Stmt, ...]) -> tuple[n.Stmt, ...]:
+            out: list[n.Stmt] = []
+            for s in stmts:
+                match s:
+                    case n.Alloc():
+                        name = s.buffer.name
+                        made = replace(s, buffer=self.roots.get(name, s.buffer))
+                        if made.init is not None:
+                            made = replace(made, init=transform(made.init, leave, _enter))
+                        out.append(made)
+                        out += [n.View(v, n.Region(root), origin=s.origin) for v, root in many.get(name, ())]
+                    case n.For() | n.While():
+                        inner = replace(s, body=())
+                        out.append(replace(transform(inner, leave, _enter), body=block(s.body)))
+                    case n.If():
+                        head = transform(replace(s, then=(), orelse=()), leave, _enter)
+                        out.append(replace(head, then=block(s.then), orelse=block(s.orelse)))
+                    case _:
+                        out.append(transform(s, leave, _enter))
+            return tuple(out)
+
+        made = block(tuple(body))
+        tensors = [n.View(v, n.Region(root)) for s in self.stores if s.tensor is not None for v, root in many.get(s.name, ())]
+        return (*tensors, *made)
+
+
+def _enter(e: n.Node) -> bool:
+    return not isinstance(e, n.Buffer)
+
+
+def _flat(index: tuple[n.Expr | n.Span, ...], s: Store, dtype: DType) -> n.Expr | n.Span:
+    """The index of a flat array. Raises NotUnderstood for a region of several rows."""
+    *outer, last = index
+    row = (build.int_value(s.row) or 1) // dtype.bytes
+    out: n.Expr = build.const(0)
+    for k, i in enumerate(outer):
+        if isinstance(i, n.Span):
+            raise NotUnderstood(f"several rows of '{s.name}' at once, which is also used as one row")
+        out = build.add(out, build.mul(i, prod(s.dims[k + 1 :]) * row))
+    if isinstance(last, n.Span):
+        return build.span(build.add(out, last.lo), last.extent, last.step)
+    return build.add(out, last)
+

@@ -1,0 +1,36 @@
+"""A skeleton of a binding, from what the source says."""
+
+from __future__ import annotations
+
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, Setting, Tensor
+from kir.ir.types import DType
+
+from .kernel import BLOCK, bounds_of
+from .scopes import Function
+from .source import Unit
+
+UNKNOWN = "?"
+"""What stands where a person must decide."""
+
+
+def skeleton(unit: Unit, fn: Function, program: n.Program) -> Binding:
+    """A binding for a kernel: every meta, tensor and scalar that needs a value is in it."""
+    metas: dict[str, Setting] = {}
+    bound = next((words.split(",")[0].strip() for words in bounds_of(fn) if not words.startswith("maxnreg")), "")
+    for m in program.metas:
+        if m.name in BLOCK[1:] and m.default is not None:
+            continue
+        metas[m.name] = m.default if m.default is not None else UNKNOWN
+    if bound.isdigit():
+        metas["threads_x"] = int(bound)
+    tensors = {
+        p.name: Tensor(shape=[UNKNOWN], dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN, role=p.role)
+        for p in program.params
+        if isinstance(p.of, n.Buffer)
+    }
+    scalars: dict[str, str | int | float] = {
+        p.name: UNKNOWN for p in program.params if isinstance(p.of, DType) and not dict(p.attrs).get("implicit") and not p.of.is_float
+    }
+    grid: list[str | int] = [UNKNOWN for _ in program.kernels[0].grid]
+    return Binding(kernel=program.name, grid=grid, metas=metas, scalars=scalars, tensors=tensors)

@@ -1,0 +1,660 @@
+"""Statements: declarations, branches and returns. What is not understood becomes `opaque` at the innermost statement of the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kir.diagnostic import Origin
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import BOOL
+
+from . import calls, loops
+from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, leaf, size_of
+from .errors import NotUnderstood
+from .memory import Store, start
+from .scopes import Function, Scope, Variable, declared_name, text
+from .source import Node
+from .values import Located, Members, Nothing, Pack, Pointer, Record, Scalar, Value, Wide, constant
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+
+@dataclass
+class Frame:
+    """A function being read. Of an inlined one: where its result goes (`slot`), and the flag that a return inside a loop sets."""
+
+    kernel: bool
+    result: CType | None = None
+    value: Value | None = None
+    slot: Value | None = None
+    flag: Value | None = None
+    entry: list[n.Stmt] = field(default_factory=list)
+    position: int = 0
+    dynamic: int = 0
+    loops: int = 0
+    steps: list[tuple[Node, Scope] | None] = field(default_factory=list)
+
+
+def function(r: Reader, f: Function, scope: Scope) -> Value:
+    """The body of a device function, read in place. Its result, Nothing for void."""
+    body = f.body
+    assert body is not None
+    kind = f.node.child_by_field_name("type")
+    result: CType | None = None
+    trailing = next((c for c in f.declarator.named_children if c.type == "trailing_return_type"), None)
+    reference = False
+    if trailing is not None:
+        result = r.types.base_type(trailing.named_children[0], scope)
+    elif kind is not None:
+        d = f.node.child_by_field_name("declarator")
+        while d is not None and d.type not in ("function_declarator",):
+            reference = reference or "reference" in d.type
+            d = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator")), None)
+        result = r.types.base_type(kind, scope)
+        e = f.node.child_by_field_name("declarator")
+        while e is not None and e.type == "pointer_declarator":
+            result, e = Ptr(result), e.child_by_field_name("declarator")
+    if reference:
+        result = None
+    return _run(r, body, scope, result)
+
+
+def lambda_body(r: Reader, body: Node, scope: Scope) -> Value:
+    """The body of a lambda."""
+    return _run(r, body, scope, None)
+
+
+def _run(r: Reader, body: Node, scope: Scope, result: CType | None) -> Value:
+    if isinstance(result, Auto):
+        result = None
+    frame = Frame(False, result, entry=r.m.block, position=len(r.m.block))
+    block(r, body.named_children, scope.inner(), frame)
+    if frame.slot is not None:
+        return r.pinned_value(r.rvalue(frame.slot), "result") if isinstance(frame.slot, Located) else frame.slot
+    if frame.value is not None:
+        return frame.value
+    if result is not None and result != VOID:
+        raise NotUnderstood("a function that ends without a result")
+    return Nothing()
+
+
+# ------------------------------------------------------------------------------------------------------------------------ blocks
+
+
+def block(r: Reader, nodes: list[Node], scope: Scope, frame: Frame) -> bool:
+    """Statements in order; whether control never leaves them at their end."""
+    unroll: Node | None = None
+    for k, node in enumerate(nodes):
+        if node.type in ("comment", ";", "attributed_declarator"):
+            continue
+        if node.type == "preproc_call":
+            unroll = node
+            continue
+        if frame.kernel and r.depth == 0:
+            ended = _guarded(r, node, scope, frame, nodes[k + 1 :], unroll)
+        else:
+            ended = statement(r, node, scope, frame, nodes[k + 1 :], unroll)
+        unroll = None
+        if ended:
+            return True
+    return False
+
+
+def _guarded(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
+    """A statement of the kernel itself: where it is not understood, it stays as text."""
+    r.m.origin = scope.unit.origin(node)
+    here = r.m.block
+    mark = len(here)
+    depth = len(r.m.blocks)
+    try:
+        return statement(r, node, scope, frame, rest, unroll)
+    except NotUnderstood as bad:
+        del r.m.blocks[depth:]
+        del here[mark:]
+        r.m.origin = scope.unit.origin(node)
+        reason = bad.reason
+        if bad.node is not None and bad.node.id != node.id:
+            reason += _where(r, bad.node)
+        kept(r, node, scope, reason)
+        return False
+
+
+def _where(r: Reader, node: Node) -> str:
+    words = " ".join(text(node).split())
+    return f": {words[:70]}" if len(words) > 1 else ""
+
+
+def kept(r: Reader, node: Node, scope: Scope, reason: str) -> None:
+    """A statement as opaque text. Variables that it declares get places of their own, so that what follows can be read."""
+    if node.type == "declaration":
+        for d in node.children_by_field_name("declarator"):
+            name = declared_name(d)
+            if name is None or name.type != "identifier":
+                continue
+            try:
+                kind, _ = r.types.declared_type(node, d, scope)
+                if not isinstance(kind, (Auto, Named, Ptr)):
+                    scope.values[text(name)] = r.object(text(name), kind)
+            except NotUnderstood:
+                continue
+    words = " ".join(scope.unit.source_of(node).split())
+    r.m.emit(n.Opaque("cuda", words, reason))
+
+
+def statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None = None) -> bool:
+    """One statement; True where what follows it in the block is never reached, or has been read with it."""
+    match node.type:
+        case "expression_statement":
+            if node.named_children:
+                r.value(node.named_children[0], scope)
+            _unused_result(r)
+        case "declaration":
+            declaration(r, node, scope)
+        case "compound_statement":
+            return block(r, node.named_children, scope.inner(), frame)
+        case "if_statement":
+            return _if(r, node, scope, frame, rest)
+        case "for_statement" | "while_statement" | "do_statement":
+            return loops.loop(r, node, scope, frame, rest, unroll)
+        case "for_range_loop":
+            raise NotUnderstood("a loop over a range", node)
+        case "return_statement":
+            return _return(r, node, scope, frame)
+        case "break_statement":
+            r.m.emit(n.Jump("break"))
+            return True
+        case "continue_statement":
+            step = frame.steps[-1] if frame.steps else None
+            if step is not None:
+                r.value(step[0], step[1])
+            r.m.emit(n.Jump("continue"))
+            return True
+        case "switch_statement":
+            return _switch(r, node, scope, frame, rest)
+        case kind if kind in _DECLARING:
+            r.index.one(node, scope, scope.unit, None)
+        case "static_assert_declaration":
+            _static_assert(r, node, scope)
+        case "labeled_statement" | "goto_statement":
+            raise NotUnderstood("a jump to a label", node)
+        case "attributed_statement":
+            return statement(r, node.named_children[-1], scope, frame, rest, unroll)
+        case "ERROR":
+            raise NotUnderstood("text that is no C++", node)
+        case _:
+            raise NotUnderstood(f"a {node.type.replace('_', ' ')}", node)
+    return False
+
+
+_DECLARING = frozenset(
+    {"alias_declaration", "type_definition", "using_declaration", "class_specifier", "struct_specifier", "enum_specifier",
+     "namespace_alias_definition"}
+)  # fmt: skip
+
+
+def _unused_result(r: Reader) -> None:
+    """An atomic operation whose old value nobody can name is made for its effect alone."""
+    last = r.m.block[-1] if r.m.block else None
+    if isinstance(last, n.Let) and last.names[0].startswith("old") and isinstance(last.value, n.Call) and last.value.fn.startswith("atomic_"):
+        r.m.block[-1] = n.Eval(last.value, last.label, last.origin)
+
+
+def _static_assert(r: Reader, node: Node, scope: Scope) -> None:
+    cond = node.child_by_field_name("condition")
+    if cond is None:
+        return
+    found = constant(r.rvalue(r.value(cond, scope)))
+    if found == 0:
+        raise NotUnderstood(f"a static assertion that does not hold: {text(cond)}", node)
+
+
+def declaration(r: Reader, node: Node, scope: Scope) -> None:
+    """Local variables."""
+    words = {text(c) for c in node.children if c.type in ("storage_class_specifier", "type_qualifier")}
+    kind_node = node.child_by_field_name("type")
+    if kind_node is not None and kind_node.type in ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier") and (
+        kind_node.child_by_field_name("body") is not None
+    ):
+        r.index.one(kind_node, scope, scope.unit, None)
+    for d in node.children_by_field_name("declarator"):
+        name_node = declared_name(d)
+        if name_node is None:
+            raise NotUnderstood("a declaration of unusual form", node)
+        init = d.child_by_field_name("value") if d.type == "init_declarator" else None
+        if name_node.type == "structured_binding_declarator":
+            _structured(r, name_node, init, scope)
+            continue
+        name = text(name_node)
+        if "register" in words:
+            scope.values[name] = shared(r, node, d, name, "extern" in words, scope)
+            continue
+        inner = d.child_by_field_name("declarator") if d.type == "init_declarator" else d
+        if inner is not None and inner.type == "function_declarator":
+            scope.values[name] = _vexing(r, node, inner, name, scope)
+            continue
+        if "constexpr" in words and init is not None and kind_node is not None and "static" not in words:
+            kind, _ = r.types.declared_type(node, d, scope)
+            if isinstance(kind, (Prim, Auto)) and init.type != "initializer_list":
+                v = r.rvalue(r.value(init, scope))
+                scope.values[name] = r.convert(v, kind) if not isinstance(kind, Auto) else v
+                continue
+        if "static" in words:
+            scope.declare(name, Variable(name, node, d, init, scope, scope.unit))
+            scope.values.pop(name, None)
+            continue
+        _variable(r, node, d, init, name, words, scope)
+
+
+def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, words: set[str], scope: Scope) -> None:
+    kind, reference = r.types.declared_type(node, d, scope)
+    if init is None:
+        if reference:
+            raise NotUnderstood(f"the reference '{name}' without a value", d)
+        made = r.object(name, kind)
+        if isinstance(kind, Rec) and (kind.instance.constructors or any(m.init is not None for m in kind.instance.members())):
+            calls.initialize(r, made, kind, [])
+        scope.values[name] = made
+        return
+    if init.type in ("initializer_list",):
+        if isinstance(kind, Rec) and kind.instance.constructors:
+            made = r.object(name, kind)
+            calls.initialize(r, made, kind, [r.value(c, scope) for c in init.named_children if c.type != "comment"])
+            scope.values[name] = made
+            return
+        kind = _sized(kind, init)
+        v: Value = r.braced(init, kind, scope)
+    elif init.type == "argument_list":
+        args = calls.arguments(r, init, scope)
+        if isinstance(kind, Rec):
+            made = r.object(name, kind)
+            calls.initialize(r, made, kind, args)
+            scope.values[name] = made
+            return
+        v = r.construct(kind, args)
+    else:
+        v = r.value(init, scope)
+    if reference:
+        if isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
+            scope.values[name] = v
+            return
+    changed = mutated(r, _function_body(node), scope)
+    scope.values[name] = _local(r, name, v, kind, name in changed)
+
+
+def _local(r: Reader, name: str, v: Value, kind: CType, changed: bool) -> Value:
+    if isinstance(v, Members) and (isinstance(kind, Auto) or v.type == kind):
+        made = r.object(name, v.type)
+        r.assign(made, v)
+        return made
+    v = r.rvalue(v)
+    if not isinstance(v, (Scalar, Wide, Record, Pointer, Members)):
+        if isinstance(kind, Prim | Ptr | Rec) and not isinstance(kind, Auto):
+            v = r.convert(v, kind)
+        return v if not isinstance(v, Nothing) else _nothing(name)
+    made_value = r.convert(v, kind) if not isinstance(kind, Auto) else v
+    if not isinstance(made_value, (Scalar, Wide, Record, Pointer, Members)):
+        return made_value
+    t: CType = made_value.type if isinstance(kind, Auto) else kind
+    if changed or isinstance(t, Arr) or isinstance(made_value, (Record, Members)):
+        if isinstance(t, Ptr) and isinstance(made_value, Pointer) and not changed:
+            return r.pinned_value(made_value, name)
+        return r.initialized(name, made_value, t)
+    if isinstance(made_value, Scalar) and not isinstance(made_value.expr, n.Const):
+        return Scalar(r.m.let(name, made_value.expr))
+    return r.pinned_value(made_value, name)
+
+
+def _nothing(name: str) -> Value:
+    raise NotUnderstood(f"'{name}', whose value is the result of a void call")
+
+
+def _sized(kind: CType, init: Node) -> CType:
+    """The type of an array whose size its initializer says."""
+    if isinstance(kind, Arr) and kind.n == 0:
+        return Arr(kind.of, len([c for c in init.named_children if c.type != "comment"]))
+    return kind
+
+
+def _structured(r: Reader, names: Node, init: Node | None, scope: Scope) -> None:
+    if init is None:
+        raise NotUnderstood("a structured binding without a value", names)
+    v = r.value(init, scope)
+    words = [text(c) for c in names.named_children if c.type == "identifier"]
+    if isinstance(v, (Members, Record)):
+        parts = [x for k, x in v.fields.items() if k != "#array"]
+        for word, part in zip(words, parts, strict=False):
+            scope.values[word] = r.pinned_value(r.rvalue(part), word)
+        return
+    raise NotUnderstood(f"a structured binding of {r.shown(v)}", names)
+
+
+def _vexing(r: Reader, node: Node, d: Node, name: str, scope: Scope) -> Value:
+    """`T x(y);`, which reads like a declaration of a function."""
+    kind_node, listed = node.child_by_field_name("type"), d.child_by_field_name("parameters")
+    assert kind_node is not None and listed is not None
+    kind = r.types.base_type(kind_node, scope)
+    args: list[Value] = []
+    for p in listed.named_children:
+        inner = p.child_by_field_name("type")
+        if p.type != "parameter_declaration" or inner is None or p.child_by_field_name("declarator") is not None:
+            raise NotUnderstood("the declaration of a function inside a function", node)
+        args.append(r.value(inner, scope))
+    if isinstance(kind, Rec):
+        made = r.object(name, kind)
+        calls.initialize(r, made, kind, args)
+        return made
+    return _local(r, name, r.construct(kind, args), kind, True)
+
+
+def shared(r: Reader, node: Node, d: Node, name: str, extern: bool, scope: Scope) -> Value:
+    """A shared array: declared once, however often the function around it is read."""
+    kind, _ = r.types.declared_type(node, d, scope)
+    if extern:
+        if not isinstance(kind, Arr):
+            raise NotUnderstood("dynamic shared memory that is no array", node)
+        return dynamic_shared(r, name, kind)
+    key = hash((node.id, d.id, str(kind), size_of(kind)))
+    if key not in r.static_shared:
+        r.static_shared[key] = r.object(name, kind, "shared")
+    return r.static_shared[key]
+
+
+def dynamic_shared(r: Reader, name: str, kind: Arr) -> Value:
+    """The one pool of dynamic shared memory, whatever names it is declared under."""
+    found = leaf(kind.of)
+    if found is None:
+        raise NotUnderstood(f"dynamic shared memory of type {kind.of}")
+    if r.pool is None:
+        r.pool = Store(r.m.fresh(name), "shared", found[0], (), r.pool_bytes, align=1024)
+        r.stores.append(r.pool)
+        r.shared.append(r.pool)
+    return Located(start(r.pool), Arr(kind.of, 0))
+
+
+# ---------------------------------------------------------------------------------------------------------------------- branches
+
+
+def _if(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> bool:
+    head, then, orelse = (node.child_by_field_name(k) for k in ("condition", "consequence", "alternative"))
+    if head is None or then is None:
+        raise NotUnderstood("a branch of unusual form", node)
+    if orelse is not None and orelse.type == "else_clause":
+        orelse = orelse.named_children[-1] if orelse.named_children else None
+    inner = scope.inner()
+    init, shown = head.child_by_field_name("initializer"), head.child_by_field_name("value")
+    if init is not None:
+        statement(r, init.named_children[0] if init.type == "init_statement" else init, inner, frame, [])
+    if shown is None:
+        raise NotUnderstood("a branch of unusual form", node)
+    if shown.type == "declaration":
+        declaration(r, shown, inner)
+        name = declared_name(shown.children_by_field_name("declarator")[0])
+        cond = r.condition(inner.values[text(name)]) if name is not None else build.const(True, BOOL)
+    else:
+        cond = r.condition(r.value(shown, inner), shown)
+    if isinstance(cond, n.Const):
+        taken = then if cond.value else orelse
+        return statement(r, taken, inner.inner(), frame, rest) if taken is not None else False
+    static = any(c.type == "constexpr" or text(c) == "constexpr" for c in node.children[:3])
+    if static and not _is_question(cond):
+        raise NotUnderstood(f"a constexpr condition that is not known: {text(shown)}", node)
+    returns = not frame.kernel and contains(then, "return_statement") | (orelse is not None and contains(orelse, "return_statement"))
+    frame.dynamic += 1
+    with r.m.capture() as first:
+        ended = statement(r, then, inner.inner(), frame, rest)
+        if returns and not ended:
+            ended = block(r, rest, scope, frame)
+    with r.m.capture() as second:
+        also = statement(r, orelse, inner.inner(), frame, rest) if orelse is not None else False
+        if returns and not also:
+            also = block(r, rest, scope, frame)
+    frame.dynamic -= 1
+    if first or second:
+        if not first:
+            cond, first, second = build.invert(cond), second, first
+        r.m.emit(n.If(cond, tuple(first), tuple(second), static=_is_question(cond)))
+    return True if returns else ended and also
+
+
+def _is_question(cond: n.Expr) -> bool:
+    inner = cond.x if isinstance(cond, n.Unary) else cond
+    return isinstance(inner, n.Call) and inner.fn == "absent"
+
+
+def contains(node: Node, kind: str) -> bool:
+    """Whether a statement of a kind stands below, outside lambdas."""
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        if top.type == kind:
+            return True
+        stack += [c for c in top.named_children if c.type != "lambda_expression"]
+    return False
+
+
+def _return(r: Reader, node: Node, scope: Scope, frame: Frame) -> bool:
+    inner = [c for c in node.named_children if c.type != "comment"]
+    if frame.kernel:
+        r.m.emit(n.Jump("return"))
+        return True
+    value: Value = Nothing()
+    if inner:
+        if inner[0].type == "initializer_list":
+            if frame.result is None:
+                raise NotUnderstood("a list of values as the result of an auto function", node)
+            value = r.braced(inner[0], frame.result, scope)
+        else:
+            value = r.value(inner[0], scope)
+        if frame.result is not None and frame.result != VOID:
+            value = r.convert(value, frame.result)
+    if frame.dynamic == 0 and frame.slot is None:
+        frame.value = value if frame.result is None else r.pinned_value(value, "result") if isinstance(value, Pointer) else value
+        return True
+    if not isinstance(value, Nothing):
+        if frame.slot is None:
+            v = r.rvalue(value) if not isinstance(value, Members) else value
+            if not isinstance(v, (Scalar, Wide, Record, Members)):
+                raise NotUnderstood("a result that is no value, under a condition", node)
+            frame.slot = at_entry(r, frame, lambda: r.object("result", v.type))
+        r.assign(frame.slot, value)
+    if frame.loops:
+        if frame.flag is None:
+            frame.flag = at_entry(r, frame, lambda: r.initialized("returned", Scalar(build.const(False, BOOL)), Prim(BOOL)))
+        r.assign(frame.flag, Scalar(build.const(True, BOOL)))
+        r.m.emit(n.Jump("break"))
+    return True
+
+
+def at_entry(r: Reader, frame: Frame, make: object) -> Value:
+    """An object declared where the function began."""
+    made: list[n.Stmt] = []
+    r.m.blocks.append(made)
+    try:
+        v: Value = make()  # type: ignore[operator]  # a function of no arguments
+    finally:
+        r.m.blocks.pop()
+    frame.entry[frame.position : frame.position] = made
+    return v
+
+
+def _switch(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> bool:
+    head, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
+    assert head is not None and body is not None
+    selector = r.pinned(r.scalar(r.value(head, scope), head), "selector")
+    cases: list[tuple[list[Node], list[Node]]] = []
+    labels: list[Node] = []
+    default: list[Node] | None = None
+    for c in body.named_children:
+        if c.type != "case_statement":
+            continue
+        label = c.child_by_field_name("value")
+        inner = [x for x in c.named_children if (label is None or x.id != label.id) and x.type != "comment"]
+        if len(inner) == 1 and inner[0].type == "compound_statement":
+            inner = [x for x in inner[0].named_children if x.type != "comment"]
+        if label is None:
+            default = inner
+        else:
+            labels.append(label)
+        if inner:
+            if inner[-1].type not in ("break_statement", "return_statement") and c.id != body.named_children[-1].id:
+                raise NotUnderstood("a case that goes on into the next one", c)
+            if label is not None or labels:
+                cases.append((labels, inner))
+            labels = []
+    for _, inner in [*cases, ([], default or [])]:
+        if any(contains(x, "break_statement") for x in inner[:-1] if x.type not in ("for_statement", "while_statement", "do_statement")):
+            raise NotUnderstood("a break inside a case", node)
+
+    def body_of(inner: list[Node]) -> list[Node]:
+        return inner[:-1] if inner and inner[-1].type == "break_statement" else inner
+
+    def arm(k: int) -> bool:
+        if k == len(cases):
+            return block(r, body_of(default), scope.inner(), frame) if default is not None else False
+        conds = [build.compare("eq", selector, converted_like(r, r.scalar(r.value(x, scope), x), selector)) for x in cases[k][0]]
+        cond = conds[0]
+        for other in conds[1:]:
+            cond = build.logical_or(cond, other)
+        if isinstance(cond, n.Const):
+            return block(r, body_of(cases[k][1]), scope.inner(), frame) if cond.value else arm(k + 1)
+        returns = not frame.kernel and contains(node, "return_statement")
+        frame.dynamic += 1
+        with r.m.capture() as first:
+            ended = block(r, body_of(cases[k][1]), scope.inner(), frame)
+            if returns and not ended:
+                ended = block(r, rest, scope, frame)
+        with r.m.capture() as second:
+            also = arm(k + 1)
+            if returns and not also:
+                also = block(r, rest, scope, frame)
+        frame.dynamic -= 1
+        if first or second:
+            if not first:
+                cond, first, second = build.invert(cond), second, first
+            r.m.emit(n.If(cond, tuple(first), tuple(second)))
+        return True if returns else ended and also
+
+    return arm(0)
+
+
+def converted_like(r: Reader, e: n.Expr, like: n.Expr) -> n.Expr:
+    """An integer in the dtype of another."""
+    from kir.ir.types import dtype_of
+
+    from .numbers import converted
+
+    return converted(e, dtype_of(like.type))
+
+
+# --------------------------------------------------------------------------------------------------------------- what may change
+
+
+def _function_body(node: Node) -> Node | None:
+    at: Node | None = node
+    while at is not None and not (at.type == "compound_statement" and at.parent is not None and at.parent.type in ("function_definition", "lambda_expression")):
+        at = at.parent
+    return at
+
+
+def mutated(r: Reader, body: Node | None, scope: Scope) -> frozenset[str]:
+    """Names in a piece of source that are assigned to, or whose address or reference goes somewhere."""
+    if body is None:
+        return frozenset()
+    if body.id in r.mutable:
+        return r.mutable[body.id]
+    out: set[str] = set()
+    stack = [body]
+    while stack:
+        node = stack.pop()
+        match node.type:
+            case "assignment_expression":
+                _base(node.child_by_field_name("left"), out)
+            case "update_expression":
+                _base(node.child_by_field_name("argument"), out)
+            case "pointer_expression" if node.children and text(node.children[0]) == "&":
+                _base(node.child_by_field_name("argument"), out)
+            case "gnu_asm_output_operand":
+                _base(node.child_by_field_name("value"), out)
+            case "call_expression":
+                _called(r, node, scope, out)
+            case "init_declarator" if (d := node.child_by_field_name("declarator")) is not None and d.type == "reference_declarator":
+                _base(node.child_by_field_name("value"), out)
+            case _:
+                pass
+        stack += node.named_children
+    r.mutable[body.id] = frozenset(out)
+    return r.mutable[body.id]
+
+
+def _base(node: Node | None, out: set[str]) -> None:
+    """The variable that a place belongs to; as `name[]` where it is reached through a subscript, which leaves a pointer alone."""
+    through = ""
+    while node is not None:
+        if node.type == "identifier":
+            out.add(text(node) + through)
+            return
+        if node.type in ("subscript_expression", "field_expression"):
+            op = node.child_by_field_name("operator")
+            if node.type == "subscript_expression" or (op is not None and text(op) == "->"):
+                through = "[]"
+            node = node.child_by_field_name("argument")
+        elif node.type in ("parenthesized_expression",):
+            node = node.named_children[0] if node.named_children else None
+        elif node.type == "cast_expression":
+            node = node.child_by_field_name("value")
+        else:
+            return
+
+
+def _called(r: Reader, node: Node, scope: Scope, out: set[str]) -> None:
+    fn, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+    if fn is None or listed is None:
+        return
+    if fn.type == "field_expression":
+        _base(fn.child_by_field_name("argument"), out)
+    if fn.type == "template_function" and (shown := fn.child_by_field_name("name")) is not None and text(shown) == "reinterpret_cast":
+        targs = fn.child_by_field_name("arguments")
+        if targs is not None and text(targs).rstrip("> ").endswith("&"):
+            _base(listed.named_children[0] if listed.named_children else None, out)
+    args = [a for a in listed.named_children if a.type != "comment"]
+    if not any(a.type in ("identifier", "subscript_expression", "field_expression") for a in args):
+        return
+    name = fn
+    while name.type in ("qualified_identifier", "template_function", "field_expression", "dependent_name", "template_method"):
+        inner = name.child_by_field_name("field") if name.type == "field_expression" else name.child_by_field_name("name")
+        if inner is None:
+            inner = name.named_children[0] if name.named_children else None
+        if inner is None:
+            return
+        name = inner
+    functions = _functions_named(r, text(name), fn, scope)
+    for k, a in enumerate(args):
+        if a.type in ("identifier", "subscript_expression", "field_expression") and any(_takes_reference(f, k) for f in functions):
+            _base(a, out)
+
+
+def _functions_named(r: Reader, name: str, fn: Node, scope: Scope) -> list[Function]:
+    found = scope.find(name) if fn.type != "field_expression" else None
+    if isinstance(found, list):
+        return [d for d in found if isinstance(d, Function)]
+    if found is not None and type(found).__name__ in ("Lambda", "Members", "Located"):
+        return []
+    return r.by_name(name)
+
+
+def _takes_reference(f: Function, k: int) -> bool:
+    params = f.parameters()
+    if not params:
+        return False
+    p = params[min(k, len(params) - 1)]
+    if k >= len(params) and p.type != "variadic_parameter_declaration":
+        return False
+    d = p.child_by_field_name("declarator")
+    const = any(c.type == "type_qualifier" and text(c) == "const" for c in p.children)
+    return d is not None and "reference" in d.type and not const
+
+
+__all__ = ["Frame", "Origin", "Pack", "block", "contains", "declaration", "function", "lambda_body", "mutated", "statement"]

@@ -1,0 +1,143 @@
+"""Unsigned integers as signed ones: u32 and u64 arithmetic whose result provably lies in 0 .. 2^31 - 1 is computed in i32.
+
+CUDA counts threads and blocks in unsigned numbers. Sums and products wrap alike in both, so only the result (and the operands of divisions
+and comparisons) must be known to fit; the rest of the analyses then see one kind of index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kir.analysis.facts import Facts
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, DType, dtype_of, shape_of
+from kir.ir.visit import substitute, transform
+
+HIGH = (1 << 31) - 1
+EXACT = frozenset({"floordiv", "mod", "ceildiv", "tdiv", "trem", "min", "max", "shr", "and", "or", "xor"})
+
+
+def signed(program: n.Program) -> n.Program:
+    """The program with unsigned lets, loops, comparisons and indices in i32 where the facts prove that they fit."""
+    return replace(
+        program, kernels=tuple(replace(k, body=_block(k.body, Facts.at(program, (k.name,)))) for k in program.kernels)
+    )
+
+
+def as_signed(e: n.Expr, known: Facts) -> n.Expr | None:
+    """A scalar of an unsigned dtype as the i32 of the same value; None where it may not fit."""
+    if not _is_unsigned(e):
+        return None
+    found = known.domain(known.expanded(e))
+    if found.lo is None or found.hi is None or found.lo < 0 or found.hi > HIGH:
+        return None
+    return _low(e, known)
+
+
+def _is_unsigned(e: n.Expr) -> bool:
+    return isinstance(e.type, DType) and e.type.kind == "uint" and e.type.bits >= 32
+
+
+def _low(e: n.Expr, known: Facts) -> n.Expr:
+    """The low 32 bits of an integer as i32, through sums and products."""
+    out: n.Expr = build.const(0)
+    for monomial, c in build.polynomial(e).items():
+        product: n.Expr = build.const(I32.wrap(c))
+        for atom in monomial:
+            product = build.mul(product, _atom(atom, known))
+        out = build.add(out, product)
+    return out
+
+
+def _atom(e: n.Expr, known: Facts) -> n.Expr:
+    if isinstance(e, n.Cast) and e.rounding == "rn" and isinstance(e.x.type, DType) and e.x.type.is_integer and e.x.type.bits >= 32:
+        if e.x.type == I32:
+            return e.x
+        return _low(e.x, known)
+    if isinstance(e, n.Binary) and e.op in EXACT:
+        a, b = as_signed(e.a, known), as_signed(e.b, known)
+        if a is not None and b is not None:
+            return build.binary(e.op, a, b)
+    return build.cast(e, I32)
+
+
+def _block(body: n.Block, known: Facts) -> n.Block:
+    out: list[n.Stmt] = []
+    changed: dict[str, n.Expr] = {}
+    for s in body:
+        if changed:
+            s = substitute(s, changed)
+        made = _statement(s, known)
+        match made:
+            case n.Let(names=(name,)) if (value := as_signed(made.value, known)) is not None:
+                changed[name] = build.cast(n.Var(name, I32), dtype_of(made.value.type))
+                made = replace(made, value=value)
+            case n.For() if made.var.of != I32 and _is_unsigned(made.var):
+                made = _loop(made, known)
+        match made:
+            case n.For():
+                made = replace(made, body=_block(made.body, known.ranging(made.var, made.lo, made.hi, made.step)))
+            case n.If():
+                then = _block(made.then, known.knowing(made.cond))
+                made = replace(made, then=then, orelse=_block(made.orelse, known.knowing(build.invert(made.cond))))
+            case n.While():
+                made = replace(made, body=_block(made.body, known))
+            case n.Roles():
+                made = replace(made, roles=tuple(replace(r, body=_block(r.body, known)) for r in made.roles))
+            case _:
+                pass
+        out.append(made)
+        known = known.after((made,))
+    return tuple(out)
+
+
+def _loop(s: n.For, known: Facts) -> n.For:
+    ends = [as_signed(e, known) for e in (s.lo, s.hi, s.step)]
+    lo, hi, step = ends
+    if lo is None or hi is None or step is None:
+        return s
+    var = n.Var(s.var.name, I32)
+    return replace(s, var=var, lo=lo, hi=hi, step=step, body=substitute_block(s.body, {s.var.name: build.cast(var, dtype_of(s.var.of))}))
+
+
+def substitute_block(body: n.Block, values: dict[str, n.Expr]) -> n.Block:
+    """A block with values for names."""
+    return tuple(substitute(s, values) for s in body)
+
+
+def _statement(s: n.Stmt, known: Facts) -> Any:
+    """A statement with the expressions of its own (not of blocks below it) in i32."""
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Binary() if new.op in n.COMPARISONS and _is_unsigned(new.a):
+                a, b = as_signed(new.a, known), as_signed(new.b, known)
+                if a is not None and b is not None:
+                    return build.binary(new.op, a, b)
+            case n.Binary() if new.op in ("floordiv", "mod", "ceildiv") and _is_unsigned(new):
+                a, b = as_signed(new.a, known), as_signed(new.b, known)
+                if a is not None and b is not None:
+                    return build.cast(build.binary(new.op, a, b), dtype_of(new.type))
+            case n.Cast() if new.rounding == "rn" and _is_unsigned(new.x) and new.dtype != dtype_of(new.x.type):
+                value = as_signed(new.x, known)
+                if value is not None:
+                    return build.cast(value, new.dtype)
+            case n.Region() if any(isinstance(i, n.Expr) and not shape_of(i.type) and _is_unsigned(i) for i in new.index):
+                made = [as_signed(i, known) if isinstance(i, n.Expr) else None for i in new.index]
+                return n.Region(new.buffer, tuple(i if m is None else m for i, m in zip(new.index, made, strict=True)))
+        return new
+
+    match s:
+        case n.For():
+            head = transform(replace(s, body=()), leave)
+            return replace(head, body=s.body)
+        case n.If():
+            return replace(s, cond=transform(s.cond, leave))
+        case n.While():
+            return replace(s, cond=transform(s.cond, leave))
+        case n.Roles() | n.Opaque():
+            return s
+        case _:
+            return transform(s, leave)
