@@ -7,12 +7,13 @@ folder that ``--out`` names; raw records beside them as JSON lines. One part tha
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from kir import machine
@@ -23,8 +24,19 @@ from kir.gate.records import append
 from kir.problem import load_problem
 from kir.store import write_atomic
 
+Row = tuple[object, ...]
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+SMOKE = (
+    "gemm:f16 naive",
+    "softmax:f32 naive",
+    "gemm mm.py::mm_kernel_general",
+    "rmsnorm rms_norm.py::_rms_norm_forward_kernel",
+    "gemm gemm_sm90_persistent.kir",
+    "gemm gemm_sm80_lanes.kir",
+    "gemm triton.py::gemm_persistent",
+    "rmsnorm rmsnorm.kir",
+)
 WORKLOADS = ("gemm", "conv2d", "fmha", "fmha_causal", "topk", "gdn", "rmsnorm", "softmax")
 
 
@@ -35,7 +47,7 @@ class Session:
         self.gpu, self.out = gpu, out
 
     def table(self, part: str, title: str, head: Iterable[str], rows: Iterable[Iterable[object]], note: str = "") -> None:
-        """Write a table with the command that made it."""
+        """Write a table with the command that made it, again after each row: what was measured is kept if a later row is never reached."""
         names = list(head)
         about, clocks = self.gpu.about, self.gpu.clocks()
         lines = [
@@ -50,7 +62,7 @@ class Session:
         for row in rows:
             lines.append("| " + " | ".join(str(x).replace("|", "\\|").replace("\n", " ") for x in row) + " |")
             print(lines[-1], flush=True)
-        write_atomic(self.out / f"gpu-{part}.md", "\n".join([*lines, ""]))
+            write_atomic(self.out / f"gpu-{part}.md", "\n".join([*lines, ""]))
 
     def record(self, part: str, verdict: Verdict) -> None:
         """Keep a verdict's record."""
@@ -58,34 +70,38 @@ class Session:
 
 
 def smoke(s: Session) -> None:
-    """One honest kernel of each surface, with all that is done to it."""
+    """Kernels of each surface, end to end, with all that is done to them."""
     from tests.red_team.honest import HONEST
 
-    rows = []
-    for honest in [
-        h
-        for h in HONEST
-        if h.name in ("gemm:f16 naive", "gemm gemm_sm80_lanes.kir", "gemm gemm_sm90_lanes.kir", "softmax:f32 naive", "gemm triton.py::gemm_persistent")
-    ]:
-        program, problem, surface = honest.loaded()
-        begun = time.perf_counter()
-        verdict = gate_gpu(s.gpu, program, problem, surface, options=Options(shapes=("cube",) if "gemm" in honest.name else ("ragged",), panel=False))
-        s.record("smoke", verdict)
-        device = verdict.device
-        spent = {k: round(v, 2) for k, v in device.seconds.items()} if device else {}
-        rows.append(
-            (
-                honest.name,
-                verdict.accepted,
-                verdict.reason,
-                verdict.compile.surface,
-                f"{time.perf_counter() - begun:.1f} s",
-                spent,
-                [(t["shape"], t["median"], t["interval"], t["samples"], t["identical"], t["floor"]) for t in (device.timings if device else ())],
-                device.sanitizer if device else "",
-            )
-        )
-    s.table("smoke", "Smoke", ("kernel", "accepted", "reason", "surface", "wall", "spent", "timings", "sanitizer"), rows, f"peaks {s.gpu.peaks}")
+    def rows() -> Iterator[Row]:
+        for honest in [h for h in HONEST if h.name in SMOKE]:
+            begun = time.perf_counter()
+            program, problem, surface = honest.loaded()
+            shape = min((x for x in problem.shapes_for(program) if "timed" in x.tags), key=lambda x: sum(x.sizes.values()))
+            options = Options(shapes=(shape.name,), panel=False)
+            verdict = _tried(s, "smoke", functools.partial(gate_gpu, s.gpu, program, problem, surface, options=options))
+            wall = f"{time.perf_counter() - begun:.1f} s"
+            if isinstance(verdict, str):
+                yield honest.name, "ERROR", verdict, "", wall, "", "", ""
+                continue
+            device = verdict.device
+            spent = {k: round(v, 2) for k, v in device.seconds.items()} if device else {}
+            took = [(t["shape"], t["median"], t["interval"], t["samples"], t["identical"], t["floor"]) for t in (device.timings if device else ())]
+            yield honest.name, verdict.accepted, verdict.reason, verdict.compile.surface, wall, spent, took, device.sanitizer if device else ""
+
+    head = ("kernel", "accepted", "reason", "surface", "wall", "spent", "timings", "sanitizer")
+    s.table("smoke", "Smoke", head, rows(), f"peaks {s.gpu.peaks}")
+
+
+def _tried(s: Session, part: str, work: Callable[[], Verdict]) -> Verdict | str:
+    """The verdict, which is recorded, or what went wrong: one kernel that fails the harness harms no other."""
+    try:
+        verdict = work()
+    except Exception as fault:
+        traceback.print_exc()
+        return f"{type(fault).__name__}: {fault}"
+    s.record(part, verdict)
+    return verdict
 
 
 def conformance(s: Session) -> None:
@@ -112,60 +128,46 @@ def red_team(s: Session) -> None:
     from tests.red_team.device import judged, refused_for_the_right_reason
     from tests.red_team.exploits import KERNELS
 
-    honest = judged(s.gpu, None)
-    rows: list[tuple[object, ...]] = [
-        ("", "the honest kernel", "accepted" if honest.accepted else f"refused: {honest.reason}", "", "yes" if honest.accepted else "NO")
-    ]
-    for exploit in KERNELS:
-        begun = time.perf_counter()
-        verdict = judged(s.gpu, exploit)
-        s.record("red-team", verdict)
-        right = refused_for_the_right_reason(exploit, verdict, honest)
-        rows.append(
-            (
-                ", ".join(map(str, exploit.rows)),
-                f"{exploit.name}: {exploit.does}",
-                "accepted" if verdict.accepted else f"refused at {verdict.stage}: {verdict.reason}",
-                f"{time.perf_counter() - begun:.1f} s",
-                "yes" if right else "NO",
-            )
-        )
-    after = judged(s.gpu, None)
-    rows.append(
-        ("", "the honest kernel, after all of them", "accepted" if after.accepted else f"refused: {after.reason}", "", "yes" if after.accepted else "NO")
-    )
-    s.table("red-team", "Red team", ("rows", "exploit", "verdict", "time", "as it should be"), rows)
+    def rows() -> Iterator[Row]:
+        honest = judged(s.gpu, None)
+        yield "", "the honest kernel", _said(honest), "", "yes" if honest.accepted else "NO"
+        for exploit in KERNELS:
+            begun = time.perf_counter()
+            verdict = _tried(s, "red-team", functools.partial(judged, s.gpu, exploit))
+            right = isinstance(verdict, Verdict) and refused_for_the_right_reason(exploit, verdict, honest)
+            wall = f"{time.perf_counter() - begun:.1f} s"
+            yield ", ".join(map(str, exploit.rows)), f"{exploit.name}: {exploit.does}", _said(verdict), wall, "yes" if right else "NO"
+        after = judged(s.gpu, None)
+        yield "", "the honest kernel, after all of them", _said(after), "", "yes" if after.accepted else "NO"
+
+    s.table("red-team", "Red team", ("rows", "exploit", "verdict", "time", "as it should be"), rows())
+
+
+def _said(verdict: Verdict | str) -> str:
+    if isinstance(verdict, str):
+        return f"ERROR {verdict}"
+    return "accepted" if verdict.accepted else f"refused at {verdict.stage}: {verdict.reason}"
 
 
 def honest(s: Session) -> None:
     """Honest kernels."""
     from tests.red_team.honest import HONEST
 
-    rows = []
-    for each in HONEST:
-        if each.zoo and not machine.package_version(each.source.partition(":")[0].replace("_", "-")):
-            rows.append((each.name, each.note, "not here: the package is not installed", "", ""))
-            continue
-        begun = time.perf_counter()
-        program, problem, surface = each.loaded()
-        shapes = [x for x in problem.shapes_for(program) if "timed" in x.tags]
-        smallest = min(shapes, key=lambda x: sum(x.sizes.values()))
-        try:
-            verdict = gate_gpu(s.gpu, program, problem, surface, options=Options(shapes=(smallest.name,), panel=False, interpret=False, budget=0.4))
-        except Exception as fault:
-            rows.append((each.name, each.note, f"ERROR {type(fault).__name__}: {fault}", "", ""))
-            continue
-        s.record("honest", verdict)
-        rows.append(
-            (
-                each.name,
-                each.note,
-                "accepted" if verdict.accepted else f"REFUSED at {verdict.stage}: {verdict.reason}",
-                _shown(verdict),
-                f"{time.perf_counter() - begun:.1f} s",
-            )
-        )
-    s.table("honest", "Honest kernels", ("kernel", "what", "verdict", "measured", "time"), rows)
+    def rows() -> Iterator[Row]:
+        for each in HONEST:
+            if each.zoo and not machine.package_version(each.source.partition(":")[0].replace("_", "-")):
+                yield each.name, each.note, "not here: the package is not installed", "", ""
+                continue
+            begun = time.perf_counter()
+            program, problem, surface = each.loaded()
+            shapes = [x for x in problem.shapes_for(program) if "timed" in x.tags]
+            smallest = min(shapes, key=lambda x: sum(x.sizes.values()))
+            options = Options(shapes=(smallest.name,), panel=False, interpret=False, budget=0.4)
+            verdict = _tried(s, "honest", functools.partial(gate_gpu, s.gpu, program, problem, surface, options=options))
+            shown = _shown(verdict) if isinstance(verdict, Verdict) else ""
+            yield each.name, each.note, _said(verdict), shown, f"{time.perf_counter() - begun:.1f} s"
+
+    s.table("honest", "Honest kernels", ("kernel", "what", "verdict", "measured", "time"), rows())
 
 
 def _shown(verdict: Verdict) -> str:
@@ -185,19 +187,19 @@ def panel(s: Session) -> None:
     from kir.gate.gpu.panel import Timed
     from kir.gate.gpu.panel import panel as timed
 
-    rows = []
-    for name in WORKLOADS:
-        problem = load_problem(name)
-        with s.gpu.oracles.child() as child:
-            for row in timed(s.gpu, problem, Oracle.of(child, problem), problem.tagged("timed"), random.Random(secrets.randbits(64))):
-                if isinstance(row, Timed):
-                    e = row.estimate
-                    rows.append(
-                        (name, row.shape, row.reference, row.version, f"{e.median * 1e6:.1f} us", f"{e.low * 1e6:.1f} .. {e.high * 1e6:.1f}", e.samples)
-                    )
-                else:
-                    rows.append((name, row.shape, row.reference, "", f"missing: {row.reason}", "", ""))
-    s.table("panel", "Panel of references", ("problem", "shape", "reference", "version", "median", "95 %", "samples"), rows)
+    def rows() -> Iterator[Row]:
+        for name in WORKLOADS:
+            problem = load_problem(name)
+            with s.gpu.oracles.child() as child:
+                for row in timed(s.gpu, problem, Oracle.of(child, problem), problem.tagged("timed"), random.Random(secrets.randbits(64))):
+                    if isinstance(row, Timed):
+                        e = row.estimate
+                        took = (f"{e.median * 1e6:.1f} us", f"{e.low * 1e6:.1f} .. {e.high * 1e6:.1f}", e.samples)
+                        yield name, row.shape, row.reference, row.version, *took
+                    else:
+                        yield name, row.shape, row.reference, "", f"missing: {row.reason}", "", ""
+
+    s.table("panel", "Panel of references", ("problem", "shape", "reference", "version", "median", "95 %", "samples"), rows())
 
 
 def lineage(s: Session) -> None:
