@@ -89,7 +89,9 @@ class _Plan:
             case n.Alloc() if s.buffer.space == "shared":
                 self.shared.append(replace(s, init=None))
                 return [] if s.init is None else self.statement(n.Store(n.Region(s.buffer), s.init, label=s.label, origin=s.origin))
-            case n.Roles() | n.Opaque() | n.Hole():
+            case n.Roles():
+                return [replace(s, roles=tuple(replace(r, body=self.block(r.body)) for r in s.roles))]
+            case n.Opaque() | n.Hole():
                 return [s]
             case n.Let() if len(s.names) == 1 and isinstance(s.value.type, TileType) and is_position(s.value):
                 self.formulas[s.names[0]] = s.value
