@@ -61,6 +61,8 @@ class Statements:
             here = (*path, i)
             self.to.writer.path = here
             self.to.replaced.clear()
+            if s.label:
+                self.to.writer.put(f"// @{s.label}")
             try:
                 self._statement(s, here, team, last=i == len(block) - 1)
             except KirError as refused:

@@ -234,7 +234,8 @@ class Reader:
     def _unflattened(self, value: n.Expr, shape: tuple[int, ...], number: n.Expr) -> n.Expr:
         choices: list[Sequence[tuple[n.Expr, n.Expr]]] = []
         for extent in shape:
-            choices.append([(const(0), const(0))] if extent == 1 else [(c, v) for c, v, d in zip(self.coordinates, self.axes, self.shape, strict=True) if d == extent])
+            own = [(c, v) for c, v, d in zip(self.coordinates, self.axes, self.shape, strict=True) if d == extent]
+            choices.append([(const(0), const(0))] if extent == 1 else own)
         for chosen in itertools.product(*choices):
             if flat([c for c, _ in chosen], shape) == number:
                 return build.call("pick", value, *(v for _, v in chosen))

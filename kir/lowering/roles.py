@@ -71,7 +71,7 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     first: list[n.Stmt] = []
     facts = start.facts
     for s in front:
-        if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None:
+        if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (isinstance(s, n.View) and s.buffer.space == "global"):
             values.append(s)
         elif isinstance(s, n.Let) and is_one_threads(s):
             values.append(s)
