@@ -17,7 +17,7 @@ from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
-from .hopper import wgmma_function
+from .hopper import generated
 from .memory import Memory, bytes_of
 from .statements import STATIC_SHARED, Statements, Team
 from .unit import launch, unit
@@ -45,10 +45,10 @@ class Written:
 
 
 class _Header(dict[str, tuple[str, tuple[str, ...]]]):
-    """Functions by name; those of wgmma, one for each shape, are made when they are asked for."""
+    """Functions by name; those of wgmma and TMA, one for each shape or rank, are made when they are asked for."""
 
     def __missing__(self, name: str) -> tuple[str, tuple[str, ...]]:
-        made = wgmma_function(name)
+        made = generated(name)
         if made is None:
             raise KeyError(name)
         self[name] = made

@@ -20,7 +20,7 @@ STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare statically (CUDA C++ Programming Guide)."""
 _ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": "atomicMin", "atomic_and": "atomicAnd",
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
-ROLE_BARRIERS, GROUP_BARRIERS = 1, 8
+ROLE_BARRIERS, GROUP_BARRIERS = 12, 8
 """Numbers of the named barriers at which the threads of a role, and of a warpgroup of a role, meet."""
 _PRODUCTS = {("m16n8k16", "f16", "f32"): "mma_m16n8k16_f16", ("m16n8k16", "bf16", "f32"): "mma_m16n8k16_bf16",
              ("m16n8k16", "f16", "f16"): "mma_m16n8k16_f16_f16", ("m16n8k8", "f32", "f32"): "mma_m16n8k8_tf32",
