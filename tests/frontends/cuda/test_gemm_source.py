@@ -126,3 +126,24 @@ def test_a_plain_gemm_is_raised_with_its_habits_as_parameters() -> None:
     sizes = {"M": 70, "N": 72, "K": 40}
     assert difference(interpreted(p, sizes), interpreted(done.program, sizes), "reassociated(k)") == ""
     assert interpreted(p, sizes, checked=True).errors == ()
+
+
+def test_four_matrices_at_a_time_fill_two_columns_of_products(tmp_path: Path) -> None:
+    from kir.rewrite import apply, sites
+    from kir.rewrite.registry import pass_class
+    folder = Path(__file__).with_name("kernels")
+    source = (folder / "gemm_simple.cu").read_text(encoding="utf-8")
+    start = source.index("#pragma unroll\n      for (int j = 0; j < 4; ++j) {\n        asm volatile(\"ldmatrix")
+    stop = source.index("#pragma unroll", start + 1)
+    wide = """#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+          : "=r"(b[2 * j][0]), "=r"(b[2 * j][1]), "=r"(b[2 * j + 1][0]), "=r"(b[2 * j + 1][1])
+          : "r"(smem(&Bs[kk + lane % 16][wn + j * 16 + lane / 16 * 8])));
+      }
+"""
+    path = tmp_path / "wide.cu"
+    path.write_text(source[:start] + wide + source[stop:])
+    p = load_expert(f"{path}::gemm_simple", folder / "gemm_simple.toml").program
+    (site,) = sites(pass_class("lower-mma").with_options({}), p, "backward")
+    assert "via ldmatrix {num=4, trans=true}" in program_text(apply(p, site.params, site, "backward").program)
