@@ -27,8 +27,8 @@ HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **moves.HANDLERS, **memor
 
 @dataclass(frozen=True)
 class Opcode:
-    """A row of `grammars/ptx.toml`: family, least and most operands, and what it is (a node, rows of the instruction table, or why not). `written` are rows that backends write as
-    it, and that are not read from it."""
+    """A row of `grammars/ptx.toml`: family, least and most operands, and what it is (a node, rows of the instruction table, or why not).
+    `written` are rows that backends write as it, and that are not read from it."""
 
     name: str
     family: str
