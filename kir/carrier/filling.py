@@ -9,7 +9,7 @@ from kir.analysis.access import Aliases, may_overlap
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
 from kir.carrier.contract import Contract, contract_named
-from kir.carrier.operands import dimensions, facts
+from kir.carrier.operands import dimensions, facts, in_dtype
 from kir.diagnostic import Diagnostic, KirError, UsageError, error
 from kir.ir import build
 from kir.ir import nodes as n
@@ -165,10 +165,12 @@ def _distinct(contract: Contract, program: n.Program, bound: Bound, known: Facts
 def fill(contract: Contract, program: n.Program, path: Path, answer: n.Program, verified: bool = True) -> n.Program:
     """`program` with the hole at `path` replaced by `answer`, a program that conforms to the contract (`Checked.program`).
 
-    The same hole and answers that are equal up to local names give programs that are equal up to local names. Raises KirError as `bind`,
-    KIR-H150 for an access of the answer that has no counterpart in the hole's regions, and what the verifier finds in the result (unless
-    the caller sees to that)."""
+    An answer in the contract's first dtype fills holes of the others too. The same hole and answers that are equal up to local names give
+    programs that are equal up to local names. Raises KirError as `bind`, KIR-H105 for an answer in a dtype that is not the hole's, KIR-H150
+    for an access of the answer that has no counterpart in the hole's regions, and what the verifier finds in the result (unless the caller
+    sees to that)."""
     bound = bind(contract, program, path)
+    answer = in_dtype(contract, answer, bound.dtype)
     given = {p.name: p.of.dtype.name for p in answer.params if isinstance(p.of, n.Buffer)}
     for t in contract.spec.tensors:
         if t.dtype == "T" and given[t.name] != bound.dtype:

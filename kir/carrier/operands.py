@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from kir.carrier.contract import Contract
 from kir.ir import nodes as n
-from kir.ir.types import I32
+from kir.ir.types import DTYPES, I32
 from kir.ir.visit import substitute
 
 
@@ -23,6 +23,17 @@ def dimensions(contract: Contract) -> Mapping[str, tuple[n.Expr, ...]]:
 def facts(contract: Contract, sizes: Mapping[str, n.Expr]) -> tuple[n.Expr, ...]:
     """What the contract grants, with its sizes replaced."""
     return tuple(substitute(f, sizes) for f in _facts(contract.spec.facts, contract.sizes))
+
+
+def in_dtype(contract: Contract, program: n.Program, dtype: str) -> n.Program:
+    """`program` with its storage of the contract's dtype `T` made `dtype`, if it is written for the contract's first (only then is storage
+    told from what is computed in); otherwise as it is."""
+    has = {p.name: p.of.dtype for p in program.params if isinstance(p.of, n.Buffer)}
+    own = next((has[t.name] for t in contract.spec.tensors if t.dtype == "T" and t.name in has), None)
+    if own is None or dtype in ("", own.name) or own.name != contract.spec.dtypes[0]:
+        return program
+    from kir.problem.load import with_storage
+    return with_storage(program, own, DTYPES[dtype])
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ import numpy as np
 
 from kir.carrier.checking import CASE_STEPS, cases, held_out
 from kir.carrier.contract import Contract
+from kir.carrier.operands import in_dtype
 from kir.carrier.records import find, folders, program_of
 from kir.diagnostic import KirError
 from kir.gate.correctness import ProblemCase
@@ -20,8 +21,7 @@ from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.types import DTYPES, DType
-from kir.problem.load import with_storage
+from kir.ir.types import DType
 from kir.store import Store, content_hash
 
 ENOUGH_STEPS = 150_000
@@ -72,33 +72,6 @@ def known(contract: Contract, wanted: str, dtype: str = "") -> Known:
     gated = made is program or dtype in found.record.gate.get("dtypes", ())
     source = "shipped" if found.shipped and gated else "recorded"
     return Known(found.name, found.record.answer, made, source, f"{found.record.who}, {found.record.when}")
-
-
-def in_dtype(contract: Contract, program: n.Program, dtype: str) -> n.Program:
-    """`program` with its storage of the contract's dtype `T` made `dtype`, if it is written for the contract's first (only then is storage
-    told from what is computed in)."""
-    has = {p.name: p.of.dtype for p in program.params if isinstance(p.of, n.Buffer)}
-    own = next((has[t.name] for t in contract.spec.tensors if t.dtype == "T"), None)
-    as_it_is = own is None or dtype in ("", own.name) or own.name != contract.spec.dtypes[0]
-    return program if own is None or as_it_is else _stored(_Same(program), own, DTYPES[dtype])
-
-
-@dataclass(frozen=True, eq=False)
-class _Same:
-    """A program by identity: equal ones may differ in labels."""
-
-    program: n.Program
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.program is other.program
-
-    def __hash__(self) -> int:
-        return id(self.program)
-
-
-@lru_cache(maxsize=64)
-def _stored(same: _Same, old: DType, new: DType) -> n.Program:
-    return with_storage(same.program, old, new)
 
 
 @lru_cache(maxsize=32)

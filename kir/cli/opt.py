@@ -61,7 +61,8 @@ def command(
         from kir.surface import backend
 
         must_be_filled(done.program)
-        text = backend(emit).emit(done.program).text
+        emitted = backend(emit).emit(done.program)
+        text = emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")
     explained = "".join(f"{line}\n" for number in range(len(done.steps)) for line in done.explain(number).splitlines()) if trace else ""
     shown = "".join(f"# {line}\n" for line in explained.splitlines()) + text
     data = {"hash": content_hash(done.program), "pipeline": str(Pipeline(tuple(taken))), "emit": emit, "text": text}
