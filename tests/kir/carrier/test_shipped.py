@@ -106,6 +106,14 @@ def test_the_naive_problem_with_an_answer_is_right_and_some_backend_writes_it(na
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("surface", ["cuda", "triton"])
+def test_every_contract_has_an_answer_on_every_surface(contract: str, surface: str) -> None:
+    programs = [filled(contract, name.partition("/")[2]) for name in ANSWERS if name.startswith(f"{contract}/")]
+    text = next(backend(surface).emit(p).text for p in programs if backend(surface).accepts(p) == ())
+    assert ("__global__" if surface == "cuda" else "@triton.jit") in text
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
 def test_an_open_hole_is_printed_and_verified_and_not_written(contract: str) -> None:
     program = run(load_problem(PROBLEMS[contract]).naive, PASSES[contract]).program
     assert f'contract "{CONTRACTS[contract].id}"' in program_text(program)
