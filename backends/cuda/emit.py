@@ -17,7 +17,7 @@ from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
-from .hopper import wgmma_function
+from .hopper import generated
 from .memory import Memory, bytes_of
 from .statements import STATIC_SHARED, Statements, Team
 from .unit import launch, unit
@@ -45,10 +45,10 @@ class Written:
 
 
 class _Header(dict[str, tuple[str, tuple[str, ...]]]):
-    """Functions by name; those of wgmma, one for each shape, are made when they are asked for."""
+    """Functions by name; those of wgmma and TMA, one for each shape or rank, are made when they are asked for."""
 
     def __missing__(self, name: str) -> tuple[str, tuple[str, ...]]:
-        made = wgmma_function(name)
+        made = generated(name)
         if made is None:
             raise KeyError(name)
         self[name] = made
@@ -124,10 +124,11 @@ def write(program: n.Program) -> Written:
     texts = [header()[name][0] for name in _closed(used)] + [made[name] for name in sorted(made)]
     text_of, before = unit(program.name, _includes(program), texts, [row for row, _ in lines])
     order = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
-    by_name = {e.kernel: e for e in entries}
+    overlapping = {s.kernel for s in program.plan if isinstance(s, n.Launch) and dict(s.attrs).get("pdl")}
+    by_name = {e.kernel: replace(e, options=(*e.options, ("pdl", True))) if e.kernel in overlapping else e for e in entries}
     source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     launched = tuple(by_name[name] for name in order)
-    started = "" if program.tensor_maps or any(k.cluster for k in program.kernels) else launch(
+    started = "" if program.tensor_maps or overlapping or any(k.cluster for k in program.kernels) else launch(
         top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)})
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, launch=started), ())
 

@@ -68,8 +68,10 @@ def known(contract: Contract, wanted: str, dtype: str = "") -> Known:
         program = parse_program(store.get(keys[0]), str(store.path(keys[0])))
         return Known(keys[0][:DIGITS], keys[0], in_dtype(contract, program, dtype), "kept")
     program = program_of(contract, found)
-    source = "shipped" if found.shipped else "recorded"
-    return Known(found.name, found.record.answer, in_dtype(contract, program, dtype), source, f"{found.record.who}, {found.record.when}")
+    made = in_dtype(contract, program, dtype)
+    gated = made is program or dtype in found.record.gate.get("dtypes", ())
+    source = "shipped" if found.shipped and gated else "recorded"
+    return Known(found.name, found.record.answer, made, source, f"{found.record.who}, {found.record.when}")
 
 
 @lru_cache(maxsize=32)
