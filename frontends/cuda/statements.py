@@ -12,6 +12,7 @@ from kir.ir.types import BOOL
 
 from . import calls, loops
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, leaf, size_of
+from .carving import carved
 from .errors import NotUnderstood
 from .memory import Store, start
 from .scopes import Function, Scope, Variable, declared_name, text
@@ -277,6 +278,10 @@ def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, word
     else:
         v = r.value(init, scope)
     if reference:
+        part = carved(r, name, kind, v) if type(v) is Located else None
+        if part is not None:
+            scope.values[name] = part
+            return
         if isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
             scope.values[name] = v
             return
