@@ -12,6 +12,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
@@ -123,7 +124,32 @@ def write(program: n.Program) -> Written:
     by_name = {e.kernel: e for e in entries}
     source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(every, 1) if path is not None)
     text_of = "\n".join(row for row, _ in every) + "\n"
-    return Written(Emitted("cuda", content_hash(program), text_of, source_map, tuple(by_name[name] for name in order)), ())
+    bindings = tuple((e.function, binding_text(program, e)) for e in by_name.values())
+    return Written(Emitted("cuda", content_hash(program), text_of, source_map, tuple(by_name[name] for name in order), bindings), ())
+
+
+def binding_text(p: n.Program, e: Entry) -> str:
+    """What the frontend needs to read an emitted kernel back as the program: sizes, facts, tensors, grid, block (TOML)."""
+    from kir.ir.binding import Binding, Tensor
+
+    def texts(expressions: tuple[n.Expr, ...]) -> list[str | int]:
+        return [expr_text(x) for x in expressions]
+
+    sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
+    scalars = {q.name: expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    tensors = {}
+    for a, q in zip(e.arguments, _parameters(p), strict=False):
+        if isinstance(q.of, n.Buffer):
+            strides = None if q.of.strides is None else texts(q.of.strides)
+            tensors[a.name] = Tensor(shape=texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align,
+                                     name=q.name if a.name != q.name else "")
+    metas: dict[str, int | float | bool | str] = {"threads_x": e.threads}
+    dynamic = dict(e.options).get("dynamic_shared")
+    if isinstance(dynamic, int):
+        metas["shared_bytes"] = dynamic
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in p.facts], grid=texts(e.grid), scalars=dict(scalars),
+                   metas=metas, tensors=tensors)
+    return made.text()
 
 
 def _used(program: n.Program) -> list[n.Function]:

@@ -25,7 +25,7 @@ class Emitter:
     taken: set[str] = field(default_factory=set)
     origin: Origin | None = None
     ranges: dict[str, Range] = field(default_factory=dict)
-    label: str | None = None
+    lets: dict[str, n.Expr] = field(default_factory=dict)
 
     @property
     def block(self) -> list[n.Stmt]:
@@ -67,6 +67,8 @@ class Emitter:
         found = self.range_of(e)
         if found is not None:
             self.ranges[made.name] = found
+        if isinstance(e, n.Binary) and e.op in ("tdiv", "trem", "floordiv", "mod"):
+            self.lets[made.name] = e
         self.emit(n.Let((made.name,), e))
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -20,6 +21,7 @@ from .statements import Frame
 from .tidy import tidied
 from .types import Bindings
 from .values import Members, Pointer, Scalar, Value, constant
+from .vectors import vectorized
 
 BLOCK = ("threads_x", "threads_y", "threads_z")
 
@@ -106,7 +108,7 @@ def read_kernel(
     if bindings is None:
         reason = "a template, read when its arguments are named: FILE::KERNEL<..>, or [metas] of a binding"
         body = (n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), reason, origin=fn.unit.origin(fn.node)),)
-        body = (n.For(geometry.thread, build.const(0), _threads(geometry), build.const(1), body, "thread"),)
+        body = (n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), body, "thread"),)
         _declare_only(p, fn, scope)
     else:
         body = _body(r, p, fn, scope, geometry)
@@ -153,9 +155,32 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
             made.append(n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node)))
     while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
         made.pop()
-    loop = n.For(geometry.thread, build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
+    loop = n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
     allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared]
-    return tidied(Finish(r.stores).apply([*allocs, loop]))
+    allocs, made = _initialized(allocs, made, _threads(geometry))
+    loop = replace(loop, body=tuple(made))
+    alone = build.is_const(_threads(geometry), 1)
+    return tidied(vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])]))))
+
+
+def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> tuple[list[n.Stmt], list[n.Stmt]]:
+    """Shared arrays that all threads fill with one number first, and then wait, begin with that number."""
+    made = {s.buffer.name: s for s in allocs if isinstance(s, n.Alloc)}
+    rest = list(body)
+    while len(rest) >= 2:
+        first, second = rest[:2]
+        if not (isinstance(first, n.For) and isinstance(second, n.Eval) and second.call.fn == "barrier" and len(first.body) == 1):
+            break
+        store = first.body[0]
+        if not (isinstance(store, n.Store) and store.mask is None and isinstance(store.value, n.Const) and store.at.buffer.name in made):
+            break
+        alloc = made[store.at.buffer.name]
+        whole = first.lo == n.Var("t", I32) and first.hi == alloc.buffer.shape[-1] and first.step == threads and len(alloc.buffer.shape) == 1
+        if not whole or store.at.index != (first.var,) or alloc.init is not None or first.kind != "serial":
+            break
+        made[store.at.buffer.name] = replace(alloc, init=store.value)
+        rest = rest[2:]
+    return [made[s.buffer.name] if isinstance(s, n.Alloc) else s for s in allocs], rest
 
 
 def _bind(r: Reader, p: Parameters, fn: Function, scope: Scope) -> None:

@@ -25,7 +25,7 @@ def converted(e: n.Expr, to: DType) -> n.Expr:
     if isinstance(e, n.Const):
         return literal(e, to)
     if own.is_integer and to.is_integer and not isinstance(e.type, TileType) and to.bits <= own.bits:
-        return _wrapped(e, to)
+        return _wrapped(e, to) if to.kind == "int" or to.bits < own.bits else _atom(e, to)
     if own.is_integer and to.is_integer and isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_integer:
         inner = dtype_of(e.x.type)
         if inner.bits <= own.bits and (inner.kind == "uint" or own.kind == "int"):

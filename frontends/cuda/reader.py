@@ -57,7 +57,7 @@ class Geometry:
 
     def __init__(self, block: tuple[n.Expr, n.Expr, n.Expr]) -> None:
         self.block = block
-        self.thread = n.Var("t", I32)
+        self.thread: n.Expr = build.const(0) if all(build.is_const(b, 1) for b in block) else n.Var("t", I32)
         self.grid_axes: set[int] = set()
         self.grid_extents: set[int] = set()
 
@@ -525,7 +525,10 @@ class Reader:
             case Wide():
                 return Wide(self.m.let(name, v.tile), v.type)
             case Pointer():
-                return Pointer(Place(v.place.store, tuple(self.pinned(e) for e in v.place.outer), self.pinned(v.place.byte, f"{name}_at")), v.type)
+                unit = v.place.store.unit
+                at = divided(v.place.byte, unit)
+                byte = self.pinned(v.place.byte, f"{name}_at") if at is None else build.mul(self.pinned(at, f"{name}_at"), unit)
+                return Pointer(Place(v.place.store, tuple(self.pinned(e) for e in v.place.outer), byte), v.type)
             case _:
                 return v
 
