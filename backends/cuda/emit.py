@@ -97,6 +97,7 @@ def write(program: n.Program) -> Written:
     lines: list[Line] = []
     used: set[str] = set()
     entries = []
+    local_names: dict[str, dict[str, str]] = {}
     for f in functions.values():
         local = names_for([*(x.name for x in f.params), *bound_names(f.body)], set(top.values()))
         part = _Part(program, facts, functions, {**top, **local})
@@ -108,6 +109,7 @@ def write(program: n.Program) -> Written:
         own = [*(p.name for p in params), *(m.name for m in program.tensor_maps), *(a.name for a in k.grid), *bound_names(k.body)]
         local = names_for(own, {*top.values(), *globals_.values()})
         part = _Part(program, facts, functions, {**top, **local})
+        local_names[k.name] = local
         try:
             text, entry = part.kernel(k, globals_[k.name], params)
             lines += text
@@ -124,11 +126,11 @@ def write(program: n.Program) -> Written:
     by_name = {e.kernel: e for e in entries}
     source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(every, 1) if path is not None)
     text_of = "\n".join(row for row, _ in every) + "\n"
-    bindings = tuple((e.function, binding_text(program, e)) for e in by_name.values())
+    bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel])) for e in by_name.values())
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, tuple(by_name[name] for name in order), bindings), ())
 
 
-def binding_text(p: n.Program, e: Entry) -> str:
+def binding_text(p: n.Program, e: Entry, names: dict[str, str]) -> str:
     """What the frontend needs to read an emitted kernel back as the program: sizes, facts, tensors, grid, block (TOML)."""
     from kir.ir.binding import Binding, Tensor
 
@@ -137,6 +139,9 @@ def binding_text(p: n.Program, e: Entry) -> str:
 
     sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
     scalars = {q.name: expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    kernel = next(k for k in p.kernels if k.name == e.kernel)
+    arrays = {names.get(s.buffer.name, s.buffer.name): [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
+              if isinstance(s, n.Alloc) and len(s.buffer.shape) > 1 and s.buffer.space in ("shared", "register")}
     tensors = {}
     for a, q in zip(e.arguments, _parameters(p), strict=False):
         if isinstance(q.of, n.Buffer):
@@ -148,7 +153,7 @@ def binding_text(p: n.Program, e: Entry) -> str:
     if isinstance(dynamic, int):
         metas["shared_bytes"] = dynamic
     made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in p.facts], grid=texts(e.grid), scalars=dict(scalars),
-                   metas=metas, tensors=tensors)
+                   metas=metas, tensors=tensors, arrays=arrays)
     return made.text()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.promote import promoted
 from kir.ir.types import I32, I64, DType, symbolic
 from kir.ir.visit import walk
 
@@ -85,13 +87,16 @@ class Parameters:
 
 
 def read_kernel(
-    sources: Sources, index: Index, fn: Function, bindings: Bindings | None, block: dict[str, int], absent: frozenset[str] | None, shared: int | None
+    sources: Sources, index: Index, fn: Function, bindings: Bindings | None, block: dict[str, int], absent: frozenset[str] | None, shared: int | None,
+    arrays: dict[str, tuple[int, ...]] | None = None,
 ) -> n.Program:
     """The program of a kernel. `bindings` are its template arguments (None: it is a template and stays one), `block` the extents of the CTA
-    that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory."""
+    that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory, `arrays` the
+    shapes that flat arrays of the source are meant to have."""
     x, y, z = (build.const(block[b]) if b in block else n.Var(b, I32) for b in BLOCK)
     geometry = Geometry((x, y, z))
     r = Reader(sources, index, geometry, absent)
+    r.arrays = arrays or {}
     if shared is not None:
         r.pool_bytes = build.const(shared)
     r.m.taken |= {"t", "shared_bytes", *BLOCK, *(f"block_{a}" for a in "xyz"), *(f"grid_{k}" for k in range(3))}
@@ -156,11 +161,33 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
         made.pop()
     loop = n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
-    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared]
+    allocs = _pieces(r) + [n.Alloc(s.view(s.declared)) for s in r.shared if s is not r.pool or not r.pieces or s.uses]
     allocs, made = _initialized(allocs, made, _threads(geometry))
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
-    return tidied(vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])]))))
+    body = vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])])))
+    return tidied(promoted(tidied(body), frozenset(r.m.taken)))
+
+
+def _pieces(r: Reader) -> list[n.Stmt]:
+    """The arrays that a pool of bytes is cut into: each reaches to the next one, the last to the end of the pool. Raises NotUnderstood where
+    the pool is used as a whole too."""
+    if not r.pieces or r.pool is None:
+        return []
+    if r.pool.uses:
+        raise NotUnderstood("dynamic shared memory that is cut into arrays and also used as bytes")
+    offsets = sorted(r.pieces)
+    out: list[n.Stmt] = []
+    for at, after in zip(offsets, [*offsets[1:], None], strict=True):
+        s = r.pieces[at]
+        if s.logical:
+            size = prod(s.logical) * s.declared.bytes
+            s.row = build.const(size)
+        else:
+            s.row = build.const(after - at) if after is not None else build.sub(r.pool_bytes, at)
+        s.align = 128 if at % 128 == 0 else 0
+        out.append(n.Alloc(s.view(s.declared)))
+    return out
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> tuple[list[n.Stmt], list[n.Stmt]]:

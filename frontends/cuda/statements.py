@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL
+from kir.ir.types import BOOL, DType, dtype_of
+from kir.ir.visit import walk
 
 from . import calls, loops
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, leaf, size_of
@@ -254,6 +255,7 @@ def declaration(r: Reader, node: Node, scope: Scope) -> None:
 
 def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, words: set[str], scope: Scope) -> None:
     kind, reference = r.types.declared_type(node, d, scope)
+    r.hint = name
     if init is None:
         if reference:
             raise NotUnderstood(f"the reference '{name}' without a value", d)
@@ -305,9 +307,23 @@ def _local(r: Reader, name: str, v: Value, kind: CType, changed: bool) -> Value:
         if isinstance(t, Ptr) and isinstance(made_value, Pointer) and not changed:
             return r.pinned_value(made_value, name)
         return r.initialized(name, made_value, t)
+    if isinstance(made_value, Scalar) and _is_plain(made_value.expr):
+        return made_value
     if isinstance(made_value, Scalar) and not isinstance(made_value.expr, n.Const):
         return Scalar(r.m.let(name, made_value.expr))
     return r.pinned_value(made_value, name)
+
+
+def _is_plain(e: n.Expr) -> bool:
+    """Conditions on indices, and choices between two numbers, which say more where they are used than under a name."""
+    if isinstance(e, n.Select):
+        return isinstance(e.a, n.Const) and isinstance(e.b, n.Const) and _is_plain(e.cond)
+    if not isinstance(e.type, DType) or not e.type.is_bool:
+        return False
+    if isinstance(e, n.Binary) and e.op in ("and", "or"):
+        return _is_plain(e.a) and _is_plain(e.b)
+    integers = isinstance(e, n.Binary) and dtype_of(e.a.type).is_integer
+    return integers and not any(isinstance(x, (n.Load, n.Call)) for x in walk(e))
 
 
 def _nothing(name: str) -> Value:

@@ -8,7 +8,7 @@ from kir.analysis.elements import NotElementwise, tile
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import TileType, dtype_of, shape_of
+from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import children, substitute, transform, walk
 
 FOLDS = {"add": "sum", "mul": "prod", "min": "min", "max": "max", "and": "and", "or": "or", "xor": "xor"}
@@ -77,6 +77,9 @@ def elementwise(s: n.For) -> n.Store | None:
     store = inlined(s.body)
     if store is None or not store.at.index or isinstance(store.value.type, TileType) or _waits(store.value):
         return None
+    constant = _constant_fill(s, store, count)
+    if constant is not None:
+        return constant
     *outer, last = store.at.index
     if isinstance(last, n.Span) or any(isinstance(i, n.Span) or _uses(i, s.var) for i in outer):
         return None
@@ -98,6 +101,18 @@ def elementwise(s: n.For) -> n.Store | None:
     if not isinstance(value.type, TileType) and not isinstance(value, n.Const):
         value = build.broadcast(value, at.type)
     return n.Store(at, value, None, label=s.label or store.label, origin=s.origin)
+
+
+def _constant_fill(s: n.For, store: n.Store, count: int) -> n.Store | None:
+    """`for e: a[.., e, ..] = 0`."""
+    if not isinstance(store.value, n.Const) or s.var.of != I32:
+        return None
+    at = [k for k, i in enumerate(store.at.index) if _uses(i, s.var)]
+    if len(at) != 1 or store.at.index[at[0]] != s.var:
+        return None
+    index = list(store.at.index)
+    index[at[0]] = build.span(0, count)
+    return n.Store(build.region(store.at.buffer, *index), store.value, label=s.label or store.label, origin=s.origin)
 
 
 def _gathers(e: n.Expr) -> bool:

@@ -22,7 +22,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
 from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
-from kir.ir.visit import statements, transform, walk
+from kir.ir.visit import statements, substitute, transform, walk
 
 ROUNDS = 6
 HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
@@ -132,6 +132,8 @@ class _Raiser:
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
                 return self.descriptor_store(s, known)
+            case n.Copy() if s.dst.index and s.dst.buffer.space == "global" and s.signal is None:
+                return self.copy(replace(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
             case _:
@@ -166,7 +168,7 @@ class _Raiser:
         try:
             scalar = element(e, _positions(axes), self.definitions)
             assert isinstance(scalar, n.Load)
-            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes))
+            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes), axes)
             if place is None:
                 return e
             other = scalar.other
@@ -177,13 +179,20 @@ class _Raiser:
             return e
         return made if made.type == e.type else e
 
+    def copy(self, s: n.Copy, known: Facts) -> n.Stmt:
+        """A copy to global memory with its destination raised, as a store of the same shape would be."""
+        made = self.store(n.Store(s.dst, n.Load(s.dst), s.mask, s.clip), known)
+        if not isinstance(made, n.Store) or made.at.type != s.dst.type:
+            return s
+        return replace(s, dst=made.at, mask=made.mask, clip=made.clip)
+
     def store(self, s: n.Store, known: Facts) -> n.Stmt:
         shape = s.at.type
         axes = axes_of(shape)
         try:
             at = element_region(s.at, _positions(axes), self.definitions)
             scalar_mask = None if s.mask is None else element(s.mask, _aligned(_positions(axes), s.mask), self.definitions)
-            place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes))
+            place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes), axes)
             if place is None:
                 return s
             found = tile_region(place, axes)
@@ -202,7 +211,9 @@ class _Raiser:
         except NotElementwise:
             return s
 
-    def placed(self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts) -> tuple[n.Region | None, n.Expr | None, bool]:
+    def placed(
+        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts, axes: Sequence[tuple[n.Var, int | n.Expr]] = ()
+    ) -> tuple[n.Region | None, n.Expr | None, bool]:
         """The element of the real tensor, the rest of the mask, and whether the tensor's bounds say what the mask said."""
         index: tuple[n.Expr, ...] | None
         if at.buffer.name in self.views:
@@ -224,8 +235,8 @@ class _Raiser:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         if index is None:
             return None, mask, clip
-        atoms = tuple(conjuncts(mask))
-        bounds = [[a for a in atoms if says_bound(a, i, d)] for i, d in zip(index, base.shape, strict=True)]
+        atoms = tuple(a for a in conjuncts(mask) if not _holds(a, known))
+        bounds = [[a for a in atoms if says_bound(a, i, d) or _says_whole(a, i, d, axes, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or less(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
@@ -319,6 +330,25 @@ def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
             return (_same(b, i) and _same(build.add(a, 1), d)) or (_same(a, i) and build.is_const(b, 0))
         case _:
             return False
+
+
+def _holds(atom: n.Expr, known: Facts) -> bool:
+    """Whether a condition `x >= 0` is known to hold."""
+    if not isinstance(atom, n.Binary) or atom.op != "ge" or not build.is_const(atom.b, 0):
+        return False
+    lo = known.domain(known.expanded(atom.a)).lo
+    return lo is not None and lo >= 0
+
+
+def _says_whole(atom: n.Expr, index: n.Expr, extent: n.Expr, axes: Sequence[tuple[n.Var, int | n.Expr]], known: Facts) -> bool:
+    """Whether a condition on the first of `c` elements in a row says it of all: c divides where they begin, and the extent."""
+    for v, c in axes:
+        count = build.int_value(c)
+        first = substitute(index, {v.name: build.const(0)})
+        if count is None or count < 2 or not build.is_const(build.sub(bare(index), build.add(bare(first), v)), 0):
+            continue
+        return says_bound(atom, first, extent) and known.divides(count, bare(first)) and known.divides(count, bare(extent))
+    return False
 
 
 def _same(a: n.Expr, b: n.Expr) -> bool:

@@ -18,6 +18,8 @@
     [options]
     num_warps = 8
     num_stages = 3
+    [arrays]                      # shapes of shared and local arrays that the source declares flat
+    As = [3, 128, 32]
     [heuristics]                  # metas that follow from the others, the sizes and their facts, and what is absent
     EVEN_K = "K % BLOCK_K == 0"
     [[configs]]                   # alternatives: metas and options that replace those above (`BINDING.toml#0` names the first)
@@ -74,6 +76,7 @@ class Binding(BaseModel):
     scalars: dict[str, str | int | float] = {}
     tensors: dict[str, Tensor] = {}
     options: dict[str, Setting] = {}
+    arrays: dict[str, list[int]] = {}
     heuristics: dict[str, str] = {}
     configs: list[dict[str, Setting]] = []
 
@@ -124,7 +127,7 @@ class Binding(BaseModel):
         for field in ("sizes", "facts", "grid", "absent"):
             if getattr(self, field):
                 lines.append(f"{field} = {json.dumps(getattr(self, field))}")
-        for field in ("metas", "dtypes", "scalars", "options", "heuristics"):
+        for field in ("metas", "dtypes", "scalars", "options", "arrays", "heuristics"):
             items: Mapping[str, Setting] = getattr(self, field)
             if items:
                 lines += ["", f"[{field}]", *(f"{k} = {_value(v)}" for k, v in items.items())]

@@ -62,7 +62,18 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     generic, surface, kernel = read_generic(text, binding)
     name = (kernel or generic.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
-    return Expert(normal_form(generic, binding), name, source, surface, _binding_text(binding) if binding else "")
+    program = normal_form(generic, binding)
+    return Expert(program, name, source, own_surface(program, surface), _binding_text(binding) if binding else "")
+
+
+def own_surface(program: Program, surface: str) -> str:
+    """The surface that a program is emitted on when none is asked for: IR text in the thread dialect says what CUDA says, and all its
+    states must be compared there; other IR text goes to whatever backend accepts it (`kir`)."""
+    from kir.ir.nodes import For
+    from kir.ir.visit import statements
+
+    threads = any(isinstance(s, For) and s.kind == "thread" for k in program.kernels for s in statements(k.body))
+    return "cuda" if surface == "kir" and threads and "cuda" in {entry.name for entry in registry("kir.backends")} else surface
 
 
 def _binding_text(path: Path) -> str:
