@@ -41,7 +41,7 @@ format: $(VENV)/.core ## reformat
 	$(BIN)/python -m ruff format .
 
 install: $(VENV)/.core ## KIR itself, editable, with what its tests need
-full: $(VENV)/.full ## torch, Triton and TileLang
+full: $(VENV)/.full ## torch, Triton, TileLang, and the clients of models
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "KIR needs Python 3.11 or newer; set PYTHON=")'
@@ -57,7 +57,7 @@ $(VENV)/.zoo: pyproject.toml | $(VENV)/.core
 	@touch $@
 
 $(VENV)/.full: pyproject.toml constraints.txt | $(VENV)/.core
-	$(PIP) --editable '.[triton,tilelang]'
+	$(PIP) --editable '.[triton,tilelang,llm]'
 	@touch $@
 
 clean: ## remove the environment and what was built

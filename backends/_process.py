@@ -1,4 +1,4 @@
-"""Running a compiler: a process of its own, with a time limit, a fresh folder and nothing of the caller's environment but its paths."""
+"""Running a compiler: a confined process of its own, with a time limit, a fresh folder and nothing of the caller's environment but paths."""
 from __future__ import annotations
 
 import os
@@ -8,10 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kir.confine import Limits, command_line
 from kir.diagnostic import error
 
 KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CC")
 """Environment variables that a compiler may need."""
+MOST_BYTES = 1 << 30
+"""Bytes of one file that a compiler may write."""
+MOST_MEMORY = 64 << 30
+"""Bytes of address space that a compiler may have."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,11 @@ class Finished:
 
 
 def run(command: Sequence[str | Path], folder: Path, seconds: float, environment: dict[str, str] | None = None) -> Finished:
-    """Run `command` in `folder` and end its whole process group after `seconds`. Raises KirError KIR-B011 when it takes longer."""
+    """Run `command` in `folder`, which alone it may write, and end its whole process group after `seconds`: source text may be anyone's.
+    Raises KirError KIR-B011 when it takes longer."""
+    confined = command_line(command, Limits((str(folder),), int(seconds) * 4, MOST_BYTES, MOST_MEMORY))
     inherited = {name: os.environ[name] for name in KEPT if name in os.environ}
-    with subprocess.Popen([str(word) for word in command], cwd=folder, env={**inherited, "TMPDIR": str(folder), **(environment or {})},
+    with subprocess.Popen(confined, cwd=folder, env={**inherited, "TMPDIR": str(folder), **(environment or {})},
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
             out, err = process.communicate(timeout=seconds)

@@ -33,6 +33,7 @@ AREAS: Mapping[str, str] = {
     "G": "gate",
     "S": "store, lineage and library",
     "C": "command line",
+    "H": "hole and carrier",
     "X": "plugin",
 }
 """What the letter of an id says."""

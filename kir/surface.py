@@ -139,6 +139,20 @@ class Emitted:
 
 
 @dataclass(frozen=True)
+class Image:
+    """What a launcher needs of a compiled kernel: the cubin, the function's name in it, bytes of dynamic shared memory, the cluster in
+    CTAs per axis, whether the grid is cooperative. `hidden` are pointers that the surface's calling convention appends to the arguments:
+    for each, bytes of scratch memory a CTA (0: a null pointer)."""
+
+    cubin: bytes
+    function: str
+    dynamic_shared: int = 0
+    cluster: tuple[int, ...] = ()
+    cooperative: bool = False
+    hidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class BodyLine:
     """A line of an emitted body: its text without indentation, how deep it is indented (0: the body itself), and its statement."""
 
@@ -183,7 +197,7 @@ class EditingBackend(Protocol):
 @dataclass(frozen=True)
 class CompiledKernel:
     """What a compiler made of one kernel: registers a thread, bytes spilled, bytes of shared memory a CTA, instructions by SASS
-    opcode (empty when no disassembler was there), and texts by stage (`ttgir`, `ptx`, `sass`, `log`)."""
+    opcode (empty when no disassembler was there), texts by stage (`ttgir`, `ptx`, `sass`, `log`), and what is launched."""
 
     kernel: str
     registers: int
@@ -193,9 +207,10 @@ class CompiledKernel:
     mix: Mapping[str, int] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     options: tuple[tuple[str, Option], ...] = ()
+    image: Image | None = None
 
     def record(self) -> dict[str, Any]:
-        """What a verdict keeps: everything but the texts."""
+        """What a verdict keeps: everything but the texts and the image."""
         return {"kernel": self.kernel, "registers": self.registers, "spills": self.spills, "shared_bytes": self.shared_bytes,
                 "threads": self.threads, "mix": dict(sorted(self.mix.items())), "options": dict(self.options)}
 

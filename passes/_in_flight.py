@@ -53,7 +53,7 @@ class Flight:
         match s:
             case n.For():
                 for value in self._iterations(s, env):
-                    found = self.walk(s.body, {**env, s.var.name: value})
+                    found = self.walk(s.body, env if value is None else {**env, s.var.name: value})
                     if found is not None:
                         return found
                 return None
@@ -84,10 +84,10 @@ class Flight:
             case _:
                 return self._touched(s, s, env)
 
-    def _iterations(self, s: n.For, env: dict[str, int]) -> Iterator[int]:
+    def _iterations(self, s: n.For, env: dict[str, int]) -> Iterator[int | None]:
         lo, hi, step = _value(s.lo, env), _value(s.hi, env), _value(s.step, env)
         if lo is None or step is None or step < 1:
-            raise Undecided("a loop that starts at an unknown place")
+            return iter((None, None))  # what depends on the variable may be anywhere; a second iteration meets what the first left open
         end = lo + step * self.trips if hi is None else min(hi, lo + step * LONGEST)
         return iter(range(lo, end, step))
 

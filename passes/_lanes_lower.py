@@ -50,6 +50,7 @@ class Lanes:
     threads: int
     held: Mapping[str, Held]
     taken: set[str]
+    bare: bool = False
 
     def __post_init__(self) -> None:
         self.registers = {name: x.holding.register(name, x.buffer) for name, x in self.held.items()}
@@ -127,9 +128,13 @@ class Lanes:
             made = (n.If(guard, made),)
         for v, extent in reversed(variables):
             kind = "serial" if self.threads == 1 or extent > UNROLLED else "unroll"
-            options = n.attrs(factor=extent) if kind == "unroll" else ()
+            options = self.hint(extent) if kind == "unroll" else ()
             made = (n.For(v, build.const(0), build.const(extent), build.const(1), made, kind, options),)
         return made
+
+    def hint(self, extent: int) -> n.Attrs:
+        """The options of an unrolled loop."""
+        return () if self.bare else n.attrs(factor=extent)
 
     def share(self, shape: tuple[int, ...], chunk: int, team: Team) -> Holding:
         """The linear share of a thread of the team."""

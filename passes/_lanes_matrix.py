@@ -78,7 +78,7 @@ def _mma_sync(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
         return (*before, *lanes.nest(acc, lambda at: body(at, build.const(0))))
     kk = n.Var(fresh("kk", lanes.taken), I32)
     inner = lanes.nest(acc, lambda at: body(at, kk))
-    loop = n.For(kk, build.const(0), build.const(steps), build.const(1), inner, "unroll", n.attrs(factor=steps))
+    loop = n.For(kk, build.const(0), build.const(steps), build.const(1), inner, "unroll", lanes.hint(steps))
     return (*before, loop)
 
 
@@ -142,5 +142,5 @@ def _multiply_adds(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
             term = build.mul(build.cast(left, dtype), build.cast(right, dtype))
             out.append(n.Store(where, build.add(n.Load(where), term), label=s.label if slot == 0 else None))
         return tuple(out)
-    kind, options = ("unroll", n.attrs(factor=depth)) if in_registers and lanes.threads > 1 else ("serial", ())
+    kind, options = ("unroll", lanes.hint(depth)) if in_registers and lanes.threads > 1 else ("serial", ())
     return (n.For(j, build.const(0), build.const(depth), build.const(1), lanes.nest(acc, body), kind, options),)

@@ -58,15 +58,13 @@ kernel main grid (i: 1) threads 64
 """
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.printer import expr_text
 from kir.ir.types import I32
-from kir.ir.visit import names_read, statements, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import statements, substitute_buffers
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 from kir.rewrite.residue import residue
@@ -74,15 +72,16 @@ from kir.rewrite.residue import residue
 from ._lanes_barriers import with_barriers
 from ._lanes_infer import NotLowered, Team, infer
 from ._lanes_lower import Lanes
+from ._lanes_names import Unnamed, texts, with_names, without_names
 from ._lanes_raise import NotRaised, Raise, arrangements, roles
 from ._lanes_reach import Unreached
-from ._materialize import is_pure
 from ._thread_team import whole_team
 
 
 @dataclass(frozen=True)
 class LowerMma(Pass):
-    """`named` are the texts of values of a thread that its code computes first, by name; shared memory is aligned to `align` bytes."""
+    """`named` are values that a thread's code computes by name, each after the loop in whose body it does (`i_1: t // 4`); shared memory
+    is aligned to `align` bytes; loops are unrolled `bare`, without a factor."""
 
     intent: ClassVar[str] = "lower-mma"
     catalogue: ClassVar[tuple[int, ...]] = (37, 47)
@@ -93,6 +92,7 @@ class LowerMma(Pass):
 
     named: tuple[str, ...] = ()
     align: int = 0
+    bare: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of tile statements, all of which have a form for one thread."""
@@ -102,6 +102,8 @@ class LowerMma(Pass):
             return Site(path, self, {"made": self._made(program, node)})
         except NotLowered as why:
             return Miss(str(why))
+        except Unnamed as why:
+            return Miss(f"no thread computes {why}")
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The code of the kernel's threads."""
@@ -109,7 +111,7 @@ class LowerMma(Pass):
         return Rewritten(replace_kernel(program, made.name, made), site.path)
 
     def _made(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
-        made = lowered(program, kernel)
+        made = lowered(program, kernel, self.bare)
         made = with_names(made, self.named, names_in(program, made)) if self.named else made
         return aligned(made, 0, self.align)
 
@@ -123,7 +125,7 @@ class LowerMma(Pass):
             found = raised(program, aligned(node, align, 0))
         except (NotRaised, Unreached, NotLowered) as why:
             return Miss(str(why))
-        return None if found is None else Site(path, LowerMma(found[1], align), {"tiles": found[0]})
+        return None if found is None else Site(path, LowerMma(found.named, align, found.bare), {"tiles": found.kernel})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The tile kernel whose lowering this is."""
@@ -141,8 +143,8 @@ def aligned(k: n.Kernel, old: int, new: int) -> n.Kernel:
     return made
 
 
-def lowered(program: n.Program, kernel: n.Kernel) -> n.Kernel:
-    """The kernel as the code of its threads. Raises NotLowered."""
+def lowered(program: n.Program, kernel: n.Kernel, bare: bool = False) -> n.Kernel:
+    """The kernel as the code of its threads, whose loops are unrolled `bare` or by a factor. Raises NotLowered."""
     threads = build.int_value(kernel.threads)
     if threads is None:
         raise NotLowered("the number of threads is not known")
@@ -152,75 +154,42 @@ def lowered(program: n.Program, kernel: n.Kernel) -> n.Kernel:
         raise NotLowered("shared memory that starts with a value")
     taken = names_in(program, kernel)
     t = n.Var(fresh("t", taken), I32)
-    lanes = Lanes(t if threads > 1 else build.const(0), threads, infer(kernel, threads), taken)
+    lanes = Lanes(t if threads > 1 else build.const(0), threads, infer(kernel, threads), taken, bare)
     body = lanes.block(with_barriers(rest) if threads > 1 else rest, Team(threads))
     if threads > 1:
         body = (n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread"),)
     return replace(kernel, body=(*front, *body))
 
 
-def raised(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, tuple[str, ...]] | None:
-    """The tile kernel whose lowering a kernel is, and the values that it names. None where there is no code of threads to raise;
-    raises NotRaised, Unreached or NotLowered."""
+@dataclass(frozen=True)
+class Raised:
+    """A tile kernel, and what its lowering must be told to be the code that it was read from."""
+
+    kernel: n.Kernel
+    named: tuple[str, ...]
+    bare: bool
+
+
+def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
+    """The tile kernel whose lowering a kernel is. None where there is no code of threads to raise; raises NotRaised, Unreached or
+    NotLowered."""
     front = kernel.body[:-1]
     team = whole_team(program, (kernel.name, len(kernel.body) - 1), kernel.body[-1]) if kernel.body else None
     if team is None or team.threads % 32 or not all(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in front):
         return None
     body, named = without_names(team.loop.body, team.thread)
-    bare = replace(kernel, body=(*front, replace(team.loop, body=body)))
+    wanted = replace_kernel(program, kernel.name, replace(kernel, body=(*front, replace(team.loop, body=body))))
+    bare = any(isinstance(s, n.For) and s.kind == "unroll" and not s.attrs for s in statements(body))
     found = roles(body)
     why: Exception = NotRaised("no arrangement of the warps gives this code")
     for warps in arrangements(team.threads // 32):
         try:
             made = replace(kernel, body=(*front, *Raise(team.thread, team.threads, found, warps, names_in(program, kernel)).cta(body)))
-            again = lowered(program, made)
+            left = residue(replace_kernel(program, kernel.name, lowered(program, made, bare)), wanted)
         except (NotRaised, Unreached, NotLowered) as bad:
             why = bad
             continue
-        if residue(replace_kernel(program, kernel.name, again), replace_kernel(program, kernel.name, bare)) is not None:
-            return made, named
+        if left is not None:
+            names = {theirs: ours for _, pairs in left.names for ours, theirs in pairs}
+            return Raised(made, texts(named, names), bare)
     raise why
-
-
-def without_names(block: n.Block, t: n.Var) -> tuple[n.Block, tuple[str, ...]]:
-    """A thread's block with its first-level lets of values that differ from thread to thread written out, and their texts."""
-    values: dict[str, n.Expr] = {}
-    out: list[n.Stmt] = []
-    for s in block:
-        x = substitute(s, values)
-        if isinstance(x, n.Let) and len(x.names) == 1 and t.name in names_read(x.value) and is_pure(x.value) and not any(
-                isinstance(y, n.Load) for y in walk(x.value)):
-            values[x.names[0]] = x.value
-        else:
-            out.append(x)
-    shown = {t.name: n.Var("t", I32)}
-    return tuple(out), tuple(expr_text(substitute(v, shown)) for v in values.values())
-
-
-def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.Kernel:
-    """The kernel with values of its threads named at the start of their code. Raises NotLowered for a text that nothing says."""
-    loop = kernel.body[-1]
-    assert isinstance(loop, n.For)
-    shown = {loop.var.name: n.Var("t", I32)}
-    texts: dict[str, n.Expr] = {}
-    for s in statements(loop.body):
-        for x in walk(s):
-            if isinstance(x, n.Binary | n.Unary | n.Call | n.Cast) and loop.var.name in names_read(x):
-                texts.setdefault(expr_text(substitute(x, shown)), x)
-    missing = [text for text in named if text not in texts]
-    if missing:
-        raise NotLowered(f"no thread computes {missing[0]}")
-    values = [texts[text] for text in named]
-    variables = [n.Var(fresh("kept", taken), v.type) for v in values]
-
-    def told(item: n.Node, most: int) -> n.Node:
-        for value, name in reversed(list(zip(values[:most], variables, strict=False))):
-            item = transform(item, _renaming(value, name))
-        return item
-    lets = tuple(n.Let((v.name,), x) for k, v in enumerate(variables) if isinstance(x := told(values[k], k), n.Expr))
-    body = tuple(x for s in loop.body if isinstance(x := told(s, len(values)), n.Stmt))
-    return replace(kernel, body=(*kernel.body[:-1], replace(loop, body=(*lets, *body))))
-
-
-def _renaming(value: n.Expr, name: n.Var) -> Callable[[n.Node, n.Node], n.Node]:
-    return lambda old, new: name if new == value else new

@@ -73,7 +73,7 @@ def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class Unroll(Pass):
-    """`factor` iterations become one. `form`: `copies` writes the body that often, `hint` only marks the loop."""
+    """`factor` iterations become one. `form`: `copies` writes the body that often, `hint` only marks the loop (0: all iterations)."""
 
     intent: ClassVar[str] = "unroll"
     catalogue: ClassVar[tuple[int, ...]] = (52,)
@@ -89,7 +89,7 @@ class Unroll(Pass):
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         if not isinstance(node, n.For) or node.kind != "serial":
             return None
-        if self.factor < 2:
+        if self.factor < 2 and (self.factor, self.form) != (0, "hint"):
             return Miss("a factor below 2 changes nothing")
         if self.form == "copies":
             if int_value(node.step) is None:
@@ -102,7 +102,8 @@ class Unroll(Pass):
         loop = node_at(program, site.path)
         assert isinstance(loop, n.For)
         if self.form == "hint":
-            made = replace(loop, kind="unroll", attrs=n.attrs(**{**dict(loop.attrs), "factor": self.factor}))
+            attrs = n.attrs(**{**dict(loop.attrs), "factor": self.factor}) if self.factor else loop.attrs
+            made = replace(loop, kind="unroll", attrs=attrs)
             return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
         step = int_value(loop.step) or 1
         taken = names_in(program, kernel_of(program, site.path))
@@ -116,8 +117,8 @@ class Unroll(Pass):
         if not isinstance(node, n.For):
             return None
         if node.kind == "unroll":
-            factor = dict(node.attrs).get("factor")
-            return Site(path, Unroll(factor, "hint")) if isinstance(factor, int) and factor >= 2 else Miss("the hint names no factor")
+            factor = dict(node.attrs).get("factor", 0)
+            return Site(path, Unroll(factor, "hint")) if isinstance(factor, int) and factor != 1 else Miss("the hint names a factor of 1")
         step, size = int_value(node.step), len(node.body)
         if node.kind != "serial" or step is None:
             return None

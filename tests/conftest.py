@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from kir import machine
+from tests.carrier_answers import recorded
 
 
 def _has_zoo() -> bool:
@@ -20,8 +21,19 @@ NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {
     "tilelang": ("TileLang", lambda: machine.package_version("tilelang") is not None),
     "gxx": ("a C++ compiler for the host (g++)", lambda: shutil.which("g++") is not None),
     "nvcc": ("a CUDA toolkit", lambda: machine.toolkit() is not None),
+    "llm": ("the clients of the extra `llm`", lambda: all(machine.package_version(name) for name in ("openai", "anthropic", "genai-prices"))),
     "zoo": ("the third-party kernels of the extra `zoo`", _has_zoo),
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's library is a folder of the test run's, with wrong answers recorded in it as if a user had."""
+    folder = tmp_path_factory.mktemp("library")
+    recorded(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder))
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

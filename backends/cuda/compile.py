@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.machine import Toolkit, binary_tool, toolkit
-from kir.surface import Artifact, CompiledKernel, Emitted, Entry
+from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image
 from kir.target import Target
 
 from .. import _cubin
@@ -44,22 +44,24 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
             raise KirError(Diagnostic("KIR-B010", f"ptxas refuses this: {words[-1]}"))
         used, disassembly = _cubin.usage(folder / "emitted.cubin"), _cubin.sass(folder / "emitted.cubin")
         ptx, spills, mixes = (folder / "emitted.ptx").read_text(), _spilled(back.err), _cubin.mixes(disassembly)
+        cubin = (folder / "emitted.cubin").read_bytes()
         entries = list({e.function: e for e in emitted.entries}.values())
         several = len(entries) > 1
         reserved = target.architecture.shared_reserved if target.architecture.capability >= (9, 0) else 0  # counted there by cuobjdump
-        kernels = tuple(_compiled(e, used, spills, mixes, ptx, disassembly, several, reserved) for e in entries)
+        kernels = tuple(_compiled(e, used, spills, mixes, ptx, disassembly, several, reserved, cubin) for e in entries)
     tools = [("nvcc", found.nvcc.version), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("cuda", name, kernels, tuple(tools))
 
 
 def _compiled(e: Entry, used: dict[str, _cubin.Usage], spills: dict[str, int], mixes: dict[str, dict[str, int]], ptx: str,
-              disassembly: str, several: bool, reserved: int) -> CompiledKernel:
+              disassembly: str, several: bool, reserved: int, cubin: bytes) -> CompiledKernel:
     of = used.get(e.function)
     own_ptx = _of_kernel(ptx, e.function) if several else ptx
     texts = {"ptx": own_ptx} if several or not disassembly else {"ptx": own_ptx, "sass": _cubin.stripped(disassembly)}
     shared = int(dict(e.options).get("dynamic_shared", 0)) + max(0, of.shared - reserved if of else 0)
     registers, mix = (of.registers if of else 0), mixes.get(e.function, {})
-    return CompiledKernel(e.kernel, registers, spills.get(e.function, 0), shared, e.threads, mix, texts, e.options)
+    image = Image(cubin, e.function, int(dict(e.options).get("dynamic_shared", 0)))
+    return CompiledKernel(e.kernel, registers, spills.get(e.function, 0), shared, e.threads, mix, texts, e.options, image)
 
 
 def _of_kernel(ptx: str, function: str) -> str:

@@ -10,6 +10,24 @@ __device__ __forceinline__ To bit_cast(From x) {
   return out;
 }
 
+//@ packed
+// The bits of neighboring elements as one value.
+template <typename To, typename From>
+__device__ __forceinline__ To packed(const From* elements) {
+  To out;
+  memcpy(&out, elements, sizeof(To));
+  return out;
+}
+
+//@ part
+// Element i of a value that holds several.
+template <typename To, typename From>
+__device__ __forceinline__ To part(From x, int i) {
+  To out;
+  memcpy(&out, reinterpret_cast<const char*>(&x) + i * sizeof(To), sizeof(To));
+  return out;
+}
+
 //@ floor_div
 template <typename T>
 __device__ __forceinline__ T floor_div(T a, T b) {
@@ -145,6 +163,44 @@ __device__ __forceinline__ void mma_m16n8k16_bf16(float* d, const unsigned* a, c
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
                : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+//@ mma_m16n8k16_f16_f16
+__device__ __forceinline__ void mma_m16n8k16_f16_f16(unsigned* d, const unsigned* a, const unsigned* b, const unsigned* c) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %9};"
+               : "=r"(d[0]), "=r"(d[1])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]));
+}
+
+//@ mma_m16n8k8_tf32
+__device__ __forceinline__ void mma_m16n8k8_tf32(float* d, const unsigned* a, const unsigned* b, const float* c) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+//@ mma_m16n8k32_i8
+__device__ __forceinline__ void mma_m16n8k32_i8(int* d, const unsigned* a, const unsigned* b, const int* c) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+}
+
+//@ mma_m16n8k32_u8
+__device__ __forceinline__ void mma_m16n8k32_u8(int* d, const unsigned* a, const unsigned* b, const int* c) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+}
+
+//@ round_to_tf32
+// The 10 mantissa bits of tf32, to nearest even; infinities and NaN unchanged.
+__device__ __forceinline__ float round_to_tf32(float x) {
+  unsigned bits;
+  memcpy(&bits, &x, 4);
+  if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1u)) & 0xffffe000u;
+  memcpy(&x, &bits, 4);
+  return x;
 }
 
 //@ named_barrier_sync
@@ -285,7 +341,23 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 //@ grid_dependency_wait
-__device__ __forceinline__ void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// Until the kernels before this one in the stream have written their results (nothing, where launches do not overlap).
+__device__ __forceinline__ void grid_dependency_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 //@ grid_dependency_launch
-__device__ __forceinline__ void grid_dependency_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// The kernel after this one may start; what it waits for is the end of this one all the same.
+__device__ __forceinline__ void grid_dependency_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+//@ prefetch_l1
+__device__ __forceinline__ void prefetch_l1(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+
+//@ prefetch_l2
+__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }

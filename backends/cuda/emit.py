@@ -96,6 +96,7 @@ def write(program: n.Program) -> Written:
     globals_ = dict(zip((k.name for k in program.kernels), kernels.values(), strict=True))
     lines: list[Line] = []
     used: set[str] = set()
+    made: dict[str, str] = {}
     entries = []
     local_names: dict[str, dict[str, str]] = {}
     for f in functions.values():
@@ -104,6 +105,7 @@ def write(program: n.Program) -> Written:
         lines += part.function(f, top[f.name])
         refusals += part.refusals
         used |= part.used
+        made |= part.written
     for k in program.kernels:
         params = _parameters(program)
         own = [*(p.name for p in params), *(m.name for m in program.tensor_maps), *(a.name for a in k.grid), *bound_names(k.body)]
@@ -118,9 +120,11 @@ def write(program: n.Program) -> Written:
             refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
         refusals += part.refusals
         used |= part.used
+        made |= part.written
     if refusals:
         return Written(None, tuple(refusals))
-    head = _includes(program) + [row for name in _closed(used) for row in ("", *header()[name][0].rstrip().splitlines())]
+    texts = [header()[name][0] for name in _closed(used)] + [made[name] for name in sorted(made)]
+    head = _includes(program) + [row for text in texts for row in ("", *text.rstrip().splitlines())]
     every = [*((row, None) for row in head), *lines]
     order = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
     by_name = {e.kernel: e for e in entries}
@@ -218,6 +222,7 @@ class _Part:
     def __post_init__(self) -> None:
         self.refusals: list[Diagnostic] = []
         self.used: set[str] = set()
+        self.written: dict[str, str] = {}
 
     def function(self, f: n.Function, name: str) -> list[Line]:
         """A device function of scalars; several results are written to references."""
@@ -239,6 +244,7 @@ class _Part:
         body.block(f.body, (f.name,), Team(1))
         self.refusals += body.refusals
         self.used |= to.used
+        self.written |= to.written
         return [("", None), (f"__device__ __forceinline__ {result} {name}({params}) {{", None), *writer.lines, ("}", None)]
 
     def kernel(self, k: n.Kernel, name: str, params: list[n.Param]) -> tuple[list[Line], Entry]:
@@ -262,6 +268,7 @@ class _Part:
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used
+        self.written |= to.written
         attrs = dict(k.attrs)
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
         bounds = f"__launch_bounds__({threads}{ctas})"
@@ -294,8 +301,8 @@ class _Part:
     def _argument(self, p: n.Param) -> Argument:
         name = self.names[p.name]
         if isinstance(p.of, n.Buffer):
-            return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1)
-        return Argument(name, "scalar", p.of.name)
+            return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1, p.name)
+        return Argument(name, "scalar", p.of.name, of=p.name)
 
 
 def _used_or_said(lines: list[Line]) -> list[Line]:

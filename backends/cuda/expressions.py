@@ -16,6 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, mul
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
+from kir.ptx.writing import spelled
 
 from .._wrap import wrapped
 
@@ -147,6 +148,13 @@ class Expressions:
     functions: Mapping[str, n.Function]
     used: set[str] = field(default_factory=set)
     replaced: dict[n.Expr, str] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
+    """Device functions that are written for this program, by name."""
+
+    def function(self, made: tuple[str, str]) -> str:
+        """A device function that is written for this program (`ptx`), noted as used."""
+        self.written[made[0]] = made[1]
+        return made[0]
 
     def header(self, name: str) -> str:
         """A function of device.cuh, noted as used."""
@@ -250,12 +258,21 @@ class Expressions:
         if e.mask is not None:
             conditions.append(self.element(e.mask, at, AND))
         conditions = [c for c in conditions if c]
+        if e.cache:
+            text = self.cached(e.at.buffer, e.cache, text)
         if not conditions:
             return text, ATOM
         other = self.element(e.other, at, OR) if e.other is not None else f"{c_type(dtype_of(e.type))}(0)"
         if e.other is None and dtype_of(e.type).name in ("f16", "bf16"):
             other = literal(n.Const(0.0, dtype_of(e.type)))
         return f"{' && '.join(conditions)} ? {text} : {other}", CONDITIONAL
+
+    def cached(self, b: n.Buffer, cache: str, place: str) -> str:
+        """A read of one element under a cache policy."""
+        from . import ptx
+        if b.space != "global" or b.dtype.bytes not in ptx.WORDS:
+            raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
+        return f"{self.header('bit_cast')}<{c_type(b.dtype)}>({self.function(ptx.load(cache, b.dtype.bytes, False))}(&{place}))"
 
     # ------------------------------------------------------------------------------------------------------------------ calls
     def _call(self, e: n.Call, at: tuple[str, ...]) -> tuple[str, int]:
@@ -287,6 +304,13 @@ class Expressions:
                 return self._reduced(e, at)
             case "multiple_of" | "max_contiguous" | "max_constancy":
                 return self._element(args[0], at)
+            case "pack":
+                return f"{self.header('packed')}<{c_type(dtype_of(e.type))}>({self._whole(args[0])})", ATOM
+            case "unpack":
+                return f"{self.header('part')}<{c_type(dtype_of(e.type))}>({self.element(args[0], at[:-1])}, {at[-1]})", ATOM
+            case "warp_reduce":
+                mask = f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
+                return f"__reduce_{attrs.get('op', 'add')}_sync({mask}, {self.element(args[0], at)})", ATOM
             case _ if e.fn in _SHUFFLES:
                 width = f", {attrs['width']}" if "width" in attrs else ""
                 mask = f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
@@ -300,9 +324,15 @@ class Expressions:
     def _math(self, e: n.Call, args: list[n.Expr], at: tuple[str, ...]) -> str:
         row, dtype = instruction(e.fn), dtype_of(args[0].type) if args else None
         values = ", ".join(self.element(a, at) for a in args)
-        if e.fn in _HEADER and dtype is not None and dtype.name == "f32":
+        if e.fn in _HEADER and dtype is not None and dtype.name == "f32" and not e.attrs:
             return f"{self.header(e.fn)}({values})"
         spelling = row.on("cuda")
+        exact = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if row.level == "element" else None
+        if exact is not None and (spelling is None or e.attrs or e.fn == "mulhi"):
+            from . import ptx
+            return f"{self.function(ptx.element(exact))}({values})"
+        if e.attrs and row.level == "element":
+            raise refuse("KIR-B008", f"the CUDA backend has no spelling for {expr_text(e)}")
         if spelling is None or not row.is_pure or row.level != "element" or dtype is None:
             raise refuse("KIR-B008", f"the CUDA backend has no spelling for '{e.fn}'")
         if dtype.name in ("f16", "bf16"):
@@ -312,6 +342,14 @@ class Expressions:
         if e.fn == "abs" and dtype.is_integer:
             spelling = "abs"
         return f"{spelling}({values})"
+
+    def _whole(self, x: n.Expr) -> str:
+        """A vector as an array."""
+        if isinstance(x, n.Var):
+            return self.names[x.name]
+        if x not in self.replaced:
+            self.replaced[x] = self.array(x)
+        return self.replaced[x]
 
     def _spilled(self, e: n.Expr, at: tuple[str, ...]) -> tuple[str, int]:
         """A value put in an array of its own first."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
+from kir.ir.visit import statements
 from kir.lowering import is_tiled, lowered_kernel
-from kir.rewrite.base import found_sites
+from kir.rewrite.base import Miss, found_sites
 from kir.rewrite.edit import replace_kernel
 from kir.rewrite.registry import pass_class
 from kir.surface import StatementPath
+
+from .planning import is_open, planned
 
 LOWERING = ("lower-mma",)
 """Passes that are tried first, in this order: they lower whole kernels of a form of their own."""
@@ -18,33 +21,44 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
     """The program with every tile kernel lowered, which statement each new one was written for, and why kernels were not lowered."""
     refusals: list[Diagnostic] = []
     places: dict[StatementPath, StatementPath] = {}
+    for name in [k.name for k in program.kernels if is_open(k)]:
+        program, _ = planned(program, name)
     for k in program.kernels:
-        if not is_tiled(k):
+        if not is_tiled(k) and not _multiplies(k):
             continue
-        by_pass = _by_pass(program, k)
+        by_pass, why = _by_pass(program, k)
         if by_pass is not None:
             program = by_pass
             continue
         try:
             made, own = lowered_kernel(program, k)
         except KirError as refused:
-            refusals += refused.diagnostics
+            refusals += [*why, *refused.diagnostics]
             continue
         program = replace_kernel(program, k.name, made)
         places |= own
     return program, places, tuple(refusals)
 
 
-def _by_pass(program: n.Program, k: n.Kernel) -> n.Program | None:
-    """The program with a kernel lowered by the first pass that applies to it."""
+def _multiplies(k: n.Kernel) -> bool:
+    """Whether a kernel has a product of tiles, be it of one thread."""
+    return any(isinstance(s, n.Mma) for s in statements(k.body))
+
+
+def _by_pass(program: n.Program, k: n.Kernel) -> tuple[n.Program | None, tuple[Diagnostic, ...]]:
+    """The program with a kernel lowered by the first pass that applies to it; or why those that nearly did do not."""
+    why: list[Diagnostic] = []
     for name in LOWERING:
         try:
             item = pass_class(name).with_options({})
         except KirError:
             continue
-        for site in found_sites(item.match(program, (k.name,), k)):
-            return item.forward(program, site)
-    return None
+        found = item.match(program, (k.name,), k)
+        for site in found_sites(found):
+            return item.forward(program, site), ()
+        if isinstance(found, Miss) and any(isinstance(s, n.Mma) and s.via == "mma_sync" for s in statements(k.body)):
+            why.append(Diagnostic("KIR-B030", f"'{name}' does not apply: {found.reason}", anchor=k.name, origin=k.origin))
+    return None, tuple(why)
 
 
 def placed(line: StatementPath, places: dict[StatementPath, StatementPath]) -> StatementPath:
@@ -52,5 +66,3 @@ def placed(line: StatementPath, places: dict[StatementPath, StatementPath]) -> S
     while line and line not in places:
         line = line[:-1]
     return places.get(line, ())
-
-

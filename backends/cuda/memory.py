@@ -10,6 +10,7 @@ from kir.ir.build import int_value, is_const
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import walk
 
+from . import ptx
 from .expressions import COMPARE, PRODUCT, SUM, Expressions, Places, c_type, flat, offset_of, refuse, row_major, sizes_of
 
 VECTORS = {4: "unsigned", 8: "uint2", 16: "uint4"}
@@ -138,6 +139,9 @@ class Memory(Places):
         w.depth += 1
         at = (*("0",) * (len(shape) - 1), step)
         move = _moved(width, f"{name}[{step}]", self.element(to, x.at, at))
+        if x.cache:
+            place = self.element(to, x.at, at)
+            move = f"*reinterpret_cast<{VECTORS[width]}*>(&{name}[{step}]) = {to.function(ptx.load(x.cache, width, True))}(&{place});"
         condition = self.inside(to, x.at, at) if x.clip else ""
         if condition:
             w.put(f"if ({condition}) {{")
@@ -154,7 +158,7 @@ class Memory(Places):
         w.close()
         return name
 
-    def write(self, to: Expressions, r: n.Region, source: str, width: int, clip: bool) -> None:
+    def write(self, to: Expressions, r: n.Region, source: str, width: int, clip: bool, cache: str = "") -> None:
         """An array into a region, `width` bytes at a time."""
         w, shape = to.writer, sizes_of(r.type)
         count, step = width // r.buffer.dtype.bytes, w.fresh("e")
@@ -163,6 +167,9 @@ class Memory(Places):
         w.depth += 1
         at = (*("0",) * (len(shape) - 1), step)
         move = _moved(width, self.element(to, r, at), f"{source}[{step}]")
+        if cache:
+            value = f"*reinterpret_cast<const {VECTORS[width]}*>(&{source}[{step}])"
+            move = f"{to.function(ptx.store(cache, width, True))}(&{self.element(to, r, at)}, {value});"
         condition = self.inside(to, r, at) if clip else ""
         w.put(f"if ({condition}) {move}" if condition else move)
         w.close()

@@ -12,7 +12,7 @@ from kir.ir.types import TileType, TupleType, UnitType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
-from . import hopper
+from . import hopper, ptx
 from .expressions import Expressions, c_type, flat, refuse, sizes_of
 from .memory import Memory, bytes_of
 
@@ -22,6 +22,10 @@ _ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": 
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
 ROLE_BARRIERS, GROUP_BARRIERS = 1, 8
 """Numbers of the named barriers at which the threads of a role, and of a warpgroup of a role, meet."""
+_PRODUCTS = {("m16n8k16", "f16", "f32"): "mma_m16n8k16_f16", ("m16n8k16", "bf16", "f32"): "mma_m16n8k16_bf16",
+             ("m16n8k16", "f16", "f16"): "mma_m16n8k16_f16_f16", ("m16n8k8", "f32", "f32"): "mma_m16n8k8_tf32",
+             ("m16n8k32", "i8", "i32"): "mma_m16n8k32_i8", ("m16n8k32", "u8", "i32"): "mma_m16n8k32_u8"}
+"""Functions of the device header for mma.sync: by shape, operand and accumulator dtype."""
 LOWERED = "the pass that lowers tiles to threads"
 _FENCES = {"cta": "__threadfence_block()", "gpu": "__threadfence()", "sys": "__threadfence_system()"}
 
@@ -136,7 +140,7 @@ class Statements:
             self._let_several(s)
             return
         name, e = to.names[s.names[0]], s.value
-        if isinstance(e, n.Call) and e.of is None and (e.fn in _ATOMICS or e.fn in ("ldmatrix", "mma_sync")):
+        if isinstance(e, n.Call) and e.of is None and (e.fn in _ATOMICS or e.fn in ("ldmatrix", "mma_sync", "atomic_load")):
             self._effect(e, name)
             return
         shape = sizes_of(e.type)
@@ -211,14 +215,21 @@ class Statements:
             name = w.fresh("v")
             w.put(f"alignas({width}) {c_type(b.dtype)} {name}[{math.prod(shape)}];")
             to.fill(name, s.value, shape)
-            self.memory.write(to, s.at, name, width, s.clip)
+            self.memory.write(to, s.at, name, width, s.clip, s.cache)
         else:
             to.prepare(s.value)
             at = w.loops(shape)
             conditions = [self.memory.inside(to, s.at, at)] if s.clip else []
             conditions += [to.element(s.mask, at, 3)] if s.mask is not None else []
             head = f"if ({' && '.join(c for c in conditions if c)}) " if any(conditions) else ""
-            w.put(f"{head}{self.memory.element(to, s.at, at)} = {to.element(s.value, at)};")
+            place, value = self.memory.element(to, s.at, at), to.element(s.value, at)
+            if s.cache:
+                if b.space != "global" or b.dtype.bytes not in ptx.WORDS:
+                    raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
+                bits = f"{to.header('bit_cast')}<{ptx.WORDS[b.dtype.bytes][0]}>({value})"
+                w.put(f"{head}{to.function(ptx.store(s.cache, b.dtype.bytes, False))}(&{place}, {bits});")
+            else:
+                w.put(f"{head}{place} = {value};")
             w.close(len(shape))
         if shared_by_all:
             w.close()
@@ -235,7 +246,9 @@ class Statements:
             raise refuse("KIR-B002", "the CUDA backend writes copies without masks and mbarriers")
         if s.via == "cp_async":
             width = self._async_width(s, shape, size)
-            name, count = to.header("copy_async"), width // size
+            if s.src.cache:
+                to.header("shared_address")
+            name, count = to.function(ptx.copy_async(s.src.cache)) if s.src.cache else to.header("copy_async"), width // size
             at = w.fresh("e")
             w.put("#pragma unroll")
             w.put(f"for (int {at} = 0; {at} < {shape[-1]}; {at} += {count}) {{")
@@ -322,6 +335,19 @@ class Statements:
                 w.put(f"{to.header('copy_async_wait')}<{pending}>();")
             case "named_barrier_sync" | "named_barrier_arrive":
                 w.put(f"{to.header(e.fn)}({to.scalar(args[0])}, {to.scalar(args[1])});")
+            case "set_registers":
+                count = int_value(args[0])
+                if count is None:
+                    raise refuse("KIR-B002", "setmaxnreg takes a number known at compile time")
+                w.put(f"{to.header('set_registers_up' if attrs.get('grow') else 'set_registers_down')}<{count}>();")
+            case "nanosleep":
+                w.put(f"__nanosleep({to.scalar(args[0])});")
+            case "prefetch" if isinstance(e.args[0], n.Region) and e.args[0].buffer.space == "global":
+                at = ("0",) * len(sizes_of(e.args[0].type))
+                function = to.header(f"prefetch_l{attrs.get('level', 2)}")
+                w.put(f"{function}(&{self.memory.element(to, e.args[0], at)});")
+            case "atomic_store":
+                self._ordered(e, "")
             case "trap":
                 w.put("__trap();")
             case "assume":
@@ -333,9 +359,25 @@ class Statements:
             case _:
                 raise refuse("KIR-B008", f"the CUDA backend has no spelling for '{e.fn}'")
 
+    def _ordered(self, e: n.Call, result: str) -> None:
+        """An atomic load or store of one element."""
+        to, region = self.to, e.args[0]
+        assert isinstance(region, n.Region)
+        d = region.buffer.dtype
+        function, place = to.function(ptx.ordered(e.fn, d, dict(e.attrs))), self.memory.element(to, region, ())
+        if result:
+            to.writer.put(f"const {c_type(d)} {result} = {to.header('bit_cast')}<{c_type(d)}>({function}(&{place}));")
+            return
+        value = e.args[1]
+        assert isinstance(value, n.Expr)
+        to.writer.put(f"{function}(&{place}, {to.header('bit_cast')}<{ptx.WORDS[d.bytes][0]}>({to.scalar(value)}));")
+
     def _effect(self, e: n.Call, result: str) -> None:
         """A call at the root of a let or statement whose result (if it is named) is kept."""
         to, w, attrs = self.to, self.to.writer, dict(e.attrs)
+        if e.fn == "atomic_load":
+            self._ordered(e, result)
+            return
         if e.fn == "ldmatrix":
             region, num = e.args[0], int(attrs.get("num", 4))
             assert isinstance(region, n.Region)
@@ -364,18 +406,26 @@ class Statements:
     def _mma_sync(self, e: n.Call, result: str) -> None:
         to, w = self.to, self.to.writer
         a, b, c = (x for x in e.args if isinstance(x, n.Expr))
-        shape, dtype = str(dict(e.attrs).get("shape", "m16n8k16")), dtype_of(a.type).name
-        if shape != "m16n8k16" or dtype not in ("f16", "bf16") or dtype_of(c.type).name != "f32":
-            raise refuse("KIR-B008", f"the CUDA backend has no mma_sync of shape {shape} on {dtype} into {dtype_of(c.type)}")
+        shape, dtype, out = str(dict(e.attrs).get("shape", "m16n8k16")), dtype_of(a.type).name, dtype_of(c.type)
+        function = _PRODUCTS.get((shape, dtype, out.name))
+        if function is None:
+            raise refuse("KIR-B008", f"the CUDA backend has no mma_sync of shape {shape} on {dtype} into {out}")
         names = []
         for x in (a, b, c):
             name = w.fresh("m")
             w.put(f"alignas(16) {c_type(dtype_of(x.type))} {name}[{math.prod(sizes_of(x.type))}];")
             to.fill(name, x, sizes_of(x.type))
             names.append(name)
-        w.put(f"float {result}[4];")
+        if dtype == "f32":
+            for name, x in zip(names[:2], (a, b), strict=True):
+                at = w.loops(sizes_of(x.type))
+                w.put(f"{name}[{at[0]}] = {to.header('round_to_tf32')}({name}[{at[0]}]);")
+                w.close()
         packed = [f"reinterpret_cast<const unsigned*>({name})" for name in names[:2]]
-        w.put(f"{to.header(f'mma_m16n8k16_{dtype}')}({result}, {packed[0]}, {packed[1]}, {names[2]});")
+        last, into = (names[2], result) if out.bits == 32 else (f"reinterpret_cast<const unsigned*>({names[2]})",
+                                                               f"reinterpret_cast<unsigned*>({result})")
+        w.put(f"alignas(16) {c_type(out)} {result}[4];" if out.bits != 32 else f"{c_type(out)} {result}[4];")
+        w.put(f"{to.header(function)}({into}, {packed[0]}, {packed[1]}, {last});")
 
     # ---------------------------------------------------------------------------------------------------------------- control
     def _for(self, s: n.For, path: StatementPath, team: Team, last: bool) -> None:

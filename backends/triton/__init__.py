@@ -49,7 +49,7 @@ class TritonBackend:
     def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
         """The variant that Triton's launcher picks at these sizes: integers that 16 divides are compiled as such (its `JITFunction`)."""
         def known(a: Argument) -> Argument:
-            divides = a.kind == "scalar" and sizes.get(a.name, 1) % DIVISOR == 0 and a.dtype[:1] in "iu"
+            divides = a.kind == "scalar" and sizes.get(a.source, 1) % DIVISOR == 0 and a.dtype[:1] in "iu"
             return replace(a, divisor=DIVISOR) if divides else a
         return replace(emitted, entries=tuple(replace(e, arguments=tuple(map(known, e.arguments))) for e in emitted.entries))
 

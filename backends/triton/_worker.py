@@ -42,7 +42,11 @@ def main(job_path: str, result_path: str) -> None:
         cubin = Path(job["module"]).with_name(f"{kernel['function']}.cubin")
         cubin.write_bytes(made.asm["cubin"])
         texts = {stage: made.asm[stage] for stage in ("ttir", "ttgir", "ptx") if stage in made.asm}
-        results.append({"shared": made.metadata.shared, "name": made.metadata.name, "texts": texts, "cubin": str(cubin)})
+        of = made.metadata
+        hidden = [getattr(of, f"{kind}_scratch_size", 0) or 0 for kind in ("global", "profile")]
+        ctas = getattr(of, "num_ctas", 1)
+        results.append({"shared": of.shared, "name": of.name, "texts": texts, "cubin": str(cubin), "hidden": [size * ctas for size in hidden],
+                        "cooperative": bool(getattr(of, "launch_cooperative_grid", False)), "ctas": ctas})
     _write(result_path, triton.__version__, results)
 
 

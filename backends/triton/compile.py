@@ -10,7 +10,7 @@ from typing import Any
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.machine import binary_tool, package_version
-from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry
+from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry, Image
 from kir.target import Target
 
 from .. import _cubin
@@ -76,4 +76,6 @@ def _compiled(e: Entry, each: dict[str, Any]) -> CompiledKernel:
     mix = _cubin.mixes(disassembly).get(each["name"], {})
     texts = {**each["texts"], "sass": _cubin.stripped(disassembly)} if disassembly else dict(each["texts"])
     registers, spills = (used.registers, used.stack) if used else (0, 0)
-    return CompiledKernel(e.kernel, registers, spills, int(each["shared"]), e.threads, mix, texts, e.options)
+    cluster = (int(each["ctas"]),) if int(each["ctas"]) > 1 else ()
+    image = Image(cubin.read_bytes(), each["name"], int(each["shared"]), cluster, bool(each["cooperative"]), tuple(each["hidden"]))
+    return CompiledKernel(e.kernel, registers, spills, int(each["shared"]), e.threads, mix, texts, e.options, image)

@@ -10,10 +10,12 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
+from kir.ir.verify import is_generic
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import DTYPES, Expressions, refuse
+from .generic import can_write, write_generic
 from .memory import Memory
 from .names import spelled
 from .statements import Line, Statements, common_stages
@@ -34,6 +36,8 @@ class Written:
 
 def write(program: n.Program) -> Written:
     """`program` as Triton source, with every refusal found on the way."""
+    if is_generic(program) and can_write(program):
+        return Written(*write_generic(program))
     refusals = list(program_refusals(program))
     if refusals:
         return Written(None, tuple(refusals))
@@ -172,10 +176,10 @@ def entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Pa
         if dtype.name not in DTYPES:
             raise refuse("KIR-B004", f"Triton has no dtype {dtype} (parameter '{q.name}')")
         if isinstance(q.of, n.Buffer):
-            arguments.append(Argument(name, "pointer", dtype.name, DIVISOR if q.of.align and q.of.align % DIVISOR == 0 else 1))
+            arguments.append(Argument(name, "pointer", dtype.name, DIVISOR if q.of.align and q.of.align % DIVISOR == 0 else 1, q.name))
         else:
             known = dtype.is_integer and facts.divides(DIVISOR, n.Var(q.name, dtype))
-            arguments.append(Argument(name, "scalar", dtype.name, DIVISOR if known else 1))
+            arguments.append(Argument(name, "scalar", dtype.name, DIVISOR if known else 1, q.name))
     attrs = dict(k.attrs)
     options: dict[str, int | float | str | bool] = {"num_warps": warps, "num_stages": common_stages(k)}
     for name, value in attrs.items():

@@ -6,7 +6,7 @@ and everything else is spelled with its dtype. Python binds comparisons more loo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kir.analysis.facts import Facts
@@ -16,6 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.build import from_polynomial, int_value, mul, polynomial
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
+from kir.ptx.writing import LETTERS, spelled
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 10)
 _INFIX = {"or": ("|", OR), "xor": ("^", XOR), "and": ("&", AND), "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM),
@@ -62,7 +63,7 @@ def tile_shape(t: Type) -> tuple[int, ...]:
     return tuple(out)
 
 
-def dims(shape: tuple[int, ...]) -> str:
+def dims(shape: Sequence[int | str]) -> str:
     """A shape as a Python tuple."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
@@ -135,10 +136,23 @@ class Expressions:
         text, level = self.spell(e)
         return text if level >= least else f"({text})"
 
+    # What a program whose metas are still open spells in another way (see `generic`).
+    def extents(self, t: Type) -> tuple[str, ...]:
+        """The shape of a type as text. Raises KirError KIR-B003 for one that a tile cannot have."""
+        return tuple(map(str, tile_shape(t)))
+
+    def dtype(self, d: DType) -> str:
+        """A dtype. Raises KirError KIR-B004 where there is none."""
+        return dtype_name(d)
+
+    def narrow(self, d: DType) -> bool:
+        """Whether a dtype is known to have less than 32 bits, so that Triton widens it in places."""
+        return d.bits < 32
+
     def tensor(self, e: n.Expr) -> str:
         """`e` with its dtype, also where it is a literal (not in parentheses)."""
         if isinstance(e, n.Const):
-            return f"tl.full((), {literal(e)}, {dtype_name(e.dtype)})"
+            return f"tl.full((), {literal(e)}, {self.dtype(e.dtype)})"
         return self.text(e)
 
     def assigned(self, e: n.Expr) -> str:
@@ -149,13 +163,13 @@ class Expressions:
 
     def filled(self, e: n.Expr, to: Type) -> str:
         """`e` as a whole value of type `to`, stretched where it is smaller."""
-        shape = tile_shape(to)
+        shape = self.extents(to)
         if not isinstance(to, TileType):
             return self.assigned(e)
         if isinstance(e, n.Const):
             if not e.value and math.copysign(1.0, e.value) > 0:
-                return f"tl.zeros({dims(shape)}, dtype={dtype_name(e.dtype)})"
-            return f"tl.full({dims(shape)}, {literal(e)}, dtype={dtype_name(e.dtype)})"
+                return f"tl.zeros({dims(shape)}, dtype={self.dtype(e.dtype)})"
+            return f"tl.full({dims(shape)}, {literal(e)}, dtype={self.dtype(e.dtype)})"
         if shape_of(e.type) == shape_of(to):
             return self.text(e)
         return f"tl.broadcast_to({self.text(e)}, {dims(shape)})"
@@ -174,8 +188,9 @@ class Expressions:
             case n.Binary():
                 return self._binary(e)
             case n.Select():
-                a = self.tensor(e.a) if isinstance(e.a, n.Const) and isinstance(e.b, n.Const) else self.text(e.a)
-                return f"tl.where({self.text(e.cond)}, {a}, {self.text(e.b)})", ATOM
+                cond, b = self._of_rank(e.cond, e), self._of_rank(e.b, e)
+                a = self.tensor(e.a) if isinstance(e.a, n.Const) and isinstance(e.b, n.Const) else self._of_rank(e.a, e)
+                return f"tl.where({cond}, {a}, {b})", ATOM
             case n.Cast():
                 return self._cast(e), ATOM
             case n.Load():
@@ -185,6 +200,11 @@ class Expressions:
             case _:
                 raise refuse("KIR-B002", f"Triton has no spelling for {expr_text(e)}")
 
+    def _of_rank(self, x: n.Expr, of: n.Expr) -> str:
+        """An operand of `tl.where` or `tl.broadcast_to`, which broadcast extents but not ranks."""
+        rank, wanted = len(shape_of(x.type)), len(shape_of(of.type))
+        return self.text(x) if rank in (0, wanted) else f"{self.text(x, ATOM)}[{', '.join(['None'] * (wanted - rank) + [':'] * rank)}]"
+
     def _binary(self, e: n.Binary) -> tuple[str, int]:
         a, b, dtype = e.a, e.b, dtype_of(e.a.type)
         both = isinstance(a, n.Const) and isinstance(b, n.Const)
@@ -192,7 +212,7 @@ class Expressions:
             return self.tensor(a) if both else self.text(a, level)
         if e.op in _COMPARISONS:
             return f"{left(OR)} {_COMPARISONS[e.op]} {self.text(b, OR)}", COMPARE
-        if e.op == "div" and dtype.bits < 32:
+        if e.op == "div" and self.narrow(dtype):
             raise refuse("KIR-B004", f"Triton divides {dtype} in f32", needs="operands cast to f32, and the quotient cast back")
         if e.op in _INFIX:
             sign, level = _INFIX[e.op]
@@ -216,7 +236,7 @@ class Expressions:
                              needs=f"a fact that {expr_text(side)} >= 0, or tdiv and trem")
 
     def _cast(self, e: n.Cast) -> str:
-        to = dtype_name(e.dtype)
+        to = self.dtype(e.dtype)
         options = {"rn": "", "bits": ", bitcast=True", "rz": ', fp_downcast_rounding="rtz"'}.get(e.rounding)
         if options is None:
             raise refuse("KIR-B004", f"Triton has no conversion with rounding '{e.rounding}'")
@@ -232,16 +252,16 @@ class Expressions:
         args = [a for a in e.args if isinstance(a, n.Expr)]
         match e.fn:
             case "iota":
-                (extent,) = tile_shape(e.type)
+                (extent,) = self.extents(e.type)
                 return f"tl.arange(0, {extent})", ATOM
             case "expand":
                 return self._expand(args[0], int(attrs["axis"])), ATOM
             case "broadcast":
                 if isinstance(args[0], n.Const):
                     return self.filled(args[0], e.type), ATOM
-                return f"tl.broadcast_to({self.text(args[0])}, {dims(tile_shape(e.type))})", ATOM
+                return f"tl.broadcast_to({self._of_rank(args[0], e)}, {dims(self.extents(e.type))})", ATOM
             case "reshape":
-                return f"tl.reshape({self.text(args[0])}, {dims(tile_shape(e.type))})", ATOM
+                return f"tl.reshape({self.text(args[0])}, {dims(self.extents(e.type))})", ATOM
             case "trans":
                 order = [str(int_value(a)) for a in args[1:]]
                 operand = self.text(args[0])
@@ -258,7 +278,7 @@ class Expressions:
             case "gather":
                 return f"tl.gather({self.text(args[0])}, {self.text(args[1])}, {int(attrs.get('axis', 0))})", ATOM
             case "join" | "split" | "fma" | "mulhi" | "assume":
-                tile_shape(args[0].type)
+                self.extents(args[0].type)
                 return f"{instruction(e.fn).on('triton')}({', '.join(map(self.text, args))})", ATOM
             case "multiple_of" | "max_contiguous" | "max_constancy":
                 counts = [str(int_value(a)) for a in args[1:]]
@@ -280,18 +300,32 @@ class Expressions:
     def _math(self, e: n.Call, args: list[n.Expr]) -> str:
         spelling = instruction(e.fn).on("triton")
         if spelling is None or e.attrs:
-            raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")
+            return self._asm(e, args)
         dtype = dtype_of(args[0].type)
-        if e.fn in _FLOAT_MATH and dtype.bits < 32:
+        if e.fn in _FLOAT_MATH and self.narrow(dtype):
             raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to f32")
         if spelling.startswith("libdevice."):
             self.uses_libdevice = True
         return f"{spelling}({', '.join(map(self.tensor, args))})"
 
+    def _asm(self, e: n.Call, args: list[n.Expr]) -> str:
+        """A row that Triton has no function for, as the PTX instruction that it is; waiting for other kernels, in the form that
+        gives Triton a value to ignore."""
+        waits = {"grid_dependency_wait": "griddepcontrol.wait;", "grid_dependency_launch": "griddepcontrol.launch_dependents;"}
+        if e.fn in waits and e.of is None:
+            return (f'tl.inline_asm_elementwise("{waits[e.fn]} // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)')
+        made = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if e.of is None else None
+        if made is None:
+            raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")
+        letters = [LETTERS[d.name].replace("f", "r").replace("d", "l") for d in (made.result, *made.operands)]
+        text, constraints, operands = made.text("$"), ",".join(letters), ", ".join(map(self.tensor, args))
+        return (f'tl.inline_asm_elementwise("{text}", "={constraints}", [{operands}], '
+                f"dtype={dtype_name(made.result)}, is_pure=True, pack=1)")
+
     def _expand(self, x: n.Expr, axis: int) -> str:
         rank = len(shape_of(x.type))
         if rank == 0:
-            return f"tl.full((1,), {self.text(x)}, {dtype_name(dtype_of(x.type))})"
+            return f"tl.full((1,), {self.text(x)}, {self.dtype(dtype_of(x.type))})"
         return f"{self.text(x, ATOM)}[{', '.join('None' if i == axis else ':' for i in range(rank + 1))}]"
 
     def _combine(self, name: str) -> str:
@@ -302,14 +336,14 @@ class Expressions:
     def _reduce(self, e: n.Call, args: list[n.Expr], attrs: Mapping[str, n.Attr]) -> str:
         axis, keep = int(attrs["axis"]), ", keep_dims=True" if attrs.get("keep") else ""
         for a in args:
-            tile_shape(a.type)
+            self.extents(a.type)
         if "combine" in attrs:
             operands = self.text(args[0]) if len(args) == 1 else f"({', '.join(map(self.text, args))})"
             return f"tl.reduce({operands}, {axis}, {self._combine(str(attrs['combine']))}{keep})"
         op, dtype = str(attrs.get("op")), dtype_of(args[0].type)
         if op not in _REDUCTIONS:
             raise refuse("KIR-B008", f"Triton has no reduction '{op}'", needs="a combine function")
-        if dtype.bits < 32 and (op in ("max", "min") or dtype.is_integer):
+        if self.narrow(dtype) and (op in ("max", "min") or dtype.is_integer):
             raise refuse("KIR-B004", f"{_REDUCTIONS[op]} widens {dtype} to 32 bits", needs=_CAST_BACK)
         return f"{_REDUCTIONS[op]}({self.text(args[0])}, axis={axis}{keep})"
 
@@ -321,7 +355,7 @@ class Expressions:
         op, dtype = str(attrs.get("op")), dtype_of(args[0].type)
         if op not in _SCANS:
             raise refuse("KIR-B008", f"Triton has no scan '{op}'", needs="a combine function")
-        if (dtype.is_integer and dtype.bits < 32) or dtype.name == "bf16":
+        if (dtype.is_integer and self.narrow(dtype)) or dtype.name == "bf16":
             raise refuse("KIR-B004", f"{_SCANS[op]} widens {dtype}", needs=_CAST_BACK)
         return f"{_SCANS[op]}({self.text(args[0])}, axis={axis}{reverse})"
 

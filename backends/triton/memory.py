@@ -114,7 +114,7 @@ class Memory(LoadWriter):
         spans = [a for a, x in enumerate(index) if isinstance(x, n.Span)]
         if isinstance(i, n.Expr):
             return to.spell(i)
-        (extent,) = tile_shape(TileType(dtype_of(i.lo.type), (i.extent,)))
+        (extent,) = to.extents(TileType(dtype_of(i.lo.type), (i.extent,)))
         text, level = f"tl.arange(0, {extent})", ATOM
         if i.step != 1:
             stride = i.step if isinstance(i.step, int) else to.text(i.step, PRODUCT + 1)
@@ -176,7 +176,7 @@ class Memory(LoadWriter):
         if b.name in self.views:
             return self.load_text(to, self._through_view(e))
         self._checked(e.at)
-        tile_shape(e.at.type)
+        to.extents(e.at.type)
         mask = self.mask(to, e.at, e.mask, e.clip)
         out = f"tl.load({self.pointer(to, e.at)}"
         if mask:
@@ -211,7 +211,7 @@ class Memory(LoadWriter):
         self._checked(at)
         if at.buffer.name in self.views:
             raise refuse("KIR-B002", f"'{at.buffer.name}' is a view: Triton code cannot write through it")
-        tile_shape(at.type)
+        to.extents(at.type)
         condition = self.mask(to, at, mask, clip)
         return f"tl.store({self.pointer(to, at)}, {value}{f', mask={condition}' if condition else ''}{self._options(cache)})"
 

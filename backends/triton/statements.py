@@ -205,7 +205,7 @@ class Statements:
             raise refuse("KIR-B002", f"'{b.name}' needs {kind}, which the Triton compiler hands out itself",
                          needs="fragments without layouts; the inverse of the pass that staged it")
         of = n.Region(b).type
-        tile_shape(of)
+        self.expressions.extents(of)
         if s.init is not None:
             self.put(f"{to.names[b.name]} = {to.filled(s.init, of)}", depth, path)
         else:  # a variable that Python first sees inside a loop or branch would end with it

@@ -14,7 +14,8 @@ from kir.ir.dtype_terms import join, quotient, rounded
 from kir.ir.types import BOOL, F32, I32, I64, DType, shape_of
 
 from . import asm, memory, operators, random, reductions
-from .host import CALLS, HOST_CALLS
+from .host import CALLS
+from .names import HOST_CALLS
 from .shapes import dtype_question, each, filled, reshaped, shape_from, size, stretched, transposed
 from .values import (
     BlockPointer,

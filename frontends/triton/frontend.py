@@ -25,6 +25,7 @@ class TritonFrontend:
 
     surface = "triton"
     suffixes = (".py",)
+    marks = ("jit",)
 
     def __init__(self) -> None:
         self._project = Project()
@@ -35,7 +36,8 @@ class TritonFrontend:
 
     def functions(self, source: Path) -> list[cst.FunctionDef]:
         """All jit functions of a file, in order."""
-        return [f for f in self.module(source).functions if is_jit(f)]
+        module = self.module(source)
+        return [f for f in module.functions if is_jit(f, module)]
 
     def kernels(self, source: Path) -> tuple[KernelRef, ...]:
         """The kernels of a file that can be launched, in order: jit functions with an effect that return nothing."""
@@ -46,6 +48,21 @@ class TritonFrontend:
             if is_kernel(Jit(module, f), inference):
                 out.append(KernelRef(f.name.value, str(source), module.line(f), self.surface))
         return tuple(out)
+
+    def helpers(self, source: Path) -> tuple[KernelRef, ...]:
+        """The jit functions of a file that return a value, in order."""
+        launched = {(k.name, k.line) for k in self.kernels(source)}
+        module = self.module(source)
+        found = [KernelRef(f.name.value, str(source), module.line(f), self.surface) for f in self.functions(source)]
+        return tuple(k for k in found if (k.name, k.line) not in launched)
+
+    def write_back(self, source: Path) -> bytes:
+        """The file as its syntax tree is written."""
+        return self.module(source).tree.bytes
+
+    def consulted(self) -> tuple[Path, ...]:
+        """The files read since this was last asked."""
+        return self._project.consulted()
 
     def find(self, source: Path, kernel: str) -> tuple[Module, cst.FunctionDef]:
         """A kernel by its name. Raises KirError KIR-F001 to KIR-F003."""

@@ -21,6 +21,7 @@ from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32
 from kir.ir.types import DTYPES as kir_dtypes
 
 from . import texts
+from .names import HOST_CALLS, PYTHON, TRITON_HAS
 from .source import (
     TRANSPARENT_DECORATORS,
     Definition,
@@ -272,7 +273,7 @@ class HostScope:
             case Imported():
                 return self._imported(d)
             case cst.FunctionDef():
-                return Jit(self.module, d) if is_jit(d) else Host(self.module, d)
+                return Jit(self.module, d) if is_jit(d, self.module) else Host(self.module, d)
             case cst.ClassDef():
                 return Host(self.module, d)
             case _:
@@ -373,8 +374,6 @@ class HostScope:
                 raise NotUnderstood("a host subscript that is not known")
             case cst.Call():
                 return self._call(e, names, depth)
-            case cst.GeneratorExp() | cst.ListComp():
-                return texts.comprehension(e, names, lambda x, inner: self.evaluate(x, inner, depth + 1))
             case _:
                 raise NotUnderstood(f"host expression {type(e).__name__}")
 
@@ -528,72 +527,6 @@ def _unpacked(target: cst.BaseExpression, value: Value) -> dict[str, Value]:
 
 class _Excluded(NotUnderstood):
     """A guarded definition whose test evaluates to the other outcome."""
-
-
-TRITON_HAS = frozenset(
-    {
-        "triton.language.make_tensor_descriptor",
-        "triton.language.gather",
-        "triton.language.extra",
-        "triton.language.extra.libdevice",
-        "triton.language.math",
-        "triton.language.tensor",
-        "triton.set_allocator",
-    }
-)
-"""What Triton 3.6 has, as far as packages ask for it by `hasattr`."""
-
-HOST_CALLS: Mapping[str, Callable[..., Any]] = {
-    "builtins.len": len,
-    "builtins.min": min,
-    "builtins.max": max,
-    "builtins.abs": abs,
-    "builtins.int": int,
-    "builtins.float": float,
-    "builtins.bool": bool,
-    "builtins.sum": sum,
-    "builtins.range": lambda *x: list(range(*x)),
-    "builtins.list": list,
-    "builtins.tuple": tuple,
-    "math.log2": math.log2,
-    "math.sqrt": math.sqrt,
-    "math.log": math.log,
-    "math.ceil": math.ceil,
-    "math.floor": math.floor,
-    "math.exp": math.exp,
-    "triton.next_power_of_2": lambda x: 1 << max(int(x) - 1, 0).bit_length(),
-    "triton.cdiv": lambda x, y: -(-x // y),
-}
-PYTHON = frozenset(
-    {
-        "len",
-        "min",
-        "max",
-        "abs",
-        "int",
-        "float",
-        "bool",
-        "range",
-        "sum",
-        "print",
-        "isinstance",
-        "hasattr",
-        "getattr",
-        "tuple",
-        "list",
-        "round",
-        "str",
-        "any",
-        "all",
-        "zip",
-        "enumerate",
-        "divmod",
-        "pow",
-        "slice",
-        "type",
-    }
-)
-"""Python's own functions that may stand in a kernel or a constant."""
 
 
 def _wrapped(fn: Callable[..., Any], *args: Any) -> Value:

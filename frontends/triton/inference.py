@@ -85,7 +85,16 @@ def annotation_text(p: cst.Param) -> str:
 
 def is_constexpr(p: cst.Param) -> bool:
     """Whether a parameter is a meta."""
-    return annotation_text(p) == "constexpr"
+    return annotation_text(p).partition("[")[0] == "constexpr"
+
+
+def stated_kind(p: cst.Param) -> str:
+    """The kind that an annotation `"constexpr[int]"`, `"integer"` or `"scalar"` states, "" without one. Triton reads these as `constexpr` and
+    as no type at all; they tell a reader what the body of a kernel need not show."""
+    word = annotation_text(p)
+    if word in ("integer", "scalar"):
+        return word
+    return word.partition("[")[2].rstrip("]")
 
 
 _CONDITIONAL = (cst.If, cst.IfExp, cst.While, cst.Assert, cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
@@ -135,7 +144,7 @@ class _Reading:
 
     def run(self) -> Facts:
         for p in self.params.values():
-            if annotation_text(p) in ("int32", "int64", "uint32", "uint64", "int8", "int16", "int"):
+            if annotation_text(p) in ("int32", "int64", "uint32", "uint64", "int8", "int16", "int", "integer") or stated_kind(p) == "int":
                 self.facts.integers.add(p.name.value)
             if isinstance(p.default, cst.Integer):
                 self.facts.integers.add(p.name.value)
@@ -361,6 +370,7 @@ class _Reading:
         if (
             isinstance(call.func, cst.Attribute)
             and call.func.attr.value in ("to", "cast")
+            and fn != "cast"
             and args
             and isinstance(args[0], cst.Name)
             and args[0].value in self.params

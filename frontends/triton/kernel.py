@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import libcst as cst
 
 from kir.ir import build
@@ -11,7 +13,7 @@ from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, symbolic
 
 from .host import DTYPES as TRITON_DTYPES
 from .host import HostScope
-from .inference import Facts, Inference, annotation_text, is_constexpr, parameters
+from .inference import Facts, Inference, annotation_text, is_constexpr, parameters, stated_kind
 from .reader import Frame, Reader
 from .source import Module, Project
 from .statements import run_function
@@ -108,7 +110,7 @@ def _parameter(
         metas.append(n.Meta(name, "fn"))
         return
     word = annotation_text(p)
-    dtype: DType = I32 if name in facts.integers else symbolic(name)
+    dtype: DType = I32 if name in facts.integers and stated_kind(p) != "scalar" else symbolic(name)
     if word in TRITON_DTYPES and TRITON_DTYPES[word].name in DTYPES and word != "bool":
         dtype = TRITON_DTYPES[word]
     params.append(n.Param(name, "scalar", dtype))
@@ -119,7 +121,11 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
     name = p.name.value
     default = _default(p, scope)
     value: int | float | bool | str | None = default if is_known(default) else None  # type: ignore[assignment]  # a literal
-    if name in facts.functions:
+    stated = stated_kind(p)
+    if stated in _STATED and not (stated == "dtype" and isinstance(default, TypeOf)):
+        metas.append(n.Meta(name, stated, value))
+        frame.env[name] = _STATED[stated](name)
+    elif name in facts.functions:
         metas.append(n.Meta(name, "fn"))
         frame.env[name] = MetaFunction(name)
     elif (name in facts.dtypes and not {name} & (facts.integers | facts.numbers)) or isinstance(default, TypeOf):
@@ -140,6 +146,18 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
     else:
         metas.append(n.Meta(name, "any", value))
         frame.env[name] = Static(n.Var(name, symbolic(name)))
+
+
+_STATED: dict[str, Callable[[str], Value]] = {
+    "fn": MetaFunction,
+    "dtype": lambda name: TypeOf(symbolic(name)),
+    "bool": lambda name: Static(n.Var(name, BOOL)),
+    "str": lambda name: Static(n.Var(name, I32)),
+    "int": lambda name: Static(n.Var(name, I32)),
+    "float": lambda name: Static(n.Var(name, F32)),
+    "any": lambda name: Static(n.Var(name, symbolic(name))),
+}
+"""What a meta of a stated kind is while its kernel is read."""
 
 
 def is_kernel(fn: Jit, inference: Inference) -> bool:

@@ -120,9 +120,28 @@ def decorator_name(d: cst.Decorator) -> str:
     return e.value if isinstance(e, cst.Name) else ""
 
 
-def is_jit(f: cst.FunctionDef) -> bool:
-    """Whether a function is compiled by Triton, whatever other decorators it has."""
-    return any(decorator_name(d) in JIT_DECORATORS for d in f.decorators)
+def is_jit(f: cst.FunctionDef, module: Module) -> bool:
+    """Whether a function is compiled by Triton, whatever other decorators it has; `jit` of other packages is not meant."""
+    return any(decorator_name(d) in JIT_DECORATORS and _is_tritons(d, module) for d in f.decorators)
+
+
+def _is_tritons(d: cst.Decorator, module: Module) -> bool:
+    e = d.decorator
+    while isinstance(e, cst.Call):
+        e = e.func
+    dotted = dotted_name(e)
+    root, _, rest = dotted.partition(".")
+    found = [x.definition if isinstance(x, Guarded) else x for x in module.definitions.get(root, ())]
+    imported = [x for x in found if isinstance(x, Imported)]
+    if not imported:
+        return root == "triton" or bool(found)
+    own = module.name.split(".")[0]
+    for x in imported:
+        full = ".".join(p for p in (x.module, x.attribute or "", rest) if p)
+        top = full.split(".")[0]
+        if (top == "triton" and "gluon" not in full) or (top == own and own) or not x.module:
+            return True
+    return False
 
 
 def source_text(path: Path) -> str:
@@ -259,10 +278,17 @@ class Project:
     def __init__(self) -> None:
         self._by_path: dict[Path, Module] = {}
         self._by_name: dict[str, Path | None] = {}
+        self._touched: set[Path] = set()
+
+    def consulted(self) -> tuple[Path, ...]:
+        """The files asked for since this was last called."""
+        out, self._touched = tuple(sorted(self._touched)), set()
+        return out
 
     def file(self, path: Path) -> Module:
         """The module of a file, with its dotted name as the import path has it."""
         path = path.resolve()
+        self._touched.add(path)
         held = self._by_path.get(path)
         if held is None or held.version not in (None, _version(path)):
             version = _version(path)

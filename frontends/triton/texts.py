@@ -1,5 +1,5 @@
-"""Host texts that are put together by loops: what generators of inline asm use beside plain expressions (`for` over ranges, comprehensions,
-methods of strings)."""
+"""Host texts that are put together by loops: what generators of inline asm use beside plain expressions (`for` over ranges, methods of
+strings)."""
 
 from __future__ import annotations
 
@@ -41,22 +41,6 @@ def method(e: cst.Call, owner: str, names: Mapping[str, Value] | None, evaluate:
     except (TypeError, ValueError, LookupError) as bad:
         raise NotUnderstood(f"the method '{name}' of a host string: {bad}") from None
     return Items(tuple(made)) if isinstance(made, list) else made
-
-
-def comprehension(e: cst.GeneratorExp | cst.ListComp, names: Mapping[str, Value] | None, evaluate: Evaluate) -> Items:
-    """`[x for i in ..]`, with one loop. Raises NotUnderstood."""
-    loop = e.for_in
-    if loop.inner_for_in is not None or not isinstance(loop.target, cst.Name):
-        raise NotUnderstood("a host comprehension with several loops or names")
-    out: list[Value] = []
-    for value in rounds(loop.iter, names, evaluate):
-        inner = {**(names or {}), loop.target.value: value}
-        tests = [evaluate(c.test, inner) for c in loop.ifs]
-        if not all(map(is_known, tests)):
-            raise NotUnderstood("a host condition that is not known")
-        if all(tests):
-            out.append(evaluate(e.elt, inner))
-    return Items(tuple(out))
 
 
 def rounds(e: cst.BaseExpression, names: Mapping[str, Value] | None, evaluate: Evaluate) -> Iterator[Value]:

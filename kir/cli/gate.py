@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from kir.gate import Realized, Verdict
     from kir.ir.nodes import Program
+    from kir.problem import Problem
+    from kir.target import Target
 
 
 def command(
@@ -31,44 +33,72 @@ def command(
     target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
     emit: Annotated[Path | None, typer.Option(help="a file to write the emitted source to")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="on a GPU: a shape to time (may be repeated); by default all timed ones")] = None,
+    panel: Annotated[bool, typer.Option(help="on a GPU: time the problem's references too")] = True,
+    sanitize: Annotated[bool, typer.Option(help="on a GPU: run compute-sanitizer once")] = True,
+    records: Annotated[Path | None, typer.Option(help="a file to which the verdict is added as one JSON line")] = None,
 ) -> Result:
     """Put a kernel through the gate: compile, correctness, profile."""
-    from kir.diagnostic import error, usage
+    from kir.diagnostic import usage
     from kir.gate import gate_cpu, realized, summary
     from kir.problem import load_problem
     from kir.store import write_atomic
     from kir.target import target as named
 
     if on == "gpu":
-        from kir import machine
-        found = "this machine has no CUDA device" if not machine.gpus() else "the GPU gate is not part of this version"
-        raise error("KIR-G004", f"--on gpu: {found}", attempt="--on cpu")
+        from kir.gate.gpu.machine import require_device
+        require_device()
     if not problem and not against:
         raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE")
     targets = [named(each) for each in target.split(",") if each.strip()]
     kernel, own = _read(file, bind)
     other, others = _read(against, against_bind or bind) if against else (None, "")
     wanted = load_problem(problem) if problem else None
-    verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache)
+    own = others if own == "kir" and others else own
+    if on == "gpu":
+        verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel, sanitize)
+        targets = [_device_target(verdict)] if verdict.artifacts else targets
+    else:
+        verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache)
     if emit is not None and verdict.emitted is not None:
         write_atomic(emit, verdict.emitted.text)
     reached = None
     if other is not None and verdict.artifacts:
-        before = gate_cpu(other, wanted, surface or others, targets, kernel, cache=cache).artifacts
+        same = verdict.compile.surface if others == "kir" else others
+        before = gate_cpu(other, wanted, surface or same, targets, kernel, cache=cache).artifacts
         reached = summary({a.target: realized(b, a) for a, b in zip(verdict.artifacts, before, strict=False)})
     json: dict[str, Any] = dict(verdict.record)
     json["realized"] = None if reached is None else reached.to_json()
     json["emitted"] = "" if verdict.emitted is None else verdict.emitted.text
+    if records is not None:
+        from kir.gate.records import append
+        append(records, verdict)
     return Result(json, _shown(kernel.name, verdict, reached), 0 if verdict.accepted else 1, verdict.diagnostics())
 
 
+def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Program | None, cache: Path | None, shapes: tuple[str, ...],
+            panel: bool, sanitize: bool) -> Verdict:
+    from kir.gate.gpu import Gpu, Options, gate_gpu
+    from kir.gate.gpu.relative import program_problem
+
+    with Gpu.open(cache) as gpu:
+        judged_by = problem if problem is not None else program_problem(other, kernel)
+        return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
+
+
+def _device_target(verdict: Verdict) -> Target:
+    from kir.target import target
+    return target(verdict.artifacts[0].target)
+
+
 def _read(file: str, bind: Path | None) -> tuple[Program, str]:
-    """A program and the surface that it is written in (`kir` for IR text)."""
+    """A program and the surface that it is emitted on (`kir` for IR text that any backend may take)."""
     from kir.cli._program import read
-    from kir.lineage.source import load_expert
+    from kir.lineage.source import load_expert, own_surface
 
     if file.endswith(".kir"):
-        return read(file, bind), "kir"
+        program = read(file, bind)
+        return program, own_surface(program, "kir")
     expert = load_expert(file, bind)
     return expert.program, expert.surface
 
@@ -95,14 +125,46 @@ def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
         worst = max((r.worst for r in right.runs), default=0.0)
         how = "relative to " if right.relative else "against "
         parts.append(Text(f"correctness: {len(right.runs)} runs {how}{right.reference}, worst error {worst:.3g} of its bound"))
-    if verdict.profile:
+    if modelled := [row for row in verdict.profile if row.kind == "modelled"]:
         table = Table("modelled", "shape", "time", "bound by", box=None, header_style="dim")
-        for row in verdict.profile:
+        for row in modelled:
             table.add_row(row.target, row.shape, _time(row.seconds), row.bound_by)
         parts.append(table)
+    if verdict.device is not None:
+        parts += _measured(verdict)
     if reached is not None:
         parts.append(Text(f"{'realized' if reached.realized else 'not realized'}: {reached.reason}"))
     return Group(*parts)
+
+
+def _measured(verdict: Verdict) -> list[Any]:
+    """What the device said: medians with their intervals, the panel, what confined the candidate."""
+    from rich.table import Table
+    from rich.text import Text
+
+    assert verdict.device is not None
+    parts: list[Any] = []
+    rows = [row for row in verdict.profile if row.kind == "measured" and row.interval is not None]
+    if rows or verdict.device.panel:
+        table = Table("measured", "shape", "median", "95 %", "samples", "times faster", box=None, header_style="dim")
+        for row in rows:
+            low, high = row.interval or (0.0, 0.0)
+            table.add_row(row.target, row.shape, _time(row.seconds), f"{_time(low)} .. {_time(high)}", str(row.samples), "")
+        for each in verdict.device.panel:
+            if "missing" in each:
+                table.add_row(str(each["reference"]), str(each["shape"]), "missing", str(each["missing"]), "", "")
+            else:
+                low, high = each["interval"]
+                table.add_row(str(each["reference"]), str(each["shape"]), _time(each["median"]), f"{_time(low)} .. {_time(high)}",
+                              str(each["samples"]), f"{each['times_faster']:.3g}")
+        parts.append(table)
+    for shape, each in (verdict.device.against or {}).items():
+        low, high = each["times_faster"]["interval"]
+        parts.append(Text(f"against the other at {shape}: {each['times_faster']['median']:.3g} times as fast ({low:.3g} .. {high:.3g})"))
+    checked = verdict.device.sanitizer
+    tools = ", ".join(checked.get("tools", ())) or f"not run ({checked.get('absent', 'never reached')})"
+    parts += [Text(f"compute-sanitizer: {tools}"), Text(f"isolation: {verdict.isolation}")]
+    return parts
 
 
 def _time(seconds: float) -> str:

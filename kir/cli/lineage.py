@@ -46,13 +46,15 @@ def command(
     from kir.diagnostic import Diagnostic
     from kir.lineage.engine import PassEngine
     from kir.lineage.folder import Folder
-    from kir.lineage.judge import CpuJudge, require
+    from kir.lineage.judge import judge_on
     from kir.lineage.record import Header
     from kir.lineage.source import load_expert
     from kir.lineage.walk import Budget
     from kir.report.terminal import summary, table
 
-    require(on)
+    if on == "gpu":
+        from kir.gate.gpu.machine import require_device
+        require_device()
     expert = load_expert(file, bind)
     budget = Budget(steps, attempts, seconds)
     header = Header(
@@ -67,9 +69,9 @@ def command(
         budget=budget.to_json(),
         tools=_tools(),
     )
-    engine, judge = PassEngine.of(header), CpuJudge.of(header, expert.program)
-    folder = Folder(output)
-    lineage = walked(expert, header, engine, judge, folder, budget, workers, fresh)
+    engine, folder = PassEngine.of(header), Folder(output)
+    with judge_on(on, header, expert.program) as judge:
+        lineage = walked(expert, header, engine, judge, folder, budget, workers, fresh)
     replayed = written(lineage, folder, engine)
     left = lineage.outcome.violations
     shown = tuple(f"{each.anchor}: {each.message} ({each.clause})" for each in left[:MOST_SHOWN])

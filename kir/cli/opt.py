@@ -35,6 +35,7 @@ def command(
     """Run a pipeline of passes over a program and print the result."""
     from dataclasses import replace
 
+    from kir.carrier import must_be_filled, unfilled
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
     from kir.rewrite import Pipeline, Trace, pass_class
@@ -54,9 +55,11 @@ def command(
     if in_place or write:
         return _edited(file, bind, done, str(Pipeline(tuple(taken))), write, warnings)
     text = program_text(done.program)
+    warnings += [replace(d, severity="warning") for d in unfilled(done.program)]
     if emit != "kir":
         from kir.surface import backend
 
+        must_be_filled(done.program)
         text = backend(emit).emit(done.program).text
     explained = "".join(f"{line}\n" for number in range(len(done.steps)) for line in done.explain(number).splitlines()) if trace else ""
     shown = "".join(f"# {line}\n" for line in explained.splitlines()) + text

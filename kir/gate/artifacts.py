@@ -1,10 +1,11 @@
 """Compiled artifacts kept by the hash of all that went in: emitted text, launch, target and the versions of the tools."""
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from kir import machine
 from kir.ir.printer import expr_text
 from kir.store import write_atomic
-from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Entry
+from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Entry, Image
 from kir.target import Target
 
 
@@ -50,7 +51,7 @@ class ArtifactCache:
     def _read(self, path: Path) -> Artifact | None:
         try:
             row = json.loads(gzip.decompress(path.read_bytes()))
-            kernels = tuple(CompiledKernel(**{**k, "options": tuple((a, b) for a, b in k["options"])}) for k in row["kernels"])
+            kernels = tuple(_kernel(k) for k in row["kernels"])
             return Artifact(row["surface"], row["target"], kernels, tuple((a, b) for a, b in row["tools"]))
         except (OSError, ValueError, KeyError, TypeError, EOFError):
             return None
@@ -62,5 +63,15 @@ def _entry(e: Entry) -> list[Any]:
 
 
 def _to_json(a: Artifact) -> dict[str, Any]:
+    def image(i: Image | None) -> dict[str, Any] | None:
+        return None if i is None else {**asdict(i), "cubin": base64.b85encode(i.cubin).decode()}
     return {"surface": a.surface, "target": a.target, "tools": [list(t) for t in a.tools],
-            "kernels": [{**k.record(), "texts": dict(k.texts), "options": [list(o) for o in k.options]} for k in a.kernels]}
+            "kernels": [{**k.record(), "texts": dict(k.texts), "options": [list(o) for o in k.options], "image": image(k.image)}
+                        for k in a.kernels]}
+
+
+def _kernel(row: dict[str, Any]) -> CompiledKernel:
+    i = row["image"]
+    image = None if i is None else Image(base64.b85decode(i["cubin"]), i["function"], i["dynamic_shared"], tuple(i["cluster"]),
+                                         i["cooperative"], tuple(i["hidden"]))
+    return CompiledKernel(**{**row, "options": tuple((a, b) for a, b in row["options"]), "image": image})

@@ -116,7 +116,7 @@ def tensor_names(program: n.Program, problem: Problem, given: Mapping[str, str])
 def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]) -> Iterator[ProblemCase]:
     """Every shape that is no timed one with normal inputs; every other distribution, and a second seed, on the first shape with a tail."""
     names = tensor_names(program, problem, given)
-    shapes = [s for s in problem.shapes_for(program) if "timed" not in s.tags and _elements(problem, s) <= MOST_ELEMENTS]
+    shapes = [s for s in problem.shapes_for(program) if "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS]
     if not shapes:
         return
     def case(at: Shape, distribution: str, seed: int) -> ProblemCase:
@@ -130,7 +130,7 @@ def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]
     yield case(uneven, "normal", 1)
 
 
-def _elements(problem: Problem, s: Shape) -> int:
+def elements_of(problem: Problem, s: Shape) -> int:
     return max((math.prod(problem.tensor_shape(t, s)) for t in problem.spec.tensors), default=0)
 
 

@@ -31,13 +31,14 @@ class CompileRecord:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the interpreter. `worst` is the largest error as a multiple of its bound, at `where`, with the absolute `bound` there."""
+    """One run, of the interpreter or (mode `device`) of the device. `worst` is the largest error as a multiple of its bound, at `where`,
+    with the absolute `bound` there."""
 
     shape: str
     sizes: Mapping[str, int]
     distribution: str
     seed: int
-    mode: Literal["fast", "check"]
+    mode: Literal["fast", "check", "device"]
     ok: bool
     worst: float
     where: str
@@ -73,14 +74,40 @@ class CorrectnessRecord:
 
 @dataclass(frozen=True)
 class ProfileRecord:
-    """The third stage, from the cost model: seconds at each shape of a target, and what bounds them. Never measured."""
+    """The third stage: seconds at each shape of a target. `modelled` comes from the cost model, with what bounds it; `measured` is a
+    median on the device that `target` names, with its 95 % interval and number of samples."""
 
     target: str
     shape: str
     seconds: float
     bound_by: str
     parts: Mapping[str, float] = field(default_factory=dict)
-    kind: Literal["modelled"] = "modelled"
+    kind: Literal["modelled", "measured"] = "modelled"
+    interval: tuple[float, float] | None = None
+    samples: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        row = asdict(self)
+        if self.kind == "modelled":
+            del row["interval"], row["samples"]
+        return row
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """What the GPU gate saw: the device, the driver and versions, what confined the candidate, clocks before and after, raw samples and
+    comparisons by shape, floors, the panel, determinism and compute-sanitizer. All of it JSON."""
+
+    device: Mapping[str, Any] = field(default_factory=dict)
+    isolation: Mapping[str, Any] = field(default_factory=dict)
+    clocks: tuple[Mapping[str, int], ...] = ()
+    timings: tuple[Mapping[str, Any], ...] = ()
+    panel: tuple[Mapping[str, Any], ...] = ()
+    against: Mapping[str, Any] | None = None
+    sanitizer: Mapping[str, Any] = field(default_factory=dict)
+    secret: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -103,6 +130,7 @@ class Verdict:
     isolation: str = "compilers in processes of their own; interpreter and oracle in this one"
     tools: Mapping[str, str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    device: DeviceRecord | None = None
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -113,7 +141,17 @@ class Verdict:
         """Modelled seconds by target, summed over the shapes."""
         out: dict[str, float] = {}
         for row in self.profile:
+            if row.kind != "modelled":
+                continue
             out[row.target] = out.get(row.target, 0.0) + row.seconds
+        return out
+
+    def measured(self) -> dict[str, float]:
+        """Measured seconds by device, summed over the shapes; empty for the CPU gate."""
+        out: dict[str, float] = {}
+        for row in self.profile:
+            if row.kind == "measured":
+                out[row.target] = out.get(row.target, 0.0) + row.seconds
         return out
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -123,11 +161,13 @@ class Verdict:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The verdict as JSON, without wall times (`seconds`), so that the same program under the same tools gives the same bytes."""
+        """The verdict as JSON. The CPU gate's has no wall times (`seconds`), so that the same program under the same tools gives the same
+        bytes; the GPU gate's also holds what was measured."""
+        measured = {} if self.device is None else {"device": self.device.to_json()}
         return {"schema": "kir.verdict/1", "accepted": self.accepted, "stage": self.stage, "reason": self.reason, "program": self.program,
                 "problem": self.problem, "compile": self.compile.to_json(),
                 "correctness": None if self.correctness is None else self.correctness.to_json(),
-                "profile": [row.to_json() for row in self.profile], "isolation": self.isolation, "tools": dict(sorted(self.tools.items()))}
+                "profile": [row.to_json() for row in self.profile], "isolation": self.isolation, "tools": dict(sorted(self.tools.items())), **measured}
 
 
 def _number(x: float) -> float | str:

@@ -186,8 +186,8 @@ def _wgmma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
         tile_b = matrix(right.data, bool(attrs.get("trans_b", False)))
         left = m.evaluate(Load(a), acting)
         old = m.evaluate(Load(acc), acting)
-        made = np.broadcast_to(old.data, (f.lanes, n // 2)).copy()
-        ok = np.ones(made.shape, np.bool_) if old.ok is None else np.broadcast_to(old.ok, made.shape).copy()
+        made = np.broadcast_to(old.data, (f.lanes, *old.data.shape[1:])).reshape(f.lanes, n // 2).copy()
+        ok = np.ones(made.shape, np.bool_) if old.ok is None else np.broadcast_to(old.ok, (f.lanes, *old.data.shape[1:])).reshape(made.shape).copy()
         for first in range(0, f.lanes, WARP_SIZE):
             lanes = slice(first, first + WARP_SIZE)
             rank = int(number[first]) // WARP_SIZE % 4
@@ -204,7 +204,8 @@ def _wgmma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
             if m.checking:
                 good: Array = np.asarray(good_rows.all(1))[:, None] & np.asarray(_defined(right, first, bool(attrs.get("trans_b", False))).all(0))[None]
                 ok[lanes] &= good[r, c]
-        access.write(m, resolve(m, acc, acting), acting, Val(made, ok if m.checking else None), None, False)
+        back = (f.lanes, *old.data.shape[1:])
+        access.write(m, resolve(m, acc, acting), acting, Val(made.reshape(back), ok.reshape(back) if m.checking else None), None, False)
         m.counters.count_flops("tensor", 2 * 16 * n * k * (f.lanes // WARP_SIZE))
 
     issue(m, resolve(m, acc, f).memory, f, act)

@@ -5,6 +5,7 @@ runs each CTA as a coroutine. Kernels of a plan run one after another, each seei
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -36,19 +37,19 @@ _WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "
 
 
 def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None, *,
-        mode: Literal["fast", "check"] = "fast") -> Result:
+        mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize) -> Result:
     """Runs a specialized program on NumPy arrays.
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
     and compares, unless the first run has found errors. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008
-    (arguments do not fit)."""
+    (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
-    first = _once(program, arrays, scalars or {}, mode, lazy=False)
+    first = _once(program, arrays, scalars or {}, mode, False, most_steps)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
     if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
-    second = _once(program, arrays, scalars or {}, mode, lazy=True)
+    second = _once(program, arrays, scalars or {}, mode, True, most_steps)
     return _agreeing(first, second, program)
 
 
@@ -86,8 +87,8 @@ def _has_choice(program: n.Program) -> bool:
 
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
-          lazy: bool) -> tuple[Machine, dict[str, Array]]:
-    m = Machine(program, lazy=lazy)
+          lazy: bool, most_steps: int) -> tuple[Machine, dict[str, Array]]:
+    m = Machine(program, lazy=lazy, most_steps=most_steps)
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":

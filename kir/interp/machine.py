@@ -1,6 +1,7 @@
 """The machine that runs one kernel after another: names, functions, memory, findings; fast or with a checker attached."""
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,9 +34,10 @@ MOST_ITERATIONS = 10_000_000
 class Machine(Rendezvous):
     """State of a run. `checker` is attached in checking mode; `lazy` lets asynchronous operations act as late as they may."""
 
-    def __init__(self, program: n.Program, *, lazy: bool = False) -> None:
+    def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize) -> None:
         super().__init__()
         self.program, self.lazy = program, lazy
+        self.most_steps = most_steps
         self.checker_or_none: Checker | None = None
         self.lookahead = Lookahead(self)
         self.checking = False
@@ -282,6 +284,12 @@ class Machine(Rendezvous):
         if (start % itemsize).any():
             self.report("alignment", "error", f"view '{name}' of {b.dtype} starts at byte {int(start.max())}", f, id="KIR-I011",
                         buffer=name)
+
+    def count_step(self, s: n.Stmt) -> None:
+        """Raises KirError KIR-I007 once more statements have run than the caller allows."""
+        self.counters.steps += 1
+        if self.counters.steps > self.most_steps:
+            raise error("KIR-I007", f"more than {self.most_steps} statements have run", origin=s.origin, anchor=self.anchor(s))
 
     def count_iteration(self, s: n.While) -> None:
         """Raises KirError KIR-I007 for a loop that does not end."""

@@ -49,13 +49,15 @@ class Finding:
 class Counters:
     """Counts over the whole run. Bytes by `read global`, `write shared`, ..; a uniform access counts once. FLOPs by unit: `tensor`
     and the `via` of a tile product, `fp32`, `sfu`, ..; elementwise work, sectors (32 bytes of global memory per warp access) and
-    bank conflicts (extra passes of a warp through shared memory) are counted in checking mode only."""
+    bank conflicts (extra passes of a warp through shared memory) are counted in checking mode only. `steps` are statements and loop
+    iterations that the interpreter ran one after another."""
 
     bytes: dict[str, int] = field(default_factory=dict)
     flops: dict[str, int] = field(default_factory=dict)
     sectors: int = 0
     bank_conflicts: int = 0
     barriers: int = 0
+    steps: int = 0
 
     def count_bytes(self, verb: str, space: str, count: int) -> None:
         """Adds to the bytes of one direction in one space."""

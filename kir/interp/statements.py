@@ -32,6 +32,7 @@ def block(m: Machine, body: n.Block, f: Frame) -> Steps:
         if f.idle():
             return
         m.site = s
+        m.count_step(s)
         if f.split and isinstance(s, n.If) and m.goes_apart(s, body[i + 1:]):
             if (yield from _apart(m, s, body[i + 1:], f)):
                 return
@@ -273,6 +274,7 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             f.broken, f.continued = saved
             return
         for i in range(lo, hi, step):
+            m.count_step(s)
             f.env[s.var.name] = Val(np.array([i], kind))
             yield from block(m, s.body, f)
             f.resume("continue")
@@ -290,6 +292,7 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
                 f.live = f.active() & ~ended
             if f.idle():
                 break
+            m.count_step(s)
             f.env[s.var.name] = Val(at)
             yield from block(m, s.body, f)
             f.resume("continue")

@@ -29,6 +29,11 @@ class _Blocks(Indenter):
     DEDENT_type = "_DEDENT"
     tab_len = 4
 
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        """The stream with indentation tokens. Each text has its own state, so that threads may parse at once."""
+        tokens: Iterator[Token] = Indenter.process(_Blocks(), stream)  # type: ignore[no-untyped-call]  # lark leaves it untyped
+        return tokens
+
     def handle_NL(self, token: Token) -> Iterator[Token]:
         try:
             yield from super().handle_NL(token)

@@ -35,6 +35,13 @@ def speedups(step: Step) -> dict[str, float]:
     return {target: round(slow[target] / fast[target], 4) for target in sorted(slow) if fast.get(target)}
 
 
+def measured_speedups(step: Step) -> dict[str, tuple[float, float, float]]:
+    """Measured speedup of the forward step by device, with the interval that the two medians' intervals allow."""
+    assert step.after is not None
+    slow, fast = step.after.measured, step.before.measured
+    return {name: (a[0] / b[0], a[1] / b[2], a[2] / b[1]) for name in sorted(slow) if name in fast for a, b in ((slow[name], fast[name]),)}
+
+
 def _card(lineage: Lineage, number: int, step: Step, prior: tuple[str, ...]) -> Card:
     header = lineage.header
     assert step.after is not None
@@ -49,7 +56,8 @@ def _card(lineage: Lineage, number: int, step: Step, prior: tuple[str, ...]) -> 
             Precondition(id=each.id, kind=each.kind, category=each.category, sentence=each.sentence, verdict=each.verdict, detail=each.detail)
             for each in step.conditions
         ),
-        effect=Effect(modelled=speedups(step), predicted={name: float(value) for name, value in sorted(step.effect.items())}),
+        effect=Effect(modelled=speedups(step), measured={k: round(v[0], 4) for k, v in measured_speedups(step).items()},
+                      predicted={name: float(value) for name, value in sorted(step.effect.items())}),
         evidence=Evidence(
             lineage=lineage.seal,
             transition=number,
@@ -99,6 +107,8 @@ def prose(card: Card, step: Step, before: str, after: str) -> str:
 def _effect_lines(card: Card) -> Iterator[str]:
     for target, ratio in card.effect.modelled.items():
         yield f"- {target}: {ratio:.3g}x (modelled, not measured)"
+    for device, ratio in card.effect.measured.items():
+        yield f"- {device}: {ratio:.3g}x (measured)"
     for name, value in card.effect.predicted.items():
         if value:
             yield f"- {name.replace('_', ' ')}: {value:+g} (the pass's prediction)"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from kir.carrier import declared
 from kir.diagnostic import KirError
 from kir.ir.canonical import content_hash
 from kir.ir.measure import Measure, measure
@@ -61,14 +62,17 @@ class PassEngine:
     def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Sequence[Candidate]:
         """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
 
-        First comes what lowers the leftmost component of the measure, which goes from what only hardware explains to what any
-        program has; then the order that the passes' declarations give. What refuses stands at the end.
+        Carriers come after all others: what they take back whole, passes take back step by step as far as they can. First comes what
+        lowers the leftmost component of the measure, which goes from what only hardware explains to what any program has; then the
+        order that the passes' declarations give. What refuses stands at the end.
         """
         found = [each for cls in self.passes for each in self._found(program, cls)]
         late = {name: number for number, name in enumerate(delayed, start=1)}
         rank = {cls.name: number for number, cls in enumerate(self.passes)}
+        carriers = {cls.name for cls in self.passes if declared(cls)}
         before = self.measure(program)
-        return sorted(found, key=lambda each: (late.get(each.name, 0), self._component(program, before, each), rank[each.name]))
+        return sorted(found, key=lambda each: (late.get(each.name, 0), each.name in carriers, self._component(program, before, each),
+                                               rank[each.name]))
 
     def _found(self, program: Program, cls: type[Pass]) -> tuple[Candidate, ...]:
         key = (program_text(program), cls.name)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from kir.diagnostic import error
 from kir.gate import gate_cpu, realized
+from kir.gate.gpu import Gpu, Options, gate_gpu
+from kir.gate.gpu.relative import program_problem
 from kir.gate.realized import summary
 from kir.ir.nodes import Program
 from kir.lineage.record import Header, Realization
-from kir.lineage.walk import Judgement
+from kir.lineage.walk import Judgement, Stage
 from kir.problem import Problem, load_problem
 from kir.surface import Artifact
 from kir.target import Target, target
 
+SAMPLE_SECONDS = 0.6
+"""Seconds for the samples of one state of a lineage."""
 MOST_SHOWN = 6
 """Differences between two compiled programs that a record names."""
 
@@ -37,7 +44,7 @@ class CpuJudge:
     def gate(self, program: Program) -> Judgement:
         """Compile, check and model one program."""
         verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against)
-        stage = "gate" if verdict.stage == "profile" else verdict.stage
+        stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
         artifacts = {each.target: each for each in verdict.artifacts}
         emitted = verdict.emitted.text if verdict.emitted is not None else ""
         return Judgement(verdict.accepted, stage, verdict.reason, verdict.record, emitted, verdict.modelled(), artifacts)
@@ -59,10 +66,53 @@ def _told(differs: tuple[str, ...], artifact: Artifact) -> str:
     return "; ".join(each.removeprefix(only) for each in differs[:MOST_SHOWN]) + more
 
 
-def require(on: str) -> None:
-    """Refuse a gate that this machine cannot run. Raises :class:`KirError` (KIR-S024)."""
-    if on == "gpu":
-        raise error("KIR-S024", "lineages are gated on the CPU; the GPU gate measures single programs", attempt="--on cpu")
+@dataclass(frozen=True)
+class GpuJudge(CpuJudge):
+    """The gate with a GPU: what the CPU gate accepts is run and measured, one program at a time, at the smallest timed shape."""
+
+    gpu: Gpu | None = None
+    expert: Program | None = None
+    turn: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
+
+    @classmethod
+    def on(cls, gpu: Gpu, header: Header, expert: Program) -> GpuJudge:
+        """The judge that a lineage's header asks for, on a device. The device's architecture is compiled for beside the header's."""
+        base = CpuJudge.of(header, expert)
+        return cls(base.surface, (gpu.target,), base.problem, base.against, gpu, expert)
+
+    @cached_property
+    def _judged_by(self) -> Problem:
+        assert self.expert is not None
+        return self.problem if self.problem is not None else program_problem(self.expert, self.expert)
+
+    def gate(self, program: Program) -> Judgement:
+        """Compile, check, run and measure one program."""
+        assert self.gpu is not None
+        first = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=self.gpu.cache.root)
+        verdict = first
+        if first.accepted:
+            problem = self._judged_by
+            shapes = [s for s in problem.shapes_for(program) if "timed" in s.tags]
+            smallest = min(shapes, key=lambda s: math.prod(s.sizes.values()), default=None)
+            chosen = Options(shapes=(smallest.name,) if smallest else (), panel=False, budget=SAMPLE_SECONDS)
+            with self.turn:
+                verdict = gate_gpu(self.gpu, program, problem, self.surface, options=chosen, first=first)
+        rows = [row for row in verdict.profile if row.kind == "measured" and row.interval is not None]
+        measured = {row.target: (row.seconds, *(row.interval or (0.0, 0.0))) for row in rows}
+        stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
+        artifacts = {each.target: each for each in verdict.artifacts}
+        emitted = verdict.emitted.text if verdict.emitted is not None else ""
+        return Judgement(verdict.accepted, stage, verdict.reason, verdict.record, emitted, verdict.modelled(), artifacts, measured)
 
 
-__all__ = ["CpuJudge", "require"]
+@contextmanager
+def judge_on(on: str, header: Header, expert: Program) -> Iterator[CpuJudge]:
+    """The judge of a gate, with what it holds open. Raises :class:`KirError` KIR-G004 where ``gpu`` finds no device."""
+    if on != "gpu":
+        yield CpuJudge.of(header, expert)
+        return
+    with Gpu.open() as gpu:
+        yield GpuJudge.on(gpu, header, expert)
+
+
+__all__ = ["CpuJudge", "GpuJudge", "judge_on"]

@@ -33,13 +33,15 @@ class Record(BaseModel):
 
 class State(Record):
     """A program of the chain. ``content`` is its content hash, ``text`` the key of its printed text in the store, ``nodes`` its
-    size in IR nodes, ``measure`` the well-founded measure of law 9, ``modelled`` seconds by target, of the problem's timed shape."""
+    size in IR nodes, ``measure`` the well-founded measure of law 9, ``modelled`` seconds by target, of the problem's timed shape,
+    ``measured`` the same by device, as median and the ends of its 95 % interval (only where a GPU ran it: these depend on the day)."""
 
     content: str
     text: str
     nodes: int = Field(ge=0)
     measure: tuple[int, ...]
     modelled: dict[str, float] = {}
+    measured: dict[str, tuple[float, float, float]] = {}
 
 
 class Condition(Record):

@@ -95,7 +95,7 @@ Stage = Literal["compile", "correctness", "gate"]
 @dataclass(frozen=True)
 class Judgement:
     """The gate's word on one program: ``record`` is its whole verdict as JSON, ``emitted`` the source that was compiled,
-    ``modelled`` seconds by target; ``artifact`` is what :meth:`Judge.realized` compares."""
+    ``modelled`` seconds by target, ``measured`` by device (median, low, high); ``artifact`` is what :meth:`Judge.realized` compares."""
 
     accepted: bool
     stage: Stage
@@ -104,6 +104,7 @@ class Judgement:
     emitted: str = ""
     modelled: Mapping[str, float] = field(default_factory=dict)
     artifact: Any = field(compare=False, repr=False, default=None)
+    measured: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
 
 class Judge(Protocol):
@@ -233,6 +234,7 @@ class Walk:
             nodes=self.engine.size(program),
             measure=self.engine.measure(program),
             modelled=dict(judgement.modelled) if judgement else {},
+            measured=dict(judgement.measured) if judgement else {},
         )
 
     def _take_up(self, first: State) -> None:
@@ -385,7 +387,7 @@ class Walk:
         judgement = pending.future.result()
         step = pending.step
         assert step.after is not None
-        after = step.after.model_copy(update={"modelled": dict(judgement.modelled)})
+        after = step.after.model_copy(update={"modelled": dict(judgement.modelled), "measured": dict(judgement.measured)})
         step = step.model_copy(update={"after": after, "gate": dict(judgement.record), "emitted": judgement.emitted})
         if not judgement.accepted:
             self._record(step.model_copy(update={"stage": judgement.stage, "reason": judgement.reason}))
@@ -397,7 +399,8 @@ class Walk:
 
     def _record(self, step: Step) -> None:
         """Put a decided step on record. By now the gate has spoken on the program it starts from."""
-        before = step.before.model_copy(update={"modelled": dict(self.judged[step.before.content].modelled)})
+        known = self.judged[step.before.content]
+        before = step.before.model_copy(update={"modelled": dict(known.modelled), "measured": dict(known.measured)})
         placed = step.model_copy(update={"index": len(self.steps), "before": before})
         self.journal.add(placed)
         self._commit(placed)

@@ -5,22 +5,27 @@ decides nothing that is not written in the program or follows from it by the rul
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from kir.analysis.facts import Facts
-from kir.diagnostic import KirError, Origin
+from kir.diagnostic import Diagnostic, KirError, Origin
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.canonical import bound_names
-from kir.ir.paths import paths
+from kir.ir.paths import Path, paths
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.lowering.barriers import joined
-from kir.lowering.state import MARK, Path, State, refuse
+from kir.lowering.plan import planned
+from kir.lowering.roles import has_roles, lowered_roles
+from kir.lowering.state import State, refuse
 from kir.lowering.statements import block
 
+MARK = "<lowered>"
+"""The file of the marks that statements carry while they are lowered: their number in reading order."""
 __all__ = ["Places", "is_tiled", "lowered", "lowered_kernel", "lowered_with_places"]
 
 
@@ -85,6 +90,8 @@ def lowered_with_places(program: n.Program) -> tuple[n.Program, Places]:
 
 def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
     """One kernel, written as a loop over the threads of its CTA. Raises KirError KIR-B030."""
+    every = list(paths(replace(program, kernels=(k,))))
+    k = planned(program, replace(k, body=_numbered(k.body, count(1))))
     threads = int_value(k.threads)
     if threads is None:
         raise refuse("the number of threads is not known when the program is compiled", "a binding that names it")
@@ -100,30 +107,49 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
     state.facts = facts.ranging(state.thread, const(0), const(threads))
     state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
     try:
-        block(state, k.body, (k.name,))
+        if has_roles(k):
+            taken.discard(name)
+            made = replace(k, body=lowered_roles(state, k, block))
+        else:
+            block(state, k.body)
+            inside = joined(state.items, state.aliases.may_be_one)
+            loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
+            made = replace(k, body=state.finished((loop,)))
     except KirError as refused:
-        raise KirError(*(replace(d, anchor=d.anchor or k.name, origin=d.origin or k.origin) for d in refused.diagnostics)) from refused
-    inside = joined(state.items, state.aliases.may_be_one)
-    loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
-    made = replace(k, body=state.finished((loop,)))
-    own: dict[Path, Path] = {}
-    for path, s in paths(replace(program, kernels=(made,))):
-        if s.origin is not None and s.origin.file == MARK:
-            own[path] = state.sources[s.origin.line - 1][0]
-    return replace(made, body=tuple(_unmarked(s, state.sources) for s in made.body)), own
+        raise KirError(*(_located(d, k, every) for d in refused.diagnostics)) from refused
+    own = {path: every[s.origin.line - 1][0] for path, s in paths(replace(program, kernels=(made,)))
+           if s.origin is not None and s.origin.file == MARK}
+    return replace(made, body=_mapped(made.body, lambda s: every[s.origin.line - 1][1].origin
+                                      if s.origin is not None and s.origin.file == MARK else s.origin)), own
 
 
-def _unmarked(s: n.Stmt, sources: Sequence[tuple[Path, Origin | None]]) -> n.Stmt:
-    """A statement with the origins of the statements that it was written for, instead of marks."""
-    if isinstance(s, n.Alloc) and (s.origin is None or s.origin.file != MARK):
-        return s
-    changes: dict[str, Any] = {"origin": sources[s.origin.line - 1][1] if s.origin is not None and s.origin.file == MARK else None}
-    match s:
-        case n.For() | n.While():
-            changes["body"] = tuple(_unmarked(x, sources) for x in s.body)
-        case n.If():
-            changes["then"] = tuple(_unmarked(x, sources) for x in s.then)
-            changes["orelse"] = tuple(_unmarked(x, sources) for x in s.orelse)
-        case _:
-            pass
-    return replace(s, **changes)  # type: ignore[type-var]  # every Stmt is a dataclass
+def _numbered(body: n.Block, numbers: Iterator[int]) -> n.Block:
+    """A block whose statements have their number in reading order as their origin."""
+    return _mapped(body, lambda _: Origin(MARK, next(numbers), 1, 1, 1))
+
+
+def _mapped(body: n.Block, origin: Callable[[n.Stmt], Origin | None]) -> n.Block:
+    """A block whose statements have other origins, those inside them after them."""
+    out: list[n.Stmt] = []
+    for s in body:
+        changes: dict[str, Any] = {"origin": origin(s)}
+        match s:
+            case n.For() | n.While():
+                changes["body"] = _mapped(s.body, origin)
+            case n.If():
+                changes["then"] = _mapped(s.then, origin)
+                changes["orelse"] = _mapped(s.orelse, origin)
+            case n.Roles():
+                changes["roles"] = tuple(replace(r, body=_mapped(r.body, origin)) for r in s.roles)
+            case _:
+                pass
+        out.append(replace(s, **changes))  # type: ignore[type-var]  # every Stmt is a dataclass
+    return tuple(out)
+
+
+def _located(d: Diagnostic, k: n.Kernel, every: Sequence[tuple[Path, n.Stmt]]) -> Diagnostic:
+    """A refusal with the place of the statement that it is marked with."""
+    if d.origin is None or d.origin.file != MARK:
+        return replace(d, anchor=d.anchor or k.name, origin=d.origin or k.origin)
+    path, s = every[d.origin.line - 1]
+    return replace(d, anchor="/".join(map(str, (*path[:-1], s.label or path[-1]))), origin=s.origin)

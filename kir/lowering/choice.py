@@ -167,17 +167,35 @@ def accesses(state: State, e: n.Expr, axes: list[int]) -> Iterator[Found]:
                     yield from accesses(state, part, axes[len(axes) - rank:])
 
 
+def part_of(whole: Spread, r: n.Region) -> Spread | None:
+    """How a region of a fragment is dealt, when every thread holds a part of it: the digits below its extents. None where it is not."""
+    if any(not isinstance(i, n.Span) or int_value(i.step) != 1 for i in r.index):
+        return None
+    shape = shape_known(r)
+    if any(d.axis >= 0 and d.step * d.extent > shape[d.axis] for d in whole.threads):
+        return None
+    slots = []
+    for d in whole.slots:
+        extent = min(d.extent, max(1, shape[d.axis] // d.step))
+        if shape[d.axis] % (d.step * extent):
+            return None
+        slots.append(Digit(extent, d.axis, d.step))
+    made = Spread(shape, whole.threads, tuple(d for d in slots if d.extent > 1))
+    return made if made.size * made.team == math.prod(shape) else None
+
+
 def held_by(state: State, e: n.Expr) -> Iterator[Spread]:
     """Spreads that operands in registers suggest for `e`, the best first."""
     match e:
         case n.Var():
             if e.name in state.held:
                 yield state.held[e.name].spread
-            elif e.name in state.formulas:
-                yield from held_by(state, state.formulas[e.name])
         case n.Load():
-            if e.at.buffer.name in state.held and not e.at.index:
-                yield state.held[e.at.buffer.name].spread
+            if e.at.buffer.name in state.held:
+                whole = state.held[e.at.buffer.name].spread
+                part = whole if not e.at.index else part_of(whole, e.at)
+                if part is not None:
+                    yield part
         case n.Unary() | n.Cast():
             yield from held_by(state, e.x)
         case n.Binary():

@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kir.analysis.elements import NotElementwise
+from kir.analysis.elements import element as scalar_of
 from kir.analysis.fragments import STILL, Digit, extents_of
 from kir.instructions import instruction
 from kir.ir import build
@@ -46,8 +48,6 @@ def element(state: State, e: n.Expr, need: Need) -> n.Expr:
 
 
 def _of_value(state: State, e: n.Var, need: Need) -> n.Expr:
-    if e.name in state.formulas:
-        return element(state, state.formulas[e.name], need)
     if e.name not in state.held:
         raise refuse(f"'{e.name}' is a tile that was not lowered")
     held = state.held[e.name]
@@ -161,6 +161,9 @@ def _of_call(state: State, e: n.Call, need: Need) -> n.Expr:
                 out = build.select(build.compare("eq", last, k), parts[k], out)
             return out
         case "pick":
+            moved = _picked(e, need)
+            if moved is not None:
+                return element(state, args[0], moved)
             return addressed(state, args[0])([element(state, i, need.fitted(shape_known(i))) for i in args[1:]])
         case name if name in ADVICE:
             return element(state, args[0], need.fitted(shape_known(args[0])))
@@ -171,6 +174,28 @@ def _of_call(state: State, e: n.Call, need: Need) -> n.Expr:
         raise refuse(f"'{e.fn}' of a tile has no form for one thread")
     values = tuple(element(state, a, need.fitted(shape_known(a))) for a in args)
     return build.call_with(e.fn, values, e.attrs)
+
+
+def _picked(e: n.Call, need: Need) -> Need | None:
+    """What is wanted of a tile of which elements are picked at literals, and along axes of this one; None for other indices."""
+    x, *index = [a for a in e.args if isinstance(a, n.Expr)]
+    axes = [n.Var(f"%{k}", dtype_of(const(0).type)) for k in range(len(need.shape))]
+    move, base = [STILL] * len(axes), []
+    shape = shape_known(x)
+    for dim, i in enumerate(index):
+        if int_value(i) is not None:
+            base.append(i)
+            continue
+        try:
+            at = scalar_of(i, axes[len(axes) - len(shape_known(i)):]) if isinstance(i.type, TileType) else i
+        except NotElementwise:
+            return None
+        axis = next((k for k, v in enumerate(axes) if v == at), None)
+        if axis is None or move[axis] != STILL or need.shape[axis] != shape[dim]:
+            return None
+        move[axis] = dim
+        base.append(need.base[axis])
+    return need.moved(shape, move, tuple(base))
 
 
 def unflattened(number: n.Expr, shape: Sequence[int]) -> list[n.Expr]:

@@ -44,7 +44,7 @@ def alloc(state: State, s: n.Alloc) -> None:
         if s_.team != state.team:
             raise refuse(f"the layout of '{b.name}' is for {s_.team} threads, and the team has {state.team}", "a layout for the team")
     else:
-        s_ = fragment_spread(state, b, shape, init)
+        s_ = state.spreads.get(b.name) or fragment_spread(state, b, shape, init)
     held = Held(register(b.name, b.dtype, s_), s_)
     made_init = init if init is not None and not isinstance(init.type, TileType) else None
     if made_init is not None:
@@ -54,6 +54,7 @@ def alloc(state: State, s: n.Alloc) -> None:
         filling = fill(state, held, lambda need: element(state, init, need.fitted(shape_known(init))), s.label)
     state.put(replace(s, buffer=held.buffer, init=made_init), *filling)
     state.held[b.name] = held
+    state.fragments[b.name] = b
 
 
 def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.Expr | None) -> Spread:
@@ -207,13 +208,40 @@ def copy(state: State, s: n.Copy) -> None:
     if s.via == "cp_async":
         _async(state, s)
         return
-    if s.via in ("ldmatrix", "stmatrix"):
-        value: n.Expr = s.src
-        if dict(s.attrs).get("trans"):
-            pass
-        store(state, n.Store(s.dst, value, s.mask, s.clip, label=s.label, origin=s.origin))
+    held = {s.src.at.buffer.name, s.dst.buffer.name} & set(state.held)
+    if held or s.via in ("ldmatrix", "stmatrix") or s.src.mask is not None or s.mask is not None or _gathers(s.src.at) or _gathers(s.dst):
+        store(state, n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin))
         return
-    store(state, n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin))
+    _in_pieces(state, s)
+
+
+def _gathers(r: n.Region) -> bool:
+    return any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in r.index) or not isinstance(r.type, TileType)
+
+
+def _in_pieces(state: State, s: n.Copy) -> None:
+    """A copy between shared and global memory by vectors: of the declared width, else of one that is proved."""
+    shape = shape_known(s.dst)
+    own = for_memory(state, shape, [(s.src.at, own_axes(s.src.at), s.src.clip), (s.dst, own_axes(s.dst), s.clip)])
+    width = int(s.via[7:-1]) if s.via.startswith("vector(") else 0
+    if width > 1 and shape[-1] % width == 0:
+        own = dealt(shape, state.team, list(reversed(range(len(shape)))), width)
+    variables, values = slot_variables(state, own)
+    loops = list(zip(variables, [d.extent for d in reversed(own.slots) if d.extent > 1], strict=True))
+    need = of_spread(own, state.lane, values)
+    src, dst = element_place(state, s.src.at, need, "read"), element_place(state, s.dst, need, "write")
+    if loops and own.slots[0].step == 1 and own.slots[0].extent > 1:
+        wide = tile_region(src, loops[-1:]), tile_region(dst, loops[-1:])
+        if wide[0] is not None and wide[1] is not None and _neighbors(wide[0][0]) and _neighbors(wide[1][0]):
+            src, dst, loops = wide[0][0], wide[1][0], loops[:-1]
+    made = replace(s, src=replace(s.src, at=src), dst=dst)
+    state.put(*guarded(own.first_copy(state.lane), looped((made,), loops)))
+    state.forget(s.dst.buffer.name)
+
+
+def _neighbors(r: n.Region) -> bool:
+    """Whether the elements of a vector's region lie side by side."""
+    return bool(r.index) and isinstance(r.index[-1], n.Span) and r.index[-1].step == 1
 
 
 def _async(state: State, s: n.Copy) -> None:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 from kir.analysis.fragments import STILL, Digit, Spread, digits_of, merged
 from kir.ir import nodes as n
-from kir.ir.build import add, const, floordiv, int_value, mod, mul
+from kir.ir.build import add, const, floordiv, from_polynomial, int_value, mod, mul, polynomial
+from kir.ir.types import dtype_of
+from kir.ir.visit import names_read
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,12 @@ class Need:
                 out[d.axis] = add(out[d.axis], mul(value, d.step))
         return tuple(out)
 
-    def _with_axes(self, shape: tuple[int, ...], move: Sequence[int], base: tuple[n.Expr, ...]) -> Need:
-        """Axis a becomes `move[a]` (STILL: it is dropped)."""
-        def moved(d: Digit) -> Digit:
+    def moved(self, shape: tuple[int, ...], move: Sequence[int], base: tuple[n.Expr, ...]) -> Need:
+        """Axis a becomes `move[a]` (STILL: it is dropped), counted from `base`."""
+        def to(d: Digit) -> Digit:
             axis = STILL if d.axis == STILL else move[d.axis]
             return Digit(d.extent, axis, d.step if axis != STILL else 0)
-        return Need(shape, self.thread, tuple(map(moved, self.threads)), tuple(Slot(moved(s.digit), s.value) for s in self.slots), base)
+        return Need(shape, self.thread, tuple(map(to, self.threads)), tuple(Slot(to(s.digit), s.value) for s in self.slots), base)
 
     def fitted(self, shape: tuple[int, ...]) -> Need:
         """What is wanted of an operand of `shape` that broadcasts to this one (aligned at the right)."""
@@ -56,24 +58,24 @@ class Need:
             return self
         skip = len(self.shape) - len(shape)
         move = [STILL] * skip + [STILL if d == 1 else a for a, d in enumerate(shape)]
-        return self._with_axes(shape, move, tuple(const(0) if d == 1 else self.base[skip + a] for a, d in enumerate(shape)))
+        return self.moved(shape, move, tuple(const(0) if d == 1 else self.base[skip + a] for a, d in enumerate(shape)))
 
     def without(self, axis: int) -> Need:
         """What is wanted of a tile that lacks an axis of this one."""
         move = [STILL if a == axis else a - (a > axis) for a in range(len(self.shape))]
-        return self._with_axes(self.shape[:axis] + self.shape[axis + 1:], move, self.base[:axis] + self.base[axis + 1:])
+        return self.moved(self.shape[:axis] + self.shape[axis + 1:], move, self.base[:axis] + self.base[axis + 1:])
 
     def with_axis(self, axis: int, extent: int, at: n.Expr) -> Need:
         """What is wanted of a tile with one more axis, at an index along it."""
         move = [a + (a >= axis) for a in range(len(self.shape))]
-        return self._with_axes((*self.shape[:axis], extent, *self.shape[axis:]), move, (*self.base[:axis], at, *self.base[axis:]))
+        return self.moved((*self.shape[:axis], extent, *self.shape[axis:]), move, (*self.base[:axis], at, *self.base[axis:]))
 
     def permuted(self, order: Sequence[int]) -> Need:
         """What is wanted of a tile whose axis `order[p]` is axis p of this one."""
         shape, base = [0] * len(order), list(self.base)
         for p, axis in enumerate(order):
             shape[axis], base[axis] = self.shape[p], self.base[p]
-        return self._with_axes(tuple(shape), list(order), tuple(base))
+        return self.moved(tuple(shape), list(order), tuple(base))
 
     def reshaped(self, shape: tuple[int, ...]) -> Need | None:
         """What is wanted of a tile of another shape in row-major order; None where digits do not split at its axes."""
@@ -198,7 +200,12 @@ def register_index(held: Spread, need: Need) -> tuple[n.Expr, ...] | None:
     for axis, b in enumerate(base.base):
         offset = int_value(b)
         if offset is None:
-            return None
+            place = _by_top_digit(held, axis, b)
+            if place is None:
+                return None
+            at, here = dims.index(place[0]), place[1]
+            index[at] = add(index[at], here)
+            continue
         for d in held.threads:
             if d.axis == axis and d.step and offset // d.step % d.extent:
                 return None
@@ -212,10 +219,20 @@ def register_index(held: Spread, need: Need) -> tuple[n.Expr, ...] | None:
     return tuple(reversed(index))
 
 
+def _by_top_digit(held: Spread, axis: int, base: n.Expr) -> tuple[Digit, n.Expr] | None:
+    """The digit of the slot that a base which varies moves, and by how much: the top one of its axis, of which it is a multiple."""
+    along = [d for d in (*held.threads, *held.slots) if d.axis == axis and d.extent > 1]
+    top = max(along, key=lambda d: d.step, default=None)
+    if top is None or top not in held.slots or sum(d == top for d in along) != 1:
+        return None
+    terms = polynomial(base)
+    if any(c % top.step for c in terms.values()):
+        return None
+    return top, from_polynomial({m: c // top.step for m, c in terms.items()}, dtype_of(base.type))
+
+
 def _absorbed(need: Need) -> Need | None:
     """A need whose base moves with digits of the thread that are written out (as `t // 32 % 4 * 64`): those as digits of the thread."""
-    from kir.ir.build import polynomial
-    from kir.ir.visit import names_read
     if all(int_value(b) is not None for b in need.base):
         return need
     if not isinstance(need.thread, n.Var):
@@ -224,16 +241,16 @@ def _absorbed(need: Need) -> Need | None:
     found: list[tuple[int, int, int, int]] = []
     base: list[n.Expr] = []
     for axis, b in enumerate(need.base):
-        left = 0
+        left: dict[tuple[n.Expr, ...], int] = {}
         for monomial, c in polynomial(b).items():
-            if monomial == ():
-                left += c
+            if not any(need.thread.name in names_read(x) for x in monomial):
+                left[monomial] = c
                 continue
             digit = _thread_digit(monomial[0], need.thread, total) if len(monomial) == 1 else None
             if digit is None or names_read(monomial[0]) != {need.thread.name}:
                 return None
             found.append((*digit, axis, c))
-        base.append(const(left))
+        base.append(from_polynomial(left, dtype_of(b.type)))
     threads: list[Digit] = []
     below = 1
     for d in need.threads:

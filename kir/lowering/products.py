@@ -1,7 +1,7 @@
 """Products of tiles on the scalar units: each thread adds up the elements of the accumulator that it holds."""
 from __future__ import annotations
 
-from kir.analysis.fragments import Digit, Spread, extents_of
+from kir.analysis.fragments import Digit, Spread, extents_of, spread
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
@@ -14,6 +14,8 @@ from kir.lowering.state import State, looped, place, refuse, shape_known, slot_v
 
 def accumulator(state: State, s: n.Mma, shape: tuple[int, ...]) -> Spread:
     """How the accumulator of a product is dealt."""
+    if s.via == "wgmma" and len(shape) == 2 and shape[0] == 64 and state.team == 128:
+        return spread(n.Layout("wgmma_acc", (shape[1],)), shape, s.acc.buffer.dtype)
     return scalar_accumulator(state, shape)
 
 

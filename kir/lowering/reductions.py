@@ -12,8 +12,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import add, const, mul
 from kir.ir.types import I32, TileType, TupleType, shape_of
-from kir.ir.visit import substitute, walk
-from kir.lowering.binding import named
+from kir.ir.visit import substitute
 from kir.lowering.choice import suggested
 from kir.lowering.elements import element
 from kir.lowering.folding import WARP, Folding, Parts, folding, is_power, updated, warp_digits
@@ -25,7 +24,6 @@ def reduce(state: State, names: tuple[str, ...], c: n.Call) -> None:
     attrs = dict(c.attrs)
     axis, keep, op = int(attrs["axis"]), bool(attrs.get("keep")), str(attrs.get("op", ""))
     args = [a for a in c.args if isinstance(a, n.Expr)]
-    args = [named(state, a) if any(isinstance(x, n.Load) and x.at.buffer.name not in state.held for x in walk(a)) else a for a in args]
     fold = folding(state, c)
     s = suggested(state, args[0])
     if s.threads and any(d.axis == axis and not is_power(d.extent) for d in s.threads):

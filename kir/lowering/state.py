@@ -18,8 +18,6 @@ from kir.ir.visit import substitute_buffers, walk
 from kir.lowering.barriers import Nest, Touch, Unit
 from kir.lowering.need import Need
 
-Path = tuple[int | str, ...]
-MARK = "<lowered>"
 PRIVATE = frozenset({"register", "fragment"})
 
 
@@ -58,7 +56,6 @@ class State:
     facts: Facts
     team: int = 0
     held: dict[str, Held] = field(default_factory=dict)
-    formulas: dict[str, n.Expr] = field(default_factory=dict)
     scratch: list[Scratch] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
     shared: list[n.Alloc] = field(default_factory=list)
@@ -69,17 +66,19 @@ class State:
     loops: int = 0
     in_flight: set[str] = field(default_factory=set)
     warp: Mapping[str, n.Expr] = field(default_factory=dict)
-    sources: list[tuple[Path, Origin | None]] = field(default_factory=list)
-    """Each statement that was begun: its path, and where it comes from."""
+    views: dict[str, n.View] = field(default_factory=dict)
+    fragments: dict[str, n.Buffer] = field(default_factory=dict)
+    """Fragments in view as the program declares them."""
+    spreads: dict[str, Spread] = field(default_factory=dict)
+    """How fragments are dealt, where that is known otherwise."""
+    spare: list[Scratch] = field(default_factory=list)
+    """Scratch memory that is declared already."""
+    mark: Origin | None = None
+    """What is written now comes from here."""
 
     def __post_init__(self) -> None:
         self.team = self.team or self.threads
         self.aliases = Aliases(self.program)
-
-    @property
-    def mark(self) -> Origin:
-        """A mark for what is written now, which leads to the statement that it is written for."""
-        return Origin(MARK, len(self.sources), 1, 1, 1)
 
     @property
     def lane(self) -> n.Expr:
@@ -142,13 +141,13 @@ class State:
     @contextmanager
     def inside(self, loop: bool = False) -> Iterator[list[Unit | Nest]]:
         """A block of its own: what is written goes to the list; values held there and scratch contents end with it."""
-        outer, held, formulas, facts = self.items, dict(self.held), dict(self.formulas), self.facts
+        outer, held, facts = self.items, dict(self.held), self.facts
         self.items = []
         self.forget()
         self.loops += loop
         yield self.items
         self.loops -= loop
-        self.items, self.held, self.formulas, self.facts = outer, held, formulas, facts
+        self.items, self.held, self.facts = outer, held, facts
         self.forget()
 
     def forget(self, name: str | None = None) -> None:
@@ -161,6 +160,11 @@ class State:
     def scratch_for(self, dtype: DType, size: int, value: n.Expr | None = None) -> n.Buffer:
         """Shared memory of at least `size` elements that no value of the statement being written is in; it holds `value` from now on."""
         found = next((s for s in self.scratch if s.dtype == dtype and s.name not in self.busy), None)
+        if found is None:
+            found = next((s for s in self.spare if s.dtype == dtype), None)
+            if found is not None:
+                self.spare.remove(found)
+                self.scratch.append(found)
         if found is None:
             found = Scratch(self.fresh(f"scratch_{dtype.name}"), dtype)
             self.scratch.append(found)
@@ -175,10 +179,8 @@ class State:
         return (*self.shared, *(n.Alloc(b) for b in buffers.values()), *made)
 
 
-def marked(s: n.Stmt, mark: Origin) -> n.Stmt:
-    """A statement and those inside it with a mark as their origin, where they have none."""
-    if s.origin is not None and s.origin.file == MARK:
-        return s
+def marked(s: n.Stmt, mark: Origin | None) -> n.Stmt:
+    """A statement and those inside it with one origin."""
     changes: dict[str, object] = {"origin": mark}
     match s:
         case n.For() | n.While():

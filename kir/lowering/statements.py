@@ -10,33 +10,37 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I32, TileType, UnitType
 from kir.ir.visit import substitute, walk
-from kir.lowering import memory, products, scattered
+from kir.lowering import memory, products, roles, scattered
 from kir.lowering.barriers import Nest
-from kir.lowering.state import Path, State, refuse
+from kir.lowering.state import State, refuse
 from kir.lowering.values import hoisted, let, ready
 
 
-def block(state: State, body: n.Block, path: Path) -> None:
-    """The statements of a block, which are at (*path, 0), (*path, 1), .., in order."""
-    for i, s in enumerate(body):
+def block(state: State, body: n.Block) -> None:
+    """The statements of a block, in order. A refusal names the statement by its mark."""
+    for s in body:
         state.busy.clear()
-        state.sources.append(((*path, i), s.origin))
+        state.mark = s.origin
         try:
-            statement(state, s, (*path, i))
+            statement(state, s)
         except KirError as refused:
-            anchor = "/".join(map(str, (*path, s.label or i)))
-            raise KirError(*(d if d.anchor else replace(d, anchor=anchor, origin=s.origin) for d in refused.diagnostics)) from refused
+            raise KirError(*(d if d.origin else replace(d, origin=s.origin) for d in refused.diagnostics)) from refused
         if isinstance(s, n.Let):
             state.facts = state.facts.after((s,))
 
 
-def statement(state: State, s: n.Stmt, path: Path) -> None:
+def statement(state: State, s: n.Stmt) -> None:
     """One statement. Raises KirError KIR-B030 where it has no form for threads."""
+    if roles.is_issued(s):
+        roles.issue(state, s)
+        return
     match s:
         case n.Let():
             let(state, s)
         case n.Alloc():
             memory.alloc(state, s)
+        case n.View() if s.buffer.space == "shared" and s.axes and s.fill is None:
+            state.views[s.buffer.name] = s
         case n.View():
             if s.buffer.space != "global" or s.axes:
                 raise refuse(f"the view '{s.buffer.name}' is used by tiles", "accesses to what it views")
@@ -45,12 +49,14 @@ def statement(state: State, s: n.Stmt, path: Path) -> None:
             memory.store(state, s)
         case n.Copy():
             memory.copy(state, s)
+        case n.Mma() if s.via == "wgmma" and s.pending:
+            roles.product(state, s)
         case n.Mma():
             products.product(state, replace(s, a=hoisted(state, s.a), b=hoisted(state, s.b)))
         case n.Eval():
             _eval(state, s)
         case n.For():
-            _for(state, s, path)
+            _for(state, s)
         case n.If():
             cond = hoisted(state, s.cond)
             state.touch_all(cond)
@@ -58,10 +64,10 @@ def statement(state: State, s: n.Stmt, path: Path) -> None:
             state.touches.clear()
             parts = []
             mark = state.mark
-            for body, known, name in ((s.then, state.facts.knowing(cond), "then"), (s.orelse, state.facts, "orelse")):
+            for body, known in ((s.then, state.facts.knowing(cond)), (s.orelse, state.facts)):
                 with state.inside() as items:
                     state.facts = known
-                    block(state, body, (*path, name))
+                    block(state, body)
                 parts.append(tuple(items))
             state.items.append(Nest(replace(s, cond=cond, then=(), orelse=(), origin=mark), (parts[0], parts[1]), touches))
         case n.While():
@@ -72,12 +78,12 @@ def statement(state: State, s: n.Stmt, path: Path) -> None:
             state.touches.clear()
             mark = state.mark
             with state.inside(loop=True) as items:
-                block(state, s.body, (*path, "body"))
+                block(state, s.body)
             state.items.append(Nest(replace(s, body=(), origin=mark), (tuple(items),), touches))
         case n.Jump():
             state.put(s)
         case n.Roles():
-            raise refuse("roles: sub-teams that run side by side", "code for one team")
+            raise refuse("roles that something follows, or that stand in a loop or branch", "roles at the end of the kernel")
         case n.Opaque() | n.Hole():
             state.put(s)
         case _:
@@ -95,6 +101,9 @@ def _eval(state: State, s: n.Eval) -> None:
         return
     if c.of is None and c.fn in ("assume", "assertion") and any(isinstance(a.type, TileType) for a in c.args if isinstance(a, n.Expr)):
         return
+    if c.of is None and c.fn in roles.WAITS and not (instruction(c.fn).level == "warpgroup" and state.team != roles.WARPGROUP):
+        state.put(replace(s, call=c))
+        return
     if c.of is None and c.fn == "async_wait":
         for name in state.in_flight:
             state.touch(n.Region(n.Buffer(name, I32, (), "shared")), "write")
@@ -110,12 +119,12 @@ def _eval(state: State, s: n.Eval) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------- control
 
-def _for(state: State, s: n.For, path: Path) -> None:
+def _for(state: State, s: n.For) -> None:
     if s.kind == "thread":
         _threads(state, s)
         return
     if s.kind in ("warp", "warpgroup"):
-        _warps(state, s, path)
+        _warps(state, s)
         return
     lo, hi, step = (hoisted(state, e) for e in (s.lo, s.hi, s.step))
     for e in (lo, hi, step):
@@ -126,7 +135,7 @@ def _for(state: State, s: n.For, path: Path) -> None:
     mark = state.mark
     with state.inside(loop=True) as items:
         state.facts = known
-        block(state, s.body, (*path, "body"))
+        block(state, s.body)
     kind, options = s.kind, s.attrs
     if kind == "pipelined":
         kind, options = "serial", ()
@@ -163,7 +172,7 @@ def _threads(state: State, s: n.For) -> None:
     state.forget()
 
 
-def _warps(state: State, s: n.For, path: Path) -> None:
+def _warps(state: State, s: n.For) -> None:
     """Sub-teams: every statement is dealt to the threads of one."""
     size, extent = {"warp": 32, "warpgroup": 128}[s.kind], int_value(s.hi)
     if extent is None or int_value(s.lo) != 0 or int_value(s.step) != 1 or extent * size != state.threads or state.team != state.threads:
@@ -176,7 +185,7 @@ def _warps(state: State, s: n.For, path: Path) -> None:
     with state.inside() as items:
         state.team, state.warp = size, {s.var.name: number}
         state.facts = state.facts.ranging(s.var, s.lo, s.hi, s.step)
-        block(state, s.body, (*path, "body"))
+        block(state, s.body)
     state.team, state.warp = state.threads, outer
     state.items.extend(items)
     state.forget()

@@ -6,30 +6,21 @@ from dataclasses import replace
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import transform, walk
+from kir.ir.visit import transform
 from kir.lowering import reductions, scans, scattered
 from kir.lowering.binding import bind, bind_elements, named
 from kir.lowering.choice import suggested
 from kir.lowering.elements import addressed, element
 from kir.lowering.need import without_axis
+from kir.lowering.plan import is_collective
 from kir.lowering.state import State, refuse, shape_known
-
-COLLECTIVE = frozenset({"reduce", "scan", "gather", "sort", "cat", "histogram"})
-"""Calls that are computed as values of their own before the statement that uses them."""
 
 
 def hoisted(state: State, e: n.Expr) -> n.Expr:
-    """`e` with what takes several threads (reductions, scans, ..) computed before, each as a value with a name of its own."""
+    """`e` with single elements of tiles, which every thread gets, read before the statement."""
     done: dict[n.Expr, n.Expr] = {}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Call) and new.of is None and new.fn in COLLECTIVE and any(
-                isinstance(a, n.Expr) and isinstance(a.type, TileType) for a in new.args):
-            if new not in done:
-                name = state.fresh(new.fn)
-                let(state, n.Let((name,), new))
-                done[new] = n.Var(name, new.type)
-            return done[new]
         if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and not isinstance(new.type, TileType):
             if new not in done:
                 name = state.fresh("picked")
@@ -45,8 +36,7 @@ def hoisted(state: State, e: n.Expr) -> n.Expr:
 
 def let(state: State, s: n.Let) -> None:
     value = s.value
-    if isinstance(value, n.Call) and value.of is None and value.fn in COLLECTIVE and any(
-            isinstance(a, n.Expr) and isinstance(a.type, TileType) for a in value.args):
+    if isinstance(value, n.Call) and is_collective(value):
         args = tuple(hoisted(state, a) if isinstance(a, n.Expr) else a for a in value.args)
         collective(state, s.names, replace(value, args=args))
         return
@@ -69,30 +59,11 @@ def let(state: State, s: n.Let) -> None:
         if state.loops == 0:
             state.constant.add(s.names[0])
         return
-    if is_formula(value, state):
-        state.formulas[s.names[0]] = value
-        return
     bind(state, s.names[0], value, suggested(state, value), s.label)
 
 
 def ready(state: State, c: n.Call) -> n.Call:
     return replace(c, args=tuple(hoisted(state, a) if isinstance(a, n.Expr) else a for a in c.args))
-
-
-def is_formula(e: n.Expr, state: State) -> bool:
-    """Whether a tile is arithmetic on positions alone, which costs less to compute again than to keep."""
-    for x in walk(e):
-        match x:
-            case n.Load():
-                return False
-            case n.Var() if isinstance(x.of, TileType) and x.name not in state.formulas:
-                return False
-            case n.Call() if x.of is not None or x.fn not in ("iota", "expand", "broadcast", "trans", "reshape", "join"):
-                if x.of is not None or isinstance(x.type, TileType):
-                    return False
-            case _:
-                pass
-    return True
 
 
 def _bind_part(state: State, name: str, x: n.Expr, k: int) -> None:

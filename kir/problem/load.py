@@ -200,9 +200,10 @@ class Problem:
                "nan": {k: np.full_like(v, np.nan) if _is_float(v) else np.full_like(v, -1) for k, v in right.items()}}
         first = next(iter(inputs.values())).astype(np.float64).ravel()
         out["input"] = self.rounded({k: np.resize(first, v.shape) for k, v in exact.items()})
-        lower = {k: _lowered(v) for k, v in inputs.items()}
-        out["lower-precision inputs"] = self.rounded(self.oracle(lower, at))
-        out["lower-precision outputs"] = {k: _lowered(v) for k, v in right.items()}
+        if any(_has_lower(v) for v in inputs.values()):
+            out["lower-precision inputs"] = self.rounded(self.oracle({k: _lowered(v) for k, v in inputs.items()}, at))
+        if any(_has_lower(v) for v in right.values()):
+            out["lower-precision outputs"] = {k: _lowered(v) for k, v in right.items()}
         last = {k: v.copy() for k, v in right.items()}
         for v in last.values():
             v.reshape(-1)[-1:] = 0
@@ -254,6 +255,10 @@ def _is_float(a: Array) -> bool:
 
 def _widened(inputs: Mapping[str, Array]) -> Arrays:
     return {k: v.astype(np.float64 if _is_float(v) else np.int64) for k, v in inputs.items()}
+
+
+def _has_lower(a: Array) -> bool:
+    return a.dtype in {numpy_dtype(k) for k in LOWER}
 
 
 def _lowered(a: Array) -> Array:

@@ -136,7 +136,9 @@ class State(_Form):
 
 class ProblemFile(_Form):
     """All of `problem.toml`. `dtypes` are what `T` may be, the first by default. `references` name the panel that is timed beside a
-    kernel. `norm` is the part of the bound's Euclidean norm that the error's may reach on many elements."""
+    kernel. `norm` is the part of the bound's Euclidean norm that the error's may reach on many elements. `flops` and `bytes` are
+    expressions over the sizes: operations and bytes of memory that no kernel can do without; a measured time below what the device needs
+    for them is refused (without `bytes`: the dense inputs, unless the operator reads only a part of them)."""
 
     name: str
     title: str
@@ -155,6 +157,8 @@ class ProblemFile(_Form):
     norm: float = 0.75
     scatter: bool = False
     references: tuple[str, ...] = ()
+    flops: str = ""
+    bytes: str = ""
 
     @field_validator("distributions")
     @classmethod
@@ -170,6 +174,9 @@ class ProblemFile(_Form):
                 for dimension in tensor.shape:
                     if evaluate(dimension, shape.sizes) < 1:
                         raise ValueError(f"shape '{shape.name}' makes {tensor.name} empty ('{dimension}')")
+            for work in (self.flops, self.bytes):
+                if work:
+                    evaluate(work, shape.sizes)
             for fact in self.facts:
                 if not evaluate(fact, shape.sizes):
                     raise ValueError(f"shape '{shape.name}' breaks the fact '{fact}'")

@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from kir.ir.nodes import Program
-from kir.library.lift import speedups
+from kir.library.lift import measured_speedups, speedups
 from kir.lineage.folder import Folder
 from kir.lineage.record import Lineage, State, Step
 from kir.lineage.replay import Replayed
@@ -39,6 +39,7 @@ class Shown:
     before: State
     after: State
     speedup: Mapping[str, float]
+    measured: Mapping[str, tuple[float, float, float]]
     diff: Markup
     code: tuple[Line, ...]
     emitted: str
@@ -100,6 +101,7 @@ def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Pro
         before=step.after,
         after=step.before,
         speedup=speedups(step),
+        measured=measured_speedups(step),
         diff=Markup(diff_html(programs[step.after.text], programs[step.before.text])),
         code=_lines(step.emitted, optimized),
         emitted=optimized,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kir.library.lift import speedups
+from kir.library.lift import measured_speedups, speedups
 from kir.lineage.record import Lineage, Step
 from kir.report.chart import times
 
@@ -49,6 +49,7 @@ def _transition(number: int, step: Step) -> dict[str, Any]:
         "after": step.before.content,
         "realized": bool(step.realization and step.realization.realized),
         "speedup_modelled": speedups(step),
+        "speedup_measured": {name: {"median": each[0], "interval": list(each[1:])} for name, each in measured_speedups(step).items()},
         "residue_bytes": step.residue_bytes,
         "verdicts": {each.id: each.verdict for each in step.conditions},
     }
@@ -68,13 +69,18 @@ def table(lineage: Lineage) -> Table:
     shown.add_column("intent", no_wrap=True)
     shown.add_column("forward step", overflow="fold")
     shown.add_column("realized", no_wrap=True)
-    shown.add_column("modelled", justify="right", no_wrap=True)
+    measured = any(state.measured for state in lineage.states)
+    shown.add_column("measured" if measured else "modelled", justify="right", no_wrap=True)
     shown.add_column("residue", justify="right", no_wrap=True)
     for number, step in lineage.transitions():
         realized = bool(step.realization and step.realization.realized)
         mark = Text("yes", style="green") if realized else Text("no", style="yellow")
         ratio = next(iter(speedups(step).values()), None)
-        shown.add_row(str(number), step.intent, Text(step.forward), mark, times(ratio) if ratio else "", f"{step.residue_bytes} B")
+        faster = times(ratio) if ratio else ""
+        if measured:
+            found = next(iter(measured_speedups(step).values()), None)
+            faster = f"{times(found[0])} ({found[1]:.3g} .. {found[2]:.3g})" if found else ""
+        shown.add_row(str(number), step.intent, Text(step.forward), mark, faster, f"{step.residue_bytes} B")
     return shown
 
 

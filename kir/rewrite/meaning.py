@@ -57,7 +57,7 @@ def interpreted(program: n.Program, sizes: Mapping[str, int], seed: int = 0, che
 
 def difference(a: Result, b: Result, numerics: str = "bitwise") -> str:
     """Where two results differ by more than `numerics` allows, as text ("" when they agree). Reassociated, moved and approximate
-    floats may differ by 64 units in the last place of the output's largest magnitude, in the coarser of f32 and the output's dtype."""
+    floats may differ by 64 units in the last place of the output's largest finite magnitude, in the coarser of f32 and the output's dtype."""
     for name, x in a.outputs.items():
         y = b.outputs[name]
         if x.shape != y.shape:
@@ -68,7 +68,8 @@ def difference(a: Result, b: Result, numerics: str = "bitwise") -> str:
         same = (first == second) | (np.isnan(first) & np.isnan(second))
         if numerics != "bitwise" and x.dtype.kind not in "iub":
             kind = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(str(x.dtype), "f8e4m3")
-            magnitude = np.nanmax(np.abs(np.concatenate([first.ravel(), second.ravel(), [1.0]])))
+            every = np.abs(np.concatenate([first.ravel(), second.ravel(), [1.0]]))
+            magnitude = every[np.isfinite(every)].max()
             same |= np.abs(first - second) <= 64 * max(EPSILON[kind], EPSILON["f32"]) * magnitude
         if not same.all():
             at = tuple(int(i) for i in np.argwhere(~same)[0])

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #define __global__
@@ -92,28 +93,38 @@ inline void load_matrix_4(unsigned* out, const void* row) { load_matrix<4, false
 inline void load_matrix_2_trans(unsigned* out, const void* row) { load_matrix<2, true>(out, row); }
 inline void load_matrix_4_trans(unsigned* out, const void* row) { load_matrix<4, true>(out, row); }
 
-inline void mma_m16n8k16_f16(float* d, const unsigned* a, const unsigned* b, const float* c) {
-  const int lane = threadIdx.x % 32, base = threadIdx.x / 32 * 32;
+// One product of m16n8k<K>: lanes hold operands of type T as section 9.7.14 of the PTX ISA says, P neighbors to a register.
+template <int K, typename T, typename C> void product(C* d, const unsigned* a, const unsigned* b, const C* c) {
+  const int lane = threadIdx.x % 32, base = threadIdx.x / 32 * 32, P = 4 / sizeof(T);
   std::memcpy(team->slots[threadIdx.x].bytes, a, 16);
   std::memcpy(team->slots[threadIdx.x].bytes + 16, b, 8);
   __syncwarp();
   auto left = [&](int row, int k) {
-    const int owner = row % 8 * 4 + k % 8 / 2, i = k % 2 + row / 8 * 2 + k / 8 * 4;
-    return static_cast<float>(reinterpret_cast<const __half*>(team->slots[base + owner].bytes)[i]);
+    const int owner = row % 8 * 4 + k % (4 * P) / P, i = k % P + row / 8 * P + k / (4 * P) * 2 * P;
+    return reinterpret_cast<const T*>(team->slots[base + owner].bytes)[i];
   };
   auto right = [&](int k, int column) {
-    const int owner = column * 4 + k % 8 / 2, i = k % 2 + k / 8 * 2;
-    return static_cast<float>(reinterpret_cast<const __half*>(team->slots[base + owner].bytes + 16)[i]);
+    const int owner = column * 4 + k % (4 * P) / P, i = k % P + k / (4 * P) * P;
+    return reinterpret_cast<const T*>(team->slots[base + owner].bytes + 16)[i];
   };
-  float out[4];
+  using Sum = std::conditional_t<std::is_integral_v<T>, int, float>;
+  C out[4];
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    out[i] = c[i];
-    for (int k = 0; k < 16; ++k) out[i] += left(row, k) * right(k, column);
+    Sum sum = static_cast<Sum>(c[i]);
+    for (int k = 0; k < K; ++k) sum += static_cast<Sum>(left(row, k)) * static_cast<Sum>(right(k, column));
+    out[i] = static_cast<C>(sum);
   }
   __syncwarp();
   std::memcpy(d, out, sizeof(out));
 }
+inline void mma_m16n8k16_f16(float* d, const unsigned* a, const unsigned* b, const float* c) { product<16, __half>(d, a, b, c); }
+inline void mma_m16n8k16_f16_f16(unsigned* d, const unsigned* a, const unsigned* b, const unsigned* c) {
+  product<16, __half>(reinterpret_cast<__half*>(d), a, b, reinterpret_cast<const __half*>(c));
+}
+inline void mma_m16n8k8_tf32(float* d, const unsigned* a, const unsigned* b, const float* c) { product<8, float>(d, a, b, c); }
+inline void mma_m16n8k32_i8(int* d, const unsigned* a, const unsigned* b, const int* c) { product<32, signed char>(d, a, b, c); }
+inline void mma_m16n8k32_u8(int* d, const unsigned* a, const unsigned* b, const int* c) { product<32, unsigned char>(d, a, b, c); }
 
 template <typename Kernel> void launch(int threads, int gx, int gy, int gz, Kernel kernel) {
   for (int z = 0; z < gz; ++z) for (int y = 0; y < gy; ++y) for (int x = 0; x < gx; ++x) {

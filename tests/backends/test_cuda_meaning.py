@@ -24,6 +24,7 @@ HOST = Path(__file__).with_name("host_cuda.h")
 EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
 EMULATED = ("copy_async", "copy_async_commit", "copy_async_wait", "load_matrix_2", "load_matrix_4", "load_matrix_2_trans",
             "load_matrix_4_trans", "mma_m16n8k16_f16", "shared_address")
+PRODUCTS = ("mma_m16n8k16_f16_f16", "mma_m16n8k8_tf32", "mma_m16n8k32_i8", "mma_m16n8k32_u8")
 pytestmark = pytest.mark.gxx
 
 
@@ -31,7 +32,7 @@ def host_text(emitted: Emitted) -> str:
     """The emitted text without what the host defines itself: includes, and the functions that wrap PTX."""
     from kir.backends.cuda.emit import header
     text = re.sub(r"^#include .*$", "", emitted.text, flags=re.MULTILINE)
-    for name in EMULATED:
+    for name in EMULATED + PRODUCTS:
         text = text.replace(header()[name][0].strip(), "")
     text = text.replace("extern __shared__ __align__(1024) unsigned char shared_pool[];",
                         "alignas(1024) static unsigned char shared_pool[1 << 18];")
@@ -47,7 +48,7 @@ def launched(p: n.Program, folder: Path, arrays: Arrays, scalars: Mapping[str, i
     for name, value in arrays.items():
         (folder / f"{name}.bin").write_bytes(value.tobytes())
         main.append(f'  auto {name} = read("{name}.bin");')
-    types = {"f16": "__half", "f32": "float", "i32": "int", "u32": "unsigned"}
+    types = {"f16": "__half", "f32": "float", "i32": "int", "u32": "unsigned", "i8": "signed char", "u8": "unsigned char"}
     for e in emitted.entries:
         extents = [str(int_value(substitute(x, sizes))) for x in e.grid] + ["1"] * (3 - len(e.grid))
         args = [f"reinterpret_cast<{types[a.dtype]}*>({a.name}.data())" if a.kind == "pointer" else repr(scalars[a.name])

@@ -167,7 +167,7 @@ def test_an_expert_that_fails_the_gate_is_refused(expert: Path, judged: Any, tmp
         (["lineage", "softmax.kir", "-o", "x", "--problem", "softmux"], 2, "did you mean 'softmax'?"),
         (["lineage", "softmax.kir", "-o", "x", "--target", "sm_8"], 2, "KIR-C005"),
         (["lineage", "softmax.kir"], 2, "KIR-C002"),
-        (["lineage", "softmax.kir", "-o", "x", "--on", "gpu"], 1, "KIR-S024"),
+        (["lineage", "softmax.kir", "-o", "x", "--on", "gpu"], 1, "KIR-G004"),
         (["lineage", "broken.kir", "-o", "x"], 1, "broken.kir:3:"),
         (["replay", "nowhere"], 2, "there is no lineage.json"),
         (["diff", "softmax.kir"], 2, "--step N"),

@@ -1,0 +1,55 @@
+"""What a recorded filling adds to a pass, and how many fills against a local server keep up with it."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.measure import Figure, best
+from kir.carrier import Contract, fill_recorded, holes
+from kir.carrier.answer import Answer
+from kir.carrier.budget import Meter
+from kir.carrier.chat import Chat
+from kir.carrier.parallel import Job, run_many
+from kir.carrier.records import save
+from kir.carrier.settings import Settings
+from kir.ir.parser import parse_program
+
+TESTS = Path(__file__).parents[2] / "tests" / "kir" / "carrier"
+LATENCY = 10.0
+"""Seconds that the local server takes for a reply: what a small model takes for a kernel."""
+FILLS = 200
+
+
+def figures() -> Iterator[Figure]:
+    """The two figures that carriers are held to."""
+    from tests.kir.carrier.asking import HOST, RIGHT, SERIAL, WRONG
+    from tests.kir.carrier.server import Says, loopback
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("contract.toml", "reference.py"):
+            (Path(folder) / name).write_text((TESTS / "toy" / name).read_text())
+        contract = Contract(Path(folder))
+        save(contract, "serial", Answer(SERIAL), who="benchmark", provider="person", gate={}, folder=Path(folder))
+        program = parse_program(HOST)
+        ((path, _),) = holes(program)
+        start = time.perf_counter()
+        fill_recorded(contract, program, path, "serial")
+        cold = time.perf_counter() - start
+        seconds, _ = best(lambda: fill_recorded(contract, program, path, "serial"), runs=9)
+        yield Figure("a hole filled from a recording", seconds * 1e3, "ms", 50, note=f"{cold * 1e3:.0f} ms the first time in a process")
+
+        with loopback(lambda number, body: Says(RIGHT if number % 2 else WRONG, delay=LATENCY)) as server:
+            settings = Settings.model_validate({"openai": {"model": "m", "endpoint": f"{server.url}/v1", "price": {"input": 0, "output": 0}}})
+            chat = Chat.of(settings, "openai")
+            start = time.perf_counter()
+            outcomes = run_many([Job(contract, program, path)] * FILLS, chat, Meter("run"), turns=0, workers=FILLS)
+            took = time.perf_counter() - start
+        filled = sum(o.program is not None for o in outcomes)
+        note = f"{len(server.requests)} requests at once, {filled} accepted, the others refused; the server takes {LATENCY:g} s"
+        yield Figure(f"{FILLS} parallel fills, in times of the server's latency", took / LATENCY, "x", 1.5, note=note)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        yield Figure(f"{FILLS} parallel fills, memory of the process", peak, "MiB", 2048, note="server included")

@@ -1,0 +1,258 @@
+"""When two generic programs are one: up to local names, names of dtype terms, the order of metas, and values that are named once.
+
+A frontend names values as the source does, a backend names what its surface must name; a value that is named and used once is the same
+program with or without its name. Nothing else is forgiven.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kir.instructions import table
+from kir.ir import nodes as n
+from kir.ir.canonical import canonical
+from kir.ir.dtype_terms import join
+from kir.ir.types import DTYPES, DType, PointerType, TileType, TupleType, Type, symbolic
+from kir.ir.visit import blocks_of, substitute, transform, walk
+
+_TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
+
+
+def same_program(a: n.Program, b: n.Program) -> bool:
+    """Whether two generic programs are the same, in the sense above."""
+    return settled(a) == settled(b)
+
+
+def settled(p: n.Program) -> n.Program:
+    """The form that equal programs share."""
+    terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
+    metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
+    made: n.Program = terms.program(replace(p, metas=metas))
+    kernels = tuple(replace(k, body=_sunk(_folded(k.body))) for k in made.kernels)
+    functions = tuple(replace(f, body=_sunk(_folded(f.body))) for f in made.functions)
+    return canonical(_functions_by_use(replace(made, kernels=kernels, functions=functions)))
+
+
+def _functions_by_use(p: n.Program) -> n.Program:
+    """Device functions named by their order, whatever they were called."""
+    names = {f.name: f"function_{i}" for i, f in enumerate(p.functions)}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Call) and (new.fn in names or any(k == "combine" and v in names for k, v in new.attrs)):
+            attrs = tuple((k, names.get(str(v), v) if k == "combine" else v) for k, v in new.attrs)
+            return replace(new, fn=names.get(new.fn, new.fn), attrs=attrs)
+        return replace(new, name=names[new.name]) if isinstance(new, n.Function) else new
+    made: n.Program = transform(p, leave)
+    return made
+
+
+class _Terms:
+    """Dtype terms without names of their own: a name stands for its definition, by a short digest, and joins are in order."""
+
+    def __init__(self, derived: dict[str, str]) -> None:
+        self.derived = derived
+        self._known: dict[str, str] = {}
+
+    def text(self, term: str) -> str:
+        if term in self._known:
+            return self._known[term]
+        if term in self.derived:
+            from hashlib import sha256
+
+            made = f"t{sha256(self.text(self.derived[term]).encode()).hexdigest()[:16]}"
+        else:
+            made = self._tree(_TOKEN.findall(term))
+        self._known[term] = made
+        return made
+
+    def _tree(self, tokens: list[str]) -> str:
+        if len(tokens) == 1:
+            return self.text(tokens[0]) if tokens[0] in self.derived else tokens[0]
+        parts: list[list[str]] = [[]]
+        depth = 0
+        for token in tokens[2:-1]:
+            depth += (token == "(") - (token == ")")
+            if token == "," and depth == 0:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        inner = [self._tree(x) for x in parts if x]
+        if tokens[0] in ("join", "dtype_is"):
+            inner.sort()
+        if tokens[0] == "join" and sum(x in DTYPES for x in inner) > 1:
+            # What is known of a join joins at once, wherever it stands.
+            made = DTYPES[next(x for x in inner if x in DTYPES)]
+            for x in inner:
+                made = join(made, DTYPES[x]) if x in DTYPES else made
+            inner = sorted([made.name, *(x for x in inner if x not in DTYPES)])
+        return f"{tokens[0]}({','.join(inner)})"
+
+    def dtype(self, d: DType) -> DType:
+        return symbolic(self.text(d.name)) if d.is_symbolic else d
+
+    def type(self, t: Type) -> Type:
+        match t:
+            case DType():
+                return self.dtype(t)
+            case TileType():
+                return TileType(self.dtype(t.dtype), tuple(d if isinstance(d, int) else self.program(d) for d in t.shape))
+            case PointerType():
+                return PointerType(self.dtype(t.dtype), t.space)
+            case TupleType():
+                return TupleType(tuple(self.type(e) for e in t.elements))  # type: ignore[misc]  # elements stay what they are
+            case _:
+                return t
+
+    def program(self, item: Any) -> Any:
+        """Any node with its dtypes settled."""
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            match new:
+                case n.Var():
+                    return n.Var(new.name, self.type(new.of))
+                case n.Const():
+                    return n.Const(new.value, self.dtype(new.dtype))
+                case n.Cast():
+                    return replace(new, dtype=self.dtype(new.dtype))
+                case n.Buffer():
+                    return replace(new, dtype=self.dtype(new.dtype))
+                case n.Param() if isinstance(new.of, DType):
+                    return replace(new, of=self.dtype(new.of))
+                case n.Function():
+                    return replace(new, results=tuple(self.type(t) for t in new.results))
+                case n.Call(fn="dtype_is"):
+                    a, b = sorted(self.text(str(dict(new.attrs)[k])) for k in "ab")
+                    return replace(new, attrs=n.attrs(a=a, b=b))
+                case n.Call(fn="dtype_kind" | "dtype_bits"):
+                    return replace(new, attrs=n.attrs(**{**dict(new.attrs), "term": self.text(str(dict(new.attrs)["term"]))}))
+                case n.Call() if new.of is not None:
+                    return replace(new, of=self.type(new.of))
+                case _:
+                    return new
+        return transform(item, leave)
+
+
+def _folded(body: n.Block) -> n.Block:
+    """The body with each pure value that is named and used once in place of its name, and unused ones gone."""
+    while True:
+        uses: dict[str, int] = {}
+        for s in body:
+            for x in walk(s):
+                if isinstance(x, n.Var):
+                    uses[x.name] = uses.get(x.name, 0) + 1
+        made = _fold_block(body, uses)
+        if made == body:
+            return body
+        body = made
+
+
+def _fold_block(body: n.Block, uses: dict[str, int]) -> n.Block:
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, n.Let) and len(s.names) == 1 and _pure(s.value):
+            (name,) = s.names
+            if not uses.get(name):
+                continue
+            at = next((i for i, t in enumerate(rest) if any(isinstance(x, n.Var) and x.name == name for x in walk(t))), None)
+            if uses[name] == 1 and at is not None and _may_move(s.value, rest[:at], rest[at], name):
+                rest[at] = substitute(rest[at], {name: s.value})
+                continue
+        out.append(_inner(s, uses))
+    return tuple(out)
+
+
+def _sunk(block: n.Block) -> n.Block:
+    """The block with each pure value and declaration just before its first use, in the order in which that mentions them."""
+    out: list[n.Stmt] = [_with_blocks(s, _sunk) for s in block]
+    for i in range(len(out) - 1, -1, -1):
+        s = out[i]
+        names = _binds(s)
+        if not names:
+            continue
+        at = next((j for j in range(i + 1, len(out)) if _mention(out[j], names) is not None), None)
+        value = s.value if isinstance(s, n.Let) else s.init if isinstance(s, n.Alloc) else None
+        if at is None or (value is not None and not _may_move(value, out[i + 1:at], out[at], "")):
+            continue
+        user = out[at]
+        del out[i]
+        at -= 1
+        while at > i and _binds(out[at - 1]) and (there := _mention(user, _binds(out[at - 1]))) is not None and there > (
+                _mention(user, names) or 0) and _mention(out[at - 1], names) is None:
+            at -= 1
+        out.insert(at, s)
+    return tuple(out)
+
+
+def _binds(s: n.Stmt) -> frozenset[str]:
+    """The names of a pure value or of a declaration; none for any other statement."""
+    match s:
+        case n.Let() if _pure(s.value):
+            return frozenset(s.names)
+        case n.Alloc() if s.init is None or _pure(s.init):
+            return frozenset({s.buffer.name})
+        case _:
+            return frozenset()
+
+
+def _mention(s: n.Stmt, names: frozenset[str]) -> int | None:
+    """How far into a statement one of the names is mentioned first."""
+    return next((i for i, x in enumerate(walk(s)) if isinstance(x, (n.Var, n.Buffer)) and x.name in names), None)
+
+
+def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
+    match s:
+        case n.For() | n.While():
+            return replace(s, body=fn(s.body))
+        case n.If():
+            return replace(s, then=fn(s.then), orelse=fn(s.orelse))
+        case _:
+            return s
+
+
+def _inner(s: n.Stmt, uses: dict[str, int]) -> n.Stmt:
+    match s:
+        case n.For() | n.While():
+            return replace(s, body=_fold_block(s.body, uses))
+        case n.If():
+            return replace(s, then=_fold_block(s.then, uses), orelse=_fold_block(s.orelse, uses))
+        case _:
+            return s
+
+
+def _pure(e: n.Expr) -> bool:
+    rows = table()
+    return all(not isinstance(x, n.Call) or (x.of is None and rows[x.fn].is_pure) for x in walk(e))
+
+
+def _may_move(e: n.Expr, between: list[n.Stmt], into: n.Stmt, name: str) -> bool:
+    """Whether a value may be worked out where it is used: what it reads is not written before, and it is not moved into a loop or branch."""
+    read = {x.buffer.name for x in walk(e) if isinstance(x, n.Region)}
+    if blocks_of(into) and any(isinstance(x, n.Var) and x.name == name for b in blocks_of(into) for t in b for x in walk(t)):
+        if read:
+            return False
+    return not read or not any(_writes(t, read) for t in between)
+
+
+def _writes(s: n.Stmt, names: set[str]) -> bool:
+    for x in walk(s):
+        match x:
+            case n.Store() if x.at.buffer.name in names:
+                return True
+            case n.Copy() if x.dst.buffer.name in names:
+                return True
+            case n.Mma() if x.acc.buffer.name in names:
+                return True
+            case n.Call() if not table()[x.fn].is_pure if x.of is None else True:
+                return True
+            case n.Opaque() | n.Hole():
+                return True
+            case n.Alloc() if x.buffer.name in names:
+                return True
+            case _:
+                pass
+    return False
+
+

@@ -1,0 +1,327 @@
+"""What a child does: confine itself, load cubins, and answer calls. The only code in this process besides ours is on the device.
+
+A call fills buffers (drawn on the device from a seed, or given), clears L2, runs the launches between two events, and says what it saw:
+seconds, which inputs changed, which guard zones around buffers were written, and the buffers that were asked for. Every call is made
+and timed alike; whether it is checked afterwards is not known here.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kir.confine import Limits, confine
+from kir.device import wire
+from kir.device.driver import CudaError, Driver, Map
+
+GUARD = 1 << 16
+"""Bytes before and after each buffer that nothing may write."""
+CLEAR_FACTOR = 3
+"""How many times L2 the buffer is that clears it."""
+THREADS = 256
+CODES = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3, "f8e4m3": 4, "f8e5m2": 5, "i8": 6, "u8": 7, "i16": 8, "u16": 9, "i32": 10, "u32": 11,
+         "i64": 12, "u64": 13, "bool": 14, "e8m0": 7}
+KINDS = {"normal": 0, "uniform": 1, "log_uniform": 2, "alternating": 3, "sparse": 4, "integers": 5, "constant": 6}
+SCALARS: Mapping[str, Any] = {
+    "bool": ctypes.c_bool, "i8": ctypes.c_int8, "u8": ctypes.c_uint8, "i16": ctypes.c_int16, "u16": ctypes.c_uint16, "i32": ctypes.c_int32,
+    "u32": ctypes.c_uint32, "i64": ctypes.c_int64, "u64": ctypes.c_uint64, "f32": ctypes.c_float, "f64": ctypes.c_double}
+HEAP_BYTES, PRINT_BYTES = 1 << 20, 1 << 16
+"""What device code may allocate and print."""
+DELAY_BASE, DELAY_LAUNCH = 40_000, 25_000
+"""Nanoseconds that the stream is kept busy while the host enqueues a call: at least, and for each launch."""
+GRAPH_FROM = 8
+"""Calls of this many launches are captured as a graph."""
+
+
+@dataclass
+class _Image:
+    function: ctypes.c_void_p
+    shared: int
+    cluster: tuple[int, ...]
+    hidden: tuple[int, ...]
+    cooperative: bool
+
+
+@dataclass
+class _Buffer:
+    base: int
+    size: int
+    guard: int = 0
+
+    @property
+    def data(self) -> int:
+        return self.base + self.guard
+
+    @property
+    def room(self) -> int:
+        """Bytes of the data, rounded up to where the second guard begins."""
+        return -(-self.size // 256) * 256
+
+
+@dataclass
+class State:
+    """What lives as long as the child."""
+
+    driver: Driver
+    harness: dict[str, ctypes.c_void_p]
+    images: list[_Image]
+    buffers: dict[str, _Buffer] = field(default_factory=dict)
+    scratch: list[_Buffer] = field(default_factory=list)
+    cleared: tuple[int, int] = (0, 0)
+    sums: int = 0
+    guard: int = GUARD
+
+
+def serve(channel: socket.socket) -> None:
+    """Answer until the channel closes. A refusal of the driver is an answer with `error`; then the process ends, as its context is lost."""
+    state: State | None = None
+    while True:
+        message, blobs = wire.receive(channel)
+        try:
+            match message.get("op"):
+                case "open":
+                    state, answer = opened(message, blobs)
+                    wire.send(channel, answer)
+                case "call" if state is not None:
+                    answer, back = called(state, message, blobs)
+                    wire.send(channel, answer, back)
+                case "peaks" if state is not None:
+                    wire.send(channel, _peaks(state))
+                case other:
+                    wire.send(channel, {"error": f"no such request: {other}"})
+        except (CudaError, OSError, MemoryError, ValueError, KeyError) as fault:
+            name = fault.name if isinstance(fault, CudaError) else type(fault).__name__
+            wire.send(channel, {"error": str(fault) or name, "name": name})
+            return
+
+
+# -------------------------------------------------------------------------------------------------------------------------- open
+
+def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict[str, Any]]:
+    """The state after `open`, and the answer. Raises CudaError."""
+    row = dict(message["limits"])
+    row["writable"] = tuple(row["writable"])
+    level = confine(Limits(**row)) if message.get("confine", True) else None
+    driver = Driver(int(message.get("device", 0)))
+    driver.limit(1, PRINT_BYTES)
+    driver.limit(2, HEAP_BYTES)
+    module = driver.module(bytes(blobs[0]))
+    names = ("draw", "unit_rows", "sum", "clear", "delay", "nothing")
+    state = State(driver, {name: driver.function(module, f"kir_{name}") for name in names}, [], guard=int(message.get("guard", GUARD)))
+    about = []
+    for image, code in zip(message["images"], blobs[1:], strict=True):
+        function = driver.function(driver.module(bytes(code)), image["function"])
+        cluster = tuple(image.get("cluster", ()))
+        driver.allow(function, image["dynamic_shared"], cluster)
+        state.images.append(_Image(function, image["dynamic_shared"], cluster, tuple(image.get("hidden", ())), bool(image.get("cooperative"))))
+        about.append(driver.about_function(function))
+    size = CLEAR_FACTOR * max(driver.attribute("l2_bytes"), 1 << 22)
+    state.cleared = (driver.allocate(size), size)
+    driver.fill_bytes(state.cleared[0], 1, size)
+    state.sums = driver.allocate(8 * 256)
+    driver.synchronize()
+    return state, {"level": level.to_json() if level else None, "device": driver.about(), "functions": about, "free": driver.free_bytes()}
+
+
+# -------------------------------------------------------------------------------------------------------------------------- call
+
+def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[dict[str, Any], list[bytearray]]:
+    """One call: the answer, and the buffers asked for. Raises CudaError."""
+    d, rows, salt = s.driver, message["buffers"], int(message["salt"])
+    _fit(s, rows)
+    for row in rows:
+        _fill(s, row, blobs)
+    for name, b in s.buffers.items():
+        key = (salt ^ hash_of(name)) & (2**64 - 1)
+        if b.guard:
+            draw(s, b.base, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key)
+            draw(s, b.data + b.room, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key ^ 1)
+    _scratch(s, message["launches"])
+    before = _sums(s, rows, salt)
+    launches = [(s.images[x["image"]], x, _values(s, x)) for x in message["launches"]]
+    start, stop = d.event(), d.event()
+    graph = None
+    d.synchronize()
+    if len(launches) + len(message.get("memsets", ())) >= GRAPH_FROM:
+        d.begin_graph()
+        _run(s, message, launches)
+        graph = d.end_graph()
+    d.forget_persisting()
+    pointer, size = s.cleared
+    own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
+    d.launch(s.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
+    begun = time.perf_counter()
+    d.record(start)
+    if graph is not None:
+        d.launch_graph(graph)
+    else:
+        _run(s, message, launches)
+    d.record(stop)
+    seconds = d.elapsed(start, stop)
+    ended = time.perf_counter()
+    d.synchronize()
+    late = time.perf_counter() - ended
+    wall = time.perf_counter() - begun
+    after = _sums(s, rows, salt)
+    d("cuEventDestroy_v2", start)
+    d("cuEventDestroy_v2", stop)
+    if graph is not None:
+        d("cuGraphExecDestroy", graph)
+    changed = sorted({name.partition("@")[0] for name in before if "@" not in name and before[name] != after[name]})
+    broken = sorted({name.partition("@")[0] for name in before if "@" in name and before[name] != after[name]})
+    back = [d.download(s.buffers[name].data, s.buffers[name].size) for name in message["return"]]
+    return {"seconds": seconds, "wall": wall, "late": late, "changed": changed, "broken": broken, "threads": len(os.listdir("/proc/self/task"))}, back
+
+
+def _run(s: State, message: dict[str, Any], launches: list[tuple[_Image, dict[str, Any], list[Any]]]) -> None:
+    """What is timed: initial values of workspaces, then the launches."""
+    for m in message.get("memsets", ()):
+        s.driver.fill_pattern(s.buffers[m["name"]].data, bytes.fromhex(m["pattern"]), m["count"])
+    for image, x, values in launches:
+        s.driver.launch(image.function, x["grid"], x["threads"], image.shared, values, cluster=image.cluster,
+                        dependent=bool(x.get("dependent")), cooperative=image.cooperative)
+
+
+def hash_of(name: str) -> int:
+    """64 bits of a name, the same in every process."""
+    out = 0xCBF29CE484222325
+    for byte in name.encode():
+        out = (out ^ byte) * 0x100000001B3 & (2**64 - 1)
+    return out
+
+
+def _fit(s: State, rows: list[dict[str, Any]]) -> None:
+    """Buffers of the wanted sizes; one that already fits stays where it is."""
+    wanted = {row["name"]: int(row["bytes"]) for row in rows}
+    for name in [x for x, b in s.buffers.items() if wanted.get(x) != b.size]:
+        s.driver.free(s.buffers.pop(name).base)
+    for name, size in wanted.items():
+        if name not in s.buffers:
+            room = -(-size // 256) * 256 + 2 * s.guard if s.guard else size
+            s.buffers[name] = _Buffer(s.driver.allocate(room), size, s.guard)
+
+
+def _fill(s: State, row: dict[str, Any], blobs: list[bytearray]) -> None:
+    b, how = s.buffers[row["name"]], row["fill"]
+    if "blob" in how:
+        s.driver.upload(b.data, blobs[how["blob"]])
+    elif "byte" in how:
+        s.driver.fill_bytes(b.data, int(how["byte"]), b.size)
+    else:
+        draw(s, b.data, int(row["elements"]), row["dtype"], how["draw"], int(how["seed"]))
+
+
+def draw(s: State, pointer: int, elements: int, dtype: str, how: dict[str, Any], key: int) -> None:
+    """Fill `elements` of a dtype from a distribution (`kir.problem.schema.Draw`, with `inner`, the extent of the last axis)."""
+    kind, inner = how["kind"], max(int(how.get("inner", 1)), 1)
+    a, b = {"normal": (how.get("mean", 0.0), how.get("scale", 1.0)), "unit": (0.0, 1.0), "alternating": (0.0, how.get("scale", 1.0)),
+            "sparse": (how.get("every", 8), how.get("scale", 1.0)), "constant": (how.get("low", 0.0), 0.0)}.get(
+                kind, (how.get("low", 0.0), how.get("high", 1.0)))
+    own(s, "draw", elements, ctypes.c_uint64(pointer), ctypes.c_uint64(elements), ctypes.c_int(CODES[dtype]),
+         ctypes.c_int(KINDS["normal" if kind == "unit" else kind]), ctypes.c_float(a), ctypes.c_float(b), ctypes.c_uint64(inner),
+         ctypes.c_uint64(key & (2**64 - 1)))
+    if kind == "unit":
+        own(s, "unit_rows", elements // inner * 32, ctypes.c_uint64(pointer), ctypes.c_uint64(elements // inner), ctypes.c_int(CODES[dtype]),
+             ctypes.c_uint64(inner))
+
+
+def own(s: State, name: str, items: int, *values: Any) -> None:
+    """Launch one of our kernels over so many items."""
+    s.driver.launch(s.harness[name], (max(1, min(-(-items // THREADS), 4096)),), THREADS, 0, values)
+
+
+def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
+    """Sums over the inputs that must stay as they are, and over all guards (`name@0`, `name@1`)."""
+    places: list[tuple[str, int, int]] = []
+    for row in rows:
+        b = s.buffers[row["name"]]
+        if row.get("intact"):
+            places.append((row["name"], b.data, b.size))
+        if b.guard:
+            places += [(f"{row['name']}@0", b.base, b.guard), (f"{row['name']}@1", b.data + b.room, b.guard)]
+    places = places[:256]
+    s.driver.fill_bytes(s.sums, 0, 8 * len(places))
+    for i, (_, pointer, size) in enumerate(places):
+        own(s, "sum", size // 8, ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
+    raw = s.driver.download(s.sums, 8 * len(places))
+    return {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, (name, _, _) in enumerate(places)}
+
+
+def _scratch(s: State, launches: list[dict[str, Any]]) -> None:
+    """Memory that a surface's own calling convention appends to the arguments, enough for every launch of the call."""
+    wanted: list[int] = []
+    for x in launches:
+        ctas = x["grid"][0] * (x["grid"][1] if len(x["grid"]) > 1 else 1) * (x["grid"][2] if len(x["grid"]) > 2 else 1)
+        for i, each in enumerate(s.images[x["image"]].hidden):
+            wanted += [0] * (i + 1 - len(wanted))
+            wanted[i] = max(wanted[i], each * ctas)
+    for i, size in enumerate(wanted):
+        if i < len(s.scratch) and s.scratch[i].size >= size:
+            continue
+        made = _Buffer(s.driver.allocate(size), size)
+        if i < len(s.scratch):
+            s.driver.free(s.scratch[i].base)
+            s.scratch[i] = made
+        else:
+            s.scratch.append(made)
+
+
+def _values(s: State, launch: dict[str, Any]) -> list[Any]:
+    out: list[Any] = []
+    for kind, *rest in launch["arguments"]:
+        if kind == "buffer":
+            out.append(ctypes.c_uint64(s.buffers[rest[0]].data))
+        elif kind == "map":
+            out.append(_map(s, rest[0]))
+        else:
+            out.append(_scalar(*rest))
+    hidden = s.images[launch["image"]].hidden
+    return [*out, *(ctypes.c_uint64(s.scratch[i].base if size else 0) for i, size in enumerate(hidden))]
+
+
+def _scalar(dtype: str, value: float) -> Any:
+    if dtype in ("f16", "bf16"):
+        import struct
+        bits = struct.unpack("<H", struct.pack("<e", value))[0] if dtype == "f16" else struct.unpack("<I", struct.pack("<f", value))[0] >> 16
+        return ctypes.c_uint16(bits)
+    return SCALARS[dtype](value if dtype in ("f32", "f64") else int(value))
+
+
+def _map(s: State, row: dict[str, Any]) -> Map:
+    address = s.buffers[row["of"]].data
+    if row.get("mode") == "im2col":
+        raw = s.driver.tensor_map_im2col(row["dtype"], address, row["extents"], row["strides"], row["lower"], row["upper"], row["channels"],
+                                         row["pixels"], swizzle=row["swizzle"], steps=row.get("steps", ()))
+    else:
+        raw = s.driver.tensor_map(row["dtype"], address, row["extents"], row["strides"], row["box"], swizzle=row["swizzle"],
+                                  steps=row.get("steps", ()))
+    return Map.from_buffer_copy(raw)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- peaks
+
+def _peaks(s: State) -> dict[str, Any]:
+    """What this device reaches: bytes a second of a large copy (read plus written), seconds of an empty launch."""
+    d, size = s.driver, 1 << 30
+    a, b = d.allocate(size), d.allocate(size)
+    start, stop = d.event(), d.event()
+    best, empty = 0.0, 1.0
+    for _ in range(6):
+        d.record(start)
+        for _ in range(4):
+            d.copy(b, a, size)
+        d.record(stop)
+        best = max(best, 8 * size / d.elapsed(start, stop))
+    for _ in range(50):
+        d.launch(s.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(DELAY_BASE),))
+        d.record(start)
+        d.launch(s.harness["nothing"], (1,), 32, 0, ())
+        d.record(stop)
+        empty = min(empty, d.elapsed(start, stop))
+    d.free(a)
+    d.free(b)
+    return {"bandwidth": best, "launch": empty}

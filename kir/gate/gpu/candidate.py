@@ -1,0 +1,190 @@
+"""A candidate in its process: variants compiled for every shape, calls with fresh data, and what came back."""
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.device.client import Child
+from kir.device.executor import hash_of
+from kir.diagnostic import error
+from kir.gate.gpu.executable import Bound, Executable, bound, problem_shapes
+from kir.gate.gpu.machine import Gpu
+from kir.ir import nodes as n
+from kir.problem import Problem, Shape, numpy_dtype
+from kir.problem.schema import Draw
+from kir.surface import Backend, Emitted
+
+Array = NDArray[Any]
+CALL_SECONDS = 30.0
+"""How long one call may take, transfers included."""
+MEMORY_SHARE = 0.6
+"""The part of the device's memory that a candidate's buffers may take."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one call said. Arrays are by the problem's names; `seconds` between the events, `wall` on the host around them, `late` from the
+    second event until the device was idle; `changed` inputs and `broken` guard zones by the program's names."""
+
+    seconds: float
+    wall: float
+    late: float
+    changed: tuple[str, ...]
+    broken: tuple[str, ...]
+    threads: int
+    outputs: Mapping[str, Array]
+    inputs: Mapping[str, Array]
+    raw: bytes = b""
+
+    def fault(self) -> str:
+        """What may not be, whatever the outputs are; else nothing."""
+        if self.changed:
+            return f"it changes its input {', '.join(self.changed)}"
+        if self.broken:
+            return f"it writes outside of {', '.join(self.broken)}"
+        if not self.seconds > 0:
+            return "no time passed between the events"
+        if self.late > max(1e-3, 0.5 * self.seconds):
+            return f"the device was busy for {self.late * 1e3:.1f} ms after the timed work had ended"
+        return ""
+
+
+@dataclass
+class Candidate:
+    """A program with what is needed to run it at shapes of a problem. `names` gives the problem's tensor for each of the program's."""
+
+    gpu: Gpu
+    backend: Backend
+    executable: Executable
+    problem: Problem
+    names: Mapping[str, str]
+    at: dict[str, tuple[Bound, Emitted]] = field(default_factory=dict)
+
+    @classmethod
+    def prepared(cls, gpu: Gpu, by: Backend, emitted: Emitted, program: n.Program, problem: Problem, names: Mapping[str, str],
+                 shapes: Sequence[Shape]) -> Candidate:
+        """Compiles every variant that the shapes need. Raises KirError of the backend, KIR-G102, KIR-G103, KIR-G104."""
+        known = {t.name: t for t in problem.spec.tensors}
+        for p in program.params:
+            if isinstance(p.of, n.Buffer) and p.role != "out" and names.get(p.name) not in known:
+                raise error("KIR-G104", f"problem '{problem.name}' has no tensor for the input '{p.name}'", subject=program.name,
+                            needs="the attribute `tensor` on the parameter, or `names` in the binding")
+        at: dict[str, tuple[Bound, Emitted]] = {}
+        for s in shapes:
+            where = bound(program, problem.scalars(s), problem_shapes(problem, s, names))
+            total = sum(layout.size for layout in where.layouts.values())
+            if total > MEMORY_SHARE * float(gpu.about["memory"]):
+                raise error("KIR-G107", f"at shape '{s.name}' its buffers take {total / 2**30:.0f} GiB, of {gpu.about['memory'] / 2**30:.0f} on the device")
+            integers = {k: int(v) for k, v in where.values.items() if not isinstance(v, float)}
+            at[s.name] = (where, by.launched_with(emitted, integers))
+        distinct = {Executable.variant(text): text for _, text in at.values()}
+        made = gpu.compiled(by, list(distinct.values()))
+        if lacking := next((a.absent for a in made if a.absent), ""):
+            raise error("KIR-G102", f"nothing to launch: {lacking}")
+        executable = Executable(program, emitted, dict(zip(distinct, made, strict=True)))
+        executable.images  # noqa: B018  # refuses here, not in the middle of a run
+        return cls(gpu, by, executable, problem, names, at)
+
+    def opened(self) -> Running:
+        """A fresh process with the cubins loaded. Raises ChildGone."""
+        child = self.gpu.child()
+        try:
+            rows, cubins = self.executable.opening()
+            about = self.gpu.ask_open(child, rows, cubins)
+        except BaseException:
+            child.close()
+            raise
+        return Running(self, child, about)
+
+    def needs_host_inputs(self, s: Shape) -> bool:
+        """Whether inputs must come from the oracle for each call: those that a call overwrites, and strided ones that are drawn by rows."""
+        layouts, draws = self.at[s.name][0].layouts, self.problem.spec.distributions["normal"]
+        def by_rows(name: str) -> bool:
+            how = draws.get(self.names.get(name, name)) or draws.get("*")
+            return how is not None and how.kind in ("unit", "alternating") and not layouts[name].dense
+        params = [p for p in self.executable.program.params if isinstance(p.of, n.Buffer)]
+        return any(p.role == "inout" or (p.role == "in" and by_rows(p.name)) for p in params)
+
+    # ----------------------------------------------------------------------------------------------------------------- messages
+    def request(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False
+                ) -> tuple[dict[str, Any], list[bytes]]:
+        """A call at a shape: inputs as given by the problem's names, or drawn on the device from a seed; outputs poisoned."""
+        where, text = self.at[s.name]
+        params = {p.name: p for p in self.executable.program.params if isinstance(p.of, n.Buffer)}
+        buffers: list[dict[str, Any]] = []
+        blobs: list[bytes] = []
+        back: list[str] = []
+        for name, layout in where.layouts.items():
+            p = params.get(name)
+            row: dict[str, Any] = {"name": name, "bytes": layout.size, "elements": layout.span, "dtype": layout.dtype}
+            if p is None or p.role == "out":
+                row["fill"] = _poison(secret, layout.dtype, max(layout.shape, default=1))
+            elif isinstance(inputs, int):
+                row["fill"] = self._drawn(name, layout.shape, inputs)
+            else:
+                row["fill"] = {"blob": len(blobs)}
+                blobs.append(layout.packed(inputs[self.names[name]]))
+            row["intact"] = p is not None and p.role == "in"
+            buffers.append(row)
+            if p is not None and (p.role != "in" or with_inputs):
+                back.append(name)
+        message = {"op": "call", "buffers": buffers, "launches": self.executable.launches(text, where),
+                   "memsets": self.executable.memsets(where), "return": back, "salt": secret.getrandbits(62),
+                   "sizes": dict(where.values)}
+        return message, blobs
+
+    def _drawn(self, name: str, shape: tuple[int, ...], seed: int) -> dict[str, Any]:
+        draws = self.problem.spec.distributions["normal"]
+        how = draws.get(self.names[name]) or draws.get("*") or Draw(kind="normal")
+        return {"draw": {**how.model_dump(), "inner": shape[-1] if shape else 1}, "seed": (seed ^ hash_of(name)) % 2**62}
+
+    def arrays(self, s: Shape, names: Sequence[str], blobs: Sequence[bytearray]) -> dict[str, Array]:
+        """What came back, by the problem's names."""
+        layouts = self.at[s.name][0].layouts
+        return {self.names.get(name, name): layouts[name].unpacked(raw) for name, raw in zip(names, blobs, strict=True)}
+
+
+@dataclass
+class Running:
+    """A candidate's process."""
+
+    candidate: Candidate
+    child: Child
+    about: dict[str, Any]
+
+    def call(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
+             seconds: float = CALL_SECONDS) -> Reply:
+        """One logical call. Raises ChildGone for a process that died, hung or was refused by the driver."""
+        message, blobs = self.candidate.request(s, secret, inputs, with_inputs)
+        answer, back = self.child.ask(message, blobs, seconds)
+        params = {p.name: p.role for p in self.candidate.executable.program.params}
+        outs = [(name, raw) for name, raw in zip(message["return"], back, strict=True) if params[name] != "in"]
+        ins = [(name, raw) for name, raw in zip(message["return"], back, strict=True) if params[name] == "in"]
+        outputs = self.candidate.arrays(s, [x for x, _ in outs], [raw for _, raw in outs])
+        given = dict(inputs) if not isinstance(inputs, int) else self.candidate.arrays(s, [x for x, _ in ins], [raw for _, raw in ins])
+        return Reply(float(answer["seconds"]), float(answer["wall"]), float(answer.get("late", 0.0)), tuple(answer["changed"]),
+                     tuple(answer["broken"]), int(answer["threads"]), outputs, given, b"".join(bytes(raw) for _, raw in outs))
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.child.close()
+
+
+def _poison(secret: random.Random, dtype: str, extent: int) -> dict[str, Any]:
+    """What an output holds before: NaN (or -1), or values that could be an answer; which of them is not foreseeable."""
+    if secret.random() < 0.4 or numpy_dtype(dtype).kind == "b":
+        return {"byte": 0xFF if numpy_dtype(dtype).kind != "b" else secret.randrange(2)}
+    whole = np.dtype(numpy_dtype(dtype)).kind in "iu" and "float" not in str(numpy_dtype(dtype))
+    how: dict[str, Any] = {"kind": "integers", "low": 0, "high": min(max(extent, 2), 100)} if whole else {
+        "kind": "normal", "mean": 0.0, "scale": secret.choice([0.25, 1.0, 8.0])}
+    return {"draw": how, "seed": secret.getrandbits(62)}
+
+
+__all__ = ["CALL_SECONDS", "Candidate", "Reply", "Running"]

@@ -1,0 +1,115 @@
+"""Correctness on the device: secret seeds, every distribution, shapes that no kernel was shown, all in an order that cannot be foreseen."""
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kir.device.client import ChildGone
+from kir.gate.correctness import MOST_ELEMENTS, elements_of
+from kir.gate.gpu.candidate import Reply, Running
+from kir.gate.gpu.oracle import Oracle
+from kir.gate.verdict import Run
+from kir.ir import nodes as n
+from kir.problem import Comparison, Problem, Shape
+from kir.problem.schema import evaluate
+
+HELD_OUT = 2
+"""Shapes that are drawn anew for each verdict."""
+ATTEMPTS = 400
+STEPS = (1, 1, 8, 16, 32, 64, 128)
+"""What a drawn size is a multiple of."""
+EXTRA_SEEDS = 2
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One call that will be judged."""
+
+    shape: Shape
+    distribution: str
+    seed: int
+
+
+def held_out(problem: Problem, program: n.Program, secret: random.Random, count: int = HELD_OUT) -> list[Shape]:
+    """Sizes within the range of the problem's own, at which its facts and the program's hold; fewer where few are allowed."""
+    own = [s for s in problem.shapes if "timed" not in s.tags] or list(problem.shapes)
+    most = {name: max(s.sizes[name] for s in own) for name in own[0].sizes}
+    known = [s.sizes for s in problem.shapes]
+    out: list[Shape] = []
+    for _ in range(ATTEMPTS):
+        if len(out) == count:
+            break
+        sizes = {}
+        for name, top in most.items():
+            step = secret.choice(STEPS)
+            sizes[name] = max(1, secret.randint(1, max(1, 2 * top // step)) * step if step <= 2 * top else top)
+        if sizes in known or any(sizes == s.sizes for s in out) or not all(_holds(fact, sizes) for fact in problem.spec.facts):
+            continue
+        try:
+            shape = Shape(name=f"held-out {len(out) + 1}", tags=("tail",), sizes=sizes)
+            if any(evaluate(d, sizes) < 1 for t in problem.spec.tensors for d in t.shape) or elements_of(problem, shape) > MOST_ELEMENTS:
+                continue
+        except ValueError:
+            continue
+        if allowed(problem, program, shape):
+            out.append(shape)
+    return out
+
+
+def _holds(fact: str, sizes: dict[str, int]) -> bool:
+    try:
+        return bool(evaluate(fact, sizes))
+    except ValueError:
+        return False
+
+
+def allowed(problem: Problem, program: n.Program, shape: Shape) -> bool:
+    """Whether every fact of the program holds at a shape."""
+    from dataclasses import replace
+    spec = problem.spec.model_copy(update={"shapes": (shape,)})
+    return bool(replace(problem, spec=spec).shapes_for(program))
+
+
+def planned(problem: Problem, program: n.Program, secret: random.Random) -> list[Planned]:
+    """All untimed shapes with normal inputs; the uneven one with every distribution and more seeds; held-out ones with any; shuffled."""
+    shapes = [s for s in problem.shapes_for(program) if "timed" not in s.tags]
+    def seed() -> int:
+        return secret.getrandbits(48)
+    out = [Planned(s, "normal", seed()) for s in shapes]
+    if shapes:
+        uneven = next((s for s in shapes if "tail" in s.tags and "one" not in s.tags), shapes[-1])
+        out += [Planned(uneven, d, seed()) for d in problem.distributions if d != "normal"]
+        out += [Planned(uneven, "normal", seed()) for _ in range(EXTRA_SEEDS)]
+    out += [Planned(s, secret.choice(problem.distributions), seed()) for s in held_out(problem, program, secret)]
+    secret.shuffle(out)
+    return out
+
+
+def judged(running: Running, oracle: Oracle, plan: Sequence[Planned], secret: random.Random) -> tuple[list[Run], str]:
+    """The runs in their order; the first that is wrong ends it, with the reason. Raises ChildGone where the oracle fails."""
+    runs: list[Run] = []
+    for each in plan:
+        inputs = oracle.inputs(each.shape, each.seed, each.distribution)
+        try:
+            reply = running.call(each.shape, secret, inputs)
+        except ChildGone as gone:
+            said = f"at shape '{each.shape.name}': {gone.said}"
+            return [*runs, row(each, Comparison(False, float("inf"), "", 0.0, said))], said
+        found = verdict_of(reply, oracle, each.shape, inputs)
+        runs.append(row(each, found))
+        if not found.ok:
+            return runs, f"at shape '{each.shape.name}' with {each.distribution} inputs: {found.reason}"
+    return runs, ""
+
+
+def verdict_of(reply: Reply, oracle: Oracle, shape: Shape, inputs: object = None) -> Comparison:
+    """What may not be in any call, then the oracle's comparison."""
+    if fault := reply.fault():
+        return Comparison(False, float("inf"), "", 0.0, fault)
+    return oracle.compare(shape, reply.inputs if inputs is None else inputs, reply.outputs)  # type: ignore[arg-type]  # a mapping when given
+
+
+def row(each: Planned, c: Comparison) -> Run:
+    """A comparison as a row of the verdict."""
+    return Run(each.shape.name, dict(each.shape.sizes), each.distribution, each.seed, "device", c.ok, c.worst, c.where, c.bound, c.reason)

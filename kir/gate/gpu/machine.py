@@ -1,0 +1,172 @@
+"""The device at hand: its fork servers, its harness, its measured peaks, the caches. One for a whole session of gating."""
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from kir import machine
+from kir.confine import Limits, command_line
+from kir.device import clocks as nvml
+from kir.device.client import Child, Server
+from kir.diagnostic import error
+from kir.gate.artifacts import ArtifactCache
+from kir.surface import Artifact, Backend, Emitted
+from kir.target import ARCHITECTURES, DEVICES, Target, target
+
+EXECUTOR, ORACLE, PANEL = "kir.device.executor:serve", "kir.gate.gpu.oracle:serve", "kir.gate.gpu.panel:serve"
+HARNESS = Path(__file__).parents[2] / "device" / "harness.cu"
+COMPILE_SECONDS = 120
+OPEN_SECONDS = 60.0
+"""How long a child may take to start and load its modules."""
+
+
+def require_device() -> None:
+    """Refuse where there is no device. Raises KirError KIR-G004, one line that says what to do."""
+    if not machine.gpus():
+        raise error("KIR-G004", "--on gpu: this machine has no CUDA device", attempt="--on cpu", needs="a machine with an NVIDIA GPU and its driver")
+
+
+@dataclass
+class Gpu:
+    """A device and what serves it. `folder` keeps compiled artifacts and the harness; `task` is what executors run (another one in tests);
+    `given` the facts of a device that is not asked."""
+
+    folder: Path
+    number: int = 0
+    task: str = EXECUTOR
+    given: dict[str, Any] | None = None
+    workers: int = 4
+    _open: list[Server] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, folder: Path | None = None, number: int = 0) -> Gpu:
+        """The machine's device. Raises KirError KIR-G004 without one, KIR-G101 without a toolkit."""
+        require_device()
+        out = cls(folder or Path(platformdirs.user_cache_dir("kir")) / "gate", number)
+        out.harness  # noqa: B018  # made now, so that a missing toolkit is said before anything else
+        return out
+
+    # ---------------------------------------------------------------------------------------------------------------- the device
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """Name, capability, cache and memory, as the driver says."""
+        if self.given is not None:
+            return self.given
+        found = machine.gpus()[self.number]
+        return {"name": found.name, "major": found.capability[0], "minor": found.capability[1], "memory": found.memory}
+
+    @property
+    def target(self) -> Target:
+        """The architecture to compile for, with the device's own figures where they are known by name.
+
+        Raises KirError KIR-G105 for an architecture that the target table lacks."""
+        words = str(self.about["name"]).lower().split()
+        named = next((d for d in DEVICES.values() if d.name.split("-")[0] in words), None)
+        base = f"sm_{self.about['major']}{self.about['minor']}"
+        if named is not None and named.architecture.rstrip("a") == base:
+            return target(named.name)
+        for name in (f"{base}a", base):
+            if name in ARCHITECTURES:
+                return target(name)
+        raise error("KIR-G105", f"{self.about['name']} is {base}, which KIR has no facts of", needs=f"one of {', '.join(ARCHITECTURES)}")
+
+    @cached_property
+    def peaks(self) -> dict[str, float]:
+        """Measured on this device, once: `bandwidth` in bytes a second, `launch` in seconds of an empty kernel."""
+        with self.child() as child:
+            self.ask_open(child, [], [])
+            return {k: float(v) for k, v in child.ask({"op": "peaks"})[0].items()}
+
+    def clocks(self) -> dict[str, int]:
+        """Clocks now."""
+        return nvml.clocks(self.number)
+
+    # ----------------------------------------------------------------------------------------------------------------- processes
+    @cached_property
+    def executors(self) -> Server:
+        """The fork server of candidates."""
+        return self._served(Server(self.task, [self.task.partition(":")[0]]))
+
+    @cached_property
+    def oracles(self) -> Server:
+        """The fork server of oracles. It sees no device."""
+        return self._served(Server(ORACLE, [ORACLE.partition(":")[0]], {"CUDA_VISIBLE_DEVICES": ""}))
+
+    @cached_property
+    def panels(self) -> Server:
+        """The fork server of references: torch is imported where it is installed, CUDA is not touched. Not confined, for it runs no
+        candidate, and libraries compile themselves."""
+        modules = ["torch"] if machine.package_version("torch") else []
+        folder = {"TRITON_CACHE_DIR": str(self.folder / "panel" / "triton"), "FLASHINFER_WORKSPACE_BASE": str(self.folder / "panel")}
+        return self._served(Server(PANEL, [*modules, PANEL.partition(":")[0]], folder))
+
+    def _served(self, server: Server) -> Server:
+        self._open.append(server)
+        return server
+
+    def child(self) -> Child:
+        """A fresh process for a candidate."""
+        return self.executors.child()
+
+    def ask_open(self, child: Child, images: list[dict[str, Any]], cubins: Sequence[bytes], seconds: float = OPEN_SECONDS) -> dict[str, Any]:
+        """Confine a child and load cubins in it. Raises ChildGone."""
+        limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, gpu=True).to_json()
+        return child.ask({"op": "open", "device": self.number, "limits": limits, "images": images}, [self.harness, *cubins], seconds)[0]
+
+    def close(self) -> None:
+        """End all servers."""
+        for server in self._open:
+            server.close()
+        self._open.clear()
+        for name in ("executors", "oracles", "panels"):
+            self.__dict__.pop(name, None)
+
+    def __enter__(self) -> Gpu:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------------------------- compilation
+    @cached_property
+    def cache(self) -> ArtifactCache:
+        """Artifacts by the hash of all that went in."""
+        return ArtifactCache(self.folder / "artifacts")
+
+    def compiled(self, by: Backend, texts: Sequence[Emitted]) -> list[Artifact]:
+        """Each text for this device, side by side, from the cache where it is there. Raises KirError of the backend."""
+        with ThreadPoolExecutor(max_workers=self.workers) as pool:
+            return list(pool.map(lambda e: self.cache.compiled(by, e, self.target), texts))
+
+    @cached_property
+    def harness(self) -> bytes:
+        """The cubin of our own kernels. Raises KirError KIR-G101 without nvcc."""
+        if self.task != EXECUTOR:
+            return b""
+        found = machine.toolkit()
+        if found is None:
+            raise error("KIR-G101", "the GPU gate compiles kernels of its own, and there is no nvcc", needs="a CUDA toolkit on PATH, or in /usr/local")
+        name = self.target.architecture.name
+        key = hashlib.sha256(HARNESS.read_bytes() + f"{found.nvcc.version} {name}".encode()).hexdigest()[:24]
+        kept = self.folder / f"harness-{key}.cubin"
+        if kept.is_file():
+            return kept.read_bytes()
+        with tempfile.TemporaryDirectory(prefix="kir-harness-") as place:
+            out = Path(place) / "harness.cubin"
+            command: list[str | Path] = [found.nvcc.path, "-cubin", "-O3", f"-gencode=arch=compute_{name[3:]},code={name}", "-o", out, HARNESS]
+            done = subprocess.run(command_line(command, Limits((place,), COMPILE_SECONDS)), capture_output=True, text=True,
+                                  timeout=2 * COMPILE_SECONDS, check=False, cwd=place)
+            if done.returncode != 0:
+                raise error("KIR-G101", f"nvcc does not compile the gate's own kernels: {done.stderr.strip()[-300:]}")
+            from kir.store import write_atomic
+            write_atomic(kept, out.read_bytes())
+        return kept.read_bytes()

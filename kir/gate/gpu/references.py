@@ -1,0 +1,126 @@
+"""The panel: what else computes a problem on this device. Runs in the panel's process only, where torch is.
+
+A reference takes the problem's tensors (CUDA, in the problem's layouts) and values, and returns a function without arguments that gives the
+outputs by name. What it does before returning is not timed: it may bring weights or inputs into the layout that it is best at.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Tensors = Mapping[str, Any]
+Values = Mapping[str, Any]
+Call = Callable[[], dict[str, Any]]
+Reference = Callable[[Tensors, Values], Call]
+
+
+def matmul(t: Tensors, v: Values) -> Call:
+    """cuBLAS through torch."""
+    import torch
+    return lambda: {"C": torch.matmul(t["A"], t["B"])}
+
+
+def conv2d(t: Tensors, v: Values) -> Call:
+    """cuDNN on NHWC, as given: channels-last views."""
+    import torch
+    torch.backends.cudnn.benchmark = True
+    x, w = t["X"].permute(0, 3, 1, 2), t["Wt"].permute(0, 3, 1, 2)
+    return lambda: {"Y": torch.nn.functional.conv2d(x, w, padding=1).permute(0, 2, 3, 1)}
+
+
+def conv2d_nchw(t: Tensors, v: Values) -> Call:
+    """cuDNN on NCHW copies."""
+    import torch
+    torch.backends.cudnn.benchmark = True
+    x, w = t["X"].permute(0, 3, 1, 2).contiguous(), t["Wt"].permute(0, 3, 1, 2).contiguous()
+    return lambda: {"Y": torch.nn.functional.conv2d(x, w, padding=1).permute(0, 2, 3, 1)}
+
+
+def _attention(backend: str) -> Reference:
+    def build(t: Tensors, v: Values) -> Call:
+        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        which = getattr(SDPBackend, backend)
+
+        def call() -> dict[str, Any]:
+            with sdpa_kernel(which):
+                return {"O": torch.nn.functional.scaled_dot_product_attention(t["Q"], t["K"], t["V"], is_causal=bool(v["causal"]))}
+        return call
+    return build
+
+
+def flashinfer_attention(t: Tensors, v: Values) -> Call:
+    """FlashInfer's ragged prefill over all sequences of the batch."""
+    import flashinfer
+    import torch
+    batch, heads, length, width = t["Q"].shape
+    q, k, w = (t[x].transpose(1, 2).reshape(batch * length, heads, width).contiguous() for x in ("Q", "K", "V"))
+    starts = torch.arange(batch + 1, device=q.device, dtype=torch.int32) * length
+    plan = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(torch.empty(256 << 20, dtype=torch.uint8, device=q.device), "NHD")
+    plan.plan(starts, starts, heads, heads, width, causal=bool(v["causal"]), q_data_type=q.dtype)
+    return lambda: {"O": plan.run(q, k, w).reshape(batch, length, heads, width).transpose(1, 2)}
+
+
+def softmax(t: Tensors, v: Values) -> Call:
+    """torch's softmax."""
+    import torch
+    return lambda: {"Y": torch.softmax(t["X"], dim=-1)}
+
+
+def rms_norm(t: Tensors, v: Values) -> Call:
+    """torch's fused RMSNorm."""
+    import torch
+    return lambda: {"Y": torch.nn.functional.rms_norm(t["X"], (t["X"].shape[-1],), t["W"], v["eps"])}
+
+
+def top_k(t: Tensors, v: Values) -> Call:
+    """torch's selection."""
+    import torch
+
+    def call() -> dict[str, Any]:
+        values, index = torch.topk(t["X"], int(v["K"]), dim=-1, sorted=False)
+        return {"V": values, "I": index.to(torch.int32)}
+    return call
+
+
+def flashinfer_top_k(t: Tensors, v: Values) -> Call:
+    """FlashInfer's radix selection."""
+    import flashinfer
+    import torch
+
+    def call() -> dict[str, Any]:
+        values, index = flashinfer.top_k(t["X"], int(v["K"]))
+        return {"V": values, "I": index.to(torch.int32)}
+    return call
+
+
+def _gated_delta(library: str) -> Reference:
+    def build(t: Tensors, v: Values) -> Call:
+        import importlib
+
+        import torch
+        rule = importlib.import_module(library).chunk_gated_delta_rule
+
+        def call() -> dict[str, Any]:
+            with torch.no_grad():
+                out = rule(t["q"], t["k"], t["v"], t["g"], t["beta"])
+            return {"o": out[0] if isinstance(out, tuple) else out}
+        return call
+    return build
+
+
+REFERENCES: Mapping[str, Reference] = {
+    "torch.matmul": matmul,
+    "torch.nn.functional.conv2d": conv2d,
+    "torch.nn.functional.conv2d (NCHW)": conv2d_nchw,
+    "torch.nn.functional.scaled_dot_product_attention": _attention("FLASH_ATTENTION"),
+    "torch.nn.functional.scaled_dot_product_attention (cuDNN)": _attention("CUDNN_ATTENTION"),
+    "flashinfer.BatchPrefillWithRaggedKVCacheWrapper": flashinfer_attention,
+    "torch.softmax": softmax,
+    "torch.nn.functional.rms_norm": rms_norm,
+    "torch.topk": top_k,
+    "flashinfer.top_k": flashinfer_top_k,
+    "fla.ops.gated_delta_rule.chunk_gated_delta_rule": _gated_delta("fla.ops.gated_delta_rule"),
+    "flash_qla.chunk_gated_delta_rule": _gated_delta("flash_qla"),
+}
+"""Every reference that a problem may name."""

@@ -1,0 +1,103 @@
+"""Another program as the problem: its tensors, sizes at which both may be called, and the interpreter's outputs as the oracle's."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.diagnostic import error
+from kir.gate.correctness import RelativeCase, size_sets
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.canonical import content_hash
+from kir.ir.parser import parse_program
+from kir.ir.printer import expr_text, program_text
+from kir.ir.types import DType
+from kir.problem import Comparison, Problem, Shape
+from kir.problem.schema import Draw, Number, ProblemFile, Tensor, WorkItem, evaluate
+
+Array = NDArray[Any]
+SMALL, LARGE = (3, 20, 64, 130), (512,)
+"""Where sizes of judged and of timed shapes begin."""
+
+
+@dataclass(frozen=True)
+class ProgramProblem(Problem):
+    """A problem whose reference is a program. The interpreter is the oracle; timed shapes are kept small enough for it."""
+
+    against: n.Program | None = None
+    like: n.Program | None = None
+
+    @property
+    def name(self) -> str:
+        """`program` and its hash."""
+        return self.spec.name
+
+    def compare(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array], shape: Shape | str) -> Comparison:
+        """Equal to what the other program gives, up to rounding (as in the CPU gate's relative check)."""
+        assert self.against is not None
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        with np.errstate(all="ignore"):
+            expected = run(self.against, {k: v.copy() for k, v in inputs.items()}, {**self.scalars(at)}).outputs
+        return RelativeCase(at.name, at.sizes, 0, inputs, self.scalars(at), expected).compare(outputs)
+
+    def texts(self) -> list[str]:
+        """The two programs as text: what another process needs."""
+        assert self.against is not None and self.like is not None
+        return [program_text(self.against), program_text(self.like)]
+
+
+def from_texts(texts: list[str]) -> ProgramProblem:
+    """The inverse of `texts`."""
+    return program_problem(*(parse_program(text, f"program {i}") for i, text in enumerate(texts)))
+
+
+def program_problem(against: n.Program | None, like: n.Program) -> ProgramProblem:
+    """The problem of computing what `against` computes, at sizes that `like` allows too. Raises KirError KIR-G001 without a program, and
+    KIR-G108 for one whose extents are no expressions over its sizes."""
+    if against is None:
+        raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
+    tensors = []
+    for p in against.params:
+        if isinstance(p.of, n.Buffer) and p.role in ("in", "out", "inout"):
+            shape = tuple(str(value) if (value := int_value(d)) is not None else expr_text(d) for d in p.of.shape)
+            tensors.append(Tensor(name=p.name, role=p.role, dtype=p.of.dtype.name, shape=shape))
+    shapes: list[Shape] = []
+    for tag, bases in (("tail", SMALL), ("timed", LARGE)):
+        for sizes in size_sets(like, bases):
+            if sizes not in [s.sizes for s in shapes]:
+                label = ", ".join(f"{k}={v}" for k, v in sizes.items()) or "fixed"
+                shapes.append(Shape(name=label, tags=(tag,), sizes=sizes))  # type: ignore[arg-type]  # one of the tags
+    scalars = {p.name: 0.5 if p.of.is_float else 1.0 for p in against.params
+               if p.role == "scalar" and p.value is None and isinstance(p.of, DType)}
+    if not shapes:
+        sized = any(p.role == "size" for p in like.params)
+        if sized:
+            raise error("KIR-G108", f"no sizes were found at which '{like.name}' may be called", needs="a problem with shapes")
+        shapes = [Shape(name="fixed", tags=("tail",), sizes={}), Shape(name="fixed again", tags=("timed",), sizes={})]
+    draws: dict[str, dict[str, Draw]] = {
+        kind: {t.name: _draw(kind, t.dtype) for t in tensors} for kind in ("normal", "sparse")}
+    for t in tensors:
+        for d in t.shape:
+            try:
+                evaluate(d, shapes[0].sizes)
+            except (ValueError, SyntaxError):
+                raise error("KIR-G108", f"the extent '{d}' of '{t.name}' is no expression over the sizes", subject=against.name,
+                            needs="a problem that names the extents") from None
+    number: Mapping[str, Number] = scalars
+    spec = ProblemFile.model_construct(
+        name=f"program {content_hash(against)[:12]}", title="what another program computes", operator="program", dtypes=(), constants={},
+        scalars=dict(number), facts=(), tensors=tuple(tensors), shapes=tuple(shapes), distributions=draws,
+        work_item=WorkItem(kind="element", axes=()))
+    return ProgramProblem(spec, "", Path(), Path(), against, like)
+
+
+def _draw(kind: str, dtype: str) -> Draw:
+    if dtype.startswith(("f", "bf")):
+        return Draw(kind="normal") if kind == "normal" else Draw(kind="sparse", scale=4.0, every=5)
+    return Draw(kind="integers", low=0, high=2)

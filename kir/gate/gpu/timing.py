@@ -1,0 +1,158 @@
+"""Time on the device: fresh data for each call, L2 cleared, kernels in turns; and what was timed is checked.
+
+Each timed call draws new inputs into the same buffers. A secret selection of the calls is made again in a fresh process from the same
+seeds: outputs must be the same bytes (a kernel that keeps something from call to call cannot know them), or both right within the
+problem's relation; some are compared with the oracle whatever they are.
+"""
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kir.gate.gpu.candidate import Candidate, Reply, Running
+from kir.gate.gpu.machine import Gpu
+from kir.gate.gpu.oracle import Oracle
+from kir.gate.gpu.statistics import Estimate, estimate, schedule
+from kir.problem import Problem, Shape
+
+WARM = 2
+LEAST, MOST = 9, 40
+"""Samples of one kernel at one shape."""
+BUDGET = 1.2
+"""Seconds for the samples of one kernel at one shape, transfers and fresh data included."""
+REPLAYS = 5
+ORACLE_CHECKS, LARGE = 2, 1 << 22
+"""Timed calls that the oracle checks; one only where an output has more elements than `LARGE`."""
+KEPT_BYTES = 1 << 29
+"""Bytes of outputs that are held for replaying."""
+SLACK = 1.25
+"""How much faster than the measured bandwidth (and the tabled rate) a kernel may seem, for the copy that measured it is no limit."""
+PARTIAL = frozenset({"gather", "embedding", "lookup", "selection", "scatter", "paged"})
+"""Operators that need not read all of their inputs."""
+
+
+@dataclass
+class Timing:
+    """Samples of one candidate at one shape. `outputs` are those of the calls that will be replayed, by number."""
+
+    shape: Shape
+    seconds: list[float] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    outputs: dict[int, Reply] = field(default_factory=dict)
+    replayed: int = 0
+    identical: int = 0
+    worst: float = 0.0
+    oracle_checks: int = 0
+
+    @property
+    def estimate(self) -> Estimate:
+        return estimate(self.seconds)
+
+    def to_json(self, floor: Mapping[str, float]) -> dict[str, Any]:
+        """A JSON object with the raw samples."""
+        return {"shape": self.shape.name, "sizes": dict(self.shape.sizes), **self.estimate.to_json(), "seconds": self.seconds,
+                "replayed": self.replayed, "identical": self.identical, "oracle_checks": self.oracle_checks, "worst": self.worst,
+                "floor": dict(floor)}
+
+
+def timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.Random, budget: float = BUDGET) -> tuple[list[Timing], str]:
+    """Samples of every candidate in turns, or the reason why one of them is refused. Raises ChildGone."""
+    out = [Timing(s) for _ in runnings]
+    slowest = 0.0
+    def inputs(seed: int) -> Any:
+        return oracle.inputs(s, seed, "normal") if any(r.candidate.needs_host_inputs(s) for r in runnings) else seed
+    for r in runnings:
+        for _ in range(WARM):
+            reply = r.call(s, secret, inputs(secret.getrandbits(48)), seconds=120.0)
+            if fault := reply.fault():
+                return out, fault
+            slowest = max(slowest, reply.wall)
+    rounds = schedule(secret, max(3 if slowest > 0.5 else LEAST, min(MOST, int(budget / max(slowest, 1e-3)))), len(runnings))
+    kept = _kept(runnings[0], s, len(rounds), secret)
+    for number, order in enumerate(rounds):
+        seed = secret.getrandbits(48)
+        given = inputs(seed)
+        for which in order:
+            reply = runnings[which].call(s, secret, given, seconds=120.0)
+            if fault := reply.fault():
+                return out, f"in a timed call: {fault}"
+            t = out[which]
+            t.seconds.append(reply.seconds)
+            t.seeds.append(seed)
+            t.digests.append(hashlib.sha256(reply.raw).hexdigest())
+            if number in kept:
+                t.outputs[number] = reply
+    return out, ""
+
+
+def _kept(running: Running, s: Shape, rounds: int, secret: random.Random) -> set[int]:
+    """The calls that will be made again."""
+    layouts = running.candidate.at[s.name][0].layouts
+    size = sum(layouts[p.name].size for p in running.candidate.executable.program.params if p.name in layouts and p.role != "in") or 1
+    return set(secret.sample(range(rounds), min(rounds, REPLAYS, max(2, KEPT_BYTES // size))))
+
+
+def replayed(fresh: Running, oracle: Oracle, t: Timing, secret: random.Random) -> str:
+    """Make the kept calls again in a fresh process; the reason for a refusal, or nothing. Raises ChildGone."""
+    s, host = t.shape, fresh.candidate.needs_host_inputs(t.shape)
+    order = list(t.outputs)
+    secret.shuffle(order)
+    large = max((a.size for r in t.outputs.values() for a in r.outputs.values()), default=0) > LARGE
+    repeated = {i for i in order if t.digests.count(t.digests[i]) > 1}
+    for place, number in enumerate(order):
+        seed = t.seeds[number]
+        given = oracle.inputs(s, seed, "normal") if host else seed
+        again = fresh.call(s, secret, given, with_inputs=True, seconds=120.0)
+        if fault := again.fault():
+            return f"in a fresh process: {fault}"
+        then = t.outputs[number]
+        same = again.raw == then.raw
+        t.replayed += 1
+        t.identical += same
+        if same and place >= (1 if large else ORACLE_CHECKS) and number not in repeated:
+            continue
+        found = oracle.compare(s, again.inputs, then.outputs)
+        t.oracle_checks += 1
+        t.worst = max(t.worst, found.worst)
+        if not found.ok:
+            return f"a timed output at shape '{s.name}' is wrong: {found.reason}"
+        if not same:
+            second = oracle.compare(s, again.inputs, again.outputs)
+            if not second.ok:
+                return f"made again in a fresh process at shape '{s.name}', the call is wrong: {second.reason}"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------------------------------- floors
+
+def floor(gpu: Gpu, problem: Problem, candidate: Candidate, s: Shape) -> dict[str, float]:
+    """Seconds below which no kernel can be, by reason: memory at the measured bandwidth, arithmetic at the tabled rate and the highest
+    clock, a launch at half of the measured one. `least` is the largest."""
+    spec, device = problem.spec, gpu.target.device
+    values = problem.values(s)
+    from kir.problem.schema import evaluate
+    if spec.bytes:
+        moved = float(evaluate(spec.bytes, values))
+    elif any(word in spec.operator for word in PARTIAL):
+        moved = 0.0
+    else:
+        layouts = candidate.at[s.name][0].layouts
+        moved = float(sum(int(np.prod(layouts[p.name].shape)) * layouts[p.name].size // max(layouts[p.name].span, 1)
+                          for p in candidate.executable.program.params if p.name in layouts and p.role != "out"))
+    out = {"memory": moved / (SLACK * gpu.peaks["bandwidth"]), "launch": 0.5 * gpu.peaks["launch"]}
+    if spec.flops:
+        used = [problem.tensor_dtype(t) for t in spec.tensors]
+        rates = [max(getattr(device.tensor, {"f8e4m3": "fp8", "f8e5m2": "fp8", "f32": "tf32"}.get(d, d), 0.0), getattr(device.scalar, d, 0.0))
+                 for d in used if d in ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8")]
+        most = gpu.clocks().get("sm_mhz_most", 0) * 1e6
+        rate = max(rates, default=0.0) * max(1.0, most / device.clock)
+        if rate:
+            out["arithmetic"] = evaluate(spec.flops, values) / (SLACK * rate)
+    out["least"] = max(out.values())
+    return out

@@ -1,0 +1,206 @@
+"""Kernels whose warps have roles: each role becomes a loop over its own threads, and what a team does once is done by its first thread.
+
+Before the roles stand values of the whole CTA and the initialization of mbarriers. A role that only issues copies and waits is one
+thread's; another is lowered for its threads, or for those of each of its warpgroups, like a CTA of that size.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kir.analysis.facts import Facts
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.ir.types import I32, TileType, shape_of
+from kir.ir.visit import walk
+from kir.lowering.barriers import joined
+from kir.lowering.state import State, refuse
+
+ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init"})
+"""What a team does once: its first thread does it."""
+WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async"})
+"""What every thread of a team does."""
+WARPGROUP = 128
+Lower = Callable[[State, n.Block], None]
+
+
+def has_roles(k: n.Kernel) -> bool:
+    """Whether a kernel ends in roles."""
+    return bool(k.body) and isinstance(k.body[-1], n.Roles)
+
+
+def is_issued(s: n.Stmt) -> bool:
+    """Whether a statement is done once by a team, by whichever thread: bulk copies, arrivals, their groups, and control around them."""
+    match s:
+        case n.Eval():
+            return s.call.of is None and s.call.fn in ISSUED
+        case n.Copy():
+            return s.via in ("tma", "bulk")
+        case n.For():
+            return s.kind in ("serial", "unroll") and bool(s.body) and all(map(is_issued, s.body))
+        case n.If():
+            return all(map(is_issued, (*s.then, *s.orelse)))
+        case _:
+            return False
+
+
+def is_one_threads(s: n.Stmt) -> bool:
+    """Whether one thread can do a statement for its whole team: what is issued, and the waits and scalars between."""
+    match s:
+        case n.Let():
+            return not isinstance(s.value.type, TileType) and not any(isinstance(x, n.Load) for x in walk(s.value))
+        case n.Eval():
+            return is_issued(s) or (s.call.of is None and s.call.fn in ("mbar_wait", "fence_async"))
+        case n.For():
+            return s.kind in ("serial", "unroll") and all(map(is_one_threads, s.body))
+        case n.If():
+            return all(map(is_one_threads, (*s.then, *s.orelse)))
+        case _:
+            return is_issued(s)
+
+
+def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
+    """The body of such a kernel. Raises KirError KIR-B030."""
+    *front, last = k.body
+    assert isinstance(last, n.Roles)
+    values: list[n.Stmt] = []
+    first: list[n.Stmt] = []
+    facts = start.facts
+    for s in front:
+        if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None:
+            values.append(s)
+        elif isinstance(s, n.Let) and is_one_threads(s):
+            values.append(s)
+            facts = facts.after((s,))
+        elif is_one_threads(s):
+            first.append(s)
+        else:
+            raise refuse("a statement of the whole CTA before its roles that one thread cannot do", "values, shared memory and mbarriers alone")
+    every = _loop(start, start.threads)
+    init: n.Block = (replace(every, body=(n.If(build.compare("eq", every.var, 0), tuple(first)),), label="init"),) if first else ()
+    known = {x for s in values if isinstance(s, n.Let) for x in s.names}
+    roles = tuple(replace(r, body=_team(start, r.body, 32 * (r.hi - r.lo), facts, known, lower))
+                  for r in last.roles)
+    return (*values, *init, replace(last, roles=roles))
+
+
+def _loop(start: State, threads: int) -> n.For:
+    return n.For(n.Var(start.fresh("t"), I32), const(0), const(threads), const(1), (), "thread")
+
+
+def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[str], lower: Lower) -> n.Block:
+    """The code of a role, or of a warpgroup of one, for its threads."""
+    if all(map(is_one_threads, body)):
+        loop = _loop(start, threads)
+        return (replace(loop, body=(n.If(build.compare("eq", loop.var, 0), body),)),)
+    if len(body) == 1 and isinstance(split := body[0], n.For) and split.kind == "warpgroup":
+        count = int_value(split.hi)
+        if count is None or count * WARPGROUP != threads or int_value(split.lo) != 0:
+            raise refuse(f"a loop over the warpgroups of a role of {threads} threads that is not 0..{threads // WARPGROUP}")
+        inside = facts.ranging(split.var, split.lo, split.hi, split.step)
+        return (replace(split, body=_team(start, split.body, WARPGROUP, inside, {*known, split.var.name}, lower)),)
+    thread = n.Var(start.fresh("t"), I32)
+    state = State(start.program, start.kernel, threads, thread, start.taken, facts.ranging(thread, const(0), const(threads)))
+    state.constant, state.counters = {*start.constant, *known}, start.counters
+    lower(state, body)
+    loop = n.For(thread, const(0), const(threads), const(1), joined(state.items, state.aliases.may_be_one), "thread")
+    if state.scratch or state.shared:
+        raise refuse("a role that needs shared memory to pass tiles through", "tiles that stay in the registers that hold them")
+    return (loop,)
+
+
+# --------------------------------------------------------------------------------------------------- statements of such teams
+
+def issue(state: State, s: n.Stmt) -> None:
+    """What a team does once, by its first thread."""
+    for x in walk(s):
+        match x:
+            case n.Copy():
+                for r, kind in ((x.src.at, "read"), (x.dst, "write")):
+                    if not (kind == "write" and x.signal is not None):
+                        state.touch(r, kind)
+            case _:
+                pass
+    state.put(n.If(build.compare("eq", state.lane, 0), (s,)))
+
+
+def product(state: State, s: n.Mma) -> None:
+    """`acc += a * b` left in flight: a wgmma for each step of k. Raises KirError KIR-B030 for operands that it does not read."""
+    held = state.held.get(s.acc.buffer.name)
+    if held is None or s.acc.index or state.team != WARPGROUP:
+        raise refuse(f"wgmma adds to a whole fragment of one warpgroup, not to '{s.acc.buffer.name}'", "a fragment [64, n] of a warpgroup")
+    a, trans_a = _place(state, s.a, rows=True)
+    b, trans_b = _place(state, s.b, rows=False)
+    depth = shape_of(s.a.type)[-1]
+    step = 256 // a.buffer.dtype.bits
+    columns = shape_of(s.b.type)[-1]
+    if not isinstance(depth, int) or depth % step or not isinstance(columns, int):
+        raise refuse(f"wgmma multiplies steps of {step} along k", f"tiles whose k axis is a multiple of {step}")
+    kk = n.Var(state.fresh("kk"), I32)
+    first = build.mul(kk, step)
+    options: dict[str, n.Attr] = {"shape": f"m64n{columns}k{step}"}
+    if trans_a:
+        options["trans_a"] = True
+    if trans_b:
+        options["trans_b"] = True
+    places = (n.Region(held.buffer), _stepped(a, _axis_of_k(a, True, trans_a), first, step), _stepped(b, _axis_of_k(b, False, trans_b), first, step))
+    call = n.Eval(build.call_with("wgmma", places, n.attrs(**options)), s.label)
+    state.put(n.For(kk, const(0), const(depth // step), const(1), (call,), "unroll", n.attrs(factor=depth // step)))
+
+
+def _axis_of_k(r: n.Region, left: bool, transposed: bool) -> int:
+    """Which span of an operand runs along k: the last of A, the last but one of B; the other one where it is transposed."""
+    spans = [axis for axis, i in enumerate(r.index) if isinstance(i, n.Span)]
+    return spans[-1] if left != transposed else spans[-2]
+
+
+def _stepped(r: n.Region, axis: int, first: n.Expr, step: int) -> n.Region:
+    """A part of an operand: `step` elements from `first` along an axis."""
+    span = r.index[axis]
+    assert isinstance(span, n.Span)
+    part = n.Span(build.add(span.lo, first), step)
+    return n.Region(r.buffer, (*r.index[:axis], part, *r.index[axis + 1:]))
+
+
+def _place(state: State, e: n.Expr, rows: bool) -> tuple[n.Region, bool]:
+    """The place in shared memory that an operand is read from, views resolved, and whether it lies there transposed."""
+    if isinstance(e, n.Call) and e.of is None and e.fn == "trans" and [int_value(x) for x in e.args[1:] if isinstance(x, n.Expr)] == [1, 0]:
+        inner = e.args[0]
+        assert isinstance(inner, n.Expr)
+        found, transposed = _place(state, inner, not rows)
+        return found, not transposed
+    if not isinstance(e, n.Load) or e.mask is not None or e.clip or e.at.buffer.space != "shared":
+        raise refuse("wgmma reads its operands from shared memory", "a copy of the operand in swizzled shared memory")
+    r = e.at if e.at.index else n.Region(e.at.buffer, tuple(build.span(const(0), d) for d in e.at.buffer.shape))
+    view = state.views.get(r.buffer.name)
+    return (r, False) if view is None else _through(view, r)
+
+
+def _through(view: n.View, r: n.Region) -> tuple[n.Region, bool]:
+    """A region of a view as a region of what it views: an axis taken whole, split in panels, or both the other way round."""
+    lows = [i.lo if isinstance(i, n.Span) else i for i in r.index]
+    if len(view.axes) != 2 or len(lows) != 2 or any(not isinstance(i, n.Span) or i.step not in (1, const(1)) or int_value(i.lo) != 0 for i in r.index):
+        raise refuse(f"wgmma reads a part of the view '{view.buffer.name}'", "the whole view")
+    extents = dict(zip(view.axes, (int_value(d) for d in view.buffer.shape), strict=True))
+    index: list[n.Expr | n.Span] = []
+    order: list[str] = []
+    for i in view.at.index:
+        if isinstance(i, n.Span):
+            raise refuse(f"the view '{view.buffer.name}' has spans")
+        match i:
+            case n.Var() if i.name in extents:
+                index.append(n.Span(const(0), extents[i.name] or 0))
+                order.append(i.name)
+            case n.Binary(op="floordiv", a=n.Var(name=name), b=n.Const(value=size)) if name in extents:
+                index.append(n.Span(const(0), (extents[name] or 0) // int(size)))
+            case n.Binary(op="mod", a=n.Var(name=name), b=n.Const(value=size)) if name in extents:
+                index.append(n.Span(const(0), int(size)))
+                order.append(name)
+            case _:
+                if any(isinstance(x, n.Var) and x.name in extents for x in walk(i)):
+                    raise refuse(f"the view '{view.buffer.name}' is no matrix, whole or in panels")
+                index.append(i)
+    if sorted(order) != sorted(view.axes):
+        raise refuse(f"the view '{view.buffer.name}' is no matrix, whole or in panels")
+    return n.Region(view.at.buffer, tuple(index)), order != list(view.axes)

@@ -1,0 +1,168 @@
+"""What every carrier pass does: kernels that compute its contract the naive way give place to a hole, or to a recorded answer.
+
+Forward, the naive form is that of `naive.kir` beside the contract, repeated over grid axes that number instances. Backward, an answer is
+recognized by what it computes: a recorded one by its text, any other by running it against the contract's oracle.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from kir.carrier import Contract, fill
+from kir.carrier.cutting import CannotOutline, Outline, answer_of, outlines
+from kir.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.canonical import alpha_equal
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import kernel_of
+
+if TYPE_CHECKING:
+    from kir.carrier.recognition import Known
+
+
+@dataclass(frozen=True)
+class Carrier(Pass):
+    """`answer` is the name, hash or first digits of a hash of the answer; without one the hole stays open. `kernel` is the name of the
+    kernel that computes it the naive way."""
+
+    carrier: ClassVar[Contract]
+
+    answer: str = ""
+    kernel: str = "main"
+
+    # ------------------------------------------------------------------------------------------------------------- forward
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel that is the contract's naive program, once or for each instance along its last grid axes."""
+        if not isinstance(node, n.Kernel) or not self._may_be_here(program):
+            return None
+        near = ""
+        for outline in outlines(self.carrier, program, (node.name,), node.name):
+            try:
+                if alpha_equal(self._naive(outline), program):
+                    return Site(path, replace(self, kernel=node.name), {"outline": outline})
+            except KirError as bad:
+                near = near or bad.diagnostics[0].message
+                continue
+            near = near or f"it has the operands of {self.carrier.id}, and is not written as its naive program is"
+        return Miss(near) if near else None
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The hole, and the answer in it."""
+        outline = site.captures["outline"] if "outline" in site.captures else _again(self, program, site.path).captures["outline"]
+        at = [k.name for k in program.kernels].index(str(site.path[0]))
+        made = outline.holed
+        if self.answer:
+            from kir.carrier.recognition import known
+            made = fill(self.carrier, made, outline.path, known(self.carrier, self.answer, outline.dtype).program)
+        return Rewritten(made, (made.kernels[at].name,), {site.path: ((made.kernels[at].name,),)})
+
+    # ------------------------------------------------------------------------------------------------------------ backward
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At an open hole for the contract, and at the first of the kernels that meet it."""
+        if not isinstance(node, n.Kernel) or not self._may_be_here(program):
+            return None
+        if len(node.body) == 1 and isinstance(node.body[0], n.Hole):
+            return Site(path, replace(self, answer="", kernel=node.name)) if node.body[0].contract == self.carrier.id else None
+        first = program.kernels.index(node)
+        near = ""
+        for count in range(1, len(program.kernels) - first + 1):
+            names = tuple(k.name for k in program.kernels[first:first + count])
+            name = node.name if count == 1 else self.kernel
+            for outline in outlines(self.carrier, program, names, name):
+                found = self._recorded(program, outline) or self._recognized(program, outline)
+                if isinstance(found, str) and found:
+                    return Site(path, replace(self, answer=found, kernel=name), {"outline": outline})
+                near = near or (found.reason if isinstance(found, Miss) else "")
+        return Miss(near) if near else None
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The contract's naive program in the place of the answer."""
+        node = kernel_of(program, site.path)
+        if len(node.body) == 1 and isinstance(node.body[0], n.Hole):
+            from kir.carrier.filling import bind
+            from kir.carrier.recognition import naive
+            at = (node.name, 0)
+            made = fill(self.carrier, program, at, naive(self.carrier, bind(self.carrier, program, at).dtype))
+        else:
+            made = self._naive(site.captures["outline"])
+        return Rewritten(made, (self.kernel,), {site.path: ((self.kernel,),)})
+
+    # --------------------------------------------------------------------------------------------------------- recognition
+    def _may_be_here(self, program: n.Program) -> bool:
+        """Whether the program has enough tensors of the contract's dtypes; cheap, as patterns are tried everywhere."""
+        have = [p.of.dtype.name for p in program.params if isinstance(p.of, n.Buffer)] + [w.buffer.dtype.name for w in program.workspaces]
+        fixed = [t.dtype for t in self.carrier.spec.tensors if t.dtype != "T"]
+        return len(have) >= len(self.carrier.spec.tensors) and all(have.count(d) >= fixed.count(d) for d in set(fixed))
+
+    def _naive(self, outline: Outline) -> n.Program:
+        from kir.carrier.recognition import naive
+        return fill(self.carrier, outline.holed, outline.path, naive(self.carrier, outline.dtype))
+
+    def _recorded(self, program: n.Program, outline: Outline) -> str:
+        """The answer that the kernels of an outline are, of those that this pass names or that are recorded, as its parameter spells it."""
+        from kir.carrier.recognition import DIGITS
+        for found in _answers(self, outline.dtype):
+            try:
+                if alpha_equal(fill(self.carrier, outline.holed, outline.path, found.program), program):
+                    mine = self.answer and (self.answer == found.name or found.hash.startswith(self.answer))
+                    return self.answer if mine else found.hash[:DIGITS]
+            except KirError:
+                continue
+        return ""
+
+    def _recognized(self, program: n.Program, outline: Outline) -> str | Miss:
+        """The hash of what was found to meet the contract, which is kept; or why it does not."""
+        from kir.carrier.recognition import DIGITS, agreement, keep
+        try:
+            if alpha_equal(self._naive(outline), program):
+                return ""
+            cut = answer_of(self.carrier, program, outline)
+            if not alpha_equal(fill(self.carrier, outline.holed, outline.path, cut), program):
+                return Miss(f"it is not put together as an answer to {self.carrier.id} is")
+        except CannotOutline as bad:
+            return Miss(str(bad))
+        except KirError as bad:
+            return Miss(bad.diagnostics[0].message)
+        found = agreement(self.carrier, cut, outline.dtype)
+        if not found.holds:
+            return Miss(f"it does not meet {self.carrier.id}: {found.reason}: {found.witness[0]}")
+        return keep(self.carrier, cut)[:DIGITS]
+
+
+def _again(item: Carrier, program: n.Program, path: Path) -> Site:
+    found = item.match(program, path, kernel_of(program, path))
+    assert isinstance(found, Site)
+    return found
+
+
+def _answers(item: Carrier, dtype: str) -> Iterator[Known]:
+    """The answer that a pass names, if there is one, and every one that is recorded for the contract as it is, in the dtype. (Answers
+    that differ may be one program where a size is a literal.)"""
+    from kir.carrier.recognition import known
+    from kir.carrier.records import recorded
+    if item.answer:
+        with suppress(KirError):
+            yield known(item.carrier, item.answer, dtype)
+    for r in recorded(item.carrier):
+        if r.record.contract_hash == item.carrier.hash:
+            yield known(item.carrier, r.record.answer, dtype)
+
+
+def meets_contract(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether the answer does what the contract says: shipped with the gate's record, or run against the oracle now."""
+    item = site.params
+    assert isinstance(item, Carrier)
+    if not item.answer:
+        return proved(f"the hole is left open: what fills it is held to {item.carrier.id}")
+    from kir.carrier.recognition import agreement, known
+    outline = _again(item, program, site.path).captures["outline"]
+    found = known(item.carrier, item.answer, outline.dtype)
+    if found.source == "shipped":
+        return proved(f"'{found.name}' ({found.note}) is recorded for {item.carrier.id} with the gate's word")
+    seen = agreement(item.carrier, found.program, outline.dtype)
+    if seen.holds:
+        return proved(f"it meets {item.carrier.id} in {seen.runs} runs", "the contract's shapes and inputs")
+    return refuted(f"the answer '{item.answer}' does not meet {item.carrier.id}: {seen.reason}", *seen.witness,
+                   needs=item.carrier.spec.title, attempt=f"kir carrier list, for answers to {item.carrier.id}")

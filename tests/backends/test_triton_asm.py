@@ -1,0 +1,29 @@
+"""Rows that Triton has no function for are written as inline PTX, and read back as the same rows."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.ir.parser import parse_program
+from kir.surface import backend
+from tests.backends.test_triton_law import holds
+
+ROWS = ("log2_approx(x)", "exp2_approx(x, subnormal=true)", "rsqrt_approx(x)", "tanh_approx(x)", "add_rounded(x, x, rounding=rz)",
+        "fma_rounded(x, x, x, ftz=true, rounding=ru)", "to_tf32(x, rounding=rna)")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_is_inline_asm_and_back(tmp_path: Path, row: str) -> None:
+    p = parse_program(f"""kir 1
+program p
+  size M: i32
+  in X: f32[M, 16]
+  out Y: f32[M, 16]
+kernel main grid (b: M) threads 128
+  grid_dependency_wait()
+  let x = X[b, 0 +: 16]
+  Y[b, 0 +: 16] = {row}
+""")
+    assert "tl.inline_asm_elementwise(" in backend("triton").emit(p).text
+    holds(p, tmp_path)

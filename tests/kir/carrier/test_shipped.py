@@ -1,0 +1,213 @@
+"""The four contracts that ship: their recorded answers, what puts them into programs, and wrong answers that must not pass."""
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kir.skills
+from kir.carrier import Contract, check, fill
+from kir.carrier.checking import conforms
+from kir.carrier.cutting import answer_of, outlines
+from kir.carrier.recognition import agreement, keep, known, naive
+from kir.carrier.records import Recorded, read_record
+from kir.diagnostic import KirError
+from kir.gate.correctness import Case, problem_cases
+from kir.gate.correctness import check as correct
+from kir.interp import run as interpret
+from kir.ir import nodes as n
+from kir.ir.canonical import alpha_equal, content_hash
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.problem import load_problem
+from kir.rewrite import pass_class, run, sites
+from kir.surface import backend
+from tests.carrier_answers import WRONG, Wrong
+
+HOME = Path(next(iter(kir.skills.__path__)))
+PASSES = {"radix-select": "radix-select", "gated-delta-rule": "chunk-recurrence", "unit-lower-solve": "blocked-solve",
+          "stable-counting-sort": "warp-sort"}
+PROBLEMS = {"radix-select": "topk", "gated-delta-rule": "gdn", "unit-lower-solve": "trisolve", "stable-counting-sort": "bytesort"}
+CONTRACTS = {name: Contract.shipped(name.replace("-", "_")) for name in PASSES}
+ANSWERS = {f"{name}/{p.stem}": read_record(p, shipped=True) for name, c in CONTRACTS.items() for p in sorted(c.folder.glob("*.toml"))
+           if p.name != "contract.toml"}
+
+
+def test_every_file_beside_a_contract_belongs_to_it() -> None:
+    for c in CONTRACTS.values():
+        stems = {p.stem for p in c.folder.glob("*.kir")}
+        assert stems == {p.stem for p in c.folder.glob("*.toml")} - {"contract"} | {"naive"}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_recorded_answer_is_for_the_contract_as_it_is(name: str) -> None:
+    r, contract = ANSWERS[name], CONTRACTS[name.partition("/")[0]]
+    r.must_fit(contract)
+    assert r.record.gate["accepted"] and r.record.gate["hazard_runs"] > 0
+    program = known(contract, r.name).program
+    conforms(contract, program, r.answer)
+    assert program_text(program) == r.answer.text and r.record.gate["program"] == content_hash(program)
+
+
+def smallest(contract: Contract) -> str:
+    return min((s for s in contract.spec.shapes if "one" not in s.tags), key=lambda s: max(s.sizes.values())).name
+
+
+@pytest.mark.parametrize("name", [x for x in ANSWERS if x not in ("gated-delta-rule/threads", "unit-lower-solve/threads")])
+def test_an_answer_meets_its_contract_again(name: str) -> None:
+    verdict = check(CONTRACTS[name.partition("/")[0]], ANSWERS[name].answer)
+    assert verdict.accepted and verdict.hazard_runs > 0, verdict.diagnostics
+
+
+@pytest.mark.parametrize("name", ["gated-delta-rule/threads", "unit-lower-solve/threads"])
+def test_a_slow_answer_is_right_on_adversarial_inputs(name: str) -> None:
+    contract = CONTRACTS[name.partition("/")[0]]
+    problem, shape = contract.problem(), smallest(contract)
+    inputs = problem.inputs(shape, 3, problem.distributions[2])
+    result = interpret(known(contract, name.partition("/")[2]).program, inputs, problem.scalars(problem.shape(shape)))
+    assert problem.compare(result.outputs, inputs, shape).ok
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: f"{w.contract}: {w.name}")
+def test_a_wrong_answer_is_refused_with_its_reason(wrong: Wrong) -> None:
+    verdict = check(wrong.of, wrong.answer)
+    assert not verdict.accepted
+    assert wrong.id in {d.id for d in verdict.diagnostics}
+    assert wrong.says in "\n".join(d.render() for d in verdict.diagnostics)
+    assert all(d.origin is not None or d.anchor for d in verdict.diagnostics)
+
+
+# ------------------------------------------------------------------------------------------------------------ in a program
+
+def filled(contract: str, answer: str) -> n.Program:
+    return run(load_problem(PROBLEMS[contract]).naive, f'{PASSES[contract]}{{answer="{answer}"}}').program
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_naive_problem_with_an_answer_is_right_and_some_backend_writes_it(name: str) -> None:
+    contract, _, answer = name.partition("/")
+    program, problem = filled(contract, answer), load_problem(PROBLEMS[contract])
+    surface = ANSWERS[name].record.gate["surface"]
+    assert backend(surface).accepts(program) == ()
+    cases: list[Case] = list(problem_cases(program, problem, {}))
+    if answer == "threads":  # thousands of statements a thread: one case, not in checking mode
+        case = next(c for c in cases if c.shape == "odd")
+        assert case.compare(interpret(program, case.arrays, case.scalars).outputs).ok
+        return
+    outcome = correct(program, cases, problem.name)
+    assert outcome.ok, outcome.reason
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_an_open_hole_is_printed_and_verified_and_not_written(contract: str) -> None:
+    program = run(load_problem(PROBLEMS[contract]).naive, PASSES[contract]).program
+    assert f'contract "{CONTRACTS[contract].id}"' in program_text(program)
+    assert parse_program(program_text(program)) == program
+    for surface in ("cuda", "triton"):
+        assert any("is not filled" in d.message for d in backend(surface).accepts(program))
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_back_and_forth_restores_the_program_to_the_letter(name: str) -> None:
+    contract, _, answer = name.partition("/")
+    program, naive_one = filled(contract, answer), load_problem(PROBLEMS[contract]).naive
+    back = run(program, f"~{PASSES[contract]}")
+    assert alpha_equal(back.program, naive_one)
+    step = back.steps[0].back
+    assert step.options["answer"] == ANSWERS[name].record.answer[:16]
+    assert program_text(run(back.program, str(step)).program) == program_text(program)
+
+
+@pytest.mark.parametrize(("file", "contract"), [("topk/topk_radix", "radix-select"), ("gdn/gdn", "gated-delta-rule")])
+def test_an_expert_is_recognized_by_what_it_computes_and_comes_back(file: str, contract: str) -> None:
+    path = HOME / "experts" / f"{file}.kir"
+    expert = parse_program(path.read_text(encoding="utf-8"), str(path))
+    back = run(expert, f"~{PASSES[contract]}")
+    assert alpha_equal(back.program, load_problem(PROBLEMS[contract]).naive)
+    assert "runs" in dict(back.steps[0].record.verdicts)[max(id_ for id_, _ in back.steps[0].record.verdicts)].reason
+    assert program_text(run(back.program, str(back.steps[0].back)).program) == program_text(expert)
+
+
+def test_what_computes_something_else_is_not_recognized_and_says_why() -> None:
+    path = HOME / "experts" / "topk" / "topk_radix.kir"
+    text = path.read_text(encoding="utf-8").replace("key1 > prefix", "key1 >= prefix", 1)
+    program = parse_program(text)
+    item = pass_class("radix-select")()
+    assert sites(item, program, "backward") == ()
+    found = item.match_inverse(program, ("main",), program.kernels[0])
+    assert "does not meet radix-select/1" in getattr(found, "reason", "")
+
+
+def test_another_dtype_of_the_contract_is_carried_over_and_checked() -> None:
+    problem = load_problem("gdn:f16")
+    trace = run(problem.naive, "chunk-recurrence{answer=tiles}")
+    assert "it meets gated-delta-rule/1" in trace.explain(0)
+    cases: list[Case] = list(problem_cases(trace.program, problem, {}))
+    outcome = correct(trace.program, cases[:4], problem.name)
+    assert outcome.ok, outcome.reason
+
+
+SLICED = """kir 1
+program heads
+  size H: i32
+  size T: i32
+  size Q: i32
+  in Keys: f32[T, H]
+  out Most: f32[H, Q]
+  out Where: i32[H, Q]
+  fact Q <= T
+"""
+
+
+def test_instances_may_lie_along_any_axis_and_sizes_have_any_name() -> None:
+    contract = CONTRACTS["radix-select"]
+    body = program_text(naive(contract, "f32")).partition("kernel main grid () threads 1\n")[2]
+    for old, new in (("X[j]", "Keys[j, h]"), ("V[s]", "Most[h, s]"), ("I[s]", "Where[h, s]"), ("0..K", "0..Q"), ("0..N", "0..T"),
+                     ("= N", "= T"), ("N ==", "T ==")):
+        body = body.replace(old, new)
+    program = parse_program(f"{SLICED}kernel pick grid (h: H) threads 1\n{body}")
+    trace = run(program, "radix-select{answer=bits}")
+    assert trace.steps[0].record.step.options["kernel"] == "pick"
+    keys = np.random.default_rng(0).standard_normal((70, 3)).astype(np.float32)
+    got = interpret(trace.program, {"Keys": keys}, {"Q": 5}, mode="check")
+    assert got.errors == ()
+    assert (np.sort(got.outputs["Most"]) == np.sort(keys.T)[:, -5:]).all()
+    assert alpha_equal(run(trace.program, "~radix-select").program, program)
+
+
+def test_an_answer_is_cut_out_and_put_back() -> None:
+    contract = CONTRACTS["gated-delta-rule"]
+    program = filled("gated-delta-rule", "tiles")
+    found = next(o for o in outlines(contract, program, ("prepare", "carry", "outputs"), "main")
+                 if all(a == b for a, b in o.operands.items()))
+    cut = answer_of(contract, program, found)
+    assert alpha_equal(cut, known(contract, "tiles").program)
+    assert alpha_equal(fill(contract, found.holed, found.path, cut), program)
+    assert next(outlines(contract, program, ("prepare", "outputs"), "main"), None) is None
+
+
+def test_what_is_kept_is_found_by_its_hash_alone() -> None:
+    contract = CONTRACTS["stable-counting-sort"]
+    text = program_text(known(contract, "tiles").program).replace("threads 128", "threads 64")
+    key = keep(contract, parse_program(text))
+    found = known(contract, key[:16])
+    assert (found.source, found.hash) == ("kept", key) and agreement(contract, found.program, "").holds
+    with pytest.raises(KirError, match="KIR-H142"):
+        known(contract, "0123456789abcdef")
+
+
+def test_records_say_who_when_and_what_was_compiled() -> None:
+    for name, r in ANSWERS.items():
+        assert isinstance(r, Recorded)
+        data = tomllib.loads(r.path.read_text(encoding="utf-8"))
+        assert data["who"] and data["note"], name
+        assert {row["target"] for row in data["gate"]["compiled"]} == {"sm_80", "sm_90a"}, name
+
+
+def test_the_selection_of_a_hole_with_shared_slices_is_refused() -> None:
+    text = program_text(run(load_problem("topk").naive, "radix-select").program).replace("writes V[row, 0 +: K]", "writes V[0, 0 +: K]")
+    contract = CONTRACTS["radix-select"]
+    with pytest.raises(KirError, match="KIR-H108"):
+        fill(contract, parse_program(text), ("main", 0), known(contract, "bits").program)

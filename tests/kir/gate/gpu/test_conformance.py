@@ -1,0 +1,55 @@
+"""The cases of instruction conformance: every row of the table has one or a reason, and the comparison says no where it must."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kir.diagnostic import KirError
+from kir.gate.gpu import conformance
+from kir.gate.gpu.conformance import cases, difference, own_text
+from kir.instructions import table
+from kir.interp import run
+
+
+def test_every_row_is_run_or_the_table_says_why_not() -> None:
+    every, left = cases()
+    rows = {name for name, row in table().items() if row.level != "static"}
+    run_ = {name for case in every for name in case.rows}
+    assert run_ | set(left) >= rows and not run_ & set(left)
+    assert len(run_) >= 100 and all(left.values())
+
+
+def test_a_row_that_is_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = conformance.declared()
+    del without["without"]["trap"]
+    monkeypatch.setattr(conformance, "declared", lambda: without)
+    with pytest.raises(KirError) as refused:
+        cases()
+    assert refused.value.diagnostics[0].id == "KIR-G109" and "trap" in str(refused.value)
+
+
+def test_cases_have_a_meaning_and_extreme_operands() -> None:
+    every, _ = cases()
+    for case in [c for c in every if c.rows[0] in ("exp", "mulhi", "ldexp", "bit_insert", "lanes", "shfl_xor")]:
+        with np.errstate(all="ignore"):
+            outputs = run(case.program, {k: v.copy() for k, v in case.inputs.items()}, dict(case.scalars)).outputs
+        assert outputs
+    exp = next(c for c in every if c.rows == ("exp",))
+    assert np.isnan(exp.inputs["A"]).any() and np.isinf(exp.inputs["A"]).any()
+
+
+def test_the_instruction_itself_is_what_runs_where_no_surface_spells_it() -> None:
+    case = next(c for c in cases()[0] if c.rows == ("lop3",))
+    text = own_text(case).text
+    assert "lop3.b32 %0, %1, %2, %3, 202;" in text and '"r"(C[i])' in text
+
+
+def test_what_may_differ_is_what_is_declared() -> None:
+    one = np.array([1.0, np.nan, 0.0], np.float32)
+    next_up = np.nextafter(one, np.float32(2.0)).astype(np.float32)
+    assert difference(one, one, {}) == (0.0, 0)
+    assert difference(next_up[:1], one[:1], {})[0] == 1.0
+    assert difference(-one[2:], one[2:], {})[0] == np.inf, "bitwise: the sign of zero counts"
+    assert difference(-one[2:], one[2:], {"ulp": 1})[0] == 0.0
+    assert difference(np.array([3], np.int32), np.array([4], np.int32), {})[0] == np.inf
+    assert difference(np.array([np.nan], np.float32), np.array([1.0], np.float32), {"ulp": 4})[0] == np.inf

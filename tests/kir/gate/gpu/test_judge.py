@@ -1,0 +1,128 @@
+"""The GPU gate's protocol, on an executor that interprets: what is accepted, what is refused, and that a refusal harms nothing else."""
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kir.gate import Verdict
+from kir.gate.gpu import Gpu, Options, gate_gpu
+from kir.ir.nodes import Program
+from kir.problem import Problem, load_problem
+
+TOML = """
+name = "{name}"
+title = "y = 2 x"
+operator = "map"
+dtypes = ["f32"]
+{more}
+tensors = [ {{ name = "X", role = "in", dtype = "T", shape = ["N"] }}, {{ name = "Y", role = "out", dtype = "T", shape = ["N"] }} ]
+shapes = [ {{ name = "one", tags = ["one"], sizes = {{ N = 1 }} }}, {{ name = "tail", tags = ["tail"], sizes = {{ N = 37 }} }},
+           {{ name = "long", tags = ["timed"], sizes = {{ N = 512 }} }} ]
+[work_item]
+kind = "element"
+axes = ["N"]
+[distributions]
+normal = {{ "*" = {{ kind = "normal" }} }}
+wide = {{ "*" = {{ kind = "log_uniform", low = -6, high = 4 }} }}
+[[errors]]
+eps = "out"
+c = 1.01
+why = "one rounding"
+"""
+TEXT = """kir 1
+program {name}
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (i: N) threads 1
+  Y[i] = {value}
+"""
+FAST = Options(panel=False, sanitize=False, budget=0.05)
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Problem:
+    return make(tmp_path)
+
+
+def make(tmp_path: Path, more: str = "") -> Problem:
+    folder = tmp_path / "double"
+    folder.mkdir(exist_ok=True)
+    (folder / "problem.toml").write_text(TOML.format(name="double", more=more))
+    (folder / "reference.py").write_text("def oracle(inputs, sizes):\n    return {'Y': 2 * inputs['X']}\n\ndef magnitudes(inputs, sizes):\n    return {}\n")
+    return load_problem(folder)
+
+
+def program(name: str = "double", value: str = "X[i] + X[i]") -> Program:
+    from kir.ir.parser import parse_program
+    return parse_program(TEXT.format(name=name, value=value), f"{name}.kir")
+
+
+def gate(gpu: Gpu, p: Program, problem: Problem, options: Options = FAST, against: Program | None = None) -> Verdict:
+    return gate_gpu(gpu, p, problem, "text", against, options=options)
+
+
+def test_an_honest_kernel_is_accepted_with_raw_samples(gpu: Gpu, problem: Problem) -> None:
+    verdict = gate(gpu, program(), problem)
+    assert verdict.accepted, verdict.reason
+    assert verdict.device is not None and verdict.correctness is not None
+    (timing,) = verdict.device.timings
+    assert timing["shape"] == "long" and timing["samples"] == len(timing["seconds"]) >= 9
+    assert timing["replayed"] == timing["identical"] >= 2 and timing["oracle_checks"] >= 2
+    assert verdict.measured() == {"NVIDIA H200": pytest.approx(1e-4)}
+    on_device = [r for r in verdict.correctness.runs if r.mode == "device"]
+    assert {r.distribution for r in on_device} == {"normal", "wide"}
+    assert any(r.shape.startswith("held-out") for r in on_device)
+    assert "seccomp" in verdict.isolation or "process of its own" in verdict.isolation
+    assert json.dumps(verdict.record, allow_nan=False)
+
+
+def test_seeds_are_secret_and_differ_from_verdict_to_verdict(gpu: Gpu, problem: Problem) -> None:
+    a, b = (gate(gpu, program(), problem).correctness for _ in range(2))
+    assert a is not None and b is not None
+    assert {r.seed for r in a.runs if r.mode == "device"}.isdisjoint({r.seed for r in b.runs if r.mode == "device"})
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("crash", "SIGSEGV"), ("late", "busy for"), ("spoil", "changes its input X"), ("spill", "writes outside of Y"),
+    ("lucky", "wrong"), ("memo", "wrong"), ("free", "seems to take")])
+def test_a_cheat_or_a_fault_is_a_verdict_and_the_next_candidate_is_judged(gpu: Gpu, problem: Problem, name: str, words: str) -> None:
+    verdict = gate(gpu, program(name), problem)
+    assert not verdict.accepted
+    assert words in verdict.reason or (name in ("lucky", "memo") and "oracle says" in verdict.reason), verdict.reason
+    assert gate(gpu, program(), problem).accepted
+
+
+def test_a_hanging_kernel_is_killed(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kir.gate.gpu import candidate
+    monkeypatch.setattr(candidate.Running.call, "__defaults__", (False, 1.0))
+    verdict = gate(gpu, program("hang"), problem)
+    assert not verdict.accepted and "did not answer within 1 s, and was killed" in verdict.reason
+
+
+def test_a_wrong_program_never_reaches_the_device(gpu: Gpu, problem: Problem) -> None:
+    verdict = gate(gpu, program(value="X[i]"), problem)
+    assert not verdict.accepted and verdict.stage == "correctness"
+    assert verdict.device is not None and verdict.device.timings == ()
+
+
+def test_hard_coded_sizes_are_found_by_shapes_that_nobody_was_shown(gpu: Gpu, problem: Problem) -> None:
+    cheat = program(value="select(N == 1, X[i] + X[i], select(N == 37, X[i] + X[i], select(N == 512, X[i] + X[i], 0.0)))")
+    verdict = gate(gpu, cheat, problem, replace(FAST, interpret=False))
+    assert not verdict.accepted and "held-out" in verdict.reason
+
+
+def test_two_programs_are_timed_in_turns(gpu: Gpu, problem: Problem) -> None:
+    verdict = gate(gpu, program(), problem, against=program("again", "2.0 * X[i]"))
+    assert verdict.accepted and verdict.device is not None and verdict.device.against is not None
+    faster = verdict.device.against["long"]["times_faster"]
+    assert faster["median"] == pytest.approx(1.0) and faster["interval"][0] <= 1.0 <= faster["interval"][1]
+
+
+def test_an_unknown_reference_is_one_clear_error(gpu: Gpu, tmp_path: Path) -> None:
+    unknown = make(tmp_path, 'references = ["torch.doubled"]')
+    verdict = gate(gpu, program(), unknown, replace(FAST, panel=True))
+    assert not verdict.accepted and verdict.reason.startswith("KIR-G106") and "torch.doubled" in verdict.reason
