@@ -151,7 +151,7 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str]) -> str:
         if isinstance(q.of, n.Buffer):
             strides = None if q.of.strides is None else texts(q.of.strides)
             tensors[a.name] = Tensor(shape=texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align,
-                                     name=q.name if a.name != q.name else "")
+                                     name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1)
     metas: dict[str, int | float | bool | str] = {"threads_x": e.threads}
     dynamic = dict(e.options).get("dynamic_shared")
     if isinstance(dynamic, int):

@@ -100,7 +100,7 @@ def _whole_stores(body: list[n.Stmt]) -> list[n.Stmt]:
     """Stores of consecutive pieces of one value to consecutive elements of a private array, as one store of the value."""
     out: list[n.Stmt] = []
     for s in body:
-        run: list[n.Store] = [x for x in _run(out, s)] if isinstance(s, n.Store) else []
+        run: list[n.Store] = list(_run(out, s)) if isinstance(s, n.Store) else []
         if isinstance(s, n.Store) and run:
             every = [*run, s]
             parts = [x.value for x in every]

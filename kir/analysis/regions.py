@@ -38,6 +38,7 @@ def raised(program: n.Program) -> n.Program:
     kernels = tuple(_kernel(program, k) for k in program.kernels)
     program = normalize(replace(program, kernels=kernels))
     program = replace(program, kernels=tuple(unwrapped(program, k) for k in program.kernels))
+    program = replace(program, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in program.params))
     taken = frozenset(p.name for p in program.params)
     return normalize(
         replace(program, kernels=tuple(replace(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in program.kernels))
@@ -71,7 +72,8 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     if not views:
         views = {}
     known = Facts.at(program, (k.name,))
-    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k)).block(k.body, known))
+    exact = frozenset(p.name for p in program.params if dict(p.attrs).get("exact"))
+    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
 
 
 def _loaded(k: n.Kernel) -> frozenset[str]:
@@ -102,8 +104,8 @@ def _definitions(k: n.Kernel) -> dict[str, n.Expr]:
 
 
 class _Raiser:
-    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str]) -> None:
-        self.views, self.definitions, self.loaded = views, definitions, loaded
+    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str], exact: frozenset[str]) -> None:
+        self.views, self.definitions, self.loaded, self.exact = views, definitions, loaded, exact
 
     def block(self, body: n.Block, known: Facts) -> n.Block:
         out: list[n.Stmt] = []
@@ -223,6 +225,7 @@ class _Raiser:
             if (
                 index is not None
                 and len(index) > 1
+                and base.name not in self.exact
                 and any(
                     isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name in self.loaded)
                     for i, d in zip(index, base.shape, strict=True)
@@ -384,7 +387,15 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
             break
         else:
             return None
-    return tuple(bare(build.from_polynomial(p, dtype)) for p in parts)
+    made = [bare(build.from_polynomial(p, dtype)) for p in parts]
+    for d, after in zip(order, order[1:], strict=False):
+        whole = parts[d].get((), 0)
+        inside = build.sub(made[d], whole)
+        if whole > 0 and factors[d][0] and not less(made[d], bare(base.shape[d]), known) and less(inside, bare(base.shape[d]), known):
+            # `n * row + n - x`: a whole row more would leave the tensor, so it counts from the row's end.
+            steps = build.floordiv(strides[d], strides[after]) if not build.is_const(strides[after], 1) else strides[d]
+            made[d], made[after] = inside, build.add(made[after], build.mul(steps, whole))
+    return tuple(made)
 
 
 def _removed(rest: list[n.Expr], x: n.Expr) -> bool:

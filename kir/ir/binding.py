@@ -50,7 +50,8 @@ LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "t
 
 
 class Tensor(BaseModel):
-    """A pointer or descriptor parameter: expressions over the sizes, an IR dtype, an alignment in bytes. `strides` are in elements."""
+    """A pointer or descriptor parameter: expressions over the sizes, an IR dtype, an alignment in bytes. `strides` are in elements. `exact` says
+    that flat indices never leave their row, those that depend on data neither."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     shape: list[str | int]
@@ -59,6 +60,7 @@ class Tensor(BaseModel):
     name: str = ""
     role: str = ""
     align: int = 16
+    exact: bool = False
 
 
 class Binding(BaseModel):
