@@ -428,10 +428,6 @@ def _alignof(r: Reader, node: Node, scope: Scope) -> Value:
     return Scalar(build.const(align_of(r.types.base_type(node.named_children[0], scope)), U64))
 
 
-def _lambda(r: Reader, node: Node, scope: Scope) -> Value:
-    return Lambda(node, scope, scope.unit)
-
-
 def _compound(r: Reader, node: Node, scope: Scope) -> Value:
     kind, listed = node.child_by_field_name("type"), node.child_by_field_name("value")
     if kind is None or listed is None:
@@ -554,10 +550,6 @@ def _below(node: Node) -> list[Node]:
     return out
 
 
-def _asm(r: Reader, node: Node, scope: Scope) -> Value:
-    return assembly(r, node, scope)
-
-
 def _type_as_value(r: Reader, node: Node, scope: Scope) -> Value:
     return TypeName(r.types.base_type(node, scope))
 
@@ -592,10 +584,10 @@ _HANDLERS: dict[str, Callable[[Reader, Node, Scope], Value]] = {
     "call_expression": calls.call,
     "sizeof_expression": _sizeof,
     "alignof_expression": _alignof,
-    "lambda_expression": _lambda,
+    "lambda_expression": lambda r, node, s: Lambda(node, s, s.unit),
     "compound_literal_expression": _compound,
     "fold_expression": _fold,
-    "gnu_asm_expression": _asm,
+    "gnu_asm_expression": assembly,
     "primitive_type": _type_as_value,
     "type_descriptor": _type_as_value,
     "sized_type_specifier": _type_as_value,

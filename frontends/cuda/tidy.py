@@ -210,7 +210,7 @@ def _begun(body: list[n.Stmt]) -> list[n.Stmt]:
             and not s.at.index
             and s.mask is None
             and s.at.buffer.space == "register"
-            and (not s.at.buffer.shape or isinstance(s.value, n.Const))
+            and (not s.at.buffer.shape or isinstance(s.value, n.Const) or s.value.type == n.Region(s.at.buffer).type)
             and not _mentions(s.value, s.at.buffer.name)
         ):
             out[at] = replace(last, init=s.value)

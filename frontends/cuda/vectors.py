@@ -75,11 +75,15 @@ def elementwise(s: n.For) -> n.Store | None:
     if count is None or not build.is_const(s.lo, 0) or not s.body:
         return None
     store = inlined(s.body)
-    if store is None or not store.at.index or isinstance(store.value.type, TileType) or _waits(store.value):
+    if store is None or not store.at.index or _waits(store.value):
         return None
     constant = _constant_fill(s, store, count)
     if constant is not None:
         return constant
+    if isinstance(store.at.index[-1], n.Span):
+        return _pieces(s, store, count)
+    if isinstance(store.value.type, TileType):
+        return None
     *outer, last = store.at.index
     if isinstance(last, n.Span) or any(isinstance(i, n.Span) or _uses(i, s.var) for i in outer):
         return None
@@ -103,6 +107,50 @@ def elementwise(s: n.For) -> n.Store | None:
     return n.Store(at, value, None, label=s.label or store.label, origin=s.origin)
 
 
+def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:
+    """`for e: a[c * e +: c] = f(b[c * e +: c])` as one statement on all of it."""
+    failed = False
+    size = store.at.index[-1].extent if isinstance(store.at.index[-1], n.Span) else None
+    if not isinstance(size, int):
+        return None
+
+    def longer(r: n.Region) -> n.Region | None:
+        *outer, last = r.index or (n.Const(0, I32),)
+        if not isinstance(last, n.Span) or last.extent != size or last.step != 1 or any(isinstance(i, n.Span) or _uses(i, s.var) for i in outer):
+            return None
+        lo = build.sub(last.lo, build.mul(build.cast(s.var, dtype_of(last.lo.type)), size))
+        return None if _uses(lo, s.var) else build.region(r.buffer, *outer, build.span(lo, size * count))
+
+    at = longer(store.at)
+    if at is None or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer and x.at != store.at for x in walk(store.value)):
+        return None
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        nonlocal failed
+        match new:
+            case n.Load() if new.at.index and shape_of(new.at.type):
+                made = longer(new.at)
+                if made is None or new.mask is not None or new.clip:
+                    failed = True
+                    return new
+                return replace(new, at=made)
+            case n.Call() if new.fn == "broadcast" and new.of is None and isinstance(new.args[0], n.Expr) and not shape_of(new.args[0].type):
+                return build.call("broadcast", new.args[0], build.const(size * count))
+            case n.Call() if new.of is None and shape_of(new.type):
+                failed = True
+            case n.Var() if shape_of(new.of) or new.name == s.var.name:
+                failed = True
+        return new
+
+    def enter(e: n.Node) -> bool:
+        return not isinstance(e, (n.Buffer, n.Region))
+
+    value = transform(store.value, leave, enter)
+    if failed or shape_of(value.type) not in ((), (size * count,)):
+        return None
+    return n.Store(at, value, label=s.label or store.label, origin=s.origin)
+
+
 def _constant_fill(s: n.For, store: n.Store, count: int) -> n.Store | None:
     """`for e: a[.., e, ..] = 0`."""
     if not isinstance(store.value, n.Const) or s.var.of != I32:
@@ -122,8 +170,11 @@ def _gathers(e: n.Expr) -> bool:
     )
 
 
-def fold(s: n.For, before: n.Stmt) -> n.Store | None:
+def fold(s: n.For, before: n.Stmt) -> n.Store | n.Alloc | None:
     """`r = f(0); for e in 1..n: r = r + f(e)` as `r = reduce(f)`."""
+    if isinstance(before, n.Alloc) and before.init is not None and not before.buffer.shape:
+        made = fold(s, n.Store(n.Region(before.buffer), before.init))
+        return replace(before, init=made.value) if isinstance(made, n.Store) else None
     count = trips(s)
     if count is None or not build.is_const(s.lo, 1) or len(s.body) != 1 or not isinstance(before, n.Store) or before.mask is not None:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
@@ -388,7 +389,7 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
         else:
             return None
     made = [bare(build.from_polynomial(p, dtype)) for p in parts]
-    for d, after in zip(order, order[1:], strict=False):
+    for d, after in pairwise(order):
         whole = parts[d].get((), 0)
         inside = build.sub(made[d], whole)
         if whole > 0 and factors[d][0] and not less(made[d], bare(base.shape[d]), known) and less(inside, bare(base.shape[d]), known):
