@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kir.diagnostic import error
+from kir.diagnostic import KirError, error
 from kir.ir import build
 from kir.ir.types import I8
 
@@ -372,8 +372,7 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
         if isinstance(v, Scalar) and v.dtype.bits == to.dtype.bits:
             return Scalar(build.cast(v.expr, to.dtype, "bits"))
     if r.depth >= MAX_CALLS:
-        raise error("KIR-F207", f"the calls of '{f.name}' nest without end", origin=f.unit.origin(f.node),
-                    needs="a function or template that ends in a constant number of steps")  # fmt: skip
+        raise _endless(f)
     scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
     if this is not None and not f.static:
         this = r.spilled(this) if isinstance(this, Wide) else this
@@ -383,8 +382,15 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
     try:
         bind(r, f.parameters(), args, scope, f.body)
         return statements.function(r, f, scope)
+    except RecursionError:
+        raise _endless(f) from None
     finally:
         r.depth -= 1
+
+
+def _endless(f: Function) -> KirError:
+    return error("KIR-F207", f"the calls of '{f.name}' nest without end", origin=f.unit.origin(f.node),
+                 needs="a function or template that ends in a constant number of steps")  # fmt: skip
 
 
 def _bit_cast(r: Reader, f: Function, bindings: Bindings) -> Prim | None:

@@ -169,7 +169,7 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
     known: Bindings = {}
     for p in fn.params:
         if p.name in binding.metas:
-            known[p.name] = _argument(r, p.kind, binding.metas[p.name], scope)
+            known[p.name] = r.types.fitted(p, _argument(r, p.kind, binding.metas[p.name], scope), scope)
     for q in fn.parameters():
         d, kind = q.child_by_field_name("declarator"), q.child_by_field_name("type")
         name = declared_name(d) if d is not None else None

@@ -41,6 +41,9 @@ class Store:
     logical: tuple[int, ...] = ()
     swizzle: tuple[int, int, int] | None = None
     plain: bool = False
+    ranges: Emitter | None = None
+    reach: int | None = 0
+    """Bytes of a row that accesses are known to stay in; None when one is not known to."""
 
     @property
     def unit(self) -> int:
@@ -179,6 +182,8 @@ class Place:
         if at is None:
             raise NotUnderstood(f"an access to '{s.name}' at an address that is no multiple of {dtype.bytes} bytes")
         missing = len(s.dims) - len(self.outer)
+        found = s.ranges.range_of(byte) if s.ranges is not None and not missing else None
+        s.reach = max(s.reach, found[1] + dtype.bytes * (count or 1)) if found is not None and s.reach is not None else None
         index: tuple[n.Expr | n.Span, ...] = self.outer
         if missing:
             index = (*index, *(build.span(0, d) for d in s.dims[len(self.outer) :]))
@@ -219,7 +224,7 @@ def declare(m: Emitter, name: str, t: CType, space: Space) -> Store:
     while isinstance(inner, Arr) and isinstance(inner.of, Arr):
         dims.append(inner.n)
         inner = inner.of
-    return Store(m.fresh(name), space, dtype, tuple(dims), build.const(size_of(inner)), isinstance(t, Prim))
+    return Store(m.fresh(name), space, dtype, tuple(dims), build.const(size_of(inner)), isinstance(t, Prim), ranges=m)
 
 
 def start(s: Store) -> Place:
@@ -306,6 +311,8 @@ class Finish:
                 if s.flat and s.dims:
                     count = prod(s.dims) * (build.int_value(s.row) or 1) // d.bytes
                     new = replace(new, shape=(build.const(count),))
+                if d == main and len(used) == 1 and (padded := _padded(s, d)) is not None:
+                    new = replace(new, shape=padded[0], strides=padded[1])
                 if d == main and s.single and old.shape and build.int_value(old.shape[-1]) == 1:
                     new = replace(new, shape=())
                 final[old.name] = (new, s, d)
@@ -354,6 +361,16 @@ class Finish:
         made = block(tuple(body))
         tensors = [n.View(v, n.Region(root)) for s in self.stores if s.tensor is not None for v, root in many.get(s.name, ())]
         return (*tensors, *made)
+
+
+def _padded(s: Store, d: DType) -> tuple[tuple[n.Expr, ...], tuple[n.Expr, ...]] | None:
+    """Shape and strides of a shared array whose rows are longer than what is used of them; None for others."""
+    row = build.int_value(s.row)
+    if s.space != "shared" or not s.dims or s.flat or s.swizzle is not None or row is None or not s.reach or s.reach >= row or s.reach % d.bytes:
+        return None
+    extents = [*s.dims, row // d.bytes]
+    strides = [build.const(prod(extents[k + 1 :])) for k in range(len(extents))]
+    return (*(build.const(x) for x in s.dims), build.const(s.reach // d.bytes)), tuple(strides)
 
 
 def _enter(e: n.Node) -> bool:
