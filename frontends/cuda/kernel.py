@@ -229,7 +229,7 @@ def _program(r: Reader, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], b
     params = [_role(q, q.name in read, q.name in written) for q in p.params]
     g = r.geometry
     metas = [n.Meta(b, "int", None if b == "threads_x" else 1) for b in BLOCK]
-    if r.pool is not None:
+    if r.pool is not None or isinstance(r.pool_bytes, n.Const):
         metas.append(n.Meta("shared_bytes", "int"))
     for t in fn.params or ():
         default = None

@@ -26,7 +26,31 @@ def _block(body: n.Block) -> n.Block:
     out = [_inner(s) for s in body]
     out = _whole_stores(_filled([_masked(s) for s in out]))
     out = _begun(out)
-    return tuple(_copied(_merged(_unnamed(out))))
+    return tuple(_used_once(_copied(_merged(_unnamed(out)))))
+
+
+def _used_once(body: list[n.Stmt]) -> list[n.Stmt]:
+    """Vectors that are read from memory for one statement right after, where they are used."""
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and _moves(s.value):
+            at = _only_use(rest, s.names[0])
+            if at is not None and all(isinstance(t, n.Let) and not _has_effect(t.value) for t in rest[:at]):
+                rest[at] = substitute(rest[at], {s.names[0]: s.value})
+                continue
+        out.append(s)
+    return out
+
+
+def _only_use(rest: list[n.Stmt], name: str) -> int | None:
+    """The one store or let that names a value once; None when there are others."""
+    counts = [sum(1 for x in walk(t) if isinstance(x, n.Var) and x.name == name) for t in rest]
+    if sum(counts) != 1:
+        return None
+    at = counts.index(1)
+    return at if isinstance(rest[at], (n.Store, n.Let)) else None
 
 
 def _copied(body: list[n.Stmt]) -> list[n.Stmt]:
