@@ -161,21 +161,27 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
         made.pop()
     loop = n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
-    allocs = _pieces(r) + [n.Alloc(s.view(s.declared)) for s in r.shared if s is not r.pool or not r.pieces or s.uses]
+    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared if s is not r.pool or not r.pieces or s.uses]
+    allocs += _pieces(r)
     allocs, made = _initialized(allocs, made, _threads(geometry))
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
-    body = vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])])))
+    try:
+        body = vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])])))
+    except NotUnderstood as bad:
+        kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
+        return (replace(loop, body=(kept,)),)
+    if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
+        return body
     return tidied(promoted(tidied(body), frozenset(r.m.taken)))
 
 
 def _pieces(r: Reader) -> list[n.Stmt]:
-    """The arrays that a pool of bytes is cut into: each reaches to the next one, the last to the end of the pool. Raises NotUnderstood where
-    the pool is used as a whole too."""
+    """The arrays that a pool of bytes is cut into: each reaches to the next one, the last to the end of the pool. Where the pool is used as
+    a whole too they are views of it."""
     if not r.pieces or r.pool is None:
         return []
-    if r.pool.uses:
-        raise NotUnderstood("dynamic shared memory that is cut into arrays and also used as bytes")
+    pool = r.pool.view(r.pool.declared)
     offsets = sorted(r.pieces)
     out: list[n.Stmt] = []
     for at, after in zip(offsets, [*offsets[1:], None], strict=True):
@@ -186,7 +192,8 @@ def _pieces(r: Reader) -> list[n.Stmt]:
         else:
             s.row = build.const(after - at) if after is not None else build.sub(r.pool_bytes, at)
         s.align = 128 if at % 128 == 0 else 0
-        out.append(n.Alloc(s.view(s.declared)))
+        own = s.view(s.declared)
+        out.append(n.View(own, n.Region(pool, (build.const(at // r.pool.declared.bytes),))) if r.pool.uses else n.Alloc(own))
     return out
 
 

@@ -348,6 +348,10 @@ class Finish:
                             made = replace(made, init=transform(made.init, leave, _enter))
                         out.append(made)
                         out += [n.View(v, n.Region(root), origin=s.origin) for v, root in many.get(name, ())]
+                    case n.View():
+                        made_view = replace(s, buffer=self.roots.get(s.buffer.name, s.buffer))
+                        out.append(replace(made_view, at=transform(s.at, leave, _enter)))
+                        out += [n.View(v, n.Region(root), origin=s.origin) for v, root in many.get(s.buffer.name, ())]
                     case n.For() | n.While():
                         inner = replace(s, body=())
                         out.append(replace(transform(inner, leave, _enter), body=block(s.body)))
