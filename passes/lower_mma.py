@@ -59,6 +59,7 @@ kernel main grid (i: 1) threads 64
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 from kir.ir import build
@@ -75,13 +76,14 @@ from ._lanes_lower import Lanes
 from ._lanes_names import Unnamed, texts, with_names, without_names
 from ._lanes_raise import NotRaised, Raise, arrangements, roles
 from ._lanes_reach import Unreached
+from ._lanes_swizzle import NoArithmetic, recognized, written_out
 from ._thread_team import whole_team
 
 
 @dataclass(frozen=True)
 class LowerMma(Pass):
     """`named` are values that a thread's code computes by name, each after the loop in whose body it does (`i_1: t // 4`); shared memory
-    is aligned to `align` bytes; loops are unrolled `bare`, without a factor."""
+    is aligned to `align` bytes; loops are unrolled `bare`, without a factor; swizzles of `explicit` memory stand in the indices."""
 
     intent: ClassVar[str] = "lower-mma"
     catalogue: ClassVar[tuple[int, ...]] = (37, 47)
@@ -93,6 +95,7 @@ class LowerMma(Pass):
     named: tuple[str, ...] = ()
     align: int = 0
     bare: bool = False
+    explicit: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of tile statements, all of which have a form for one thread."""
@@ -101,6 +104,8 @@ class LowerMma(Pass):
         try:
             return Site(path, self, {"made": self._made(program, node)})
         except NotLowered as why:
+            return Miss(str(why))
+        except NoArithmetic as why:
             return Miss(str(why))
         except Unnamed as why:
             return Miss(f"no thread computes {why}")
@@ -112,6 +117,7 @@ class LowerMma(Pass):
 
     def _made(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
         made = lowered(program, kernel, self.bare)
+        made = written_out(program, made) if self.explicit else made
         made = with_names(made, self.named, names_in(program, made)) if self.named else made
         return aligned(made, 0, self.align)
 
@@ -125,7 +131,7 @@ class LowerMma(Pass):
             found = raised(program, aligned(node, align, 0))
         except (NotRaised, Unreached, NotLowered) as why:
             return Miss(str(why))
-        return None if found is None else Site(path, LowerMma(found.named, align, found.bare), {"tiles": found.kernel})
+        return None if found is None else Site(path, LowerMma(found.named, align, found.bare, found.explicit), {"tiles": found.kernel})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The tile kernel whose lowering this is."""
@@ -168,6 +174,7 @@ class Raised:
     kernel: n.Kernel
     named: tuple[str, ...]
     bare: bool
+    explicit: bool
 
 
 def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
@@ -178,18 +185,27 @@ def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
     if team is None or team.threads % 32 or not all(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in front):
         return None
     body, named = without_names(team.loop.body, team.thread)
-    wanted = replace_kernel(program, kernel.name, replace(kernel, body=(*front, replace(team.loop, body=body))))
+    given = replace(kernel, body=(*front, replace(team.loop, body=body)))
+    wanted = replace_kernel(program, kernel.name, given)
+    seen = recognized(given)
+    explicit = seen != given
+    front, loop = seen.body[:-1], seen.body[-1]
+    assert isinstance(loop, n.For)
+    body = loop.body
     bare = any(isinstance(s, n.For) and s.kind == "unroll" and not s.attrs for s in statements(body))
-    found = roles(body)
+    found = roles(body, team.thread, team.threads)
     why: Exception = NotRaised("no arrangement of the warps gives this code")
-    for warps in arrangements(team.threads // 32):
+    for warps, direct in product(arrangements(team.threads // 32), (False, True)):
         try:
-            made = replace(kernel, body=(*front, *Raise(team.thread, team.threads, found, warps, names_in(program, kernel)).cta(body)))
-            left = residue(replace_kernel(program, kernel.name, lowered(program, made, bare)), wanted)
-        except (NotRaised, Unreached, NotLowered) as bad:
+            raising = Raise(team.thread, team.threads, found, warps, names_in(program, kernel), direct)
+            made = replace(kernel, body=(*front, *raising.cta(body)))
+            again = lowered(program, made, bare)
+            again = written_out(program, again) if explicit else again
+            left = residue(replace_kernel(program, kernel.name, again), wanted)
+        except (NotRaised, Unreached, NotLowered, NoArithmetic) as bad:
             why = bad
             continue
         if left is not None:
             names = {theirs: ours for _, pairs in left.names for ours, theirs in pairs}
-            return Raised(made, texts(named, names), bare)
+            return Raised(made, texts(named, names), bare, explicit)
     raise why

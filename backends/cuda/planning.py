@@ -130,8 +130,7 @@ class _Plan:
     def _staged(self) -> None:
         """Operands in global memory go through shared memory, in the widest vectors that are provably aligned."""
         before = self._shared()
-        for path in reversed(self.paths(n.Mma)):
-            s = self.at(path)
+        for path, s in [(path, self.at(path)) for path in reversed(self.paths(n.Mma))]:  # staging moves what comes after it
             assert isinstance(s, n.Mma)
             hoist = len([p for p in path if p == "body"])
             for e in (s.b, s.a):

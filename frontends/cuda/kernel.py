@@ -14,7 +14,9 @@ from kir.ir.visit import walk
 
 from . import statements
 from .c_types import Arr, CType, Prim, Ptr, Rec, Vec, leaf
+from .carving import settle
 from .errors import NotUnderstood
+from .fragments import joined
 from .memory import Finish, Place, Store, start
 from .reader import Geometry, Reader
 from .scopes import Function, Index, Scope, declared_name, text
@@ -155,6 +157,7 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
         try:
             _bind(r, p, fn, scope)
             statements.block(r, fn.body.named_children, scope.inner(), frame)
+            settle(r)
         except NotUnderstood as bad:
             made.clear()
             made.append(n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node)))
@@ -172,8 +175,8 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
         kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
         return (replace(loop, body=(kept,)),)
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
-        return body
-    return tidied(promoted(tidied(body), frozenset(r.m.taken)))
+        return joined(body)
+    return joined(tidied(promoted(tidied(joined(body)), frozenset(r.m.taken))))
 
 
 def _pieces(r: Reader) -> list[n.Stmt]:

@@ -12,6 +12,7 @@ from kir.ptx.bits import joined, piece, slice_of
 
 from . import calls, expressions
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf, size_of
+from .carving import Parts
 from .classes import is_static
 from .emitter import Emitter, lanes, reads_memory
 from .errors import NotUnderstood
@@ -100,6 +101,7 @@ class Reader:
         self.stores: list[Store] = []
         self.shared: list[Store] = []
         self.pool: Store | None = None
+        self.parts = Parts()
         self.pool_bytes: n.Expr = n.Var("shared_bytes", I32)
         self.pieces: dict[int, Store] = {}
         self.hint = ""
@@ -499,7 +501,7 @@ class Reader:
 
     def carved(self, at: Place, to: CType) -> Place:
         """A place at a known offset in a pool of bytes, taken for an array of its own when it is given a type."""
-        found = leaf(to) if not isinstance(to, Named) and to != VOID else None
+        found = leaf(to) if not isinstance(to, (Named, Arr)) and to != VOID else None
         offset = build.int_value(at.byte)
         if at.store is not self.pool or self.pool.declared.bytes != 1 or found is None or found[0].bytes == 1 or offset is None:
             return at

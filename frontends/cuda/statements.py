@@ -13,6 +13,7 @@ from kir.ir.visit import walk
 
 from . import calls, loops
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, leaf, size_of
+from .carving import carved
 from .changes import function_body, mutated
 from .divisions import recognized
 from .errors import NotUnderstood
@@ -282,9 +283,14 @@ def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, word
         v = r.construct(kind, args)
     else:
         v = r.value(init, scope)
-    if reference and isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
-        scope.values[name] = v
-        return
+    if reference:
+        part = carved(r, name, kind, v) if type(v) is Located else None
+        if part is not None:
+            scope.values[name] = part
+            return
+        if isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
+            scope.values[name] = v
+            return
     changed = mutated(r, function_body(node), scope)
     scope.values[name] = _local(r, name, v, kind, name in changed)
 

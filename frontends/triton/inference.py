@@ -89,10 +89,10 @@ def is_constexpr(p: cst.Param) -> bool:
 
 
 def stated_kind(p: cst.Param) -> str:
-    """The kind that an annotation `"constexpr[int]"`, `"integer"` or `"scalar"` states, "" without one. Triton reads these as `constexpr` and
+    """The kind that an annotation `"constexpr[int]"`, `"integer"`, `"scalar"` or `"pointer"` states, "" without one. Triton reads these as `constexpr` and
     as no type at all; they tell a reader what the body of a kernel need not show."""
     word = annotation_text(p)
-    if word in ("integer", "scalar"):
+    if word in ("integer", "scalar", "pointer"):
         return word
     return word.partition("[")[2].rstrip("]")
 
@@ -146,6 +146,8 @@ class _Reading:
         for p in self.params.values():
             if annotation_text(p) in ("int32", "int64", "uint32", "uint64", "int8", "int16", "int", "integer") or stated_kind(p) == "int":
                 self.facts.integers.add(p.name.value)
+            if stated_kind(p) == "pointer":
+                self.facts.pointers.add(p.name.value)
             if isinstance(p.default, cst.Integer):
                 self.facts.integers.add(p.name.value)
         for node in self.nodes:
@@ -449,9 +451,10 @@ class _Reading:
                     comparisons=[cst.ComparisonTarget(comparator=cst.Attribute(attr=cst.Name(value=word)))],
                 ) if self._is_meta(left) and word in DTYPES:
                     self.facts.dtypes.add(name)
-                case cst.Comparison(left=cst.Name(value=name) as left, comparisons=[cst.ComparisonTarget(comparator=right)]) if (
-                    self._is_meta(left) and self._is_known_integer(right)
-                ):
+                case cst.Comparison(
+                    left=cst.Name(value=name) as left,
+                    comparisons=[cst.ComparisonTarget(operator=cst.Equal() | cst.NotEqual() | cst.In() | cst.NotIn(), comparator=right)],
+                ) if self._is_meta(left) and self._is_known_integer(right):
                     self.facts.integers.add(name)
                 case cst.UnaryOperation(operator=cst.Not(), expression=e):
                     self._condition(e)

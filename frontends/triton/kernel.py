@@ -14,10 +14,12 @@ from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, symbolic
 from .host import DTYPES as TRITON_DTYPES
 from .host import HostScope
 from .inference import Facts, Inference, annotation_text, is_constexpr, parameters, stated_kind
+from .memory import place
+from .operators import pointer_shape, run
 from .reader import Frame, Reader
 from .source import Module, Project
 from .statements import run_function
-from .values import Descriptor, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Value, is_known
+from .values import Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Value, describe, is_known
 
 GRID = ("pid_0", "pid_1", "pid_2")
 
@@ -38,7 +40,8 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
     for p in parameters(node):
         _parameter(p, facts, scope, frame, metas, params, extents)
     r.metas = {q.name for q in params}
-    run_function(r, node.body)
+    r.returns = not is_kernel(fn, inference)
+    _read_body(r, node)
     body = promoted(tuple(r.out.block))
     grid_sizes = [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
     written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
@@ -58,6 +61,37 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
         origin=module.origin(node),
     )
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
+
+
+def _read_body(r: Reader, node: cst.FunctionDef) -> None:
+    """The statements of the function, and what a helper returns."""
+    origin = r.root.module.origin(node)
+    try:
+        value = run_function(r, node.body)
+        results = tuple(_result(r, v) for v in (value.items if isinstance(value, Items) else (value,))) if value is not None else ()
+    except NotUnderstood as bad:
+        del r.out.block[:]
+        r.out.emit(n.Opaque("triton", r.root.module.code(node).strip(), bad.reason, origin=origin))
+        return
+    if results:
+        r.out.emit(n.Jump("return", results, origin=origin))
+
+
+def _result(r: Reader, v: Value) -> n.Expr:
+    """A value that a helper returns; a pointer as the address of the element that it names."""
+    match v:
+        case Run():
+            return v.expr
+        case int() | float() | bool() | Static():
+            return run(v)
+        case Pointer():
+            return n.Address(place(r, v)) if not pointer_shape(v) else _fail("it returns a tile of pointers")
+        case _:
+            return _fail(f"it returns {describe(v)}")
+
+
+def _fail(reason: str) -> n.Expr:
+    raise NotUnderstood(reason)
 
 
 def _statements(body: n.Block) -> list[n.Stmt]:

@@ -100,6 +100,7 @@ class Reader:
         self.live: list[Liveness] = []
         self.weak: set[str] = set()
         self.axes = 1
+        self.returns = False
         self.aliases: dict[str, str] = {}
         self.combines: dict[str, tuple[str | None, str]] = {}
 

@@ -77,7 +77,7 @@ def run_function(r: Reader, body: cst.BaseSuite) -> Value:
 def block(r: Reader, body: Sequence[cst.CSTNode]) -> Flow:
     """Read statements in order."""
     for i, s in enumerate(body):
-        if isinstance(s, cst.If) and len(r.frames) > 1 and contains_return(s):
+        if isinstance(s, cst.If) and (len(r.frames) > 1 or r.returns) and contains_return(s):
             return returning_if(r, s, body[i + 1 :])
         flow = guarded(r, s)
         if flow is not NEXT:
@@ -159,7 +159,7 @@ def statement(r: Reader, s: cst.CSTNode) -> Flow:
 
             return loop(r, s)
         case cst.Return():
-            if len(r.frames) > 1:
+            if len(r.frames) > 1 or r.returns:
                 return Returned(None if s.value is None else r.eval(s.value))
             if s.value is not None and not (isinstance(s.value, cst.Name) and s.value.value == "None"):
                 return Returned(r.eval(s.value))

@@ -1,6 +1,7 @@
 """count what becomes of every kernel of a package: parsed, opaque, written back, re-emitted and equal
 
 PACKAGE is an installed package by its import name, or a folder. Results are kept, so that a second run reads only what changed.
+`kir corpus --swap PACKAGE -- COMMAND` runs a command with the package's kernels as KIR writes them, each launch counted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    packages: Annotated[list[str], typer.Argument(help="installed packages by import name, or folders")],
+    packages: Annotated[list[str], typer.Argument(help="installed packages by import name, or folders; with --swap, the command")],
+    swap: Annotated[list[str] | None, typer.Option(help="run a command with this package's kernels swapped (may be repeated)")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="with --swap: the folder of what was noted")] = Path("swapped"),
     apart: Annotated[list[str] | None, typer.Option(help="a pattern of files to count apart, such as '*/backend/*' (may be repeated)")] = None,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="processes at once (0: one a core)")] = 0,
     seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
@@ -31,6 +34,8 @@ def command(
     kernels: Annotated[bool, typer.Option("--kernels", help="with --json: the record of every kernel")] = False,
 ) -> Result:
     """Count what becomes of every kernel of a package."""
+    if swap:
+        return _swapped(packages, swap, output)
     import platformdirs
 
     from kir.corpus import counted, files_of, place, run
@@ -53,3 +58,19 @@ def command(
     data = {"packages": [c.to_json() for c in counts], **({"kernels": records} if kernels else {})}
     shown: str | Table = page(counts) if markdown else table(counts)
     return Result(data, shown, 1 if strict and failed else 0)
+
+
+def _swapped(words: list[str], packages: list[str], output: Path) -> Result:
+    """Run a command with kernels that KIR wrote: which ran, how often, by their hash; and which stayed as they were, and why."""
+    from kir.corpus.command import by_kernel, run_with_hook
+    from kir.corpus.find import place
+
+    code, notes = run_with_hook(words, "swap", output, [str(place(p).folder) for p in packages])
+    rows = by_kernel(notes)
+    ran = {(r["file"], r["kernel"]) for r in rows if r["how"] in ("swapped", "interpreted")}
+    left = {(r["file"], r["kernel"]) for r in rows} - ran
+    lines = [f"{r['kernel']}: {r['how']}, {r['launches']} launches{', ' + r['hash'] if r['hash'] else ''}{': ' + r['reason'] if r['reason'] else ''}"
+             for r in rows]
+    lines.append(f"{len(ran)} kernels ran as KIR wrote them, {len(left)} did not; the command ended with {code}")
+    data = {"exit": code, "kernels": rows, "swapped": len(ran), "left": len(left)}
+    return Result(data, "\n".join(lines), 0 if code == 0 else 1)

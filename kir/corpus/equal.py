@@ -6,16 +6,20 @@ program with or without its name. Nothing else is forgiven.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from kir.instructions import table
 from kir.ir import nodes as n
-from kir.ir.canonical import canonical
+from kir.ir.canonical import bound_names, canonical, rename
 from kir.ir.dtype_terms import join
-from kir.ir.types import DTYPES, DType, PointerType, TileType, TupleType, Type, symbolic
-from kir.ir.visit import blocks_of, substitute, transform, walk
+from kir.ir.printer import expr_text
+from kir.ir.types import DTYPES, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
+from kir.ir.visit import blocks_of, statements, substitute, transform, walk
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 
@@ -30,8 +34,8 @@ def settled(p: n.Program) -> n.Program:
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
     metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
     made: n.Program = terms.program(replace(p, metas=metas))
-    kernels = tuple(replace(k, body=_sunk(_folded(k.body))) for k in made.kernels)
-    functions = tuple(replace(f, body=_sunk(_folded(f.body))) for f in made.functions)
+    kernels = tuple(replace(k, body=_ordered(k.body)) for k in made.kernels)
+    functions = tuple(replace(f, body=_ordered(f.body)) for f in made.functions)
     return canonical(_functions_by_use(replace(made, kernels=kernels, functions=functions)))
 
 
@@ -59,8 +63,6 @@ class _Terms:
         if term in self._known:
             return self._known[term]
         if term in self.derived:
-            from hashlib import sha256
-
             made = f"t{sha256(self.text(self.derived[term]).encode()).hexdigest()[:16]}"
         else:
             made = self._tree(_TOKEN.findall(term))
@@ -136,18 +138,16 @@ class _Terms:
 def _folded(body: n.Block) -> n.Block:
     """The body with each pure value that is named and used once in place of its name, and unused ones gone."""
     while True:
-        uses: dict[str, int] = {}
+        uses: Counter[str] = Counter()
         for s in body:
-            for x in walk(s):
-                if isinstance(x, n.Var):
-                    uses[x.name] = uses.get(x.name, 0) + 1
+            uses.update(_used(s))
         made = _fold_block(body, uses)
         if made == body:
             return body
         body = made
 
 
-def _fold_block(body: n.Block, uses: dict[str, int]) -> n.Block:
+def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
     out: list[n.Stmt] = []
     rest = list(body)
     while rest:
@@ -156,11 +156,89 @@ def _fold_block(body: n.Block, uses: dict[str, int]) -> n.Block:
             (name,) = s.names
             if not uses.get(name):
                 continue
-            at = next((i for i, t in enumerate(rest) if any(isinstance(x, n.Var) and x.name == name for x in walk(t))), None)
+            at = next((i for i, t in enumerate(rest) if name in _used(t)), None)
             if uses[name] == 1 and at is not None and _may_move(s.value, rest[:at], rest[at], name):
                 rest[at] = substitute(rest[at], {name: s.value})
                 continue
         out.append(_inner(s, uses))
+    return tuple(out)
+
+
+def _ordered(body: n.Block) -> n.Block:
+    """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
+    folded = _folded(_decided(body, ()))
+    return _sunk(_stores_sorted(folded, _contents(folded)))
+
+
+def _contents(body: n.Block) -> dict[str, str]:
+    """For each local name a digest of what it stands for, which depends on no name."""
+    out = dict.fromkeys(bound_names(body), "_")
+
+    def digest(*parts: object) -> str:
+        return f"_{sha256(' '.join(map(str, parts)).encode()).hexdigest()[:12]}"
+
+    def shown(e: n.Expr | None) -> str:
+        return "" if e is None else expr_text(rename(e, out))
+    for s in statements(body):
+        match s:
+            case n.Let():
+                out |= {x: digest("let", i, shown(s.value)) for i, x in enumerate(s.names)}
+            case n.Alloc():
+                out[s.buffer.name] = digest("alloc", s.buffer.dtype, shown(s.init))
+            case n.Store() if s.at.buffer.space != "global":
+                out[s.at.buffer.name] = digest(out.get(s.at.buffer.name), shown(s.value))
+            case n.For():
+                out[s.var.name] = digest("for", shown(s.lo), shown(s.hi))
+            case _:
+                pass
+    return out
+
+
+def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
+    """The block with each choice by a condition that its static branch decides replaced by what it comes to."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Select):
+            outcome = next((o for e, o in known if e == new.cond), None)
+            return new if outcome is None else new.a if outcome else new.b
+        if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
+                new.args[0].type):
+            return new.args[0]
+        return new
+    out: list[n.Stmt] = []
+    for s in block:
+        if isinstance(s, n.If) and s.static:
+            arms = []
+            for body, outcome in ((s.then, True), (s.orelse, False)):
+                facts = (s.cond, outcome) if not (isinstance(s.cond, n.Unary) and s.cond.op == "not") else (s.cond.x, not outcome)
+                arms.append(_decided(body, (*known, facts)))
+            out.append(replace(s, then=arms[0], orelse=arms[1]))
+        elif blocks_of(s):
+            out.append(_with_blocks(s, lambda b: _decided(b, known)))
+        else:
+            out.append(transform(s, leave) if known else s)
+    return tuple(out)
+
+
+def _stores_sorted(block: n.Block, nameless: dict[str, str]) -> n.Block:
+    """The block with what it gives to several private buffers one after another in an order that no name decides."""
+    out: list[n.Stmt] = []
+    group: list[n.Store] = []
+
+    def close() -> None:
+        out.extend(sorted(group, key=lambda g: expr_text(rename(g.value, nameless))))
+        group.clear()
+    for s in block:
+        if isinstance(s, n.Store) and s.at.buffer.space != "global" and not s.at.index and s.mask is None:
+            names = {g.at.buffer.name for g in group}
+            read = {x.name for x in walk(s.value) if isinstance(x, n.Buffer)}
+            others = {x.name for g in group for x in walk(g.value) if isinstance(x, n.Buffer)}
+            if s.at.buffer.name in names | others or read & names:
+                close()
+            group.append(s)
+            continue
+        close()
+        out.append(_with_blocks(s, lambda b: _stores_sorted(b, nameless)))
+    close()
     return tuple(out)
 
 
@@ -199,7 +277,8 @@ def _binds(s: n.Stmt) -> frozenset[str]:
 
 def _mention(s: n.Stmt, names: frozenset[str]) -> int | None:
     """How far into a statement one of the names is mentioned first."""
-    return next((i for i, x in enumerate(walk(s)) if isinstance(x, (n.Var, n.Buffer)) and x.name in names), None)
+    places = _places(s)
+    return min((places[x] for x in names if x in places), default=None)
 
 
 def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
@@ -212,7 +291,7 @@ def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
             return s
 
 
-def _inner(s: n.Stmt, uses: dict[str, int]) -> n.Stmt:
+def _inner(s: n.Stmt, uses: Counter[str]) -> n.Stmt:
     match s:
         case n.For() | n.While():
             return replace(s, body=_fold_block(s.body, uses))
@@ -222,6 +301,23 @@ def _inner(s: n.Stmt, uses: dict[str, int]) -> n.Stmt:
             return s
 
 
+@lru_cache(maxsize=1 << 14)
+def _used(s: n.Stmt) -> Counter[str]:
+    """How often a statement, with what is in it, uses each value."""
+    return Counter(x.name for x in walk(s) if isinstance(x, n.Var))
+
+
+@lru_cache(maxsize=1 << 14)
+def _places(s: n.Stmt) -> dict[str, int]:
+    """How far into a statement each name is mentioned first."""
+    out: dict[str, int] = {}
+    for i, x in enumerate(walk(s)):
+        if isinstance(x, (n.Var, n.Buffer)):
+            out.setdefault(x.name, i)
+    return out
+
+
+@lru_cache(maxsize=1 << 14)
 def _pure(e: n.Expr) -> bool:
     rows = table()
     return all(not isinstance(x, n.Call) or (x.of is None and rows[x.fn].is_pure) for x in walk(e))
@@ -230,9 +326,8 @@ def _pure(e: n.Expr) -> bool:
 def _may_move(e: n.Expr, between: list[n.Stmt], into: n.Stmt, name: str) -> bool:
     """Whether a value may be worked out where it is used: what it reads is not written before, and it is not moved into a loop or branch."""
     read = {x.buffer.name for x in walk(e) if isinstance(x, n.Region)}
-    if blocks_of(into) and any(isinstance(x, n.Var) and x.name == name for b in blocks_of(into) for t in b for x in walk(t)):
-        if read:
-            return False
+    if read and any(name in _used(t) for b in blocks_of(into) for t in b):
+        return False
     return not read or not any(_writes(t, read) for t in between)
 
 

@@ -53,10 +53,11 @@ def page(counts: Sequence[Count]) -> str:
              f"| | {' | '.join(c.name for c in counts)} |", f"| --- |{' ---: |' * len(counts)}"]
     for i, what in enumerate(heads):
         lines.append(f"| {what} | {' | '.join(_rows(c)[i][1] for c in counts)} |")
-    for title, pick in (("What is opaque", lambda c: c.opaque), ("What does not come back equal", lambda c: c.unequal)):
+    for title, field in (("What is opaque", "opaque"), ("What does not come back equal", "unequal")):
         lines += ["", f"## {title}", "", "| package | reason | kernels | for example |", "| --- | --- | ---: | --- |"]
         for c in counts:
-            for reason, number in pick(c).most_common(SHOWN):
+            reasons = c.opaque if field == "opaque" else c.unequal
+            for reason, number in reasons.most_common(SHOWN):
                 file, _, kernel = c.example[reason].rpartition("::")
                 lines.append(f"| {c.name} | {reason.replace('|', chr(92) + '|')} | {number} | `{'/'.join(file.split('/')[-2:])}::{kernel}` |")
     return "\n".join(lines) + "\n"

@@ -405,7 +405,7 @@ class While(Stmt):
 
 @node
 class Jump(Stmt):
-    """`break`, `continue`, or `return` (with the values of a device function)."""
+    """`break`, `continue`, or `return` (with the values of a device function, or of a generic program that was read from one)."""
 
     kind: Literal["break", "continue", "return"]
     values: tuple[Expr, ...] = ()

@@ -220,7 +220,7 @@ class Statics:
 
     def decided(self, cond: n.Expr) -> bool:
         """The outcome of a static condition. Raises KirError KIR-F012 where the binding does not decide it."""
-        made = self.expr(cond)
+        made = _compared(self.expr(cond))
         if not isinstance(made, n.Const):
             raise error("KIR-F012", f"the binding does not decide '{expr_text(cond)}'", needs="values for the metas in it")
         return bool(made.value)
@@ -273,6 +273,18 @@ class Statics:
             given = self.settings[v]
             return 0 if given is None else given
         return v
+
+
+def _compared(e: n.Expr) -> n.Expr:
+    """A condition with its comparisons of known floats worked out: they are exact, and a branch that they decide is static."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Binary(op=op, a=n.Const(value=x), b=n.Const(value=y)) if op in n.COMPARISONS:
+                return build.const({"lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y, "eq": x == y, "ne": x != y}[op], BOOL)
+            case _:
+                return new
+    made: n.Expr = transform(e, leave)
+    return made
 
 
 def _value(x: n.Expr | n.Region) -> n.Expr:

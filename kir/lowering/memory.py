@@ -15,7 +15,7 @@ from kir.lowering import products
 from kir.lowering.binding import each, fill
 from kir.lowering.choice import Found, accesses, dealt, for_memory, matching, own_axes, suggested
 from kir.lowering.elements import addressed, element, element_place
-from kir.lowering.need import Need, of_spread
+from kir.lowering.need import Need, of_spread, without_axis
 from kir.lowering.state import Held, State, guarded, looped, place, refuse, register, shape_known, slot_variables
 from kir.lowering.values import hoisted
 
@@ -65,6 +65,8 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
             return products.accumulator(state, x, shape)
     if init is not None and isinstance(init.type, TileType):
         return suggested(state, init)
+    if len(shape) == 1 and (rows := _rows_of_a_product(state, uses, shape[0])) is not None:
+        return rows
     found: list[Found] = []
     for x in uses:
         match x:
@@ -83,6 +85,14 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
     known = [f for f in found if not any(isinstance(v, n.Var) and v.name in bound_names(state.kernel.body) for i in f[0].index for v in walk(i))
              ] or found
     return for_memory(state, shape, known)
+
+
+def _rows_of_a_product(state: State, uses: list[n.Stmt], extent: int) -> Spread | None:
+    """How a value for each row of an accumulator is dealt: as the accumulator's rows are, with a copy in each thread of a row."""
+    products_of = {x.acc.buffer.name for x in uses if isinstance(x, n.Mma)}
+    found = [h.spread for name, h in state.held.items() if name in products_of and len(h.spread.shape) == 2 and h.spread.shape[0] == extent
+             and h.spread.team == state.team]
+    return without_axis(found[0], 1) if found else None
 
 
 def store(state: State, s: n.Store) -> None:

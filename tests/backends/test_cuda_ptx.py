@@ -89,3 +89,28 @@ def test_every_written_instruction_assembles(name: str) -> None:
     assert made.spills == 0
     assert {"REDUX", "NANOSLEEP"} <= set(made.mix)
     assert ("ACQBULK" in made.mix) == (name == "sm_90a"), "waiting for earlier kernels is an instruction from sm_90 on"
+
+
+def test_a_launch_that_overlaps_the_one_before_is_an_option_of_the_entry() -> None:
+    text = PROGRAM + "    grid_dependency_wait()\n    G[t] = F[t]\nplan\n  launch main {pdl=true}\n"
+    (entry,) = backend("cuda").emit(parse_program(text)).entries
+    assert dict(entry.options) == {"pdl": True}
+
+
+def test_a_view_of_shared_memory_is_a_pointer_into_it() -> None:
+    text = """kir 1
+program p
+  in X: f32[64]
+  out Y: f16[64]
+kernel main grid (b: 1) threads 64
+  shared A: f32[128]
+  view shared B: f16[64] at A[64]
+  for t in 0..64 parallel thread
+    A[t] = X[t]
+    B[t] = cast(A[t], f16)
+    Y[t] = B[t]
+"""
+    assert "__half* const B = reinterpret_cast<__half*>(&A[64]);" in backend("cuda").emit(parse_program(text)).text
+    with pytest.raises(KirError) as caught:
+        backend("cuda").emit(parse_program(text.replace("A[64]", "A[63]")))
+    assert "multiple of 16 bytes" in caught.value.diagnostics[0].message

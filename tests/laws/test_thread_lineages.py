@@ -25,7 +25,7 @@ ASSUMED = {"topk": frozenset({"KIR-P484", "KIR-P485"})}
 """One digit of a key is chosen by one thread alone, and which of several equal elements comes first is free: neither is in the text."""
 INTENTS = {
     "softmax": {"unroll", "shuffle-exchange", "tree-reduction", "partition-reduction", "multi-threaded-block"},
-    "rmsnorm": {"unroll", "shuffle-exchange", "tree-reduction", "partition-reduction", "partition-rows", "multi-threaded-block"},
+    "rmsnorm": {"unroll", "shuffle-exchange", "tree-reduction", "partition-reduction", "pack-stores", "multi-threaded-block"},
     "topk": {"parallel-scan", "multi-threaded-block", "atomics", "promote-scratch"},
 }
 LAST = ("spread-threads", "partition-rows")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kir.skills
-from kir.carrier import Contract, check, fill
+from kir.carrier import Contract, check, fill, fill_recorded
 from kir.carrier.checking import conforms
 from kir.carrier.cutting import answer_of, outlines
 from kir.carrier.recognition import agreement, keep, known, naive
@@ -140,10 +140,19 @@ def test_what_computes_something_else_is_not_recognized_and_says_why() -> None:
     assert "does not meet radix-select/1" in getattr(found, "reason", "")
 
 
-def test_another_dtype_of_the_contract_is_carried_over_and_checked() -> None:
+@pytest.mark.parametrize("name", [x for x in ANSWERS if "threads" not in x])
+def test_an_answer_meets_its_contract_in_every_other_dtype(name: str) -> None:
+    contract, _, answer = name.partition("/")
+    for dtype in CONTRACTS[contract].spec.dtypes[1:]:
+        assert agreement(CONTRACTS[contract], known(CONTRACTS[contract], answer, dtype).program, dtype).holds
+
+
+def test_another_dtype_of_the_contract_is_carried_over() -> None:
     problem = load_problem("gdn:f16")
     trace = run(problem.naive, "chunk-recurrence{answer=tiles}")
-    assert "it meets gated-delta-rule/1" in trace.explain(0)
+    assert "is recorded for gated-delta-rule/1" in trace.explain(0)
+    opened = run(problem.naive, "chunk-recurrence").program
+    assert alpha_equal(fill_recorded(CONTRACTS["gated-delta-rule"], opened, ("main", 0), "tiles"), trace.program)
     cases: list[Case] = list(problem_cases(trace.program, problem, {}))
     outcome = correct(trace.program, cases[:4], problem.name)
     assert outcome.ok, outcome.reason

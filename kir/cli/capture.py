@@ -1,0 +1,39 @@
+"""run a command and record a binding for every way in which it launches a Triton kernel
+
+Without a GPU the interpreter carries out the launches, so that the command goes on with right results. The words after a bare `--` are
+the command: `kir capture -o bindings -- python app.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kir.cli._result import Result
+
+
+def command(
+    words: Annotated[list[str], typer.Argument(help="the command, after a bare --")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="the folder of the bindings")] = Path("bindings"),
+    package: Annotated[list[str] | None, typer.Option(help="only kernels of this package or folder (may be repeated)")] = None,
+) -> Result:
+    """Run a command and record a binding for every way in which it launches a Triton kernel."""
+    from kir.corpus.command import by_kernel, run_with_hook
+    from kir.corpus.find import place
+    from kir.store import write_atomic
+
+    folders = [str(place(p).folder) for p in package or ()]
+    code, notes = run_with_hook(words, "record", output, folders)
+    written: list[str] = []
+    numbers: dict[str, int] = {}
+    for text, kernel in dict.fromkeys((n["binding"], n["kernel"]) for n in notes if n["binding"]):
+        numbers[kernel] = numbers.get(kernel, 0) + 1
+        path = output / f"{kernel}-{numbers[kernel]}.toml"
+        write_atomic(path, text)
+        written.append(str(path))
+    rows = by_kernel(notes)
+    lines = [f"{r['kernel']}: {r['launches']} launches, {r['bindings']} bindings, {r['how']}{': ' + r['reason'] if r['reason'] else ''}" for r in rows]
+    lines.append(f"{len(written)} bindings in {output}; the command ended with {code}")
+    return Result({"exit": code, "kernels": rows, "bindings": written}, "\n".join(lines), 0 if code == 0 else 1)

@@ -1,0 +1,46 @@
+"""A launch carried out by KIR's interpreter, on the caller's own tensors."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kir.corpus.launch import Launch, binding_of, dtype_of, extent
+from kir.interp import run
+from kir.interp.number import storage
+from kir.ir import nodes as n
+from kir.ir.specialize import specialize
+from kir.ir.types import DTYPES
+from kir.ir.verify import is_generic, verify
+
+
+def carry_out(program: n.Program, launch: Launch) -> None:
+    """Run a generic program as the launch would have run its kernel. Raises KirError for what the binding or interpreter refuses."""
+    from kir.diagnostic import error
+
+    binding = binding_of(launch, flat=True)
+    open_ = {q.name for q in program.params if not isinstance(q.of, n.Buffer) and q.of.is_symbolic}
+    binding = binding.model_copy(update={"dtypes": {k: v for k, v in binding.dtypes.items() if k in open_}})
+    made = specialize(program, binding)
+    wrong = [d for d in verify(made) if d.severity == "error"]
+    if is_generic(made) or wrong:
+        raise error("KIR-C116", f"'{launch.kernel}' cannot be run under this launch: {wrong[0].message if wrong else 'it is still generic'}")
+    made = replace(made, params=tuple(replace(q, role="inout") if q.role == "out" else q for q in made.params))
+    arrays = {name: memory(t) for name, t in launch.tensors.items()}
+    outputs = run(made, {q.name: arrays[q.name] for q in made.params if q.name in arrays}).outputs
+    for name, value in outputs.items():
+        if name in arrays:
+            arrays[name].view(np.uint8).reshape(-1)[:] = np.ascontiguousarray(value).view(np.uint8).reshape(-1)
+
+
+def memory(t: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """The memory that a CPU tensor spans, shared with it, in the dtype in which the interpreter keeps it."""
+    import torch
+
+    flat = torch.as_strided(t.detach(), (extent(t),), (1,))
+    dtype = dtype_of(t)
+    kept = storage(DTYPES[dtype])
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
+    made: np.ndarray[Any, np.dtype[Any]] = flat.view(bits).numpy().view(kept)
+    return made

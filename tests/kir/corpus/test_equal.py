@@ -1,0 +1,64 @@
+"""When two generic programs are one, and when they are not."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.corpus import same_program
+from kir.frontends.triton.frontend import TritonFrontend
+from kir.ir.nodes import Program
+
+HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
+SOURCE = HEAD + '''def kernel(x_ptr, y_ptr, n, MODE: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    if MODE == 0:
+        y = x.to(tl.float32)
+    else:
+        y = x
+    z = y * 2.0
+    tl.store(y_ptr + offs, z + 1.0, mask=offs < n)
+'''
+
+
+def read(folder: Path, text: str) -> Program:
+    file = folder / "source.py"
+    file.write_text(text)
+    return TritonFrontend().parse(file, "kernel")
+
+
+SAME = {
+    "names": lambda s: s.replace("offs", "where").replace("z", "zed").replace("y = x", "wide = x").replace("= y *", "= wide *"),
+    "a value without its name": lambda s: s.replace("    z = y * 2.0\n", "").replace("z + 1.0", "y * 2.0 + 1.0"),
+    "a value with a name": lambda s: s.replace("tl.store(y_ptr + offs, z + 1.0", "one = z + 1.0\n    tl.store(y_ptr + offs, one"),
+}
+OTHER = {
+    "a constant": lambda s: s.replace("2.0", "3.0"),
+    "an operator": lambda s: s.replace("z + 1.0", "z - 1.0"),
+    "a mask": lambda s: s.replace("z + 1.0, mask=offs < n", "z + 1.0"),
+    "a dtype in one arm": lambda s: s.replace("tl.float32", "tl.float16"),
+    "the arms the other way": lambda s: s.replace("MODE == 0", "MODE != 0"),
+    "a conversion more": lambda s: s.replace("z = y * 2.0", "z = (y * 2.0).to(tl.float16)"),
+    "the order of parameters": lambda s: s.replace("x_ptr, y_ptr, n", "y_ptr, x_ptr, n"),
+    "a default": lambda s: s.replace("BLOCK: tl.constexpr)", "BLOCK: tl.constexpr = 64)"),
+    "what is read when": lambda s: s.replace("    z = y * 2.0\n", "    tl.store(x_ptr + offs, y)\n    z = tl.load(x_ptr + offs) * 2.0\n"),
+}
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_the_same_program(tmp_path: Path, what: str) -> None:
+    changed = SAME[what](SOURCE)
+    assert changed != SOURCE and same_program(read(tmp_path, SOURCE), read(tmp_path, changed))
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_another_program(tmp_path: Path, what: str) -> None:
+    changed = OTHER[what](SOURCE)
+    assert changed != SOURCE and not same_program(read(tmp_path, SOURCE), read(tmp_path, changed))
+
+
+def test_a_read_does_not_move_past_a_write(tmp_path: Path) -> None:
+    early = HEAD + "def kernel(x_ptr, y_ptr):\n    v = tl.load(x_ptr)\n    tl.store(x_ptr, 1.0)\n    tl.store(y_ptr, v)\n"
+    late = HEAD + "def kernel(x_ptr, y_ptr):\n    tl.store(x_ptr, 1.0)\n    v = tl.load(x_ptr)\n    tl.store(y_ptr, v)\n"
+    assert not same_program(read(tmp_path, early), read(tmp_path, late))
