@@ -203,7 +203,7 @@ def bytes_of(b: n.Buffer) -> int:
     extents = [int_value(d) for d in b.shape]
     if None in extents:
         raise refuse("KIR-B003", f"the extents of '{b.name}' are not known at compile time")
-    if b.layout is not None and b.layout.name == "strides":
+    if b.strides is not None or (b.layout is not None and b.layout.name == "strides"):
         reach = sum((e - 1) * (int_value(s) or 0) for e, s in zip(extents, strides_of(b), strict=True) if e is not None)
         return (reach + 1) * b.dtype.bytes
     return math.prod(e for e in extents if e is not None) * b.dtype.bytes
