@@ -86,6 +86,7 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
     ("cvt.rni.sat.s8.f32 %0, %1;", (OUT, r(X, "f")), ["= cast(cast(cast(round_even(x), i8), i32), u32, bits)"]),
     ("cvt.rna.tf32.f32 %0, %1;", (OUT, r(X, "f")), ["= to_tf32(x, rounding=rna)"]),
     ("mov.b32 {%0, %1}, %2;", (HALF, HALF, r(U)), ["= pick(unpack(u, dtype=u16), 0)", "= pick(unpack(u, dtype=u16), 1)"]),
+    ("{.reg .b32 %%rx; mov.b32 %%rx, %1; add\n .u32 %0, %%rx, %%rx;}", (OUT, r(U)), ["= u * 2:u32"]),
     ("mov.u32 %0, %%laneid;", (OUT,), ["= cast(lane, u32, bits)"]),
     ("{.reg .pred p; setp.ge.and.u32 p, %1, 4, %2; selp.b32 %0, %1, 0, p;}", (OUT, r(U), r(B, "b")), ["= select(u >= 4:u32 & b, u, 0:u32)"]),
     ("{.reg .pred p; setp.ne.f32 p, %1, 0.0; selp.f32 %0, %1, 1.0, p;}", (FOUT, r(X, "f")), ["= select(x < 0.0 | x > 0.0, x, 1.0)"]),
