@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
@@ -22,7 +23,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
 from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
-from kir.ir.visit import statements, transform, walk
+from kir.ir.visit import statements, substitute, transform, walk
 
 ROUNDS = 6
 HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
@@ -38,6 +39,7 @@ def raised(program: n.Program) -> n.Program:
     kernels = tuple(_kernel(program, k) for k in program.kernels)
     program = normalize(replace(program, kernels=kernels))
     program = replace(program, kernels=tuple(unwrapped(program, k) for k in program.kernels))
+    program = replace(program, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in program.params))
     taken = frozenset(p.name for p in program.params)
     return normalize(
         replace(program, kernels=tuple(replace(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in program.kernels))
@@ -71,7 +73,8 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     if not views:
         views = {}
     known = Facts.at(program, (k.name,))
-    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k)).block(k.body, known))
+    exact = frozenset(p.name for p in program.params if dict(p.attrs).get("exact"))
+    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
 
 
 def _loaded(k: n.Kernel) -> frozenset[str]:
@@ -102,8 +105,8 @@ def _definitions(k: n.Kernel) -> dict[str, n.Expr]:
 
 
 class _Raiser:
-    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str]) -> None:
-        self.views, self.definitions, self.loaded = views, definitions, loaded
+    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str], exact: frozenset[str]) -> None:
+        self.views, self.definitions, self.loaded, self.exact = views, definitions, loaded, exact
 
     def block(self, body: n.Block, known: Facts) -> n.Block:
         out: list[n.Stmt] = []
@@ -132,8 +135,8 @@ class _Raiser:
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
                 return self.descriptor_store(s, known)
-            case n.Copy() if s.via.startswith("vector") and s.dst.buffer.space == "global" and s.dst.index:
-                return self.vectors(replace(s, src=self.loads(s.src, known)), known)
+            case n.Copy() if s.dst.index and s.dst.buffer.space == "global" and s.signal is None:
+                return self.copy(replace(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
             case _:
@@ -146,14 +149,6 @@ class _Raiser:
         if isinstance(value, n.Load) and is_box(value.at) and value.mask is None:
             return replace(s, src=value)
         return n.Store(s.dst, value, s.mask, label=s.label, origin=s.origin)
-
-    def vectors(self, s: n.Copy, known: Facts) -> n.Stmt:
-        """A copy to global memory in vectors."""
-        plain = n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)
-        made = self.store(plain, known)
-        if isinstance(made, n.Store) and made.value == s.src:
-            return replace(s, dst=made.at, mask=made.mask, clip=made.clip)
-        return s
 
     def descriptor_store(self, s: n.Copy, known: Facts) -> n.Stmt:
         """A copy to a box of a tensor; where the place turns out to be no box, a plain store."""
@@ -176,7 +171,7 @@ class _Raiser:
         try:
             scalar = element(e, _positions(axes), self.definitions)
             assert isinstance(scalar, n.Load)
-            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes))
+            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes), axes)
             if place is None:
                 return e
             other = scalar.other
@@ -187,13 +182,20 @@ class _Raiser:
             return e
         return made if made.type == e.type else e
 
+    def copy(self, s: n.Copy, known: Facts) -> n.Stmt:
+        """A copy to global memory with its destination raised, as a store of the same shape would be."""
+        made = self.store(n.Store(s.dst, n.Load(s.dst), s.mask, s.clip), known)
+        if not isinstance(made, n.Store) or made.at.type != s.dst.type:
+            return s
+        return replace(s, dst=made.at, mask=made.mask, clip=made.clip)
+
     def store(self, s: n.Store, known: Facts) -> n.Stmt:
         shape = s.at.type
         axes = axes_of(shape)
         try:
             at = element_region(s.at, _positions(axes), self.definitions)
             scalar_mask = None if s.mask is None else element(s.mask, _aligned(_positions(axes), s.mask), self.definitions)
-            place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes))
+            place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes), axes)
             if place is None:
                 return s
             found = tile_region(place, axes)
@@ -212,7 +214,9 @@ class _Raiser:
         except NotElementwise:
             return s
 
-    def placed(self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts) -> tuple[n.Region | None, n.Expr | None, bool]:
+    def placed(
+        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts, axes: Sequence[tuple[n.Var, int | n.Expr]] = ()
+    ) -> tuple[n.Region | None, n.Expr | None, bool]:
         """The element of the real tensor, the rest of the mask, and whether the tensor's bounds say what the mask said."""
         index: tuple[n.Expr, ...] | None
         if at.buffer.name in self.views:
@@ -222,6 +226,7 @@ class _Raiser:
             if (
                 index is not None
                 and len(index) > 1
+                and base.name not in self.exact
                 and any(
                     isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name in self.loaded)
                     for i, d in zip(index, base.shape, strict=True)
@@ -234,8 +239,9 @@ class _Raiser:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         if index is None:
             return None, mask, clip
-        atoms = tuple(conjuncts(mask))
-        bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
+        atoms = tuple(a for a in conjuncts(mask) if not _holds(a, known))
+        bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known) or _says_whole(a, i, d, axes, known)]
+                  for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
@@ -354,6 +360,25 @@ def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:
                 yield first
 
 
+def _holds(atom: n.Expr, known: Facts) -> bool:
+    """Whether a condition `x >= 0` is known to hold."""
+    if not isinstance(atom, n.Binary) or atom.op != "ge" or not build.is_const(atom.b, 0):
+        return False
+    lo = known.domain(known.expanded(atom.a)).lo
+    return lo is not None and lo >= 0
+
+
+def _says_whole(atom: n.Expr, index: n.Expr, extent: n.Expr, axes: Sequence[tuple[n.Var, int | n.Expr]], known: Facts) -> bool:
+    """Whether a condition on the first of `c` elements in a row says it of all: c divides where they begin, and the extent."""
+    for v, c in axes:
+        count = build.int_value(c)
+        first = substitute(index, {v.name: build.const(0)})
+        if count is None or count < 2 or not build.is_const(build.sub(bare(index), build.add(bare(first), v)), 0):
+            continue
+        return says_bound(atom, first, extent) and known.divides(count, bare(first)) and known.divides(count, bare(extent))
+    return False
+
+
 def _same(a: n.Expr, b: n.Expr) -> bool:
     return a == b or (a.type == b.type and build.is_const(build.sub(a, b), 0))
 
@@ -387,7 +412,15 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
             break
         else:
             return None
-    return tuple(bare(build.from_polynomial(p, dtype)) for p in parts)
+    made = [bare(build.from_polynomial(p, dtype)) for p in parts]
+    for d, after in pairwise(order):
+        whole = parts[d].get((), 0)
+        inside = build.sub(made[d], whole)
+        if whole > 0 and factors[d][0] and not less(made[d], bare(base.shape[d]), known) and less(inside, bare(base.shape[d]), known):
+            # `n * row + n - x`: a whole row more would leave the tensor, so it counts from the row's end.
+            steps = build.floordiv(strides[d], strides[after]) if not build.is_const(strides[after], 1) else strides[d]
+            made[d], made[after] = inside, build.add(made[after], build.mul(steps, whole))
+    return tuple(made)
 
 
 def _removed(rest: list[n.Expr], x: n.Expr) -> bool:
