@@ -87,7 +87,7 @@ def _held(r: Reader, v: Value, node: Node, ptx: Any) -> Any:
     s = place.store
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
     found = place.region(dtype, None)
-    s.reach = None  # how many elements PTX moves from there is not known here
+    s.reach = None
     if isinstance(found.type, TileType):
         raise NotUnderstood("the address of a whole array", node)
     return ptx.Pointer(found)

@@ -36,18 +36,11 @@ class Parts:
 
 def carved(r: Reader, name: str, kind: CType, v: Located) -> Located | None:
     """The array of its own that a reference into the pool names; None for a reference to anything else."""
-    piece = next((at for at, s in r.pieces.items() if s is v.place.store), None)
-    if r.pool is None or (v.place.store is not r.pool and piece is None) or not isinstance(kind, Arr) or v.type != kind or leaf(kind) is None:
+    if r.pool is None or v.place.store is not r.pool or not isinstance(kind, Arr) or v.type != kind or leaf(kind) is None:
         return None
     first, size = build.int_value(v.place.byte), size_of(kind)
     if first is None or v.place.outer:
         return None
-    called = ""
-    if piece is not None:
-        first += piece
-        if not any(r.pieces[piece].uses.values()):
-            called = r.pieces[piece].name
-            r.stores.remove(r.pieces.pop(piece))
     parts = r.parts
     found = parts.at(first, size)
     if found is not None:
@@ -55,7 +48,6 @@ def carved(r: Reader, name: str, kind: CType, v: Located) -> Located | None:
             raise NotUnderstood(f"'{found[2].name}' under another type")
         return Located(start(found[2]), kind)
     store = declare(r.m, name, kind, "shared")
-    store.name = called or store.name
     store.align = first & -first if first and first & -first < r.pool.align else r.pool.align
     parts.by_start[first] = (size, kind, store)
     r.stores.append(store)
@@ -67,7 +59,7 @@ def settle(r: Reader) -> None:
     """The pool is gone where all of it that is used are its parts. Raises NotUnderstood where it is used beside them."""
     if r.pool is None or not r.parts.by_start:
         return
-    if any(r.pool.uses.values()) or r.pieces:
+    if any(r.pool.uses.values()):
         raise NotUnderstood(f"the pool '{r.pool.name}', used by bytes and as arrays of its own")
     size = build.int_value(r.pool_bytes)
     last = max(begin + part[0] for begin, part in r.parts.by_start.items())

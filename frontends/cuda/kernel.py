@@ -170,13 +170,13 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
     try:
-        body = joined(vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])]))))
+        body = vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])])))
     except NotUnderstood as bad:
         kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
         return (replace(loop, body=(kept,)),)
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
-        return body
-    return tidied(promoted(tidied(body), frozenset(r.m.taken)))
+        return joined(body)
+    return joined(tidied(promoted(tidied(joined(body)), frozenset(r.m.taken))))
 
 
 def _pieces(r: Reader) -> list[n.Stmt]:

@@ -501,7 +501,7 @@ class Reader:
 
     def carved(self, at: Place, to: CType) -> Place:
         """A place at a known offset in a pool of bytes, taken for an array of its own when it is given a type."""
-        found = leaf(to) if not isinstance(to, Named) and to != VOID else None
+        found = leaf(to) if not isinstance(to, (Named, Arr)) and to != VOID else None
         offset = build.int_value(at.byte)
         if at.store is not self.pool or self.pool.declared.bytes != 1 or found is None or found[0].bytes == 1 or offset is None:
             return at

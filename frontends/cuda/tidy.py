@@ -66,6 +66,9 @@ def _copied(body: list[n.Stmt]) -> list[n.Stmt]:
                 store, cond = following.then[0], following.cond
             own = n.Var(s.names[0], s.value.type)
             later = sum(1 for t in rest for x in walk(t) if isinstance(x, n.Var) and x.name == own.name)
+            if isinstance(store, n.Store) and store.mask is not None:
+                cond = store.mask if cond is None and not shape_of(store.mask.type) else None
+                store = replace(store, mask=None) if cond is not None else store
             if isinstance(store, n.Store) and store.value == own and later == 1 and _moves(n.Load(store.at)) and store.mask is None and not (
                 store.cache
             ):

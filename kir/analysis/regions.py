@@ -23,7 +23,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
 from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
-from kir.ir.visit import statements, substitute, transform, walk
+from kir.ir.visit import statements, transform, walk
 
 ROUNDS = 6
 HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
@@ -135,8 +135,8 @@ class _Raiser:
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
                 return self.descriptor_store(s, known)
-            case n.Copy() if s.dst.index and s.dst.buffer.space == "global" and s.signal is None:
-                return self.copy(replace(s, src=self.loads(s.src, known)), known)
+            case n.Copy() if s.via.startswith("vector") and s.dst.buffer.space == "global" and s.dst.index:
+                return self.vectors(replace(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
             case _:
@@ -149,6 +149,14 @@ class _Raiser:
         if isinstance(value, n.Load) and is_box(value.at) and value.mask is None:
             return replace(s, src=value)
         return n.Store(s.dst, value, s.mask, label=s.label, origin=s.origin)
+
+    def vectors(self, s: n.Copy, known: Facts) -> n.Stmt:
+        """A copy to global memory in vectors."""
+        plain = n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)
+        made = self.store(plain, known)
+        if isinstance(made, n.Store) and made.value == s.src:
+            return replace(s, dst=made.at, mask=made.mask, clip=made.clip)
+        return s
 
     def descriptor_store(self, s: n.Copy, known: Facts) -> n.Stmt:
         """A copy to a box of a tensor; where the place turns out to be no box, a plain store."""
@@ -171,7 +179,7 @@ class _Raiser:
         try:
             scalar = element(e, _positions(axes), self.definitions)
             assert isinstance(scalar, n.Load)
-            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes), axes)
+            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes))
             if place is None:
                 return e
             other = scalar.other
@@ -182,20 +190,13 @@ class _Raiser:
             return e
         return made if made.type == e.type else e
 
-    def copy(self, s: n.Copy, known: Facts) -> n.Stmt:
-        """A copy to global memory with its destination raised, as a store of the same shape would be."""
-        made = self.store(n.Store(s.dst, n.Load(s.dst), s.mask, s.clip), known)
-        if not isinstance(made, n.Store) or made.at.type != s.dst.type:
-            return s
-        return replace(s, dst=made.at, mask=made.mask, clip=made.clip)
-
     def store(self, s: n.Store, known: Facts) -> n.Stmt:
         shape = s.at.type
         axes = axes_of(shape)
         try:
             at = element_region(s.at, _positions(axes), self.definitions)
             scalar_mask = None if s.mask is None else element(s.mask, _aligned(_positions(axes), s.mask), self.definitions)
-            place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes), axes)
+            place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes))
             if place is None:
                 return s
             found = tile_region(place, axes)
@@ -215,7 +216,7 @@ class _Raiser:
             return s
 
     def placed(
-        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts, axes: Sequence[tuple[n.Var, int | n.Expr]] = ()
+        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts
     ) -> tuple[n.Region | None, n.Expr | None, bool]:
         """The element of the real tensor, the rest of the mask, and whether the tensor's bounds say what the mask said."""
         index: tuple[n.Expr, ...] | None
@@ -240,8 +241,7 @@ class _Raiser:
         if index is None:
             return None, mask, clip
         atoms = tuple(a for a in conjuncts(mask) if not _holds(a, known))
-        bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known) or _says_whole(a, i, d, axes, known)]
-                  for i, d in zip(index, base.shape, strict=True)]
+        bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
@@ -337,6 +337,14 @@ def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
             return False
 
 
+def _holds(atom: n.Expr, known: Facts) -> bool:
+    """Whether a condition `x >= 0` is known to hold."""
+    if not isinstance(atom, n.Binary) or atom.op != "ge" or not build.is_const(atom.b, 0):
+        return False
+    lo = known.domain(known.expanded(atom.a)).lo
+    return lo is not None and lo >= 0
+
+
 def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> bool:
     """Whether a condition says of the first of some neighbors that it lies inside an axis, whose extent the chunks of neighbors divide:
     then they all do, or none."""
@@ -358,25 +366,6 @@ def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:
             reach, first = known.domain(monomial[0]), build.sub(index, monomial[0])
             if reach.lo == 0 and reach.hi and known.divides(reach.hi + 1, first) and known.divides(reach.hi + 1, extent):
                 yield first
-
-
-def _holds(atom: n.Expr, known: Facts) -> bool:
-    """Whether a condition `x >= 0` is known to hold."""
-    if not isinstance(atom, n.Binary) or atom.op != "ge" or not build.is_const(atom.b, 0):
-        return False
-    lo = known.domain(known.expanded(atom.a)).lo
-    return lo is not None and lo >= 0
-
-
-def _says_whole(atom: n.Expr, index: n.Expr, extent: n.Expr, axes: Sequence[tuple[n.Var, int | n.Expr]], known: Facts) -> bool:
-    """Whether a condition on the first of `c` elements in a row says it of all: c divides where they begin, and the extent."""
-    for v, c in axes:
-        count = build.int_value(c)
-        first = substitute(index, {v.name: build.const(0)})
-        if count is None or count < 2 or not build.is_const(build.sub(bare(index), build.add(bare(first), v)), 0):
-            continue
-        return says_bound(atom, first, extent) and known.divides(count, bare(first)) and known.divides(count, bare(extent))
-    return False
 
 
 def _same(a: n.Expr, b: n.Expr) -> bool:
