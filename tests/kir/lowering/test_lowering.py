@@ -96,6 +96,8 @@ BODIES = {
                  "  let above = max(top, reduce(s, axis=1, op=max))\n  let p = exp(s - expand(above, axis=1))\n  let scale = exp(top - above)\n"
                  "  total = total * scale + reduce(p, axis=1, op=sum)\n  acc = acc * expand(scale, axis=1)\n  top = above\n"
                  "  mma acc += cast(p, f16) * H[j * 32 +: 32, 0 +: 64]\nY = acc / expand(total, axis=1)",
+    "a flat view": "view global F: f32[4096] at X\nlet o = iota(256)\nlet v = load(F[o * 2] where o % 5 > 0 else 1.0)\n"
+                   "Z[0 +: 128] = reduce(reshape(v, 128, 2), axis=1, op=sum)",
     "parts of a fragment": "fragment f: f32[64, 64] = 0.0\nfor i in 0..4\n  f[i, 0 +: 64] = X[i, 0 +: 64]\nf[8 +: 8, 0 +: 64] = f[0 +: 8, 0 +: 64] * 2.0\n"
                            "Y = f",
     "warps": "shared S: f32[64, 64]\ncopy X -> S\nfor w in 0..4 parallel warp\n  let r = S[w * 16 +: 16, 0 +: 64]\n  let s = reduce(r, axis=1, op=sum)\n"
