@@ -272,7 +272,8 @@ class _Part:
         for axis in k.grid:
             assert isinstance(axis.extent.type, DType)
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, axis.extent.type), axis.extent)
-        body = Statements(to, memory, threads, pool, program=self.program)
+        read_only = {p.name for p in self.program.params if p.role == "in"}
+        body = Statements(to, memory, threads, pool, program=self.program, constant=read_only)
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used

@@ -44,13 +44,14 @@ class Team:
 @dataclass
 class Statements:
     """Writes blocks. `pool` gives the offset of each shared array in dynamic shared memory; empty when all are static. `results` are the
-    references that a function with several results writes them to."""
+    references that a function with several results writes them to, `constant` names memory that is only read."""
 
     to: Expressions
     memory: Memory
     threads: int
     pool: Mapping[str, int]
     results: tuple[str, ...] = ()
+    constant: set[str] = field(default_factory=set)
     program: n.Program | None = None
     refusals: list[Diagnostic] = field(default_factory=list)
 
@@ -130,7 +131,7 @@ class Statements:
                 raise refuse("KIR-B002", f"this is {s.surface} source text that KIR does not understand: {s.reason}")
             case n.Hole():
                 raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
-            case n.View() if s.buffer.space == "shared" and not s.axes and s.at.buffer.space == "shared":
+            case n.View() if s.buffer.space in ("shared", "global") and not s.axes and s.at.buffer.space == s.buffer.space:
                 self._view(s)
             case n.View():
                 raise refuse("KIR-B002", f"the view '{s.buffer.name}' is not written by the CUDA backend", "accesses to what it views")
@@ -189,14 +190,18 @@ class Statements:
             to.fill(name, s.init, extents)
 
     def _view(self, s: n.View) -> None:
-        """The bytes of shared memory from a place on, as another array; every array there is taken to start at 16 bytes."""
+        """The bytes of memory from a place on, as another array; every array in shared memory is taken to start at 16 bytes."""
         to, b, base = self.to, s.buffer, s.at.buffer
         corner = n.Region(base, s.at.index or tuple(n.Const(0, I32) for _ in base.shape))
         offset = None if any(isinstance(i, n.Span) for i in corner.index) else offset_of(corner.index, strides_of(base))
-        if offset is None or not to.facts.divides(max(16, b.align) // base.dtype.bytes, offset):
-            raise refuse("KIR-B002", f"the view '{b.name}' does not start at a multiple of {max(16, b.align)} bytes", "an aligned place")
+        unit = max(16, b.align) if b.space == "shared" else max(b.align, b.dtype.bytes, base.dtype.bytes)
+        if offset is None or not to.facts.divides(max(1, unit // base.dtype.bytes), offset):
+            raise refuse("KIR-B002", f"the view '{b.name}' does not start at a multiple of {unit} bytes", "an aligned place")
         first = "0" if is_const(offset, 0) else to.scalar(offset)
         kind = c_type(b.dtype)
+        if base.name in self.constant:
+            self.constant.add(b.name)
+            kind = f"const {kind}"
         to.writer.put(f"{kind}* const {to.names[b.name]} = reinterpret_cast<{kind}*>(&{to.names[base.name]}[{first}]);")
 
     def _shared(self, s: n.Alloc) -> None:

@@ -229,7 +229,7 @@ class _Raiser:
                     yield s
             case n.Let() if not self._moves(s.value):
                 yield s
-            case n.Eval() | n.Jump():
+            case n.Eval() | n.Jump() | n.View():
                 yield s
             case n.If() if s.cond == build.compare("eq", self.state.lane, 0) and len(s.then) == 1 and not s.orelse:
                 yield s.then[0]

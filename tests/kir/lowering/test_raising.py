@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 RESPELLED = ("column sums", "a gather in memory")
 """Bodies that have a shorter spelling, which raising gives: `keep` followed by the removal of the axis, an index that is a range."""
 NOT_RAISED = ("reshapes", "join and split", "one element of a tile", "a histogram", "atomics", "parts of a fragment", "warps",
-              "threads between tiles")
+              "threads between tiles", "products on tensor cores", "attention", "a flat view")
 """Bodies whose code nothing raises yet; the pass refuses them (KIR-R006), the backend writes them."""
 
 
