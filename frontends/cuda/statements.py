@@ -187,7 +187,8 @@ def statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node
         case "labeled_statement" | "goto_statement":
             raise NotUnderstood("a jump to a label", node)
         case "attributed_statement":
-            return statement(r, node.named_children[-1], scope, frame, rest, unroll)
+            hint = next((c for c in node.named_children if "unroll" in text(c) and c.type.startswith("attribute")), None)
+            return statement(r, node.named_children[-1], scope, frame, rest, hint or unroll)
         case "ERROR":
             raise NotUnderstood("text that is no C++", node)
         case _:
