@@ -184,7 +184,7 @@ def _pieces(r: Reader) -> list[n.Stmt]:
     a whole too they are views of it."""
     if not r.pieces or r.pool is None:
         return []
-    pool = r.pool.view(r.pool.declared)
+    pool = r.pool.used(r.pool.declared) if r.pool.uses else r.pool.view(r.pool.declared)
     offsets = sorted(r.pieces)
     out: list[n.Stmt] = []
     for at, after in zip(offsets, [*offsets[1:], None], strict=True):

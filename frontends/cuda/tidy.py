@@ -25,7 +25,7 @@ def tidied(body: n.Block) -> n.Block:
 def _block(body: n.Block) -> n.Block:
     out = [_inner(s) for s in body]
     out = _whole_stores(_filled([_masked(s) for s in out]))
-    out = _begun(out)
+    out = _loaded_or_filled(_begun(out))
     return tuple(_used_once(_copied(_merged(_unnamed(out)))))
 
 
@@ -244,6 +244,35 @@ def _begun(body: list[n.Stmt]) -> list[n.Stmt]:
             continue
         out.append(s)
     return out
+
+
+def _loaded_or_filled(body: list[n.Stmt]) -> list[n.Stmt]:
+    """`register v = 0; if inside: v = x[..]` as one load under a mask, for every array that the branch loads."""
+    out: list[n.Stmt] = []
+    for s in body:
+        if not isinstance(s, n.If) or s.orelse or s.static or not s.then:
+            out.append(s)
+            continue
+        places = [_fill_of(out, x, s.cond) for x in s.then]
+        if any(p is None for p in places) or len(set(places)) != len(places):
+            out.append(s)
+            continue
+        for x, k in zip(s.then, places, strict=True):
+            alloc = out[k] if k is not None else None
+            assert isinstance(alloc, n.Alloc) and isinstance(x, n.Store) and isinstance(x.value, n.Load) and k is not None
+            out[k] = replace(alloc, init=None)
+            out.append(replace(x, value=replace(x.value, mask=s.cond, other=alloc.init)))
+    return out
+
+
+def _fill_of(out: list[n.Stmt], x: n.Stmt, cond: n.Expr) -> int | None:
+    """Where the private array that a statement loads whole is declared, filled with one number and left alone since."""
+    if not (isinstance(x, n.Store) and x.at.buffer.space == "register" and not x.at.index and x.mask is None and isinstance(x.value, n.Load)):
+        return None
+    if not _moves(x.value) or x.value.clip or x.value.at.buffer.space != "global" or _mentions(cond, x.at.buffer.name):
+        return None
+    at = next((k for k, s in enumerate(out) if isinstance(s, n.Alloc) and s.buffer == x.at.buffer and isinstance(s.init, n.Const)), None)
+    return at if at is not None and not any(_mentions(s, x.at.buffer.name) for s in out[at + 1 :]) else None
 
 
 def _unnamed(body: list[n.Stmt]) -> list[n.Stmt]:

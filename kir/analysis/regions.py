@@ -348,9 +348,11 @@ def _holds(atom: n.Expr, known: Facts) -> bool:
 def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> bool:
     """Whether a condition says of the first of some neighbors that it lies inside an axis, whose extent the chunks of neighbors divide:
     then they all do, or none."""
-    if not (isinstance(atom, n.Binary) and atom.op == "lt" and dtype_of(atom.a.type).is_integer):
+    if not (isinstance(atom, n.Binary) and atom.op in ("lt", "ge") and dtype_of(atom.a.type).is_integer):
         return False
     a, i, d = bare(atom.a), bare(index), bare(extent)
+    if atom.op == "ge":
+        return build.is_const(atom.b, 0) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
     return _same(bare(atom.b), d) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
 
 

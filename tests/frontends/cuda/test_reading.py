@@ -109,6 +109,27 @@ def test_templates_stay_opaque_until_they_are_instantiated() -> None:
     assert opaque(read(BASIC, "scale<half, 8>")) == []
 
 
+def test_templates_offer_names_to_try() -> None:
+    assert "scale<half, 8>" in frontend("cuda").samples(BASIC, "scale")  # type: ignore[attr-defined]  # beyond the protocol
+    assert frontend("cuda").samples(BASIC, "reduce") == ("reduce",)  # type: ignore[attr-defined]
+
+
+def test_a_pool_that_is_cut_and_used_whole_has_views(tmp_path: Path) -> None:
+    source = """__global__ void k(float* x, float* y, int N) {
+  extern __shared__ unsigned char pool[];
+  float* a = reinterpret_cast<float*>(pool);
+  float* b = reinterpret_cast<float*>(pool + 512);
+  pool[threadIdx.x] = 0;
+  a[threadIdx.x] = x[threadIdx.x];
+  b[threadIdx.x] = a[threadIdx.x];
+  y[threadIdx.x] = b[threadIdx.x];
+}"""
+    text = text_of(tmp_path, source)
+    assert "view shared a: f32[128]" in text and "view shared b: f32[(shared_bytes - 512) // 4]" in text
+    whole = text_of(tmp_path, source.replace("  pool[threadIdx.x] = 0;\n", ""))
+    assert "  shared a: f32[128]" in whole and "view" not in whole
+
+
 def test_every_kernel_of_a_file_is_found() -> None:
     refs = frontend("cuda").kernels(BASIC)
     assert [r.name for r in refs] == ["naive_gemm", "transpose", "softmax", "scale", "reduce"]
