@@ -124,7 +124,8 @@ class Entry:
 @dataclass(frozen=True)
 class Emitted:
     """A program in a surface's own language. `program` is the content hash of what it was written from; `bindings`, by function, are
-    the TOML texts under which the surface's frontend reads it back."""
+    the TOML texts under which the surface's frontend reads it back; `launch` is host code that launches the entries, where the surface
+    has such code apart from the kernels ("" where it has none, or what they need is no value of the host)."""
 
     surface: str
     program: str
@@ -132,6 +133,7 @@ class Emitted:
     source_map: tuple[SourceLine, ...]
     entries: tuple[Entry, ...]
     bindings: tuple[tuple[str, str], ...] = ()
+    launch: str = ""
 
     def statement_of(self, line: int) -> StatementPath | None:
         """The statement that a line of the text belongs to, or None for a line that has none."""

@@ -15,6 +15,7 @@ from kir.carrier.cutting import CannotOutline, Outline, answer_of, outlines
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
+from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
 
@@ -40,7 +41,7 @@ class Carrier(Pass):
         near = ""
         for outline in outlines(self.carrier, program, (node.name,), node.name):
             try:
-                if alpha_equal(self._naive(outline), program):
+                if self._is_naive(program, outline):
                     return Site(path, replace(self, kernel=node.name), {"outline": outline})
             except KirError as bad:
                 near = near or bad.diagnostics[0].message
@@ -55,7 +56,7 @@ class Carrier(Pass):
         made = outline.holed
         if self.answer:
             from kir.carrier.recognition import known
-            made = fill(self.carrier, made, outline.path, known(self.carrier, self.answer, outline.dtype).program)
+            made = fill(self.carrier, made, outline.path, known(self.carrier, self.answer, outline.dtype).program, verified=False)
         return Rewritten(made, (made.kernels[at].name,), {site.path: ((made.kernels[at].name,),)})
 
     # ------------------------------------------------------------------------------------------------------------ backward
@@ -70,11 +71,16 @@ class Carrier(Pass):
         for count in range(1, len(program.kernels) - first + 1):
             names = tuple(k.name for k in program.kernels[first:first + count])
             name = node.name if count == 1 else self.kernel
-            for outline in outlines(self.carrier, program, names, name):
-                found = self._recorded(program, outline) or self._recognized(program, outline)
-                if isinstance(found, str) and found:
-                    return Site(path, replace(self, answer=found, kernel=name), {"outline": outline})
-                near = near or (found.reason if isinstance(found, Miss) else "")
+            ways = tuple(outlines(self.carrier, program, names, name))
+            with suppress(KirError):
+                if any(self._is_naive(program, outline) for outline in ways):
+                    return None
+            for look in (self._recorded, self._recognized):
+                for outline in ways:
+                    found = look(program, outline)
+                    if isinstance(found, str) and found:
+                        return Site(path, replace(self, answer=found, kernel=name), {"outline": outline})
+                    near = near or (found.reason if isinstance(found, Miss) else "")
         return Miss(near) if near else None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -98,14 +104,24 @@ class Carrier(Pass):
 
     def _naive(self, outline: Outline) -> n.Program:
         from kir.carrier.recognition import naive
-        return fill(self.carrier, outline.holed, outline.path, naive(self.carrier, outline.dtype))
+        return fill(self.carrier, outline.holed, outline.path, naive(self.carrier, outline.dtype), verified=False)
 
-    def _recorded(self, program: n.Program, outline: Outline) -> str:
+    def _is_naive(self, program: n.Program, outline: Outline) -> bool:
+        """Whether the kernels of an outline are the contract's naive program. Raises KirError as `fill`."""
+        from kir.carrier.recognition import naive
+        here = tuple(_outside(k) for k in program.kernels if k.name in outline.names)
+        alike = tuple(map(_outside, naive(self.carrier, outline.dtype).kernels)) == here
+        return alike and alpha_equal(self._naive(outline), program)
+
+    def _recorded(self, program: n.Program, outline: Outline) -> str | Miss:
         """The answer that the kernels of an outline are, of those that this pass names or that are recorded, as its parameter spells it."""
         from kir.carrier.recognition import DIGITS
+        here = tuple(_outside(k) for k in program.kernels if k.name in outline.names)
         for found in _answers(self, outline.dtype):
+            if tuple(map(_outside, found.program.kernels)) != here:
+                continue
             try:
-                if alpha_equal(fill(self.carrier, outline.holed, outline.path, found.program), program):
+                if alpha_equal(fill(self.carrier, outline.holed, outline.path, found.program, verified=False), program):
                     mine = self.answer and (self.answer == found.name or found.hash.startswith(self.answer))
                     return self.answer if mine else found.hash[:DIGITS]
             except KirError:
@@ -116,10 +132,8 @@ class Carrier(Pass):
         """The hash of what was found to meet the contract, which is kept; or why it does not."""
         from kir.carrier.recognition import DIGITS, agreement, keep
         try:
-            if alpha_equal(self._naive(outline), program):
-                return ""
             cut = answer_of(self.carrier, program, outline)
-            if not alpha_equal(fill(self.carrier, outline.holed, outline.path, cut), program):
+            if not alpha_equal(fill(self.carrier, outline.holed, outline.path, cut, verified=False), program):
                 return Miss(f"it is not put together as an answer to {self.carrier.id} is")
         except CannotOutline as bad:
             return Miss(str(bad))
@@ -129,6 +143,11 @@ class Carrier(Pass):
         if not found.holds:
             return Miss(f"it does not meet {self.carrier.id}: {found.reason}: {found.witness[0]}")
         return keep(self.carrier, cut)[:DIGITS]
+
+
+def _outside(k: n.Kernel) -> tuple[n.Expr, tuple[str, ...]]:
+    """What two kernels that are one up to places and names have in common at a glance: threads, and kinds of statements."""
+    return k.threads, tuple(type(s).__name__ for s in statements(k.body))
 
 
 def _again(item: Carrier, program: n.Program, path: Path) -> Site:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
-from kir.ir.types import F16, I32, DType, dtype_of, shape_of
+from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite.edit import fresh
 
-from ._lanes_holding import WARP
+from ._lanes_holding import WARP, Matrix, matrix
 from ._lanes_infer import depth_of
 from ._lanes_reach import Nest, Reach, nest_of
+from ._lanes_sums import Sums, is_step, sums
 
 
 class NotRaised(Exception):
@@ -27,7 +28,8 @@ class NotRaised(Exception):
 
 @dataclass(frozen=True)
 class Role:
-    """What a register array is to mma.sync: operand `a`, `b` or accumulator `c`, of `grid` atoms, for products of depth `k`."""
+    """What a register array is to mma.sync: operand `a`, `b` or accumulator `c`, of `grid` atoms, for products of depth `k`. To
+    multiply-adds: the `rows` or `columns` that a thread needs of an operand, or its `share` of a tile, whose shape is `grid`."""
 
     role: str
     grid: tuple[int, int]
@@ -35,12 +37,12 @@ class Role:
 
     def shape(self, warps: tuple[int, int] = (1, 1)) -> tuple[int, int]:
         """The tile that `warps` warps hold together."""
-        rows, columns = {"a": (16, self.k), "b": (self.k, 8), "c": (16, 8)}[self.role]
+        rows, columns = {"a": (16, self.k), "b": (self.k, 8), "c": (16, 8), "rows": (16, 1), "columns": (1, 8), "share": (1, 1)}[self.role]
         return self.grid[0] * rows * max(1, warps[0]), self.grid[1] * columns * max(1, warps[1])
 
 
-def roles(block: n.Block) -> dict[str, Role]:
-    """The roles of the register arrays of a thread. Raises NotRaised for an array that is indexed in another way."""
+def roles(block: n.Block, t: n.Var, threads: int) -> dict[str, Role]:
+    """The roles of the register arrays of thread `t`. Raises NotRaised for an array that is indexed in another way, Unreached."""
     out: dict[str, Role] = {}
     sizes = {s.var.name: build.int_value(s.hi) for s in statements(block) if isinstance(s, n.For)}
     for s in statements(block):
@@ -61,7 +63,33 @@ def roles(block: n.Block) -> dict[str, Role]:
             made = Role(role, (size(grid[0]), size(grid[1])), k)
             if out.setdefault(x.at.buffer.name, made) != made:
                 raise NotRaised(f"'{x.at.buffer.name}' has two roles")
+    _sum_roles(block, t, threads, out)
     return out
+
+
+def _sum_roles(block: n.Block, t: n.Var, threads: int, out: dict[str, Role]) -> None:
+    """The roles of register arrays in products by multiply-adds."""
+    for s in statements(block):
+        found = sums(s, t)
+        if found is None or found.acc.buffer.name in out:
+            continue
+        rows, columns = found.loop_of(found.a), found.loop_of(found.b)
+        if len(found.nest.leaf) == 4:
+            out[found.acc.buffer.name] = Role("c", (found.extent(rows), found.extent(columns)), 16)
+            for x, role, grid in ((found.a, "rows", (found.extent(rows), found.depth)), (found.b, "columns", (found.depth, found.extent(columns)))):
+                if x.at.buffer.space == "register":
+                    out[x.at.buffer.name] = Role(role, grid, 1)
+        elif len(found.nest.leaf) == 1:
+            reach = Reach(found.nest, t, threads)
+            a, b = _spread(reach.region(found.a.at), found.a.at, found.j), _spread(reach.region(found.b.at), found.b.at, found.j)
+            if len(a) == len(b) == 1:
+                out[found.acc.buffer.name] = Role("share", (a[0], b[0]), 1)
+
+
+def _spread(whole: n.Region, at: n.Region, j: n.Var) -> list[int]:
+    """Extents of the indices of a place that move with threads and not with the depth."""
+    return [i.extent for i, x in zip(whole.index or tuple(build.span(0, d) for d in whole.buffer.shape), at.index, strict=True)
+            if isinstance(i, n.Span) and isinstance(i.extent, int) and j.name not in names_read(x)]
 
 
 def _one(a: list[str], b: list[str]) -> str:
@@ -79,16 +107,19 @@ def arrangements(warps: int) -> Iterator[tuple[int, int]]:
 
 @dataclass
 class Raise:
-    """The statements of a team of `threads`, whose number is `t`; `roles` of register arrays, `warps` as they divide accumulators."""
+    """The statements of a team of `threads`, whose number is `t`; `roles` of register arrays, `warps` as they divide accumulators;
+    `direct`: arrays of operands are what a product of places in memory needs, not fragments."""
 
     t: n.Var
     threads: int
     roles: Mapping[str, Role]
     warps: tuple[int, int]
     taken: set[str]
+    direct: bool = False
 
     def __post_init__(self) -> None:
         self.fragments: dict[str, n.Buffer] = {}
+        self.places: dict[str, n.Expr] = {}
 
     # ----------------------------------------------------------------------------------------------------------- of the CTA
     def cta(self, block: n.Block) -> n.Block:
@@ -117,8 +148,11 @@ class Raise:
             case n.Alloc() if s.buffer.space == "register":
                 return (self._alloc(s, self.warps),)
             case n.For() | n.If():
+                product = sums(s, self.t)
+                if product is not None:
+                    return (self._added(product, None),)
                 nest = nest_of(s, self.t)
-                if nest is not None:
+                if nest is not None and not any(isinstance(x, n.Store) and is_step(x) for x in nest.leaf):
                     return (self._moved(nest),)
                 if isinstance(s, n.For) and s.kind in ("serial", "unroll") and all(map(self._uniform, (s.lo, s.hi, s.step))):
                     return (replace(s, body=self.cta(s.body)),)
@@ -151,12 +185,12 @@ class Raise:
             case n.For():
                 return self._uniform(s.lo) and self._uniform(s.hi) and all(map(self._of_a_warp, s.body))
             case n.Alloc():
-                return self.roles.get(s.buffer.name, Role("c", (1, 1), 1)).role in ("a", "b")
+                return self.roles.get(s.buffer.name, Role("c", (1, 1), 1)).role in ("a", "b", "rows", "columns")
             case n.Let():
                 return isinstance(s.value, n.Call) and s.value.fn == "ldmatrix"
             case n.Store():
-                return s.at.buffer.name in self.roles and not (self.roles[s.at.buffer.name].role == "c"
-                                                               and not isinstance(s.value, n.Call))
+                role = self.roles.get(s.at.buffer.name)
+                return role is not None and role.role != "share" and (role.role != "c" or isinstance(s.value, n.Call) or is_step(s))
             case _:
                 return False
 
@@ -173,17 +207,26 @@ class Raise:
         while rest:
             s = rest.pop(0)
             if isinstance(s, n.Let) and rest and isinstance(rest[0], n.Store):
-                out.append(self._operand(Nest((), (s, rest.pop(0))), w))
-            else:
-                out.append(self._warp_statement(s, w))
+                stores = next((k for k, x in enumerate(rest) if not (isinstance(x, n.Store) and s.names[0] in names_read(x))), len(rest))
+                out.append(self._operand(Nest((), (s, *rest[:stores])), w))
+                del rest[:stores]
+            elif not (self.direct and isinstance(s, n.Alloc)):
+                made = self._warp_statement(s, w)
+                if self.direct and isinstance(made, n.Copy):
+                    self.places[made.dst.buffer.name] = made.src
+                else:
+                    out.append(made)
         return tuple(out)
 
     def _warp_statement(self, s: n.Stmt, w: n.Var | None) -> n.Stmt:
         if isinstance(s, n.Alloc):
             return self._alloc(s, (1, 1))
+        product = sums(s, self.t)
+        if product is not None:
+            return self._added(product, w)
         nest = nest_of(s, self.t, any_place=True)
         leaf = nest.leaf if nest is not None else ()
-        if nest is not None and isinstance(leaf[-1], n.Store):
+        if nest is not None and isinstance(leaf[-1], n.Store) and not is_step(leaf[-1]):
             if isinstance(leaf[-1].value, n.Call) and leaf[-1].value.fn == "mma_sync":
                 return self._product(nest, w)
             return self._operand(nest, w)
@@ -194,23 +237,62 @@ class Raise:
     def _product(self, nest: Nest, w: n.Var | None) -> n.Stmt:
         store = nest.leaf[-1]
         assert isinstance(store, n.Store) and isinstance(store.value, n.Call)
-        a, b, c = (self.fragments.get(x.at.buffer.name) for x in store.value.args if isinstance(x, n.Load))
-        if a is None or b is None or c is None:
-            raise NotRaised("an mma.sync of registers that are declared elsewhere")
-        acc = n.Region(c)
-        if w is not None and self.warps != (0, 0):
-            from ._lanes_holding import Matrix, matrix
-            held = matrix(tuple(build.int_value(d) or 0 for d in c.shape), "c", a.dtype.bits, 16, self.warps, self.threads)
-            assert isinstance(held, Matrix)
-            acc = build.region(c, *(build.span(lo, p) for lo, p in zip(held.starts(w), held.part, strict=True)))
-        precision = "tf32" if a.dtype.name == "f32" else "ieee"
-        return n.Mma(acc, n.Load(n.Region(a)), n.Load(n.Region(b)), "mma_sync", precision, label=store.label)
+        left, right, c = (x.at.buffer.name for x in store.value.args if isinstance(x, n.Load))
+        a, b = self._whole(left), self._whole(right)
+        precision = "tf32" if dtype_of(a.type).name == "f32" else "ieee"
+        return n.Mma(self._part(c, dtype_of(a.type).bits, w), a, b, "mma_sync", precision, label=store.label)
+
+    def _whole(self, name: str) -> n.Expr:
+        """A register array's tile as an operand."""
+        if name in self.places:
+            return self.places[name]
+        if name not in self.fragments:
+            raise NotRaised(f"the registers '{name}' of a product are declared elsewhere")
+        return n.Load(n.Region(self.fragments[name]))
+
+    def _part(self, name: str, bits: int, w: n.Var | None) -> n.Region:
+        """The warp's part of an accumulator."""
+        c = self.fragments.get(name)
+        if c is None:
+            raise NotRaised(f"the accumulator '{name}' is declared elsewhere")
+        if w is None or self.warps == (0, 0):
+            return n.Region(c)
+        held = matrix(tuple(build.int_value(d) or 0 for d in c.shape), "c", bits, 16, self.warps, self.threads)
+        assert isinstance(held, Matrix)
+        return build.region(c, *(build.span(lo, p) for lo, p in zip(held.starts(w), held.part, strict=True)))
+
+    def _added(self, found: Sums, w: n.Var | None) -> n.Stmt:
+        """A product by multiply-adds."""
+        role = self.roles.get(found.acc.buffer.name)
+        if role is None or found.acc.buffer.name not in self.fragments:
+            raise NotRaised(f"nothing says which tile the registers '{found.acc.buffer.name}' are a part of")
+        part = role.shape()
+        operands: list[n.Expr] = []
+        for load, axis in ((found.a, 0), (found.b, 1)):
+            if load.at.buffer.space == "register":
+                operands.append(self._whole(load.at.buffer.name))
+                continue
+            index = [build.span(i, found.depth if found.j.name in names_read(i) else part[axis])
+                     if isinstance(i, n.Expr) and self._moves(i, found) else i for i in load.at.index]
+            start = {v.name: build.const(0, dtype_of(v.of)) for v in found.nest.variables}
+            if role.role == "share":
+                start[self.t.name] = build.const(0)
+            moved = [_first_of_warp(i, start, self.t, w) for i in index]
+            at = build.region(load.at.buffer, *(i for i in moved if isinstance(i, n.Expr | n.Span)))
+            operands.append(replace(load, at=at))
+        acc = self._part(found.acc.buffer.name, 16, w) if role.role == "c" else n.Region(self.fragments[found.acc.buffer.name])
+        return n.Mma(acc, operands[0], operands[1], "fma", label=found.nest.leaf[0].label)
+
+    def _moves(self, i: n.Expr, found: Sums) -> bool:
+        return bool(names_read(i) & {self.t.name, *(v.name for v in found.nest.variables)})
 
     def _operand(self, nest: Nest, w: n.Var | None) -> n.Stmt:
         """A copy from memory to an operand's registers."""
         last, first = nest.leaf[-1], nest.leaf[0]
         assert isinstance(last, n.Store)
         role, fragment = self.roles[last.at.buffer.name], self.fragments.get(last.at.buffer.name)
+        if fragment is None and self.direct:
+            fragment = n.Buffer(last.at.buffer.name, last.at.buffer.dtype, tuple(map(build.const, role.shape())), "fragment")
         if fragment is None:
             raise NotRaised(f"the operand '{last.at.buffer.name}' is declared elsewhere")
         if isinstance(first, n.Let) and isinstance(first.value, n.Call):
@@ -218,7 +300,10 @@ class Raise:
             assert isinstance(source, n.Region)
             trans = bool(dict(first.value.attrs).get("trans", False))
             place = self._from(source, role.shape(), nest, w)
-            return n.Copy(n.Load(place), n.Region(fragment), "ldmatrix", attrs=n.attrs(trans=True) if trans else (), label=first.label)
+            options: dict[str, n.Attr] = {"trans": True} if trans else {}
+            if len(nest.leaf) == 3:
+                options["num"] = 4
+            return n.Copy(n.Load(place), n.Region(fragment), "ldmatrix", attrs=n.attrs(**options), label=first.label)
         value = first.value if isinstance(first, n.Store) else None
         if not isinstance(value, n.Load):
             raise NotRaised(f"the operand '{fragment.name}' is computed")
@@ -300,6 +385,3 @@ def _divided(op: str, by: int, w: n.Var | None) -> n.Expr:
         warps = by // WARP
         return build.floordiv(w, warps) if op == "floordiv" else build.mul(build.mod(w, build.const(warps)), WARP)
     return build.mul(w, WARP // by) if op == "floordiv" else build.const(0)
-
-
-__all__ = ["F16", "DType", "NotRaised", "Raise", "Role", "arrangements", "roles"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, dtype_of
+from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
 _BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod, "min": np.minimum,
@@ -126,6 +126,3 @@ def _evaluated(e: n.Expr, env: Mapping[str, Any]) -> Any:
             return _BINARY[e.op](a, b)
         case _:
             raise Unreached(f"an index that is a {type(e).__name__.lower()}")
-
-
-__all__ = ["I32", "Nest", "Reach", "Unreached", "nest_of"]

@@ -42,6 +42,14 @@ READ_ONLY = frozenset({"nc", "ldg"})
 """Policies that read through a cache which does not see writes of the same kernel."""
 
 
+STATEMENTS = (n.Let, n.Store, n.Mma, n.Copy)
+
+
+def _tensor_map(s: n.Stmt | n.Kernel) -> bool:
+    """Copies by descriptor take no policy in the instruction's name."""
+    return isinstance(s, n.Copy) and s.via in ("tma", "bulk")
+
+
 def _coherent(program: n.Program, site: Site, context: Context) -> Verdict:
     params = site.params
     assert isinstance(params, CachePolicy)
@@ -69,7 +77,7 @@ class CachePolicy(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement with accesses to the buffer that have no policy yet; without `buffer`, one site for each buffer."""
-        if not isinstance(node, (n.Let, n.Store, n.Mma)):
+        if not isinstance(node, STATEMENTS) or _tensor_map(node):
             return None
         plain = {x.at.buffer.name for x in _accesses(node) if not x.cache}
         marked = {x.at.buffer.name for x in _accesses(node) if x.cache}
@@ -80,7 +88,7 @@ class CachePolicy(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement with accesses that have a policy."""
-        if not isinstance(node, (n.Let, n.Store, n.Mma)):
+        if not isinstance(node, STATEMENTS):
             return None
         return tuple(Site(path, CachePolicy(policy, b)) for b, policy in sorted({(x.at.buffer.name, x.cache) for x in _accesses(node) if x.cache})) or None
 

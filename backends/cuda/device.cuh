@@ -269,44 +269,6 @@ __device__ __forceinline__ unsigned long long matrix_descriptor(const void* firs
          static_cast<unsigned long long>(Swizzle) << 62;
 }
 
-//@ tma_load_2d needs shared_address
-__device__ __forceinline__ void tma_load_2d(void* to, const CUtensorMap* map, unsigned long long* bar, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
-                   shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y) : "memory");
-}
-
-//@ tma_load_3d needs shared_address
-__device__ __forceinline__ void tma_load_3d(void* to, const CUtensorMap* map, unsigned long long* bar, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-                   shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z) : "memory");
-}
-
-//@ tma_load_4d needs shared_address
-__device__ __forceinline__ void tma_load_4d(void* to, const CUtensorMap* map, unsigned long long* bar, int x, int y, int z, int w) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-                   shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
-}
-
-//@ tma_load_2d_multicast needs shared_address
-// To the same offset in every CTA of the cluster whose bit in `ctas` is set.
-__device__ __forceinline__ void tma_load_2d_multicast(void* to, const CUtensorMap* map, unsigned long long* bar, int x, int y,
-                                                      unsigned short ctas) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], "
-               "[%2], %5;" ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "h"(ctas) : "memory");
-}
-
-//@ tma_store_2d needs shared_address
-__device__ __forceinline__ void tma_store_2d(const CUtensorMap* map, const void* from, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(shared_address(from)),
-               "r"(x), "r"(y) : "memory");
-}
-
-//@ tma_store_3d needs shared_address
-__device__ __forceinline__ void tma_store_3d(const CUtensorMap* map, const void* from, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(shared_address(from)),
-               "r"(x), "r"(y), "r"(z) : "memory");
-}
-
 //@ bulk_commit
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

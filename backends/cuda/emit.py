@@ -17,9 +17,10 @@ from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
-from .hopper import wgmma_function
+from .hopper import generated
 from .memory import Memory, bytes_of
 from .statements import STATIC_SHARED, Statements, Team
+from .unit import launch, unit
 
 Line = tuple[str, tuple[int | str, ...] | None]
 """A line of the text, and the path of the statement that it is written for."""
@@ -44,10 +45,10 @@ class Written:
 
 
 class _Header(dict[str, tuple[str, tuple[str, ...]]]):
-    """Functions by name; those of wgmma, one for each shape, are made when they are asked for."""
+    """Functions by name; those of wgmma and TMA, one for each shape or rank, are made when they are asked for."""
 
     def __missing__(self, name: str) -> tuple[str, tuple[str, ...]]:
-        made = wgmma_function(name)
+        made = generated(name)
         if made is None:
             raise KeyError(name)
         self[name] = made
@@ -121,13 +122,20 @@ def write(program: n.Program) -> Written:
     if refusals:
         return Written(None, tuple(refusals))
     texts = [header()[name][0] for name in _closed(used)] + [made[name] for name in sorted(made)]
-    head = _includes(program) + [row for text in texts for row in ("", *text.rstrip().splitlines())]
-    every = [*((row, None) for row in head), *lines]
+    text_of, before = unit(program.name, _includes(program), texts, [row for row, _ in lines])
     order = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
-    by_name = {e.kernel: e for e in entries}
-    source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(every, 1) if path is not None)
-    text_of = "\n".join(row for row, _ in every) + "\n"
-    return Written(Emitted("cuda", content_hash(program), text_of, source_map, tuple(by_name[name] for name in order)), ())
+    overlapping = {s.kernel for s in program.plan if isinstance(s, n.Launch) and dict(s.attrs).get("pdl")}
+    by_name = {e.kernel: replace(e, options=(*e.options, ("pdl", True))) if e.kernel in overlapping else e for e in entries}
+    source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
+    launched = tuple(by_name[name] for name in order)
+    started = "" if program.tensor_maps or overlapping or any(k.cluster for k in program.kernels) else launch(
+        top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)})
+    return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, launch=started), ())
+
+
+def top_name(program: n.Program) -> str:
+    """The program's name as part of a C++ name."""
+    return re.sub(r"\W", "_", program.name)
 
 
 def _used(program: n.Program) -> list[n.Function]:
@@ -144,10 +152,10 @@ def _used(program: n.Program) -> list[n.Function]:
 
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
-    out = ["#include <cassert>", "#include <cmath>", "#include <cstring>"]
+    out = ["cassert", "cmath", "cstring"]
     if p.tensor_maps:
-        out.append("#include <cuda.h>")
-    return out + [f"#include <{file}>" for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]
+        out.append("cuda.h")
+    return out + [file for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]
 
 
 def _closed(used: set[str]) -> list[str]:

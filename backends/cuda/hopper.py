@@ -114,6 +114,38 @@ def descriptor(to: Expressions, memory: Memory, r: n.Region, transposed: bool, c
 
 
 @cache
+def generated(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """The device function of a name that is made on demand, one for each shape or rank: text, and the functions that it needs."""
+    return tma_function(name) or wgmma_function(name)
+
+
+def tma_function(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """A copy by the tensor memory accelerator, of a tensor of 1 to 5 dimensions; None for another name."""
+    found = re.fullmatch(r"tma_(load|store)_([1-5])d(_multicast)?", name)
+    if found is None or (found[1] == "store" and found[3]):
+        return None
+    rank, axes = int(found[2]), "xyzvw"[:int(found[2])]
+    corner = ", ".join(f"int {a}" for a in axes)
+    values = ", ".join(f'"r"({a})' for a in axes)
+    if found[1] == "store":
+        at = ", ".join(f"%{i + 2}" for i in range(rank))
+        return "\n".join((
+            f"__device__ __forceinline__ void {name}(const CUtensorMap* map, const void* from, {corner}) {{",
+            f'  asm volatile("cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group [%0, {{{at}}}], [%1];"',
+            f'               :: "l"(map), "r"(shared_address(from)), {values} : "memory");', "}")) + "\n", ("shared_address",)
+    at = ", ".join(f"%{i + 3}" for i in range(rank))
+    many = ".multicast::cluster" if found[3] else ""
+    last, mask = (f", %{rank + 3}", ', "h"(ctas)') if found[3] else ("", "")
+    return "\n".join((
+        *(("// To the same offset in every CTA of the cluster whose bit in `ctas` is set.",) if found[3] else ()),
+        f"__device__ __forceinline__ void {name}(void* to, const CUtensorMap* map, unsigned long long* bar, {corner}"
+        f"{', unsigned short ctas' if found[3] else ''}) {{",
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{many} "',
+        f'               "[%0], [%1, {{{at}}}], [%2]{last};"',
+        f'               :: "r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), {values}{mask} : "memory");', "}")) + "\n", ("shared_address",)
+
+
+@cache
 def wgmma_function(name: str) -> tuple[str, tuple[str, ...]] | None:
     """The device function of a name as `wgmma` makes it: text, and the functions that it needs; None for another name."""
     found = re.fullmatch(r"wgmma_(m64n(\d+)k(\d+))_(\w+)_(ss|rs)_([01])([01])", name)

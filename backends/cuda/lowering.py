@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
+from kir.ir.paths import paths
 from kir.ir.visit import statements
 from kir.lowering import is_tiled, lowered_kernel
 from kir.rewrite.base import Miss, found_sites
@@ -21,13 +22,12 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
     """The program with every tile kernel lowered, which statement each new one was written for, and why kernels were not lowered."""
     refusals: list[Diagnostic] = []
     places: dict[StatementPath, StatementPath] = {}
-    for name in [k.name for k in program.kernels if is_open(k)]:
-        program, _ = planned(program, name)
     for k in program.kernels:
         if not is_tiled(k) and not _multiplies(k):
             continue
-        by_pass, why = _by_pass(program, k)
+        by_pass, why = _by_pass(*_prepared(program, k))
         if by_pass is not None:
+            places |= _labeled(program, by_pass, k.name)
             program = by_pass
             continue
         try:
@@ -38,6 +38,17 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
         program = replace_kernel(program, k.name, made)
         places |= own
     return program, places, tuple(refusals)
+
+
+def _prepared(program: n.Program, k: n.Kernel) -> tuple[n.Program, n.Kernel]:
+    """The program with a kernel's open products brought to tensor cores, where that can be done; else as it is."""
+    if not is_open(k):
+        return program, k
+    try:
+        made, _ = planned(program, k.name)
+    except KirError:
+        return program, k
+    return made, next(x for x in made.kernels if x.name == k.name)
 
 
 def _multiplies(k: n.Kernel) -> bool:
@@ -59,6 +70,16 @@ def _by_pass(program: n.Program, k: n.Kernel) -> tuple[n.Program | None, tuple[D
         if isinstance(found, Miss) and any(isinstance(s, n.Mma) and s.via == "mma_sync" for s in statements(k.body)):
             why.append(Diagnostic("KIR-B030", f"'{name}' does not apply: {found.reason}", anchor=k.name, origin=k.origin))
     return None, tuple(why)
+
+
+def _labeled(before: n.Program, after: n.Program, kernel: str) -> dict[StatementPath, StatementPath]:
+    """Where the statements of a lowered kernel come from, by labels that only one statement of the kernel has."""
+    known: dict[str, list[StatementPath]] = {}
+    for path, s in paths(before):
+        if path[0] == kernel and s.label:
+            known.setdefault(s.label, []).append(path)
+    return {path: known[s.label][0] for path, s in paths(after)
+            if path[0] == kernel and s.label in known and len(known[s.label]) == 1}
 
 
 def placed(line: StatementPath, places: dict[StatementPath, StatementPath]) -> StatementPath:

@@ -130,8 +130,7 @@ class _Plan:
     def _staged(self) -> None:
         """Operands in global memory go through shared memory, in the widest vectors that are provably aligned."""
         before = self._shared()
-        for path in reversed(self.paths(n.Mma)):
-            s = self.at(path)
+        for path, s in [(path, self.at(path)) for path in reversed(self.paths(n.Mma))]:  # staging moves what comes after it
             assert isinstance(s, n.Mma)
             hoist = len([p for p in path if p == "body"])
             for e in (s.b, s.a):
@@ -213,7 +212,8 @@ class _Plan:
         for e, trans in ((s.a, False), (s.b, True)):
             if isinstance(e, n.Load) and e.at.buffer.space == "shared" and self.step("stage-fragment", at, value=expr_text(e)):
                 copy = (*at[:-1], int(at[-1]) + 1)
-                self.step("ldmatrix", copy, trans=trans)
+                if not (trans and self.step("ldmatrix", copy, trans=True, num=4)):
+                    self.step("ldmatrix", copy, trans=trans)
                 at = (*at[:-1], int(at[-1]) + 2)
 
     def _epilogue(self, path: Path) -> None:

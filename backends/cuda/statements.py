@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
-from kir.ir.types import TileType, TupleType, UnitType, dtype_of, shape_of
+from kir.ir.types import I32, TileType, TupleType, UnitType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
 from . import hopper, ptx
-from .expressions import Expressions, c_type, flat, refuse, sizes_of
-from .memory import Memory, bytes_of
+from .expressions import Expressions, c_type, flat, offset_of, refuse, sizes_of
+from .memory import Memory, bytes_of, strides_of
 
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare statically (CUDA C++ Programming Guide)."""
 _ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": "atomicMin", "atomic_and": "atomicAnd",
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
-ROLE_BARRIERS, GROUP_BARRIERS = 1, 8
+ROLE_BARRIERS, GROUP_BARRIERS = 12, 8
 """Numbers of the named barriers at which the threads of a role, and of a warpgroup of a role, meet."""
 _PRODUCTS = {("m16n8k16", "f16", "f32"): "mma_m16n8k16_f16", ("m16n8k16", "bf16", "f32"): "mma_m16n8k16_bf16",
              ("m16n8k16", "f16", "f16"): "mma_m16n8k16_f16_f16", ("m16n8k8", "f32", "f32"): "mma_m16n8k8_tf32",
@@ -61,6 +61,8 @@ class Statements:
             here = (*path, i)
             self.to.writer.path = here
             self.to.replaced.clear()
+            if s.label:
+                self.to.writer.put(f"// @{s.label}")
             try:
                 self._statement(s, here, team, last=i == len(block) - 1)
             except KirError as refused:
@@ -128,6 +130,8 @@ class Statements:
                 raise refuse("KIR-B002", f"this is {s.surface} source text that KIR does not understand: {s.reason}")
             case n.Hole():
                 raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
+            case n.View() if s.buffer.space == "shared" and not s.axes and s.at.buffer.space == "shared":
+                self._view(s)
             case n.View():
                 raise refuse("KIR-B002", f"the view '{s.buffer.name}' is not written by the CUDA backend", "accesses to what it views")
             case _:
@@ -184,6 +188,17 @@ class Statements:
         if s.init is not None:
             to.fill(name, s.init, extents)
 
+    def _view(self, s: n.View) -> None:
+        """The bytes of shared memory from a place on, as another array; every array there is taken to start at 16 bytes."""
+        to, b, base = self.to, s.buffer, s.at.buffer
+        corner = n.Region(base, s.at.index or tuple(n.Const(0, I32) for _ in base.shape))
+        offset = None if any(isinstance(i, n.Span) for i in corner.index) else offset_of(corner.index, strides_of(base))
+        if offset is None or not to.facts.divides(max(16, b.align) // base.dtype.bytes, offset):
+            raise refuse("KIR-B002", f"the view '{b.name}' does not start at a multiple of {max(16, b.align)} bytes", "an aligned place")
+        first = "0" if is_const(offset, 0) else to.scalar(offset)
+        kind = c_type(b.dtype)
+        to.writer.put(f"{kind}* const {to.names[b.name]} = reinterpret_cast<{kind}*>(&{to.names[base.name]}[{first}]);")
+
     def _shared(self, s: n.Alloc) -> None:
         to, w, b = self.to, self.to.writer, s.buffer
         name, total = to.names[b.name], bytes_of(b)
@@ -226,8 +241,8 @@ class Statements:
             if s.cache:
                 if b.space != "global" or b.dtype.bytes not in ptx.WORDS:
                     raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
-                bits = f"{to.header('bit_cast')}<{ptx.WORDS[b.dtype.bytes][0]}>({value})"
-                w.put(f"{head}{to.function(ptx.store(s.cache, b.dtype.bytes, False))}(&{place}, {bits});")
+                bits = ptx.as_word(b.dtype, value, to.header("bit_cast") if b.dtype.bits < 32 else "")
+                w.put(f"{head}{to.function(ptx.store(s.cache, b.dtype.bytes, b.dtype))}(&{place}, {bits});")
             else:
                 w.put(f"{head}{place} = {value};")
             w.close(len(shape))
@@ -366,11 +381,13 @@ class Statements:
         d = region.buffer.dtype
         function, place = to.function(ptx.ordered(e.fn, d, dict(e.attrs))), self.memory.element(to, region, ())
         if result:
-            to.writer.put(f"const {c_type(d)} {result} = {to.header('bit_cast')}<{c_type(d)}>({function}(&{place}));")
+            got = ptx.from_word(d, f"{function}(&{place})", to.header("bit_cast") if d.bits < 32 else "")
+            to.writer.put(f"const {c_type(d)} {result} = {got};")
             return
         value = e.args[1]
         assert isinstance(value, n.Expr)
-        to.writer.put(f"{function}(&{place}, {to.header('bit_cast')}<{ptx.WORDS[d.bytes][0]}>({to.scalar(value)}));")
+        moved = ptx.as_word(d, to.scalar(value), to.header("bit_cast") if d.bits < 32 else "")
+        to.writer.put(f"{function}(&{place}, {moved});")
 
     def _effect(self, e: n.Call, result: str) -> None:
         """A call at the root of a let or statement whose result (if it is named) is kept."""

@@ -40,7 +40,7 @@ def assembly(r: Reader, node: Node, scope: Scope) -> Value:
         meaning = ptx.read_asm(words, operands, r.m.fresh, _special(r), origin)
     except KirError as refused:
         first = refused.diagnostics[0]
-        if first.id in ("KIR-F304", "KIR-F305", "KIR-F306", "KIR-F303"):
+        if first.id in ("KIR-F304", "KIR-F306"):
             raise NotUnderstood(f"inline PTX: {first.message}", node) from refused
         raise
     for s in meaning.statements:

@@ -11,7 +11,9 @@ from kir.ir.visit import walk
 
 from . import statements
 from .c_types import Arr, CType, Prim, Ptr, Rec, Vec, leaf
+from .carving import settle
 from .errors import NotUnderstood
+from .fragments import joined
 from .memory import Finish, Place, Store, start
 from .reader import Geometry, Reader
 from .scopes import Function, Index, Scope, declared_name, text
@@ -148,6 +150,7 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
         try:
             _bind(r, p, fn, scope)
             statements.block(r, fn.body.named_children, scope.inner(), frame)
+            settle(r)
         except NotUnderstood as bad:
             made.clear()
             made.append(n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node)))
@@ -155,7 +158,7 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
         made.pop()
     loop = n.For(geometry.thread, build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
     allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared]
-    return tidied(Finish(r.stores).apply([*allocs, loop]))
+    return joined(tidied(Finish(r.stores).apply([*allocs, loop])))
 
 
 def _bind(r: Reader, p: Parameters, fn: Function, scope: Scope) -> None:

@@ -96,7 +96,7 @@ def _unrolling(r: Reader, unroll: Node | None, scope: Scope) -> tuple[str, n.Att
     """The kind of a loop under its pragma."""
     if unroll is None:
         return "serial", ()
-    words = text(unroll).split("unroll", 1)[1].strip()
+    words = text(unroll).split("unroll", 1)[1].strip().removesuffix("]]").strip()
     if words.startswith("(") and words.endswith(")"):
         words = words[1:-1].strip()
     if not words:

@@ -8,6 +8,7 @@ from kir.ir.types import BOOL, I32, I64, U32, DType, dtype_of
 
 from . import calls, expressions
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf, size_of
+from .carving import Parts
 from .classes import is_static
 from .emitter import Emitter, lanes, reads_memory
 from .errors import NotUnderstood
@@ -96,6 +97,7 @@ class Reader:
         self.stores: list[Store] = []
         self.shared: list[Store] = []
         self.pool: Store | None = None
+        self.parts = Parts()
         self.pool_bytes: n.Expr = n.Var("shared_bytes", I32)
         self.depth = 0
         self.absent = absent

@@ -12,6 +12,7 @@ from kir.ir.types import BOOL
 
 from . import calls, loops
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, leaf, size_of
+from .carving import carved
 from .errors import NotUnderstood
 from .memory import Store, start
 from .scopes import Function, Scope, Variable, declared_name, text
@@ -181,7 +182,8 @@ def statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node
         case "labeled_statement" | "goto_statement":
             raise NotUnderstood("a jump to a label", node)
         case "attributed_statement":
-            return statement(r, node.named_children[-1], scope, frame, rest, unroll)
+            hint = next((c for c in node.named_children if "unroll" in text(c) and c.type.startswith("attribute")), None)
+            return statement(r, node.named_children[-1], scope, frame, rest, hint or unroll)
         case "ERROR":
             raise NotUnderstood("text that is no C++", node)
         case _:
@@ -277,6 +279,10 @@ def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, word
     else:
         v = r.value(init, scope)
     if reference:
+        part = carved(r, name, kind, v) if type(v) is Located else None
+        if part is not None:
+            scope.values[name] = part
+            return
         if isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
             scope.values[name] = v
             return

@@ -132,6 +132,8 @@ class _Raiser:
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
                 return self.descriptor_store(s, known)
+            case n.Copy() if s.via.startswith("vector") and s.dst.buffer.space == "global" and s.dst.index:
+                return self.vectors(replace(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
             case _:
@@ -144,6 +146,14 @@ class _Raiser:
         if isinstance(value, n.Load) and is_box(value.at) and value.mask is None:
             return replace(s, src=value)
         return n.Store(s.dst, value, s.mask, label=s.label, origin=s.origin)
+
+    def vectors(self, s: n.Copy, known: Facts) -> n.Stmt:
+        """A copy to global memory in vectors."""
+        plain = n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)
+        made = self.store(plain, known)
+        if isinstance(made, n.Store) and made.value == s.src:
+            return replace(s, dst=made.at, mask=made.mask, clip=made.clip)
+        return s
 
     def descriptor_store(self, s: n.Copy, known: Facts) -> n.Stmt:
         """A copy to a box of a tensor; where the place turns out to be no box, a plain store."""
@@ -225,8 +235,8 @@ class _Raiser:
         if index is None:
             return None, mask, clip
         atoms = tuple(conjuncts(mask))
-        bounds = [[a for a in atoms if says_bound(a, i, d)] for i, d in zip(index, base.shape, strict=True)]
-        if not clip and not all(b or less(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
+        bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
+        if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
         said = [a for b in bounds for a in b]
@@ -319,6 +329,29 @@ def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
             return (_same(b, i) and _same(build.add(a, 1), d)) or (_same(a, i) and build.is_const(b, 0))
         case _:
             return False
+
+
+def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether a condition says of the first of some neighbors that it lies inside an axis, whose extent the chunks of neighbors divide:
+    then they all do, or none."""
+    if not (isinstance(atom, n.Binary) and atom.op == "lt" and dtype_of(atom.a.type).is_integer):
+        return False
+    a, i, d = bare(atom.a), bare(index), bare(extent)
+    return _same(bare(atom.b), d) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
+
+
+def inside(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether an index is known to be below an extent, be it because the first of its chunk is."""
+    return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known))
+
+
+def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:
+    """An index without a variable that counts neighbors in chunks, which divide where they begin and the extent."""
+    for monomial, c in build.polynomial(index).items():
+        if c == 1 and len(monomial) == 1 and isinstance(monomial[0], n.Var):
+            reach, first = known.domain(monomial[0]), build.sub(index, monomial[0])
+            if reach.lo == 0 and reach.hi and known.divides(reach.hi + 1, first) and known.divides(reach.hi + 1, extent):
+                yield first
 
 
 def _same(a: n.Expr, b: n.Expr) -> bool:

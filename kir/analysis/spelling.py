@@ -56,7 +56,7 @@ class _Speller:
 
     def stmt(self, s: n.Stmt) -> Iterator[n.Stmt]:
         match s:
-            case n.For() if s.kind in ("serial", "pipelined") and not self.is_canonical(s):
+            case n.For() if s.kind in ("serial", "pipelined", "unroll") and not self.is_canonical(s):
                 yield self.unit_step(s)
             case n.For() | n.While():
                 yield replace(s, body=self.block(s.body))

@@ -18,16 +18,15 @@ from kir.carrier.contract import Contract, carriers, contract_named, declared
 if TYPE_CHECKING:
     from kir.carrier.answer import Answer
     from kir.carrier.checking import Checked, check, conforms
-    from kir.carrier.filling import bind, fill, holes, must_be_filled, unfilled
-    from kir.carrier.outlining import outline, outline_kernels, satisfies
+    from kir.carrier.filling import bind, fill, holes, misfits, must_be_filled, unfilled
+    from kir.carrier.outlining import outline, satisfies
     from kir.carrier.records import Recorded, fill_recorded, find, recorded
 
 __all__ = ["Answer", "Checked", "Contract", "Recorded", "bind", "carriers", "check", "conforms", "contract_named", "declared", "fill",
-           "fill_recorded", "find", "holes", "must_be_filled", "outline", "outline_kernels", "recorded", "satisfies",
-           "unfilled"]
+           "fill_recorded", "find", "holes", "misfits", "must_be_filled", "outline", "recorded", "satisfies", "unfilled"]
 
-_HOMES = {"answer": ("Answer",), "checking": ("Checked", "check", "conforms"), "filling": ("bind", "fill", "holes", "must_be_filled", "unfilled"),
-          "outlining": ("outline", "outline_kernels", "satisfies"),
+_HOMES = {"answer": ("Answer",), "checking": ("Checked", "check", "conforms"), "filling": ("bind", "fill", "holes", "misfits", "must_be_filled", "unfilled"),
+          "outlining": ("outline", "satisfies"),
           "records": ("Recorded", "fill_recorded", "find", "recorded")}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import tempfile
+import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def _readable(answer: Answer) -> None:
     if not answer.text.strip():
         raise error("KIR-H112", "the answer is empty", origin=_start(answer), needs="a program in the contract's operands")
     for number, char in enumerate(answer.text):
-        if char == "\N{REPLACEMENT CHARACTER}" or (ord(char) < 32 and char not in "\n\r\t") or 0xD800 <= ord(char) < 0xE000:
+        if char == "\N{REPLACEMENT CHARACTER}" or (char not in "\n\r\t" and unicodedata.category(char)[0] == "C"):
             raise error("KIR-H112", f"the answer holds U+{ord(char):04X}, which no source has: it is no UTF-8 text, or was damaged",
                         origin=Origin.of(answer.file, answer.text, number, number + 1))
 
@@ -83,6 +84,7 @@ def _readable(answer: Answer) -> None:
 
 def _fragment(answer: Answer) -> n.Program:
     """The specialized program of a fragment, in normal form."""
+    from kir.analysis.heuristics import settled
     from kir.analysis.regions import raised
     from kir.ir.binding import Binding
     from kir.ir.specialize import specialize
@@ -104,7 +106,9 @@ def _fragment(answer: Answer) -> n.Program:
             if wanted not in names:
                 raise error("KIR-H114", f"the fragment holds {len(names)} kernels, and its binding names {binding.kernel or 'none'}",
                             origin=_start(answer), needs="one kernel, or `kernel = \"..\"` in the binding")
-            program = specialize(reader.parse(path, wanted), binding)
+            instantiate = getattr(reader, "instantiate", None)
+            generic = instantiate(path, wanted, binding) if instantiate is not None else reader.parse(path, wanted)
+            program = specialize(generic, settled(binding))
             if is_generic(program):
                 raise error("KIR-H114", f"'{wanted}' is still generic under the fragment's binding", origin=_start(answer),
                             needs="a binding that gives every compile-time value")
@@ -188,10 +192,8 @@ def _screen_cuda(answer: Answer) -> None:
     """No preprocessor beyond constants and CUDA's own headers, no text for the assembler."""
     for number, line in enumerate(answer.text.splitlines(), start=1):
         bare = line.split("//")[0]
-        directive = re.match(r"\s*#\s*(\w+)(.*)", bare)
-        spoken = "" if directive is None else directive[1]
-        wrong = (spoken == "include" and not HEADERS.fullmatch(directive[2].strip()) if directive else False) or spoken in (
-            "pragma_", "import", "line", "embed") or bool(re.search(r"\basm\b|__asm", bare))
-        if wrong:
+        directive, rest = m.groups() if (m := re.match(r"\s*#\s*(\w+)(.*)", bare)) else ("", "")
+        included = directive == "include" and not HEADERS.fullmatch(rest.strip())
+        if included or directive in ("import", "line", "embed") or re.search(r"\basm\b|__asm", bare):
             raise error("KIR-H113", f"the fragment may not say: {line.strip()[:80]}", origin=Origin(answer.file, number, 1, number, len(line) + 1),
                         needs="device code over CUDA's own headers")

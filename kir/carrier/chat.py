@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from kir.carrier.budget import Clock, Meter, Spent
@@ -18,6 +20,8 @@ from kir.diagnostic import KirError, error, usage
 
 OVERHEAD = 512
 """Tokens that a chat format may add to a prompt: a token is at least one byte, so the bytes of the prompt and these bound its tokens."""
+GRACE = 0.5
+"""Seconds after a call's end at which it is left to itself: a server that sends its headers byte by byte never comes to a deadline."""
 BYTES_A_TOKEN = 32
 """No tokenizer averages more bytes a token over a text; a server that counts fewer tokens miscounts."""
 IDS = {"key": "KIR-H303", "model": "KIR-H304", "request": "KIR-H305", "limit": "KIR-H306", "server": "KIR-H306", "network": "KIR-H306",
@@ -107,7 +111,18 @@ class Chat:
         left = call.seconds_left()
         seconds = self.endpoint.time.total if left is None else min(left, self.endpoint.time.total)
         end = self.clock() + seconds
-        return self.send(request, lambda: self.clock() >= end, max(seconds, 1e-3))
+        sent: Future[Counted] = Future()
+
+        def send() -> None:
+            try:
+                sent.set_result(self.send(request, lambda: self.clock() >= end, max(seconds, 1e-3)))
+            except BaseException as bad:
+                sent.set_exception(bad)
+        threading.Thread(target=send, name=f"kir-{self.name}", daemon=True).start()
+        try:
+            return sent.result(timeout=seconds + GRACE)
+        except TimeoutError:
+            raise Failure("late", "the server kept the connection open past the end of the call") from None
 
     def _cost(self, request: Request, counted: Counted, worst: Spent) -> tuple[Spent, str]:
         """What a reply cost. Counts that are missing or cannot be true are replaced by the worst case (or by themselves, if larger)."""

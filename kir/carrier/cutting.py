@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from kir.carrier.contract import Contract
+from kir.carrier.operands import facts
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.binding import fact_expressions
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
 from kir.ir.visit import transform, walk
-from kir.problem.schema import Tensor
 from kir.rewrite.edit import Path, fresh
+
+if TYPE_CHECKING:
+    from kir.problem.schema import Tensor
 
 MOST_ASSIGNMENTS = 24
 """Ways of telling a contract's operands among tensors of the same dtype and rank that are tried."""
@@ -245,7 +248,7 @@ def answer_of(contract: Contract, program: n.Program, outline: Outline) -> n.Pro
               *(n.Param(name, t.role, buffers[outline.operands[name]]) for name, t in tensors.items()))
     symbols: dict[str, n.Expr] = {name: n.Var(name, I32) for name in contract.sizes}
     kept = {f.name for f in outline.holed.functions}
-    out = n.Program(contract.spec.name.replace("-", "_"), (), params, fact_expressions(list(contract.spec.facts), symbols), (),
+    out = n.Program(contract.spec.name.replace("-", "_"), (), params, facts(contract, symbols), (),
                     tuple(replace(w, buffer=private[w.buffer.name]) for w in spaces), (),
                     tuple(f for f in program.functions if f.name not in kept), inner,
                     tuple(n.Launch(name) for name in outline.names) if program.plan else ())

@@ -8,13 +8,12 @@ from typing import TypeVar
 from kir.analysis.access import Aliases, may_overlap
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
-from kir.carrier.checking import dimensions
-from kir.carrier.contract import Contract
-from kir.diagnostic import Diagnostic, KirError, error
+from kir.carrier.contract import Contract, contract_named
+from kir.carrier.operands import dimensions, facts, in_dtype
+from kir.diagnostic import Diagnostic, KirError, UsageError, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchor_of
-from kir.ir.binding import fact_expressions
 from kir.ir.canonical import bound_names, rename
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, TileType, dtype_of
@@ -47,6 +46,20 @@ def unfilled(program: n.Program) -> tuple[Diagnostic, ...]:
                             anchor_of(program, path), attempt="kir carrier fill") for path, h in holes(program))
 
 
+def misfits(program: n.Program) -> tuple[Diagnostic, ...]:
+    """What is wrong with the holes of a program: one that names no registered contract (KIR-H103, which may be known elsewhere), and
+    whatever `bind` says of the others. A hole that does not fit raises KirError: no answer could fill it."""
+    found: list[Diagnostic] = []
+    for path, h in holes(program):
+        try:
+            contract = contract_named(h.contract)
+        except UsageError as unknown:
+            found += [replace(d, anchor=anchor_of(program, path), origin=h.origin) for d in unknown.diagnostics]
+            continue
+        bind(contract, program, path)
+    return tuple(found)
+
+
 def must_be_filled(program: n.Program) -> None:
     """Raises KirError KIR-H104 with a diagnostic for each unfilled hole."""
     if found := unfilled(program):
@@ -71,13 +84,13 @@ def bind(contract: Contract, program: n.Program, path: Path) -> Bound:
             if regions.setdefault(t.name, r) != r:
                 raise error("KIR-H105", f"the inout operand '{t.name}' is read at one place and written at another", origin=hole.origin, anchor=where)
     bound = _matched(contract, regions, hole, where)
-    facts = Facts.at(program, path)
-    for text, fact in zip(contract.spec.facts, fact_expressions(list(contract.spec.facts), bound.sizes), strict=True):
-        answer = decide(fact, facts)
+    known = Facts.at(program, path)
+    for text, fact in zip(contract.spec.facts, facts(contract, bound.sizes), strict=True):
+        answer = decide(fact, known)
         if answer.kind != "always":
             raise error("KIR-H106", f"{contract.id} holds where {text}; here that is {expr_text(fact)}, which is not known", origin=hole.origin,
                         anchor=where, witness=(f"at {answer.shown()}",) if answer.witness else (), needs=f"fact {expr_text(fact)}")
-    _distinct(contract, program, bound, facts, hole, where)
+    _distinct(contract, program, bound, known, hole, where)
     return bound
 
 
@@ -136,7 +149,7 @@ def _matched(contract: Contract, regions: Mapping[str, n.Region], hole: n.Hole, 
     return Bound(regions, {k: build.cast(v, I32) for k, v in sizes.items()}, dtype)
 
 
-def _distinct(contract: Contract, program: n.Program, bound: Bound, facts: Facts, hole: n.Hole, where: str) -> None:
+def _distinct(contract: Contract, program: n.Program, bound: Bound, known: Facts, hole: n.Hole, where: str) -> None:
     aliases = Aliases(program)
     outputs = [t.name for t in contract.writes]
     for a in outputs:
@@ -144,24 +157,27 @@ def _distinct(contract: Contract, program: n.Program, bound: Bound, facts: Facts
             mine = bound.regions[a]
             if a == b or not aliases.may_be_one(mine.buffer.name, r.buffer.name):
                 continue
-            if mine.buffer.name != r.buffer.name or may_overlap(mine, r, facts):
+            if mine.buffer.name != r.buffer.name or may_overlap(mine, r, known):
                 raise error("KIR-H107", f"the output '{a}' and the operand '{b}' may be the same memory", origin=hole.origin, anchor=where,
                             needs="places that do not overlap")
 
 
-def fill(contract: Contract, program: n.Program, path: Path, answer: n.Program) -> n.Program:
+def fill(contract: Contract, program: n.Program, path: Path, answer: n.Program, verified: bool = True) -> n.Program:
     """`program` with the hole at `path` replaced by `answer`, a program that conforms to the contract (`Checked.program`).
 
-    The same hole and answers that are equal up to local names give programs that are equal up to local names. Raises KirError as `bind`,
-    KIR-H150 for an access of the answer that has no counterpart in the hole's regions, and what the verifier finds in the result."""
+    An answer in the contract's first dtype fills holes of the others too. The same hole and answers that are equal up to local names give
+    programs that are equal up to local names. Raises KirError as `bind`, KIR-H105 for an answer in a dtype that is not the hole's, KIR-H150
+    for an access of the answer that has no counterpart in the hole's regions, and what the verifier finds in the result (unless the caller
+    sees to that)."""
     bound = bind(contract, program, path)
+    answer = in_dtype(contract, answer, bound.dtype)
     given = {p.name: p.of.dtype.name for p in answer.params if isinstance(p.of, n.Buffer)}
     for t in contract.spec.tensors:
         if t.dtype == "T" and given[t.name] != bound.dtype:
             raise error("KIR-H105", f"the answer is for {given[t.name]}, and the hole's operands are {bound.dtype}", anchor=anchor_of(program, path))
     _must_compose(answer, bound)
     out = _as_kernels(program, path, answer, bound) if contract.spec.level == "program" else _as_statements(program, path, answer, bound)
-    if found := [d for d in verify(out) if d.severity == "error"]:
+    if verified and (found := [d for d in verify(out) if d.severity == "error"]):
         raise KirError(*(replace(d, subject=d.subject or f"fill {contract.id}") for d in found))
     return out
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from kir.carrier.budget import Meter, Spent
 from kir.carrier.provider import Request
+from kir.diagnostic import Origin, error
 from kir.store import Log, read_json, write_atomic
 
 
@@ -63,15 +64,19 @@ class Journal:
         """Count what an earlier, unfinished run of the same name spent; a call without an outcome counts as its worst case."""
         unfinished: dict[tuple[str, str], Spent] = {}
         settled: list[tuple[str, Spent, str]] = []
-        for record in self.log.records():
-            match record.get("event"):
-                case "asked":
-                    unfinished[record["key"], record["what"]] = _spent(record["worst"])
-                case "settled":
-                    unfinished.pop((record["key"], record["what"]), None)
-                    settled.append((record["what"], _spent(record["actual"]), record["note"]))
-                case _:
-                    unfinished, settled = {}, []
+        for number, record in enumerate(self.log.records(), start=1):
+            try:
+                match record.get("event"):
+                    case "asked":
+                        unfinished[record["key"], record["what"]] = _spent(record["worst"])
+                    case "settled":
+                        unfinished.pop((record["key"], record["what"]), None)
+                        settled.append((record["what"], _spent(record["actual"]), record["note"]))
+                    case _:
+                        unfinished, settled = {}, []
+            except (KeyError, TypeError, ValueError, ArithmeticError):
+                raise error("KIR-H312", "this line of the journal is no record of a call", origin=Origin(str(self.log.path), number, 1, number, 2),
+                            needs="the file as it was written; without it, what an unfinished run spent is not known") from None
         for what, actual, note in settled:
             meter.charge(what, actual, "; ".join(x for x in (note, "before the run was resumed") if x))
         for (key, what), worst in unfinished.items():

@@ -1,26 +1,23 @@
-"""The way back from a program to what stands in for a hole: statements, or kernels, as a program over the contract's operands.
+"""The way back from statements to an answer: at level `cta`, what stands for a hole as a program over the contract's operands.
 
-This is how `backward` of a carrier pass recognizes an algorithm: it outlines the region, and `satisfies` asks the contract's oracle what
-it does, whatever it looks like.
+So may `backward` of a carrier pass recognize an algorithm: it outlines the statements, and `satisfies` asks the contract's oracle what they
+do, whatever they look like.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from kir.carrier.answer import Answer
-from kir.carrier.checking import Checked, check_program, dimensions, size_vars
+from kir.carrier.checking import Checked, check_program
 from kir.carrier.contract import Contract
 from kir.carrier.filling import Bound, bind
+from kir.carrier.operands import dimensions, facts, size_vars
 from kir.diagnostic import error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchor_of
-from kir.ir.binding import fact_expressions
 from kir.ir.types import DTYPES, I32
 from kir.ir.verify import verify
-from kir.ir.visit import regions, transform
-from kir.rewrite.edit import Path, block_at, kernel_of, replace_kernel, replace_stmts
+from kir.ir.visit import transform
+from kir.rewrite.edit import Path, block_at, replace_stmts
 
 
 def outline(contract: Contract, program: n.Program, path: Path, count: int, hole: n.Hole) -> n.Program:
@@ -29,20 +26,7 @@ def outline(contract: Contract, program: n.Program, path: Path, count: int, hole
     bound = bind(contract, replace_stmts(program, path, (hole,), count), path)
     body = block_at(program, path)[int(path[-1]):int(path[-1]) + count]
     kernel = n.Kernel("main", (), build.const(contract.spec.threads), body)
-    return _over_operands(contract, program, (kernel,), (), (), bound, anchor_of(program, path))
-
-
-def outline_kernels(contract: Contract, program: n.Program, kernels: Sequence[str], hole: n.Hole) -> n.Program:
-    """These kernels of a program, with the workspaces and functions that they use, as a program over the operands: the inverse of `fill` at
-    level `program`. Raises KirError as `outline`."""
-    first = kernel_of(program, (kernels[0],))
-    host = replace_kernel(program, first.name, replace(first, grid=(), threads=build.const(1), cluster=(), attrs=(), body=(hole,)))
-    bound = bind(contract, host, (first.name, 0))
-    kept = tuple(k for k in program.kernels if k.name in kernels)
-    used = {r.buffer.name for k in kept for r in regions(k)}
-    spaces = tuple(w for w in program.workspaces if w.buffer.name in used)
-    maps = tuple(t for t in program.tensor_maps)
-    return _over_operands(contract, program, kept, spaces, maps, bound, first.name)
+    return _over_operands(contract, program, kernel, bound, anchor_of(program, path))
 
 
 def satisfies(contract: Contract, program: n.Program) -> Checked:
@@ -51,8 +35,7 @@ def satisfies(contract: Contract, program: n.Program) -> Checked:
     return check_program(contract, program, Answer("", file="<outlined>"), budget=False)
 
 
-def _over_operands(contract: Contract, program: n.Program, kernels: tuple[n.Kernel, ...], spaces: tuple[n.Workspace, ...],
-                   maps: tuple[n.TensorMap, ...], bound: Bound, where: str) -> n.Program:
+def _over_operands(contract: Contract, program: n.Program, kernel: n.Kernel, bound: Bound, where: str) -> n.Program:
     variables = size_vars(contract)
     back = {e.name: variables[size] for size, e in bound.sizes.items() if isinstance(e, n.Var)}
     shapes = dimensions(contract)
@@ -70,10 +53,9 @@ def _over_operands(contract: Contract, program: n.Program, kernels: tuple[n.Kern
         return new
     params = (*(n.Param(name, "size", I32) for name in contract.sizes),
               *(n.Param(t.name, t.role, buffers[t.name]) for t in contract.spec.tensors))
-    facts = fact_expressions(list(contract.spec.facts), variables)
     functions = tuple(transform(f, leave) for f in program.functions)
-    out = n.Program(contract.spec.name.replace("-", "_"), (), params, facts, (), tuple(transform(w, leave) for w in spaces), maps, functions,
-                    tuple(transform(k, leave) for k in kernels))
+    made: n.Kernel = transform(kernel, leave)
+    out = n.Program(contract.spec.name.replace("-", "_"), params=params, facts=facts(contract, variables), functions=functions, kernels=(made,))
     found = [d for d in verify(out) if d.severity == "error"]
     if found:
         raise error("KIR-H151", f"this is not over the places of the hole alone: {found[0].message}", origin=found[0].origin, anchor=where,

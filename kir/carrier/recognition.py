@@ -4,22 +4,24 @@ What is recognized is kept, by the hash of its text, in the user's library, so t
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from kir.carrier.checking import CASE_STEPS, cases
+from kir.carrier.checking import CASE_STEPS, cases, held_out
 from kir.carrier.contract import Contract
+from kir.carrier.operands import in_dtype
 from kir.carrier.records import find, folders, program_of
 from kir.diagnostic import KirError
+from kir.gate.correctness import ProblemCase
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.types import DTYPES, DType
-from kir.problem.load import with_storage
+from kir.ir.types import DType
 from kir.store import Store, content_hash
 
 ENOUGH_STEPS = 150_000
@@ -67,15 +69,9 @@ def known(contract: Contract, wanted: str, dtype: str = "") -> Known:
         return Known(keys[0][:DIGITS], keys[0], in_dtype(contract, program, dtype), "kept")
     program = program_of(contract, found)
     made = in_dtype(contract, program, dtype)
-    source = "shipped" if found.shipped and made is program else "recorded"
+    gated = made is program or dtype in found.record.gate.get("dtypes", ())
+    source = "shipped" if found.shipped and gated else "recorded"
     return Known(found.name, found.record.answer, made, source, f"{found.record.who}, {found.record.when}")
-
-
-def in_dtype(contract: Contract, program: n.Program, dtype: str) -> n.Program:
-    """`program` with its storage of the contract's dtype `T` made `dtype`."""
-    has = {p.name: p.of.dtype for p in program.params if isinstance(p.of, n.Buffer)}
-    own = next((has[t.name] for t in contract.spec.tensors if t.dtype == "T"), None)
-    return program if own is None or not dtype or own.name == dtype else with_storage(program, own, DTYPES[dtype])
 
 
 @lru_cache(maxsize=32)
@@ -101,29 +97,38 @@ def text_hash(program: n.Program) -> str:
 
 @lru_cache(maxsize=256)
 def agreement(contract: Contract, program: n.Program, dtype: str) -> Agreement:
-    """Runs a program over the contract's operands on its inputs: every distribution at the smallest shape of some size, in checking mode
-    once, and at other shapes while `ENOUGH_STEPS` last."""
-    wanted = {p.name for p in program.params if isinstance(p.of, DType)}
-    spent, runs, checked = 0, 0, False
+    """Runs a program over the contract's operands on its inputs: every distribution at the smallest shape of some size, other shapes while
+    `ENOUGH_STEPS` last, and the first case again in checking mode."""
     sized = next((s.name for s in sorted(contract.spec.shapes, key=lambda s: max(s.sizes.values())) if "one" not in s.tags), "")
-    every = sorted(cases(contract, contract.problem(dtype)), key=lambda c: c.shape != sized)
+    problem = contract.problem(dtype)
+    every = sorted((*cases(contract, problem), *held_out(contract, problem, program)), key=lambda c: (c.shape != sized, "held-out" not in c.shape))
+    spent, runs = 0, 0
     for case in every:
-        if case.shape != sized and spent > ENOUGH_STEPS:
-            continue
-        where = f"at {', '.join(f'{k} = {v}' for k, v in case.sizes.items())}, inputs '{case.distribution}'"
-        scalars = {k: v for k, v in case.scalars.items() if k in wanted}
-        try:
-            with np.errstate(all="ignore"):
-                result = run(program, case.arrays, scalars, mode="fast" if checked else "check", most_steps=CASE_STEPS)
-        except KirError as refused:
-            return Agreement(runs, f"it cannot be run {where}", (f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}",))
-        checked, runs, spent = True, runs + 1, spent + result.counters.steps
-        if result.errors:
-            return Agreement(runs, f"it is not safe {where}", tuple(f"{f.id}: {f.message}" for f in result.errors[:2]))
-        outcome = case.compare(result.outputs)
-        if not outcome.ok:
-            return Agreement(runs, f"it is wrong {where}", (outcome.reason,))
-    return Agreement(runs)
+        if case.shape == sized or spent <= ENOUGH_STEPS:
+            steps, wrong = _tried(program, case, "fast")
+            if wrong is not None:
+                return replace(wrong, runs=runs)
+            spent, runs = spent + steps, runs + 1
+    _, wrong = _tried(program, every[0], "check")
+    return Agreement(runs + 1) if wrong is None else replace(wrong, runs=runs)
+
+
+def _tried(program: n.Program, case: ProblemCase, mode: Literal["fast", "check"]) -> tuple[int, Agreement | None]:
+    """The statements that one case took, and what is wrong with it."""
+    where = f"at {', '.join(f'{k} = {v}' for k, v in case.sizes.items())}, inputs '{case.distribution}'"
+    wanted = {p.name for p in program.params if isinstance(p.of, DType)}
+    try:
+        with np.errstate(all="ignore"):
+            result = run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, mode=mode, most_steps=CASE_STEPS)
+    except KirError as refused:
+        first = refused.diagnostics[0]
+        return 0, Agreement(0, f"it cannot be run {where}", (f"{first.id}: {first.message}",))
+    outcome = case.compare(result.outputs)
+    if result.errors:
+        return 0, Agreement(0, f"it is not safe {where}", tuple(f"{f.id}: {f.message}" for f in result.errors[:2]))
+    if not outcome.ok:
+        return 0, Agreement(0, f"it is wrong {where}", (outcome.reason,))
+    return result.counters.steps, None
 
 
 def library(contract: Contract) -> Path:

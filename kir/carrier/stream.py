@@ -91,7 +91,7 @@ def openai_reply(stream: Iterable[dict[str, Any]]) -> Counted:
         used = _dict(event, "usage") or used
     if not finish:
         raise Failure("cut", "the reply was cut off in the middle")
-    return Counted("".join(parts), _count(used, "prompt_tokens"), _count(used, "completion_tokens"), finish)
+    return Counted(_joined(parts), _count(used, "prompt_tokens"), _count(used, "completion_tokens"), finish)
 
 
 def anthropic_reply(stream: Iterable[dict[str, Any]]) -> Counted:
@@ -117,7 +117,12 @@ def anthropic_reply(stream: Iterable[dict[str, Any]]) -> Counted:
             ended = True
     if not ended:
         raise Failure("cut", "the reply was cut off in the middle")
-    return Counted("".join(parts), input, output, finish)
+    return Counted(_joined(parts), input, output, finish)
+
+
+def _joined(parts: list[str]) -> str:
+    """The text, with halves of characters that JSON can spell and no text can hold made visible."""
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _no_error(event: dict[str, Any]) -> None:

@@ -1,4 +1,7 @@
-"""The two protocols, through their own clients (extra `llm`): the client makes the request, the bytes of its reply are read here."""
+"""The two protocols, through their own clients (extra `llm`): the client makes the request, the bytes of its reply are read here.
+
+No redirect is followed: a key goes to the endpoint of the settings and nowhere else.
+"""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -29,7 +32,8 @@ def transport(protocol: str, endpoint: Endpoint, key: str) -> Transport:
 
 def _openai(endpoint: Endpoint, key: str) -> Transport:
     import openai
-    client = openai.OpenAI(api_key=key or "none", base_url=endpoint.endpoint or None, max_retries=0)
+    client = openai.OpenAI(api_key=key or "none", base_url=endpoint.endpoint or None, max_retries=0,
+                           http_client=openai.DefaultHttpxClient(follow_redirects=False))
 
     def ask(request: Request, late: Callable[[], bool], seconds: float) -> Counted:
         messages = [{"role": "system", "content": request.system}, *({"role": m.role, "content": m.text} for m in request.messages)]
@@ -46,7 +50,8 @@ def _openai(endpoint: Endpoint, key: str) -> Transport:
 
 def _anthropic(endpoint: Endpoint, key: str) -> Transport:
     import anthropic
-    client = anthropic.Anthropic(api_key=key or "none", base_url=endpoint.endpoint or None, max_retries=0)
+    client = anthropic.Anthropic(api_key=key or "none", base_url=endpoint.endpoint or None, max_retries=0,
+                                 http_client=anthropic.DefaultHttpxClient(follow_redirects=False))
 
     def ask(request: Request, late: Callable[[], bool], seconds: float) -> Counted:
         messages = [{"role": m.role, "content": m.text} for m in request.messages]

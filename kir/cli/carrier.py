@@ -202,10 +202,26 @@ def fill(
         from kir.store import write_atomic
 
         write_atomic(output, text)
+    best = "" if accepted or kind == "recorded" else _best(outcomes)
     said = [line for o in outcomes for line in _told(o)] + ([f"# {line}" for line in meter.lines()] if meter.entries else [])
-    data = {"filled": whole, "accepted": accepted, "holes": [o.to_json() for o in outcomes], "budget": meter.to_json(), "text": text, **gates}
+    said += [f"# the best answer so far: {best}"] if best else []
+    data = {"filled": whole, "accepted": accepted, "holes": [o.to_json() for o in outcomes], "budget": meter.to_json(), "text": text, "best": best, **gates}
     stopped = tuple(d for o in outcomes for d in o.stopped)
     return Result(data, "\n".join([*said, text]) if accepted else "\n".join(said), 0 if accepted else 1, stopped + faults)
+
+
+def _best(outcomes: Sequence[Outcome]) -> str:
+    """Where the reply that got furthest is left, for a person to go on from."""
+    import platformdirs
+
+    from kir.store import content_hash, write_atomic
+
+    best = outcomes[-1].best if outcomes else None
+    if best is None:
+        return ""
+    path = Path(platformdirs.user_state_dir("kir")) / "carriers" / "best" / f"{outcomes[-1].contract.spec.name}-{content_hash(best.reply)[:12]}.md"
+    write_atomic(path, best.reply)
+    return str(path)
 
 
 def _with_holes(file: str, bind: Path | None, pipeline: str) -> Program:
@@ -276,13 +292,29 @@ def _filled(program: Program, hole: str, provider: CarrierProvider, meter: Any, 
         path = path_of(program, hole) if hole else left[0][0]
         found = next((h for p, h in left if p == path), None)
         contract = contract_named(found.contract if found is not None else left[0][1].contract, more)
-        outcome = run(contract, program, path, provider, meter.child(contract.id, settings.budget.carrier),
-                      turns=settings.turns if turns < 0 else turns)
+        inner = meter.child(contract.id, settings.budget.carrier)
+        outcome = run(contract, program, path, provider, inner, turns=settings.turns if turns < 0 else turns, card=_card(contract))
         outcomes.append(outcome)
         if outcome.program is None:
             break
         program = outcome.program
     return outcomes, program
+
+
+def _card(contract: Contract) -> dict[str, str] | None:
+    """The nine fields of the library's card for the pass that leaves this hole, an admitted one first; None when there is none."""
+    import json
+
+    from kir.carrier import carriers
+    from kir.carrier.prompt import CARD_FIELDS
+    from kir.library.shelf import library
+
+    names = {cls.name for cls, known in carriers() if known.id == contract.id}
+    found = [each.card for each in library().cards()[0] if each.card.carrier.text.partition("{")[0].partition("@")[0].strip() in names]
+    if not found:
+        return None
+    held = min(found, key=lambda card: (card.status != "admitted", card.name)).model_dump(mode="json")
+    return {field: held[field] if isinstance(held[field], str) else json.dumps(held[field], ensure_ascii=False) for field in CARD_FIELDS}
 
 
 def _judged(outcomes: Sequence[Outcome], program: Program, whole: bool, kind: str, problem: str, target: str, record: str,

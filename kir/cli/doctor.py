@@ -63,6 +63,9 @@ def _packages() -> list[Finding]:
         "tilelang": ("tilelang", "make full, or pip install tilelang==0.1.15: compiles TileLang output"),
         "torch": ("torch", "make full; only Triton and TileLang use it"),
         "pycuda": ("pycuda", "pip install pycuda: runs CUDA output on a GPU"),
+        "openai": ("openai", "make full, or the extra `llm`: asks models behind that protocol to fill holes"),
+        "anthropic": ("anthropic", "make full, or the extra `llm`: asks models behind that protocol to fill holes"),
+        "genai-prices": ("genai-prices", "make full, or the extra `llm`: what hosted models cost"),
     }
     rows = []
     for what, (distribution, remedy) in optional.items():

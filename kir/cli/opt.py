@@ -35,7 +35,7 @@ def command(
     """Run a pipeline of passes over a program and print the result."""
     from dataclasses import replace
 
-    from kir.carrier import must_be_filled, unfilled
+    from kir.carrier import misfits, must_be_filled, unfilled
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
     from kir.rewrite import Pipeline, Trace, pass_class
@@ -55,12 +55,14 @@ def command(
     if in_place or write:
         return _edited(file, bind, done, str(Pipeline(tuple(taken))), write, warnings)
     text = program_text(done.program)
-    warnings += [replace(d, severity="warning") for d in unfilled(done.program)]
+    if left := unfilled(done.program):
+        warnings += [replace(d, severity="warning") for d in (*left, *misfits(done.program))]
     if emit != "kir":
         from kir.surface import backend
 
         must_be_filled(done.program)
-        text = backend(emit).emit(done.program).text
+        emitted = backend(emit).emit(done.program)
+        text = emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")
     explained = "".join(f"{line}\n" for number in range(len(done.steps)) for line in done.explain(number).splitlines()) if trace else ""
     shown = "".join(f"# {line}\n" for line in explained.splitlines()) + text
     data = {"hash": content_hash(done.program), "pipeline": str(Pipeline(tuple(taken))), "emit": emit, "text": text}

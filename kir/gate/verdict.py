@@ -110,8 +110,8 @@ class DeviceRecord:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return asdict(self)
+        """A JSON object; infinite errors become texts, which JSON can hold."""
+        return {k: _plain(v) for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -172,3 +172,15 @@ class Verdict:
 
 def _number(x: float) -> float | str:
     return x if abs(x) < float("inf") else str(x)
+
+
+def _plain(x: Any) -> Any:
+    match x:
+        case float():
+            return _number(x)
+        case Mapping():
+            return {k: _plain(v) for k, v in x.items()}
+        case list() | tuple():
+            return [_plain(v) for v in x]
+        case _:
+            return x

@@ -216,9 +216,9 @@ def _operand_a(v: Val, lanes: slice, k: int, of: DType) -> tuple[Array, Array]:
     """The 16 rows of A that a warp holds in registers, and which of their elements are defined."""
     fragment = layout.mma_a(k, of.bits)
     rows, good = np.zeros((16, k), v.data.dtype), np.ones((16, k), np.bool_)
-    rows[fragment.rows, fragment.cols] = v.data[lanes]
+    rows[fragment.rows, fragment.cols] = v.data[lanes].reshape(WARP_SIZE, -1)
     if v.ok is not None:
-        good[fragment.rows, fragment.cols] = np.broadcast_to(v.ok, v.data.shape)[lanes]
+        good[fragment.rows, fragment.cols] = np.broadcast_to(v.ok, v.data.shape)[lanes].reshape(WARP_SIZE, -1)
     return rows, good
 
 

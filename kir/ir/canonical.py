@@ -36,6 +36,8 @@ def bound_names(body: n.Block) -> Iterator[str]:
 
 def rename(item: N, names: dict[str, str]) -> N:
     """`item` with local names replaced, wherever they are bound or used."""
+    if all(old == new for old, new in names.items()):
+        return item
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
             case n.Var() | n.Axis() if new.name in names:

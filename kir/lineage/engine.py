@@ -62,17 +62,21 @@ class PassEngine:
     def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Sequence[Candidate]:
         """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
 
-        Carriers come after all others: what they take back whole, passes take back step by step as far as they can. First comes what
-        lowers the leftmost component of the measure, which goes from what only hardware explains to what any program has; then the
-        order that the passes' declarations give. What refuses stands at the end.
+        First comes what lowers the leftmost component of the measure, which goes from what only hardware explains to what any program
+        has; then the order that the passes' declarations give. What carriers take back whole, others first take back step by step, as
+        long as the CTA keeps its threads: one thread's serial code would take too long to run against a contract. What refuses stands
+        at the end.
         """
         found = [each for cls in self.passes for each in self._found(program, cls)]
         late = {name: number for number, name in enumerate(delayed, start=1)}
         rank = {cls.name: number for number, cls in enumerate(self.passes)}
         carriers = {cls.name for cls in self.passes if declared(cls)}
         before = self.measure(program)
-        return sorted(found, key=lambda each: (late.get(each.name, 0), each.name in carriers, self._component(program, before, each),
-                                               rank[each.name]))
+
+        def order(each: Candidate) -> tuple[int, float, int]:
+            component = len(before) - 0.5 if each.name in carriers else self._component(program, before, each)
+            return late.get(each.name, 0), component, rank[each.name]
+        return sorted(found, key=order)
 
     def _found(self, program: Program, cls: type[Pass]) -> tuple[Candidate, ...]:
         key = (program_text(program), cls.name)

@@ -11,61 +11,25 @@ from itertools import count
 from typing import Any
 
 from kir.analysis.facts import Facts
+from kir.analysis.fragments import Spread
 from kir.diagnostic import Diagnostic, KirError, Origin
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.canonical import bound_names
 from kir.ir.paths import Path, paths
-from kir.ir.types import I32, TileType, dtype_of, shape_of
-from kir.ir.visit import walk
+from kir.ir.types import I32, dtype_of
 from kir.lowering.barriers import joined
 from kir.lowering.plan import planned
 from kir.lowering.roles import has_roles, lowered_roles
 from kir.lowering.state import State, refuse
 from kir.lowering.statements import block
+from kir.lowering.tiled import is_tiled
 
+ROUNDS = 3
+"""How often a kernel is lowered again because what is stored to a fragment says how it should be dealt."""
 MARK = "<lowered>"
 """The file of the marks that statements carry while they are lowered: their number in reading order."""
 __all__ = ["Places", "is_tiled", "lowered", "lowered_kernel", "lowered_with_places"]
-
-
-def is_tiled(k: n.Kernel) -> bool:
-    """Whether a kernel has statements of a team of several threads that only threads can be told of: tiles, fragments, atomics."""
-    return int_value(k.threads) != 1 and _tiled(k.body)
-
-
-def _tiled(body: n.Block) -> bool:
-    for s in body:
-        match s:
-            case n.For() if s.kind == "thread":
-                continue
-            case n.For():
-                if _tiled(s.body) or any(_has_tile(e) for e in (s.lo, s.hi)):
-                    return True
-            case n.Roles():
-                if any(_tiled(r.body) for r in s.roles):
-                    return True
-            case n.If():
-                if _tiled(s.then) or _tiled(s.orelse) or _has_tile(s.cond):
-                    return True
-            case n.While():
-                if _tiled(s.body) or _has_tile(s.cond):
-                    return True
-            case n.Alloc() if s.buffer.space == "shared" and (s.init is None or not _has_tile(s.init)):
-                continue
-            case n.Alloc() if s.buffer.space == "fragment" or s.buffer.shape:
-                return True
-            case n.Mma() | n.Copy():
-                return True
-            case _:
-                if _has_tile(s) or any(isinstance(x, n.Call) and x.fn.startswith("atomic_") for x in walk(s)):
-                    return True
-    return False
-
-
-def _has_tile(x: n.Node) -> bool:
-    return any(isinstance(y, n.Expr) and isinstance(y.type, TileType) for y in walk(x)) or (
-        isinstance(x, n.Store) and bool(shape_of(x.at.type)))
 
 
 Places = Mapping[Path, Path]
@@ -103,15 +67,25 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
         facts = facts.ranging(n.Var(axis.name, dtype), n.Const(0, dtype), axis.extent)
     name = next(x for x in ("t", *(f"t_{i}" for i in range(len(taken) + 1))) if x not in taken)
     taken.add(name)
-    state = State(program, k, threads, n.Var(name, I32), taken, facts)
-    state.facts = facts.ranging(state.thread, const(0), const(threads))
-    state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
+
+    def begun(spreads: Mapping[str, Spread]) -> State:
+        state = State(program, k, threads, n.Var(name, I32), set(taken), facts)
+        state.facts = facts.ranging(state.thread, const(0), const(threads))
+        state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
+        state.spreads |= spreads
+        return state
+    state = begun({})
     try:
         if has_roles(k):
-            taken.discard(name)
+            state.taken.discard(name)
             made = replace(k, body=lowered_roles(state, k, block))
         else:
             block(state, k.body)
+            for _ in range(ROUNDS):
+                if not state.wanted:
+                    break
+                state = begun({**state.spreads, **state.wanted})
+                block(state, k.body)
             inside = joined(state.items, state.aliases.may_be_one)
             loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
             made = replace(k, body=state.finished((loop,)))

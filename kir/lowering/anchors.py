@@ -118,6 +118,18 @@ def dealt_by(indices: Sequence[n.Expr], frame: Frame) -> tuple[Spread, tuple[n.E
     return Spread(tuple(shape), tuple(digits), own), tuple(coordinates)
 
 
+def counted_out(number: n.Expr, shape: Sequence[int]) -> list[n.Expr]:
+    """The row-major number of an element as its index along each axis, its terms told apart by their factors."""
+    assert isinstance(number.type, DType)
+    left, out = dict(polynomial(number)), []
+    for axis in range(len(shape)):
+        below = math.prod(shape[axis + 1:])
+        own = {m: c for m, c in left.items() if c >= below}
+        left = {m: c for m, c in left.items() if m not in own}
+        out.append(build.from_polynomial({m: c // below for m, c in own.items()}, number.type))
+    return out
+
+
 def _divided(e: n.Expr, by: int) -> n.Expr:
     assert isinstance(e.type, DType)
     return build.from_polynomial({m: c // by for m, c in polynomial(e).items()}, e.type)
@@ -234,7 +246,8 @@ class Reader:
     def _unflattened(self, value: n.Expr, shape: tuple[int, ...], number: n.Expr) -> n.Expr:
         choices: list[Sequence[tuple[n.Expr, n.Expr]]] = []
         for extent in shape:
-            choices.append([(const(0), const(0))] if extent == 1 else [(c, v) for c, v, d in zip(self.coordinates, self.axes, self.shape, strict=True) if d == extent])
+            own = [(c, v) for c, v, d in zip(self.coordinates, self.axes, self.shape, strict=True) if d == extent]
+            choices.append([(const(0), const(0))] if extent == 1 else own)
         for chosen in itertools.product(*choices):
             if flat([c for c, _ in chosen], shape) == number:
                 return build.call("pick", value, *(v for _, v in chosen))

@@ -15,7 +15,7 @@ from kir.lowering import products
 from kir.lowering.binding import each, fill
 from kir.lowering.choice import Found, accesses, dealt, for_memory, matching, own_axes, suggested
 from kir.lowering.elements import addressed, element, element_place
-from kir.lowering.need import Need, of_spread
+from kir.lowering.need import Need, of_spread, without_axis
 from kir.lowering.state import Held, State, guarded, looped, place, refuse, register, shape_known, slot_variables
 from kir.lowering.values import hoisted
 
@@ -45,6 +45,7 @@ def alloc(state: State, s: n.Alloc) -> None:
             raise refuse(f"the layout of '{b.name}' is for {s_.team} threads, and the team has {state.team}", "a layout for the team")
     else:
         s_ = state.spreads.get(b.name) or fragment_spread(state, b, shape, init)
+        state.weak -= {b.name} if b.name in state.spreads else set()
     held = Held(register(b.name, b.dtype, s_), s_)
     made_init = init if init is not None and not isinstance(init.type, TileType) else None
     if made_init is not None:
@@ -58,13 +59,16 @@ def alloc(state: State, s: n.Alloc) -> None:
 
 
 def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.Expr | None) -> Spread:
-    """How a fragment without a layout is dealt: for the product that it accumulates, else as it is first filled from or stored to memory."""
+    """How a fragment without a layout is dealt: for the product that it accumulates, else as it is first filled from or stored to memory.
+    Where nothing says, the choice is weak: what is stored to it is asked when all is known."""
     uses = [x for x in walk(state.kernel) if isinstance(x, n.Stmt)]
     for x in uses:
         if isinstance(x, n.Mma) and x.acc.buffer.name == b.name:
             return products.accumulator(state, x, shape)
     if init is not None and isinstance(init.type, TileType):
         return suggested(state, init)
+    if len(shape) == 1 and (rows := _rows_of_a_product(state, uses, shape[0])) is not None:
+        return rows
     found: list[Found] = []
     for x in uses:
         match x:
@@ -80,9 +84,20 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
                 found.append((x.dst, own_axes(x.dst), x.clip))
             case _:
                 pass
-    known = [f for f in found if not any(isinstance(v, n.Var) and v.name in bound_names(state.kernel.body) for i in f[0].index for v in walk(i))
-             ] or found
+    found = [f for f in found if f[0].buffer.space in ("global", "shared")]
+    if not found:
+        state.weak.add(b.name)
+    bound = set(bound_names(state.kernel.body))
+    known = [f for f in found if not any(isinstance(v, n.Var) and v.name in bound for i in f[0].index for v in walk(i))] or found
     return for_memory(state, shape, known)
+
+
+def _rows_of_a_product(state: State, uses: list[n.Stmt], extent: int) -> Spread | None:
+    """How a value for each row of an accumulator is dealt: as the accumulator's rows are, with a copy in each thread of a row."""
+    products_of = {x.acc.buffer.name for x in uses if isinstance(x, n.Mma)}
+    found = [h.spread for name, h in state.held.items() if name in products_of and len(h.spread.shape) == 2 and h.spread.shape[0] == extent
+             and h.spread.team == state.team]
+    return without_axis(found[0], 1) if found else None
 
 
 def store(state: State, s: n.Store) -> None:
@@ -140,6 +155,9 @@ def _store_held(state: State, s: n.Store, held: Held) -> None:
             return n.Store(place(held.buffer, index), at(s.value, need), None if inner is None else at(inner, need), label=s.label)
         if not isinstance(s.value.type, TileType):
             state.touch_all(s.value)
+        if s.at.buffer.name in state.weak and isinstance(s.value.type, TileType):
+            for found in matching(state, s.value, held.spread.shape, firm=True)[:1]:
+                state.wanted[s.at.buffer.name] = found
         body = each(state, held.spread, write)
         state.put(*body)
         state.forget(s.at.buffer.name)

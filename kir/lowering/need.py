@@ -200,11 +200,11 @@ def register_index(held: Spread, need: Need) -> tuple[n.Expr, ...] | None:
     for axis, b in enumerate(base.base):
         offset = int_value(b)
         if offset is None:
-            place = _by_top_digit(held, axis, b)
-            if place is None:
+            moved = _by_top_digit(held, axis, b)
+            if moved is None:
                 return None
-            at, here = dims.index(place[0]), place[1]
-            index[at] = add(index[at], here)
+            top = dims.index(moved[0])
+            index[top] = add(index[top], moved[1])
             continue
         for d in held.threads:
             if d.axis == axis and d.step and offset // d.step % d.extent:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import TileType
-from kir.ir.visit import substitute, transform, walk
+from kir.ir.visit import statements, substitute, substitute_buffers, transform, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "gather", "sort", "cat", "histogram"})
 """Calls that are computed as values of their own before the statement that uses them."""
+WITH_START = frozenset({"sum", "prod", "max", "min", "xor", "or", "and"})
+"""Reductions that begin with a value which changes nothing, so that each operand's element is read once."""
 POSITIONS = frozenset({"iota", "expand", "broadcast", "trans", "reshape", "join"})
 
 
@@ -18,8 +20,10 @@ def planned(program: n.Program, k: n.Kernel) -> n.Kernel:
     """A kernel in the form that is lowered."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {f.name for f in program.functions}
     taken |= {a.name for a in k.grid} | set(bound_names(k.body)) | {x.name for x in program.kernels}
+    scalars = {s.buffer.name: replace(s.buffer, space="register", layout=None) for s in statements(k.body)
+               if isinstance(s, n.Alloc) and s.buffer.space == "fragment" and not s.buffer.shape}
     plan = _Plan(taken, {})
-    body = plan.block(k.body)
+    body = plan.block(tuple(substitute_buffers(s, scalars) for s in k.body))
     return replace(k, body=(*plan.shared, *body))
 
 
@@ -89,26 +93,29 @@ class _Plan:
             case n.Alloc() if s.buffer.space == "shared":
                 self.shared.append(replace(s, init=None))
                 return [] if s.init is None else self.statement(n.Store(n.Region(s.buffer), s.init, label=s.label, origin=s.origin))
-            case n.Roles() | n.Opaque() | n.Hole():
+            case n.Roles():
+                return [replace(s, roles=tuple(replace(r, body=self.block(r.body)) for r in s.roles))]
+            case n.Opaque() | n.Hole():
                 return [s]
             case n.Let() if len(s.names) == 1 and isinstance(s.value.type, TileType) and is_position(s.value):
                 self.formulas[s.names[0]] = s.value
                 return []
             case n.Let() if is_collective(s.value) or (isinstance(s.value, n.Call) and s.value.fn == "split"):
                 assert isinstance(s.value, n.Call)
-                args = tuple(self.operand(a, before) if isinstance(a, n.Expr) else a for a in s.value.args)
+                named = s.value.fn != "reduce" or dict(s.value.attrs).get("op") not in WITH_START
+                args = tuple(self.operand(a, before, named) if isinstance(a, n.Expr) else a for a in s.value.args)
                 return [*before, replace(s, value=replace(s.value, args=args))]
             case _:
                 made = self.hoisted(s, before)
                 assert isinstance(made, n.Stmt)
                 return [*before, made]
 
-    def operand(self, e: n.Expr, before: list[n.Stmt]) -> n.Expr:
-        """An operand of a collective call: a value of its own where it reads memory, which happens once."""
+    def operand(self, e: n.Expr, before: list[n.Stmt], named: bool) -> n.Expr:
+        """An operand of a collective call: a value of its own where it reads memory, which happens once, or is used often (`named`)."""
         made = self.hoisted(e, before)
         assert isinstance(made, n.Expr)
-        if isinstance(made.type, TileType) and not isinstance(made, n.Var) and any(
-                isinstance(x, n.Load) and x.at.buffer.space in ("global", "shared") for x in walk(made)):
+        if isinstance(made.type, TileType) and not isinstance(made, n.Var) and not is_position(made) and (named or any(
+                isinstance(x, n.Load) and x.at.buffer.space in ("global", "shared") for x in walk(made))):
             name = self.fresh("value")
             before.append(n.Let((name,), made))
             return n.Var(name, made.type)
@@ -121,7 +128,8 @@ class _Plan:
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if is_collective(new) and isinstance(new, n.Call):
                 if new not in done:
-                    args = tuple(self.operand(a, before) if isinstance(a, n.Expr) else a for a in new.args)
+                    named = new.fn != "reduce" or dict(new.attrs).get("op") not in WITH_START
+                    args = tuple(self.operand(a, before, named) if isinstance(a, n.Expr) else a for a in new.args)
                     name = self.fresh(new.fn)
                     before.append(n.Let((name,), replace(new, args=args)))
                     done[new] = n.Var(name, new.type)

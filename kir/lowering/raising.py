@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kir.analysis.elements import NotElementwise, element, element_region
@@ -20,12 +20,17 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value, is_const
 from kir.ir.canonical import bound_names, rename
-from kir.ir.types import I32, DType, TileType, dtype_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute_buffers, walk
-from kir.lowering.anchors import Frame, NotRaised, Reader, dealt_by, moving
+from kir.lowering.anchors import Frame, NotRaised, Reader, counted_out, dealt_by, moving
 from kir.lowering.barriers import Unit
+from kir.lowering.need import without_axis
+from kir.lowering.products import scalar_accumulator
+from kir.lowering.proposals import collectives, copied, leaf_of
 from kir.lowering.state import Held, Scratch, State
 from kir.lowering.statements import block
+from kir.lowering.tiled import is_tiled
+from kir.rewrite.edit import names_in
 
 MOST_CHOICES = 60
 """Ways to order the axes of a statement that are tried."""
@@ -43,12 +48,14 @@ def raised_kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     small = {name: replace(b, shape=(const(0),), align=0) for name, b in scratch.items()}
     body = tuple(substitute_buffers(s, small) for s in loop.body)
     facts = Facts.at(program, (k.name,))
-    taken = set(bound_names(k.body)) | {p.name for p in program.params}
+    taken = names_in(program, k)
     state = State(program, replace(k, body=()), threads, loop.var, taken, facts.ranging(loop.var, const(0), const(threads)))
     state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
     state.spare = [Scratch(b.name, b.dtype) for b in small.values()]
-    made = _Raiser(state, body, set(small)).block(body)
-    return replace(k, body=(*(s for s in front if s.buffer.name not in scratch), *made))
+    made = replace(k, body=(*(s for s in front if s.buffer.name not in scratch), *_Raiser(state, body, set(small)).block(body)))
+    if not is_tiled(made):
+        raise NotRaised("no statement of its threads is a part of a tile statement")
+    return made
 
 
 def _is_barrier(s: n.Stmt) -> bool:
@@ -186,9 +193,13 @@ class _Raiser:
     # ------------------------------------------------------------------------------------------------------------- proposals
     def _proposals(self, rest: Sequence[n.Stmt]) -> Iterator[n.Stmt]:
         spilled: dict[str, list[n.Expr]] = {}
+        before = {s.name: s.holds for s in self.state.scratch if s.holds is not None}
         at = 0
         while at < len(rest) and (nest := nest_of(rest[at])) is not None and nest.store.at.buffer.name in self.scratch:
-            spilled[nest.store.at.buffer.name] = list(self._spill(nest))
+            name = nest.store.at.buffer.name
+            spilled[name] = list(self._spill(nest, before))
+            if spilled[name]:
+                before[name] = spilled[name][0]
             at += 1
         kept = {s.name: [s.holds] for s in self.state.scratch if s.holds is not None and s.name not in spilled}
         names = [*kept, *spilled]
@@ -210,6 +221,8 @@ class _Raiser:
                 if s.init is not None and not s.buffer.shape and self._moves(s.init):
                     nest = Nest(n.Store(n.Region(s.buffer), s.init, label=s.label), {}, None)
                     yield from self._values(s, nest, spilled)
+                if s.init is None:
+                    yield from self._collectives(rest, spilled)
                 if s.init is None or not self._moves(s.init):
                     if s.buffer.shape or self._differs(s.buffer):
                         yield from self._fragments(s)
@@ -227,6 +240,58 @@ class _Raiser:
         own = nest_of(s)
         if own is not None:
             yield from self._stores(own, spilled)
+        yield from self._others(s, rest, spilled)
+
+    def _others(self, s: n.Stmt, rest: Sequence[n.Stmt], spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
+        """Copies and atomics, by their addresses; then collective calls over the values in registers."""
+        leaf, slots, cond = leaf_of(s)
+        match leaf:
+            case n.Copy():
+                one = copied(leaf, slots)
+                dealt = dealt_by([i for i in one[0].index if isinstance(i, n.Expr)], self._frame(one[2])) if one is not None else None
+                if one is not None and dealt is not None:
+                    reader = Reader(self._frame(one[2]), dealt[0].shape, dealt[1], self._held(), spilled)
+                    try:
+                        source = reader.whole(one[1])
+                    except NotRaised:
+                        return
+                    at = _swept(one[0], [i for i in one[0].index if isinstance(i, n.Expr)], self._frame(one[2]), dealt[0])
+                    if isinstance(source, n.Load):
+                        made = replace(leaf, src=source, dst=at)
+                        yield replace(made, attrs=n.attrs(**{**dict(leaf.attrs), "vector": one[3]})) if leaf.via == "cp_async" else made
+                        yield made
+            case n.Eval() if leaf.call.fn.startswith("atomic_") and leaf.call.of is None:
+                yield from self._atomics(leaf, slots, cond, spilled)
+            case _:
+                pass
+        yield from self._collectives(rest, spilled)
+
+    def _collectives(self, rest: Sequence[n.Stmt], spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
+        """Collective calls over the values that the code ahead reads."""
+        read = {b.name for x in rest[:12] for b in walk(x) if isinstance(b, n.Buffer)}
+        near = [v for name, (v, _) in self._held().items() if isinstance(v, n.Var) and (name in read or v in spilled.values())]
+        yield from collectives(self.state.program, rest, near)
+
+    def _atomics(self, s: n.Eval, slots: dict[str, int], cond: n.Expr | None, spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
+        r = s.call.args[0]
+        assert isinstance(r, n.Region)
+        index = [i for i in r.index if isinstance(i, n.Expr)]
+        operands = [a for a in s.call.args[1:] if isinstance(a, n.Expr)]
+        frame = self._frame(slots)
+        dealt = dealt_by(index, frame)
+        choices = [dealt] if dealt is not None else []
+        nest = Nest(n.Store(r, operands[0]), slots, cond)
+        for d in (*choices, *self._axes(nest, *index, spilled=spilled)):
+            reader = Reader(frame, d[0].shape, d[1], self._held(), spilled)
+            try:
+                at = _swept(r, index, frame, d[0]) if dealt is not None else build.region(r.buffer, *(reader.whole(i) for i in index))
+                values = [build.broadcast(reader.whole(a), TileType(dtype_of(a.type), d[0].shape)) for a in operands]
+                plain = [reader.whole(a) for a in operands]
+                mask = [] if cond is None else [reader.whole(cond)]
+            except NotRaised:
+                continue
+            for given in ([*values, *mask], values, [*plain, *mask], plain):
+                yield replace(s, call=replace(s.call, args=(at, *given)))
 
     def _frame(self, slots: dict[str, int]) -> Frame:
         assert isinstance(self.state.thread, n.Var)
@@ -242,7 +307,7 @@ class _Raiser:
             out[h.buffer.name] = (value, h)
         return out
 
-    def _axes(self, nest: Nest, *also: n.Expr) -> Iterator[tuple[Spread, tuple[n.Expr, ...]]]:
+    def _axes(self, nest: Nest, *also: n.Expr, spilled: Mapping[str, n.Expr] | None = None) -> Iterator[tuple[Spread, tuple[n.Expr, ...]]]:
         """How a statement may be dealt, as the indices in it tell: of one operand alone, then of several together."""
         frame, held = self._frame(nest.slots), self._held()
         single: list[n.Expr] = []
@@ -254,6 +319,9 @@ class _Raiser:
                     index = dict(zip([id(d) for d in reversed(h.spread.slots) if d.extent > 1], x.at.index, strict=True))
                     slots = [i if isinstance(i := index.get(id(d), const(0)), n.Expr) else const(0) for d in h.spread.slots]
                     groups.append([c for c in h.spread.coordinates(self.state.thread, slots) if frame.moves(c)])
+                elif isinstance(x, n.Load) and x.at.buffer.name in (spilled or {}) and isinstance(x.at.index[0], n.Expr):
+                    shape = [d for d in shape_of((spilled or {})[x.at.buffer.name].type) if isinstance(d, int)]
+                    groups.append([c for c in counted_out(x.at.index[0], shape) if frame.moves(c)])
                 elif isinstance(x, n.Load) and x.at.buffer.name not in self.scratch:
                     groups.append([i for i in x.at.index if isinstance(i, n.Expr) and frame.moves(i)])
                 elif isinstance(x, n.Binary) and x.op in n.COMPARISONS and dtype_of(x.a.type).is_integer:
@@ -279,7 +347,7 @@ class _Raiser:
 
     def _values(self, s: n.Alloc, nest: Nest, spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
         """A tile computed into registers."""
-        for dealt, coordinates in self._axes(nest):
+        for dealt, coordinates in self._axes(nest, spilled=spilled):
             try:
                 value = self._reader(nest, dealt, coordinates, spilled).whole(nest.store.value)
             except NotRaised:
@@ -287,14 +355,14 @@ class _Raiser:
             label = nest.store.label
             yield n.Let((s.buffer.name,), build.broadcast(value, TileType(s.buffer.dtype, dealt.shape)), label=label)
 
-    def _spill(self, nest: Nest) -> Iterator[n.Expr]:
+    def _spill(self, nest: Nest, spilled: dict[str, n.Expr]) -> Iterator[n.Expr]:
         """Tiles that a nest may put into scratch memory."""
         held, v = self._held(), nest.store.value
         if isinstance(v, n.Load) and v.at.buffer.name in held:
             yield held[v.at.buffer.name][0]
-        for dealt, coordinates in self._axes(nest):
+        for dealt, coordinates in self._axes(nest, spilled=spilled):
             try:
-                value = self._reader(nest, dealt, coordinates, {}).whole(v)
+                value = self._reader(nest, dealt, coordinates, spilled).whole(v)
             except NotRaised:
                 continue
             yield build.broadcast(value, TileType(dtype_of(v.type), dealt.shape))
@@ -339,7 +407,7 @@ class _Raiser:
         read = n.Region(s.buffer)
         name = next((x.names[0] for x in rest if isinstance(x, n.Let) and isinstance(x.value, n.Load) and x.value.at == read), None)
         inner = replace(nest, store=replace(nest.store, value=operand))
-        for dealt, coordinates in self._axes(inner):
+        for dealt, coordinates in self._axes(inner, spilled=spilled):
             try:
                 value = self._reader(inner, dealt, coordinates, spilled).whole(operand)
             except NotRaised:
@@ -366,12 +434,19 @@ class _Raiser:
             if nest is None or not any(isinstance(y, n.Buffer) and y.name == s.buffer.name for y in walk(nest.store)):
                 continue
             for r in (nest.store.at, *(y.at for y in walk(nest.store.value) if isinstance(y, n.Load))):
-                if r.buffer.space in ("register", "fragment"):
+                if r.buffer.space in ("register", "fragment") or r.buffer.name in self.scratch:
                     continue
                 dealt = dealt_by([i for i in r.index if isinstance(i, n.Expr)], self._frame(nest.slots))
                 if dealt is not None and dealt[0].size == _size(s.buffer) and dealt[0] not in found:
                     found.append(dealt[0])
-        for spread in sorted(found, key=lambda x: -math.prod(x.shape)):
+        found.sort(key=lambda x: -math.prod(x.shape))
+        dims = [int_value(d) for d in s.buffer.shape]
+        total = _size(s.buffer) * self.state.team
+        likely = [h.spread for h in self.state.held.values()]
+        likely += [without_axis(x, axis) for x in likely for axis in range(len(x.shape)) if len(x.shape) > 1]
+        likely += [scalar_accumulator(self.state, (m, total // m)) for m in (1 << b for b in range(total.bit_length())) if total % m == 0]
+        found += [x for x in dict.fromkeys(likely) if x not in found and [d.extent for d in reversed(x.slots) if d.extent > 1] == dims]
+        for spread in found:
             b = n.Buffer(s.buffer.name, s.buffer.dtype, tuple(const(d) for d in spread.shape), "fragment")
             self.state.spreads[b.name] = spread
             yield replace(s, buffer=b)

@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.analysis.fragments import spread
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.types import I32, TileType, shape_of
+from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.lowering.barriers import joined
-from kir.lowering.state import State, refuse
+from kir.lowering.binding import fill
+from kir.lowering.elements import element
+from kir.lowering.state import Held, State, refuse, shape_known
 
 ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init"})
 """What a team does once: its first thread does it."""
@@ -68,7 +71,7 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     first: list[n.Stmt] = []
     facts = start.facts
     for s in front:
-        if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None:
+        if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (isinstance(s, n.View) and s.buffer.space == "global"):
             values.append(s)
         elif isinstance(s, n.Let) and is_one_threads(s):
             values.append(s)
@@ -130,7 +133,7 @@ def product(state: State, s: n.Mma) -> None:
     held = state.held.get(s.acc.buffer.name)
     if held is None or s.acc.index or state.team != WARPGROUP:
         raise refuse(f"wgmma adds to a whole fragment of one warpgroup, not to '{s.acc.buffer.name}'", "a fragment [64, n] of a warpgroup")
-    a, trans_a = _place(state, s.a, rows=True)
+    a, trans_a = (_registers(state, s), False) if _is_computed(state, s.a) else _place(state, s.a, rows=True)
     b, trans_b = _place(state, s.b, rows=False)
     depth = shape_of(s.a.type)[-1]
     step = 256 // a.buffer.dtype.bits
@@ -139,14 +142,35 @@ def product(state: State, s: n.Mma) -> None:
         raise refuse(f"wgmma multiplies steps of {step} along k", f"tiles whose k axis is a multiple of {step}")
     kk = n.Var(state.fresh("kk"), I32)
     first = build.mul(kk, step)
+    if a.buffer.space == "register":
+        part_a = n.Region(a.buffer, (n.Span(build.mul(kk, 2), 2), *a.index[1:]))
+    else:
+        part_a = _stepped(a, _axis_of_k(a, True, trans_a), first, step)
     options: dict[str, n.Attr] = {"shape": f"m64n{columns}k{step}"}
     if trans_a:
         options["trans_a"] = True
     if trans_b:
         options["trans_b"] = True
-    places = (n.Region(held.buffer), _stepped(a, _axis_of_k(a, True, trans_a), first, step), _stepped(b, _axis_of_k(b, False, trans_b), first, step))
+    places = (n.Region(held.buffer), part_a, _stepped(b, _axis_of_k(b, False, trans_b), first, step))
     call = n.Eval(build.call_with("wgmma", places, n.attrs(**options)), s.label)
     state.put(n.For(kk, const(0), const(depth // step), const(1), (call,), "unroll", n.attrs(factor=depth // step)))
+
+
+def _is_computed(state: State, e: n.Expr) -> bool:
+    """Whether an operand is a value of the threads, not a place in shared memory."""
+    return any(isinstance(x, (n.Var, n.Load)) and (x.name if isinstance(x, n.Var) else x.at.buffer.name) in state.held for x in walk(e))
+
+
+def _registers(state: State, s: n.Mma) -> n.Region:
+    """A as the registers that wgmma reads it from: neighboring pairs of columns, as accumulators are held. A fence follows their writes."""
+    shape, dtype = shape_known(s.a), dtype_of(s.a.type)
+    if dtype.bits != 16 or shape[0] != 64 or shape[1] % 16:
+        raise refuse(f"wgmma reads A from registers as [64, 16 n] elements of 16 bits, not {' x '.join(map(str, shape))} of {dtype}")
+    own = spread(n.Layout("wgmma_acc", (shape[1],)), shape, dtype)
+    held = Held(n.Buffer(state.fresh("a"), dtype, (const(shape[1] // 8), const(2), const(2)), "register"), own)
+    filled = fill(state, held, lambda need: element(state, s.a, need), None)
+    state.put(n.Alloc(held.buffer), *filled, n.Eval(build.call("wgmma_fence")))
+    return n.Region(held.buffer, (n.Span(const(0), shape[1] // 8), n.Span(const(0), 2), n.Span(const(0), 2)))
 
 
 def _axis_of_k(r: n.Region, left: bool, transposed: bool) -> int:

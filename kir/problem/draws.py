@@ -69,4 +69,5 @@ def draw(how: Draw, shape: tuple[int, ...], dtype: str, random: np.random.Genera
             out = random.integers(int(how.low), int(how.high), shape).astype(np.float64)
         case "constant":
             out = np.full(shape, how.low)
-    return out.astype(numpy_dtype(dtype))
+    with np.errstate(over="ignore"):  # what a narrow dtype cannot hold is infinite there
+        return out.astype(numpy_dtype(dtype))

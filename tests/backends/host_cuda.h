@@ -59,6 +59,8 @@ template <typename T> T exchanged(T value, int from) {
   return out;
 }
 template <typename T> T __shfl_xor_sync(unsigned, T v, int m) { return exchanged(v, (threadIdx.x % 32) ^ m); }
+template <typename T> T __shfl_up_sync(unsigned, T v, int d) { const int l = threadIdx.x % 32; return exchanged(v, l < d ? l : l - d); }
+template <typename T> T __shfl_down_sync(unsigned, T v, int d) { const int l = threadIdx.x % 32; return exchanged(v, l + d > 31 ? l : l + d); }
 template <typename T> T __shfl_sync(unsigned, T v, int lane) { return exchanged(v, lane % 32); }
 
 template <typename T> T updated(T* at, T value) {

@@ -54,8 +54,8 @@ def emitted(lines: str) -> str:
     ("G[b * 128 + t] = fma_rounded(F[t], F[t], F[t], rounding=rd)", "fma.rm.f32 %0, %1, %2, %3;"),
     ("W[b * 128 + t] = bit_extract(U[t], 3:u32, 4:u32)", "bfe.u32 %0, %1, %2, %3;"),
     ("W[b * 128 + t] = funnel_right(U[t], U[t], 3:u32, clamp=true)", "shf.r.clamp.b32 %0, %1, %2, %3;"),
-    ("G[b * 128 + t] = load(F[t] cache cg)", "ld.global.cg.b32 %0, [%1];"),
-    ("G[b * 128 + t] = load(F[t] cache volatile)", "ld.volatile.global.b32 %0, [%1];"),
+    ("G[b * 128 + t] = load(F[t] cache cg)", "ld.global.cg.f32 %0, [%1];"),
+    ("G[b * 128 + t] = load(F[t] cache volatile)", "ld.volatile.global.f32 %0, [%1];"),
     ("Y[t * 8 +: 8] = load(X[t * 8 +: 8] cache nc)", "ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"),
     ("Y[t * 8 +: 8] = X[t * 8 +: 8] cache cs", "st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"),
     ("W[t] = warp_reduce(U[t], op=min)", "__reduce_min_sync(0xffffffffu, U[t])"),
@@ -89,3 +89,28 @@ def test_every_written_instruction_assembles(name: str) -> None:
     assert made.spills == 0
     assert {"REDUX", "NANOSLEEP"} <= set(made.mix)
     assert ("ACQBULK" in made.mix) == (name == "sm_90a"), "waiting for earlier kernels is an instruction from sm_90 on"
+
+
+def test_a_launch_that_overlaps_the_one_before_is_an_option_of_the_entry() -> None:
+    text = PROGRAM + "    grid_dependency_wait()\n    G[t] = F[t]\nplan\n  launch main {pdl=true}\n"
+    (entry,) = backend("cuda").emit(parse_program(text)).entries
+    assert dict(entry.options) == {"pdl": True}
+
+
+def test_a_view_of_shared_memory_is_a_pointer_into_it() -> None:
+    text = """kir 1
+program p
+  in X: f32[64]
+  out Y: f16[64]
+kernel main grid (b: 1) threads 64
+  shared A: f32[128]
+  view shared B: f16[64] at A[64]
+  for t in 0..64 parallel thread
+    A[t] = X[t]
+    B[t] = cast(A[t], f16)
+    Y[t] = B[t]
+"""
+    assert "__half* const B = reinterpret_cast<__half*>(&A[64]);" in backend("cuda").emit(parse_program(text)).text
+    with pytest.raises(KirError) as caught:
+        backend("cuda").emit(parse_program(text.replace("A[64]", "A[63]")))
+    assert "multiple of 16 bytes" in caught.value.diagnostics[0].message

@@ -2,15 +2,34 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kir.cli._main import run
+from kir.library.card import Anchor, Card, Carrier, Effect, Evidence, Risk, Scope
+from kir.library.shelf import Shelf
 from tests.kir.carrier.asking import HERE, HOST, RIGHT, SERIAL, WRONG
 from tests.kir.carrier.server import Says, loopback
 
+ROOT = Path(__file__).parents[2]
+SELECT = """kir 1
+program topk
+  size R: i32
+  size N: i32
+  size K: i32
+  in X: f32[R, N]
+  out V: f32[R, K]
+  out I: i32[R, K]
+  fact K <= N
+kernel main grid (row: R) threads 1
+  hole select contract "radix-select/1" reads X[row, 0 +: N] writes V[row, 0 +: K], I[row, 0 +: K]
+"""
 TOY = ["--contract-folder", str(HERE / "toy")]
 
 
@@ -37,6 +56,12 @@ def test_a_program_with_a_hole_prints_and_is_not_emitted(work: Path, capsys: pyt
     assert (code, first(said)) == (0, "KIR-H104") and "hole sums" in said["text"]
     code, said = ask(capsys, "opt", str(work / "rows.kir"), "--emit", "cuda")
     assert (code, first(said)) == (1, "KIR-H104")
+    (work / "known.kir").write_text(SELECT)
+    code, said = ask(capsys, "opt", str(work / "known.kir"))
+    assert code == 0 and [d["id"] for d in said["diagnostics"]] == ["KIR-H104"], "a registered contract, and the hole fits it"
+    (work / "misfit.kir").write_text(SELECT.replace("V[row, 0 +: K]", "V[row, 0 +: K + -1]"))
+    code, said = ask(capsys, "opt", str(work / "misfit.kir"))
+    assert (code, first(said)) == (1, "KIR-H105")
 
 
 def test_an_answer_is_checked_recorded_listed_and_filled_in(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,5 +123,51 @@ dollars = 1
         assert code == 0 and len(server.requests) == 3 and again["budget"]["spent"]["attempts"] == 0, "every reply was kept"
         code, said = ask(capsys, *words, "--turns", "0", "--fresh")
         assert code == 0 and len(server.requests) == 4
+        server.script = lambda number, body: Says(WRONG)
+        code, said = ask(capsys, *words, "--turns", "0", "--fresh")
+        assert code == 1 and Path(said["best"]).read_text() == WRONG and first(said) == "KIR-H403"
     assert run(["carrier", "fill", str(work / "rows.kir"), *TOY]) == 0
     assert "by recorded: filled" in capsys.readouterr().out
+
+
+@pytest.mark.llm
+def test_a_run_that_is_killed_while_a_model_answers_goes_on_without_paying_twice(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked_twice = threading.Event()
+
+    def script(number: int, body: dict[str, Any]) -> Says:
+        if number == 1:
+            asked_twice.set()
+        return Says(WRONG) if len(body["messages"]) == 2 else Says(RIGHT, stall=600 if number == 1 else 0)
+    with loopback(script) as server:
+        (work / "carriers.toml").write_text(f"""provider = "openai"
+[openai]
+model = "m"
+endpoint = "{server.url}/v1"
+price = {{ input = 1, output = 10 }}
+""")
+        words = ["carrier", "fill", str(work / "rows.kir"), *TOY, "--settings", str(work / "carriers.toml"), "--target", "sm_90a"]
+        code = f"import sys; from kir.cli import main; main({words!r})"
+        killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                  env={**os.environ, "PYTHONPATH": str(ROOT)})
+        assert asked_twice.wait(120)
+        killed.kill()
+        killed.wait()
+        done, said = ask(capsys, *words)
+        assert done == 0 and len(server.requests) == 3, "the first question is not asked again"
+        first_turn, lost, second = said["budget"]["entries"]
+        assert "resumed" in first_turn["note"] and "killed" in lost["note"] and lost["actual"] == lost["worst"] and not second["note"]
+        assert [a["cached"] for a in said["holes"][0]["attempts"]] == [True, False]
+
+
+def test_the_question_shows_the_card_of_the_library(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = Card(name="select", intent="radix select", anchor=Anchor(place="main", pattern="radix-select"),
+                carrier=Carrier(kind="pass", text="radix-select{answer=histogram}"), effect=Effect(modelled={"sm_90a": 7.5}),
+                evidence=Evidence(lineage="seal-1234", transition=1, before="a", after="b", gate="cpu", realized=True),
+                risk=Risk(numerics="bitwise"), scope=Scope(case="topk", surface="cuda", platforms=("sm_90a",)))
+    Shelf(work / "data" / "kir" / "cards").put(card)
+    (work / "known.kir").write_text(SELECT)
+    code, said = ask(capsys, "carrier", "fill", str(work / "known.kir"), "--exchange", str(work / "x"))
+    assert (code, first(said)) == (1, "KIR-H311")
+    question = (work / "x" / "request.md").read_text()
+    assert "seal-1234" in question and "7.5" in question and "**scope**" in question
+    assert "the K largest of N keys" in question and "hole select contract" in question

@@ -9,6 +9,7 @@ import pytest
 
 from kir.analysis import normalize
 from kir.diagnostic import KirError
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.ir.measure import decreases
@@ -87,6 +88,16 @@ def test_forward_gives_the_lanes_again() -> None:
     assert apply(done.program, there.params, there, left=done.witness.residue).program == p
 
 
+def test_names_bare_loops_and_written_out_swizzles_are_parameters() -> None:
+    path = Path(__file__).with_name("gemm_by_hand.kir")
+    p = normalize(parse_program(path.read_text(encoding="utf-8"), path.name))
+    done = raised(p)
+    assert {"bare": True, "explicit": True}.items() <= done.witness.params.options().items()
+    assert "layout swizzle(2, 4, 3)" in program_text(done.program)
+    there = forward_site(done.program, done.witness.params, done.witness.path)
+    assert apply(done.program, there.params, there, left=done.witness.residue).program == p
+
+
 def test_it_ends_in_a_naive_program_by_steps_of_many_intents() -> None:
     problem = load_problem("gemm")
     assert is_naive(walk()[-1].program, problem.work_item, problem.state, kernels=1) == ()
@@ -98,6 +109,17 @@ def test_it_ends_in_a_naive_program_by_steps_of_many_intents() -> None:
 def test_every_state_is_written_as_cuda() -> None:
     for p in states():
         assert backend("cuda").accepts(p) == ()
+
+
+def test_raising_undoes_lowering_on_every_state_of_several_threads() -> None:
+    item = pass_class("lower-mma").with_options({})
+    tried = 0
+    for p in list(states())[1:]:
+        kernel = p.kernels[0]
+        if any(isinstance(x, n.Mma) for x in statements(kernel.body)) and build.int_value(kernel.threads) != 1:
+            apply(p, item, forward_site(p, item, (kernel.name,)))  # refused (KIR-R006) unless backward gives `p` again
+            tried += 1
+    assert tried >= 18
 
 
 def test_lowered_states_mean_the_same_and_are_free_of_hazards() -> None:

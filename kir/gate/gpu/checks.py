@@ -32,18 +32,21 @@ class Planned:
 
 
 def held_out(problem: Problem, program: n.Program, secret: random.Random, count: int = HELD_OUT) -> list[Shape]:
-    """Sizes within the range of the problem's own, at which its facts and the program's hold; fewer where few are allowed."""
+    """Sizes within the range of the problem's own, at which its facts and the program's hold; fewer where few are allowed. At first no
+    single size may be one that the problem lists."""
     own = [s for s in problem.shapes if "timed" not in s.tags] or list(problem.shapes)
     most = {name: max(s.sizes[name] for s in own) for name in own[0].sizes}
     known = [s.sizes for s in problem.shapes]
     out: list[Shape] = []
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         if len(out) == count:
             break
         sizes = {}
         for name, top in most.items():
             step = secret.choice(STEPS)
             sizes[name] = max(1, secret.randint(1, max(1, 2 * top // step)) * step if step <= 2 * top else top)
+        if attempt < ATTEMPTS // 2 and any(value == s[name] for name, value in sizes.items() for s in known):
+            continue
         if sizes in known or any(sizes == s.sizes for s in out) or not all(_holds(fact, sizes) for fact in problem.spec.facts):
             continue
         try:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -164,7 +165,7 @@ class Gpu:
             out = Path(place) / "harness.cubin"
             command: list[str | Path] = [found.nvcc.path, "-cubin", "-O3", f"-gencode=arch=compute_{name[3:]},code={name}", "-o", out, HARNESS]
             done = subprocess.run(command_line(command, Limits((place,), COMPILE_SECONDS)), capture_output=True, text=True,
-                                  timeout=2 * COMPILE_SECONDS, check=False, cwd=place)
+                                  timeout=2 * COMPILE_SECONDS, check=False, cwd=place, env={**os.environ, "TMPDIR": place})
             if done.returncode != 0:
                 raise error("KIR-G101", f"nvcc does not compile the gate's own kernels: {done.stderr.strip()[-300:]}")
             from kir.store import write_atomic

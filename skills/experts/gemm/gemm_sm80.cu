@@ -46,9 +46,12 @@ __global__ void __launch_bounds__(kThreads) gemm_sm80(const half* A, const half*
   constexpr int MT = WM / 16, NT = WN / 8;         // its products
   constexpr int A_ROW = BK / kChunk, B_ROW = BN / kChunk;
   extern __shared__ __align__(128) unsigned char pool[];
-  half(*As)[BM][BK] = reinterpret_cast<half(*)[BM][BK]>(pool);
-  half(*Bs)[BK][BN] = reinterpret_cast<half(*)[BK][BN]>(pool + STAGES * BM * BK * sizeof(half));
-  half(*Cs)[BN] = reinterpret_cast<half(*)[BN]>(pool + STAGES * (BM + BN) * BK * sizeof(half));
+  using TilesA = half[STAGES][BM][BK];
+  using TilesB = half[STAGES][BK][BN];
+  using TileC = half[BM][BN];
+  TilesA& As = *reinterpret_cast<TilesA*>(pool);
+  TilesB& Bs = *reinterpret_cast<TilesB*>(pool + sizeof(TilesA));
+  TileC& Cs = *reinterpret_cast<TileC*>(pool + sizeof(TilesA) + sizeof(TilesB));
 
   const int t = threadIdx.x, lane = t % 32;
   const int warp_m = t / 128 * WM, warp_n = t / 32 % 4 * WN;
@@ -87,13 +90,13 @@ __global__ void __launch_bounds__(kThreads) gemm_sm80(const half* A, const half*
       unsigned a[MT][4], b[NT][2];
 #pragma unroll
       for (int mi = 0; mi < MT; ++mi) {
-        const int row = warp_m + mi * 16 + lane % 16;
-        load_matrix_4(a[mi], &As[stage][row][((kk * 2 + lane / 16) ^ (row / 2 % 4)) * kChunk]);
+        const int row = warp_m + mi * 16 + lane % 16, chunk = kk * 2 + lane / 16;
+        load_matrix_4(a[mi], &As[stage][row][(chunk ^ (row / 2 % 4)) * kChunk]);
       }
 #pragma unroll
       for (int ni = 0; ni < NT; ++ni) {
-        const int row = kk * 16 + lane % 16;
-        load_matrix_2_trans(b[ni], &Bs[stage][row][((warp_n / kChunk + ni) ^ (row % 8)) * kChunk]);
+        const int row = kk * 16 + lane % 16, chunk = warp_n / kChunk + ni;
+        load_matrix_2_trans(b[ni], &Bs[stage][row][(chunk ^ (row % 8)) * kChunk]);
       }
 #pragma unroll
       for (int mi = 0; mi < MT; ++mi) {

@@ -72,9 +72,9 @@ class Asked:
 
 
 def settings_for(url: str, protocol: str, **more: Any) -> Settings:
-    """Settings that name the loopback server, with short deadlines; `more` are fields of the endpoint."""
+    """Settings that name the loopback server, with deadlines that only a server which means to will miss; `more` are fields of the endpoint."""
     endpoint = {"model": "m", "endpoint": url + ("/v1" if protocol == "openai" else ""), "max_tokens": 1000,
-                "price": {"input": 1, "output": 10}, "time": {"connect": 5, "silence": 0.3, "total": 5}, **more}
+                "price": {"input": 1, "output": 10}, "time": {"connect": 30, "silence": 30, "total": 60}, **more}
     return Settings.model_validate({protocol: endpoint, "retry": {"tries": 3, "first": 1, "most": 8}})
 
 

@@ -14,7 +14,8 @@ from typing import Any
 class Says:
     """One scripted response. `text` is what the model says; the rest is how the server goes wrong while saying it: `status` instead of 200,
     `headers` with it, `cut` ends the connection after so many pieces, `stall` waits that long after the first, `counts` are the tokens that
-    it claims (None: none; absent: about the truth), `raw` is sent as the body instead of anything sensible, `delay` comes before everything."""
+    it claims (None: none; absent: about the truth), `raw` is sent as the body instead of anything sensible, `delay` comes before everything,
+    `drip` sends headers a byte at a time."""
 
     text: str = ""
     status: int = 200
@@ -27,6 +28,7 @@ class Says:
     finish: str = "stop"
     pings: float = 0.0
     endless: bool = False
+    drip: float = 0.0
 
 
 @dataclass
@@ -68,6 +70,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, says: Says, anthropic: bool, body: dict[str, Any]) -> None:
         if says.status != 200:
             return self._whole(says.status, json.dumps({"type": "error", "error": {"type": "x", "message": says.text}}).encode(), says.headers)
+        if says.drip:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while not self.server.state.stopped.wait(says.drip):
+                self.wfile.write(b"x")
+                self.wfile.flush()
+            return None
         if says.raw is not None:
             return self._whole(200, says.raw, (("Content-Type", "text/event-stream"), *says.headers))
         self.send_response(200)

@@ -31,7 +31,7 @@ kernel main grid (row: R) threads 32
 
 def test_an_answer_is_accepted_and_stands_where_the_hole_was() -> None:
     verdict = check(TOY, Answer(SERIAL))
-    assert (verdict.stage, verdict.runs, verdict.hazard_runs) == ("accepted", 12, 9)
+    assert (verdict.stage, verdict.runs, verdict.hazard_runs) == ("accepted", 14, 11)
     host = parse_program(HOST)
     (path, hole), = holes(host)
     assert hole.name == "sums"
@@ -69,6 +69,7 @@ def test_an_answer_is_accepted_and_stands_where_the_hole_was() -> None:
     ("f32 = 0.0", "f32 = 0.001", "KIR-H130"),
     ("f32 = 0.0", "f32", "KIR-H131"),
     ("S[0] = total", "S[0] = P[N // 2]", "KIR-H130"),
+    ("S[0] = total", "S[0] = select(N == 1 | N == 37 | N == 64 | N == 4096, total, 0.0)", "KIR-H130"),
     ("0..N", "0..((N))" + "(" * 400, "KIR-T001"),
     ("kir 1", "import os", "KIR-T001"),
 ])

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.carrier import Answer, Contract, check, fill, holes, outline_kernels, satisfies
+from kir.carrier import Answer, Contract, check, fill, holes
 from kir.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
-from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from tests.kir.carrier.asking import HERE, HOST, SERIAL, TOY
@@ -120,16 +119,11 @@ kernel main grid () threads 1
   hole sum contract "toy-sum/1" reads part writes B
 """
     program, path = hole_in(host)
-    hole = program.kernels[1].body[0]
-    assert isinstance(hole, n.Hole)
     filled = fill(whole, program, path, answer)
     assert [k.name for k in filled.kernels] == ["first", "first_1", "second"]
     assert [w.buffer.name for w in filled.workspaces] == ["part", "part_1"] and [f.name for f in filled.functions] == ["half", "half_1"]
     a = np.arange(7, dtype=np.float32)
     assert run(filled, {"A": a}, {"L": 7}).outputs["B"][0] == 10.5
-    back = outline_kernels(whole, filled, ["first_1", "second"], hole)
-    assert satisfies(whole, back).accepted
-    assert not alpha_equal(back, answer), "names of kernels are kept"
     with pytest.raises(KirError, match="KIR-H106"):
         fill(whole, *hole_in(host.replace("fact L >= 2", "fact L >= 1")), answer)
     with pytest.raises(KirError, match="KIR-H108"):
@@ -138,11 +132,63 @@ kernel main grid () threads 1
     assert run(fill(whole, planned, path, answer), {"A": a}, {"L": 7}).outputs["B"][0] == 10.5
 
 
+def in_surfaces(contract: Contract, folder: Path, surface: str, threads: int) -> Contract:
+    """The contract with answers in another surface, and other threads."""
+    text = (contract.folder / "contract.toml").read_text().replace('["kir", "triton", "cuda"]', f'["kir", "{surface}"]')
+    (folder / "contract.toml").write_text(text.replace("threads = 32", f"threads = {threads}"))
+    (folder / "reference.py").write_text((contract.folder / "reference.py").read_text())
+    return Contract(folder)
+
+
+def test_a_fragment_of_cuda_is_read_by_its_frontend(whole: Contract, tmp_path: Path) -> None:
+    source = """#include <cuda_runtime.h>
+__global__ void total(const float* __restrict__ x, float* __restrict__ s, int n) {
+  __shared__ float part[32];
+  float acc = 0.0f;
+  for (int i = threadIdx.x; i < n; i += 32) acc += x[i];
+  part[threadIdx.x] = acc;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float all = 0.0f;
+    for (int j = 0; j < 32; ++j) all += part[j];
+    s[0] = all;
+  }
+}
+"""
+    binding = """kernel = "total"
+sizes = ["N"]
+facts = ["N >= 2"]
+grid = [1]
+[metas]
+threads_x = 32
+threads_y = 1
+threads_z = 1
+[scalars]
+n = "N"
+[tensors.x]
+name = "X"
+shape = ["N"]
+dtype = "f32"
+align = 0
+[tensors.s]
+name = "S"
+shape = [1]
+dtype = "f32"
+align = 0
+"""
+    contract = in_surfaces(whole, tmp_path, "cuda", 32)
+    verdict = check(contract, Answer(source, "cuda", binding))
+    assert verdict.accepted, [str(d) for d in verdict.diagnostics]
+    for old, new, id in (("  __syncthreads();\n", "", "KIR-H131"), ("i < n", "i <= n", "KIR-H131"), ("i += 32", "i += 64", "KIR-H130"),
+                         ("s[0] = all", "system(\"id\")", "KIR-H123"),
+                         ("<cuda_runtime.h>", '"../../../etc/passwd"', "KIR-H113"), ("__global__", "__device__", "KIR-H114")):
+        assert old in source
+        found = check(contract, Answer(source.replace(old, new), "cuda", binding)).diagnostics
+        assert found and found[0].id == id and found[0].origin is not None, (new, [str(d) for d in found])
+
+
 def test_a_fragment_of_triton_is_read_by_its_frontend(whole: Contract, tmp_path: Path) -> None:
-    text = (whole.folder / "contract.toml").read_text().replace('["kir", "triton", "cuda"]', '["kir", "triton", "tilelang"]')
-    (tmp_path / "contract.toml").write_text(text.replace("threads = 32", "threads = 128"))
-    (tmp_path / "reference.py").write_text((whole.folder / "reference.py").read_text())
-    contract = Contract(tmp_path)
+    contract = in_surfaces(whole, tmp_path, "triton", 128)
     source = """import triton
 import triton.language as tl
 

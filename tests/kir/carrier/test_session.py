@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,6 +130,16 @@ def test_no_key_no_price_no_client_settings_are_errors_before_any_call(monkeypat
     monkeypatch.setenv("KIR_TEST_KEY", "sk-secret")
     known = Chat.of(settings_for("", "anthropic", endpoint="", price=None, model="claude-3-5-haiku-latest", key="KIR_TEST_KEY"), "anthropic")
     assert known.price(1_000_000, 0) > 0
+
+
+@pytest.mark.parametrize("missing", ["openai", "anthropic", "genai_prices"])
+def test_a_client_that_is_not_installed_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    more: dict[str, Any] = {"price": None} if missing == "genai_prices" else {}
+    protocol = "openai" if missing == "genai_prices" else missing
+    with pytest.raises(KirError, match="KIR-H301") as refused:
+        Chat.of(settings_for("http://127.0.0.1:9", protocol, **more), protocol)
+    assert "kernel-lineage[llm]" in str(refused.value)
 
 
 def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 import kir.skills
-from kir.carrier import Contract, check, fill
+from kir.carrier import Contract, check, fill, fill_recorded
 from kir.carrier.checking import conforms
 from kir.carrier.cutting import answer_of, outlines
 from kir.carrier.recognition import agreement, keep, known, naive
@@ -21,6 +23,9 @@ from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.lineage.answers import remember
+from kir.lineage.folder import Folder
+from kir.lineage.record import Lineage
 from kir.problem import load_problem
 from kir.rewrite import pass_class, run, sites
 from kir.surface import backend
@@ -101,6 +106,14 @@ def test_the_naive_problem_with_an_answer_is_right_and_some_backend_writes_it(na
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("surface", ["cuda", "triton"])
+def test_every_contract_has_an_answer_on_every_surface(contract: str, surface: str) -> None:
+    programs = [filled(contract, name.partition("/")[2]) for name in ANSWERS if name.startswith(f"{contract}/")]
+    text = next(backend(surface).emit(p).text for p in programs if backend(surface).accepts(p) == ())
+    assert ("__global__" if surface == "cuda" else "@triton.jit") in text
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
 def test_an_open_hole_is_printed_and_verified_and_not_written(contract: str) -> None:
     program = run(load_problem(PROBLEMS[contract]).naive, PASSES[contract]).program
     assert f'contract "{CONTRACTS[contract].id}"' in program_text(program)
@@ -130,6 +143,19 @@ def test_an_expert_is_recognized_by_what_it_computes_and_comes_back(file: str, c
     assert program_text(run(back.program, str(back.steps[0].back)).program) == program_text(expert)
 
 
+def test_an_answer_travels_with_its_lineage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = HOME / "experts" / "topk" / "topk_radix.kir"
+    expert = parse_program(path.read_text(encoding="utf-8"), str(path))
+    back = run(expert, "~radix-select")
+    step = back.steps[0].back
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with pytest.raises(KirError, match="KIR-H142"):
+        run(back.program, str(step))
+    lineage = SimpleNamespace(accepted=[SimpleNamespace(witness=step.to_json(), before="expert")])
+    remember(cast(Lineage, lineage), cast(Folder, SimpleNamespace(program=lambda state: expert)))
+    assert program_text(run(back.program, str(step)).program) == program_text(expert)
+
+
 def test_what_computes_something_else_is_not_recognized_and_says_why() -> None:
     path = HOME / "experts" / "topk" / "topk_radix.kir"
     text = path.read_text(encoding="utf-8").replace("key1 > prefix", "key1 >= prefix", 1)
@@ -140,10 +166,19 @@ def test_what_computes_something_else_is_not_recognized_and_says_why() -> None:
     assert "does not meet radix-select/1" in getattr(found, "reason", "")
 
 
-def test_another_dtype_of_the_contract_is_carried_over_and_checked() -> None:
+@pytest.mark.parametrize("name", [x for x in ANSWERS if "threads" not in x])
+def test_an_answer_meets_its_contract_in_every_other_dtype(name: str) -> None:
+    contract, _, answer = name.partition("/")
+    for dtype in CONTRACTS[contract].spec.dtypes[1:]:
+        assert agreement(CONTRACTS[contract], known(CONTRACTS[contract], answer, dtype).program, dtype).holds
+
+
+def test_another_dtype_of_the_contract_is_carried_over() -> None:
     problem = load_problem("gdn:f16")
     trace = run(problem.naive, "chunk-recurrence{answer=tiles}")
-    assert "it meets gated-delta-rule/1" in trace.explain(0)
+    assert "is recorded for gated-delta-rule/1" in trace.explain(0)
+    opened = run(problem.naive, "chunk-recurrence").program
+    assert alpha_equal(fill_recorded(CONTRACTS["gated-delta-rule"], opened, ("main", 0), "tiles"), trace.program)
     cases: list[Case] = list(problem_cases(trace.program, problem, {}))
     outcome = correct(trace.program, cases[:4], problem.name)
     assert outcome.ok, outcome.reason

@@ -1,16 +1,24 @@
 """Tile programs and their threads: one meaning, no hazards, and code that compiles."""
 from __future__ import annotations
 
+import subprocess
 import textwrap
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
+from kir.ir.paths import paths
 from kir.ir.printer import program_text
 from kir.ir.verify import verify
-from kir.lowering import is_tiled, lowered
-from kir.rewrite.meaning import difference, interpreted
+from kir.lowering import is_tiled, lowered, lowered_with_places
+from kir.machine import toolkit
+from kir.rewrite.meaning import difference, draw, interpreted
+from kir.surface import backend
+from tests.backends.test_cuda_meaning import agrees
 
 HEAD = """kir 1
 program p
@@ -109,3 +117,59 @@ def test_threads_compute_what_their_tiles_mean(what: str) -> None:
     assert difference(wanted, found, MAY_DIFFER) == ""
     assert [f.message for f in found.errors] == []
     assert lowered(q) is q and lowered(p) == q
+
+
+REFUSED = {
+    "a sort": ("let x = sort(X[0, 0 +: 64], axis=0)\nY[0, 0 +: 64] = x", "main/0", "'sort' of a tile"),
+    "roles": ("roles\n  role a warps 0..2\n    Y[0, 0 +: 64] = X[0, 0 +: 64]\n  role b warps 2..4\n    Y[1, 0] = 1.0\nY[2, 0] = 1.0", "main/0", "roles"),
+    "a layout for others": ("fragment f: f32[16, 8] layout mma_c = 0.0\nY[0 +: 16, 0 +: 8] = f", "main/0", "32 threads, and the team has 128"),
+    "too large a tile": ("let x = broadcast(X[0, 0], 64, 64, 64)\nlet y = x + 1.0\nK[0, 0] = 1", "main/0", "2048 elements a thread"),
+    "some warps": ("for w in 0..2 parallel warp\n  Y[w, 0 +: 64] = X[w, 0 +: 64]", "main/0", "not 0..4"),
+    "a part of a warp's threads": ("for w in 0..4 parallel warp\n  let r = X[w, 0 +: 64]\n  for u in 0..32 parallel thread\n    Y[w, u] = 1.0",
+                                   "main/0/body/1", "threads of a warp"),
+    "a scattered fragment": ("fragment f: f32[64] = 0.0\nf[J % 64] = X[0, 0 +: 64]\nY[0, 0 +: 64] = f", "main/1", "scattered store"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_has_no_form_for_threads_is_refused_with_its_place(what: str) -> None:
+    body, anchor, words = REFUSED[what]
+    with pytest.raises(KirError) as refused:
+        lowered(program(body))
+    found = refused.value.diagnostics[0]
+    assert (found.id, found.anchor) == ("KIR-B030", anchor) and words in found.message and found.origin is not None
+
+
+def test_new_statements_know_what_they_were_written_for() -> None:
+    p = program("@first let x = X\nfor k in 0..2\n  @second Y[k, 0 +: 64] = reduce(x, axis=0, op=sum)")
+    q, places = lowered_with_places(p)
+    wanted = {path: s.label for path, s in paths(p)}
+    for path, s in paths(q):
+        if s.label in ("first", "second"):
+            assert wanted[places[path]] == s.label
+    assert {("main", 0), ("main", 1), ("main", 1, "body", 0)} <= set(places.values())
+
+
+def every() -> n.Program:
+    """One program of all bodies, a kernel each."""
+    kernels = [replace(program(body).kernels[0], name=f"k{i}") for i, body in enumerate(BODIES.values())]
+    return replace(program(BODIES["loops"]), kernels=tuple(kernels))
+
+
+@pytest.mark.nvcc
+def test_threads_of_every_body_compile_without_a_warning(tmp_path: Path) -> None:
+    tools = toolkit()
+    assert tools is not None
+    emitted = backend("cuda").emit(every())
+    (tmp_path / "every.cu").write_text(f"{emitted.text}\n{emitted.launch}")
+    command = [str(tools.nvcc.path), "-ptx", "-arch=sm_80", "-std=c++17", "-O1", "-Werror", "all-warnings", "every.cu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+
+
+@pytest.mark.gxx
+def test_threads_of_some_bodies_compute_the_same_as_a_program_of_the_host(tmp_path: Path) -> None:
+    picked = ["row sums", "scans", "a histogram", "shared memory", "parts of a fragment", "products"]
+    kernels = [replace(program(BODIES[b]).kernels[0], name=f"k{i}") for i, b in enumerate(picked)]
+    p = replace(every(), kernels=tuple(kernels))
+    agrees(p, tmp_path, draw(p, {"N": 200}), {"N": 200}, tolerance=1e-5)

@@ -1,0 +1,43 @@
+"""Make the call of a job file in this process, with nothing around it: compute-sanitizer runs this, and every import costs it time.
+
+A job is an `open` message and a `call` message, as an executor gets them; `pack` writes one.
+"""
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def pack(*messages: tuple[Mapping[str, Any], Sequence[bytes]]) -> bytes:
+    """Messages with their byte strings, one after another."""
+    out = bytearray()
+    for message, blobs in messages:
+        head = json.dumps({"message": message, "blobs": [len(b) for b in blobs]}).encode()
+        out += struct.pack("<I", len(head)) + head + b"".join(blobs)
+    return bytes(out)
+
+
+def unpack(raw: bytes) -> list[tuple[dict[str, Any], list[bytearray]]]:
+    """What `pack` wrote."""
+    at, parts = 0, []
+    while at < len(raw):
+        (length,) = struct.unpack_from("<I", raw, at)
+        head = json.loads(raw[at + 4: at + 4 + length])
+        at += 4 + length
+        blobs = []
+        for size in head["blobs"]:
+            blobs.append(bytearray(raw[at: at + size]))
+            at += size
+        parts.append((head["message"], blobs))
+    return parts
+
+
+def replay(job: str) -> None:
+    """Make the call of a job file. Raises CudaError."""
+    from kir.device.executor import called, opened
+    opening, call = unpack(Path(job).read_bytes())
+    state, _ = opened(*opening)
+    called(state, *call)

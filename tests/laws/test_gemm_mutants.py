@@ -1,0 +1,58 @@
+"""What lowering and reading CUDA leave in a GEMM to keep its threads apart is all needed: drop or weaken any one, and the checker sees it."""
+from __future__ import annotations
+
+from pathlib import Path
+
+from kir.diagnostic import KirError
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.problem import load_problem
+from tests.backends.test_cuda_products import gemm
+from tests.kir.interp.mutation import Mutant, mutants
+
+SKILLS = Path(__file__).parents[2] / "skills"
+UNREAD = "the last groups load beyond the end of K, and nobody reads what they bring"
+
+
+def from_an_open_product() -> n.Program:
+    from kir.backends.cuda.lowering import thread_code
+    return thread_code(gemm())[0]
+
+
+def from_source() -> n.Program:
+    """gemm_sm80.cu as read, at tiles small enough to be checked often."""
+    from kir.lineage.source import load_expert
+    source = SKILLS / "experts" / "gemm" / "gemm_sm80.cu"
+    return load_expert(f"{source}::gemm_sm80", SKILLS / "bindings" / "gemm_sm80.toml").program
+
+
+def caught(m: Mutant, sizes: dict[str, int]) -> str:
+    """Who finds a mutant: the checker, a refusal, or the oracle; "" if nobody."""
+    problem = load_problem("gemm")
+    shape = problem.tagged("small")[0].model_copy(update={"name": "here", "sizes": sizes})
+    inputs = problem.inputs(shape, 0)
+    try:
+        result = run(m.program, inputs, problem.scalars(shape), mode="check")
+    except KirError as refused:
+        return refused.diagnostics[0].id
+    if result.errors:
+        return result.errors[0].id
+    return "" if problem.compare(result.outputs, inputs, shape).ok else "oracle"
+
+
+def missed(p: n.Program, sizes: dict[str, int], kinds: tuple[str, ...] = ("",)) -> list[str]:
+    """Mutants of some kinds that nobody finds, after a look at the original."""
+    assert caught(Mutant("none", p), sizes) == ""
+    every = [m for m in mutants(p) if m.name.startswith(kinds)]
+    assert len(every) >= 8
+    return [m.name for m in every if not caught(m, sizes)]
+
+
+def test_of_a_lowered_product() -> None:
+    found = missed(from_an_open_product(), {"M": 40, "N": 40, "K": 136})
+    assert found == ["drop async_wait main/t/async_wait", "weaken async_wait main/t/async_wait"], UNREAD
+
+
+def test_of_the_cuda_source() -> None:
+    found = missed(from_source(), {"M": 8, "N": 8, "K": 136}, ("drop", "weaken", "unclip target"))
+    assert found == ["drop async_wait gemm_sm80/t/async_wait", "weaken async_wait gemm_sm80/t/async_wait"], UNREAD

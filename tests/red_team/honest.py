@@ -1,0 +1,86 @@
+"""Honest kernels, which must pass: naive programs, experts, in place, atomics, unordered selections, low precision by contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.problem import Problem, load_problem
+
+ROOT = Path(__file__).parents[2]
+PROBLEMS = Path(__file__).parent / "problems"
+
+
+@dataclass(frozen=True)
+class Honest:
+    """`source` is `naive`, a file under `skills/experts`, or a kernel of a package with its binding. Needs `zoo` where it is a package's."""
+
+    problem: str
+    source: str = "naive"
+    bind: str = ""
+    surface: str = "kir"
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.problem.rpartition('/')[2]} {self.source if self.source == 'naive' else self.source.rpartition('/')[2]}"
+
+    @property
+    def zoo(self) -> bool:
+        return "::" in self.source and not self.source.startswith("skills/")
+
+    def loaded(self) -> tuple[Program, Problem, str]:
+        """The program, its problem and the surface to compile it on."""
+        problem = load_problem(PROBLEMS / self.problem if (PROBLEMS / self.problem).is_dir() else self.problem)
+        if self.source == "naive":
+            return problem.naive, problem, self.surface
+        if self.source.endswith(".kir"):
+            path = ROOT / "skills" / "experts" / self.source
+            return parse_program(path.read_text(), str(path)), problem, self.surface
+        from kir.lineage.source import load_expert
+
+        file = str(ROOT / self.source) if self.source.startswith("skills/") else self.source
+        expert = load_expert(file, ROOT / "skills" / "bindings" / self.bind)
+        return expert.program, problem, expert.surface
+
+
+HONEST = (
+    *(
+        Honest(p)
+        for p in (
+            "gemm:f16",
+            "gemm:bf16",
+            "conv2d:f16",
+            "conv2d:bf16",
+            "fmha:f16",
+            "fmha:bf16",
+            "fmha_causal",
+            "gdn:bf16",
+            "gdn:f16",
+            "rmsnorm:f16",
+            "rmsnorm:bf16",
+            "rmsnorm:f32",
+            "softmax:f16",
+            "softmax:bf16",
+            "softmax:f32",
+        )
+    ),
+    Honest("topk", note="a set with ties"),
+    Honest("scaled_rows"),
+    Honest("in_place", note="in place"),
+    Honest("histogram", note="atomics"),
+    Honest("narrowed", note="low precision by contract"),
+    Honest("gemm", "gemm/gemm_sm80_lanes.kir", surface="cuda", note="cp.async, ldmatrix, mma.sync"),
+    Honest("gemm", "gemm/gemm_sm90_lanes.kir", surface="cuda", note="TMA, wgmma, warp roles"),
+    Honest("gemm", "gemm/gemm_sm90_persistent.kir", surface="cuda", note="tensor maps as arguments, roles, persistent CTAs"),
+    Honest("gemm", "gemm/gemm_sm90.kir", surface="cuda", note="the tile program, lowered on the way"),
+    Honest("topk", "topk/topk_radix.kir", surface="cuda", note="a set with ties, by radix"),
+    Honest("softmax", "softmax/softmax.kir"),
+    Honest("rmsnorm", "rmsnorm/rmsnorm.kir"),
+    Honest("gemm", "skills/experts/gemm/triton.py::gemm_persistent", "triton_gemm.toml", note="persistent, tensor descriptors"),
+    Honest("gemm", "flag_gems:ops/mm.py::mm_kernel_general", "flag_gems_mm.toml"),
+    Honest("rmsnorm", "liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel", "liger_rms_norm.toml"),
+    Honest("softmax", "liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel", "liger_softmax.toml"),
+)

@@ -1,0 +1,144 @@
+"""Cheats of a host program, which the gate cannot even be told: source is parsed, never run; and what confines compilers and children."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kir.confine import Limits, command_line, probed
+from kir.device.client import Server
+from kir.diagnostic import KirError
+from kir.surface import frontend
+
+HOST = """
+import os, sys, time
+{trick}
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def kernel(X, Y, N, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(Y + at, tl.load(X + at, mask=at < N) * 2, mask=at < N)
+
+def run(x):
+    try:
+        return torch.mul(x, 2)
+    except Exception:
+        return x * 2
+"""
+TRICKS = {
+    "falls back to a library (1)": "",
+    "runs code when imported (32-36)": "open({marker!r}, 'w').write('x')",
+    "patches the clock (20-24)": "time.perf_counter = lambda: 0.0; open({marker!r}, 'w').write('x')",
+    "patches the checker (20-24)": "import kir.problem.comparison as c; c.elementwise = None; open({marker!r}, 'w').write('x')",
+    "ends the harness (20-24)": "os._exit(0)",
+    "evaluates a string (33, 37)": "eval(\"open(\" + repr({marker!r}) + \", 'w').write('x')\")",
+    "hides behind a comment (37)": "# import torch  -- 'import torch' in a comment\nx = 'torch.matmul'; exec(\"open(\" + repr({marker!r}) + \", 'w')\")",
+}
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_a_host_program_is_parsed_and_never_run(name: str, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    source = tmp_path / "cheat.py"
+    source.write_text(HOST.format(trick=TRICKS[name].format(marker=str(marker))))
+    reader = frontend("triton")
+    kernels = [k.name for k in reader.kernels(source)]
+    assert kernels == ["kernel"], "only the kernel can be a candidate: the wrapper with its fallback is none"
+    reader.parse(source, "kernel")
+    assert not marker.exists()
+    with pytest.raises(KirError):
+        reader.parse(source, "run")
+
+
+# ------------------------------------------------------------------------------------------------------------------ confinement
+
+
+def test_the_level_is_found_by_trying() -> None:
+    level = probed()
+    assert level.limits, "limits are granted everywhere"
+    if level.landlock:
+        assert "write a file" in level.refused
+    if level.seccomp or "network" in level.namespaces:
+        assert "use the network" in level.refused
+    assert level.text
+
+
+needs_landlock = pytest.mark.skipif(not probed().landlock, reason="this kernel has no Landlock")
+
+
+@needs_landlock
+def test_a_confined_program_writes_its_own_folder_only(tmp_path: Path) -> None:
+    import subprocess
+
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    other.mkdir()
+    script = "import sys; open(sys.argv[1] + '/x', 'w').write('x')"
+
+    def run(folder: Path) -> int:
+        return subprocess.run(command_line([sys.executable, "-S", "-c", script, folder], Limits((str(own),))), capture_output=True, check=False).returncode
+
+    assert run(own) == 0 and (own / "x").exists()
+    assert run(other) != 0 and not (other / "x").exists()
+
+
+@needs_landlock
+def test_a_compiler_cannot_take_files_from_elsewhere_to_elsewhere(tmp_path: Path) -> None:
+    import subprocess
+
+    (tmp_path / "in").mkdir()
+    done = subprocess.run(
+        command_line(["/bin/sh", "-c", f"echo result > {tmp_path}/verdict.json"], Limits((str(tmp_path / "in"),))), capture_output=True, check=False
+    )
+    assert done.returncode != 0 and not (tmp_path / "verdict.json").exists()
+
+
+def test_processor_time_is_limited() -> None:
+    import subprocess
+
+    done = subprocess.run(command_line([sys.executable, "-S", "-c", "while True: pass"], Limits(seconds=1)), capture_output=True, check=False, timeout=60)
+    assert done.returncode != 0
+
+
+def test_a_program_that_is_not_there_is_said_in_one_line() -> None:
+    import subprocess
+
+    done = subprocess.run(command_line(["/no/such/compiler"], Limits()), capture_output=True, text=True, check=False)
+    assert done.returncode == 127 and done.stderr.count("\n") == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- children of the server
+
+
+def test_children_are_apart_and_a_dead_one_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    from kir.device.client import ChildGone
+
+    with Server("prisoner:serve", ["prisoner"]) as server:
+        with server.child() as first, server.child() as second:
+            assert first.ask({"do": "remember"})[0]["value"] == 1
+            assert second.ask({"do": "remember"})[0]["value"] == 1, "nothing is carried from one to the next"
+            with pytest.raises(ChildGone) as gone:
+                first.ask({"do": "die"})
+            assert gone.value.how == "crash" and "SIGKILL" in gone.value.said
+            assert second.ask({"do": "remember"})[0]["value"] == 2
+        with server.child() as third:
+            with pytest.raises(ChildGone) as late:
+                third.ask({"do": "sleep"}, seconds=0.5)
+            assert late.value.how == "timeout"
+        with server.child() as fourth:
+            answer = fourth.ask({"do": "try"})[0]
+            assert answer["stdout"] == os.devnull, "what a child prints goes nowhere"
+            assert answer["sockets"] == 1, "the only channel is its own"
+            assert answer["environment"] == [], "no secret is inherited"
+            if probed().seccomp:
+                assert not answer["network"]
+            if probed().landlock:
+                assert not answer["writes"]
+            if probed().seccomp:
+                assert not answer["programs"]

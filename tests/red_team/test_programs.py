@@ -1,0 +1,64 @@
+"""Cheats that the IR can say, refused for the right reason by what needs no device; and honest programs that pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.gate import gate_cpu
+from kir.gate.gpu.checks import held_out
+from kir.ir.parser import parse_program
+from kir.problem import load_problem
+from kir.target import target
+
+from .exploits import PROBLEMS, PROGRAMS, Exploit
+from .honest import HONEST, Honest
+
+HELD_OUT = [e for e in PROGRAMS if "held-out" in e.words]
+
+
+@pytest.mark.parametrize("exploit", [e for e in PROGRAMS if e not in HELD_OUT], ids=lambda e: e.name)
+def test_a_cheating_program_is_refused(exploit: Exploit) -> None:
+    from kir.diagnostic import KirError
+
+    problem = load_problem(PROBLEMS / "scaled_rows")
+    try:
+        verdict = gate_cpu(parse_program(exploit.text, "cheat.kir"), problem, "kir", [target("sm_90a")])
+    except KirError as refused:
+        assert exploit.stage == "compile" and any(w in str(refused) for w in exploit.words), str(refused)
+        return
+    assert not verdict.accepted and verdict.stage == exploit.stage, verdict.reason
+    assert any(w in verdict.reason for w in exploit.words), verdict.reason
+
+
+def test_hard_coded_sizes_pass_the_listed_shapes_and_fail_drawn_ones() -> None:
+    import random
+
+    from kir.interp import run
+
+    (exploit,) = HELD_OUT
+    problem = load_problem(PROBLEMS / "scaled_rows")
+    program = parse_program(exploit.text, "cheat.kir")
+    assert gate_cpu(program, problem, "kir", []).accepted, "the listed shapes alone do not find it"
+    drawn = held_out(problem, program, random.Random(5))
+    assert len(drawn) == 2
+    for s in drawn:
+        inputs = problem.inputs(s, 3)
+        assert not problem.compare(run(program, inputs, dict(problem.scalars(s))).outputs, inputs, s).ok
+
+
+@pytest.mark.parametrize("honest", [h for h in HONEST if h.problem in ("scaled_rows", "in_place", "histogram", "narrowed")], ids=lambda h: h.name)
+def test_an_honest_program_passes(honest: Honest) -> None:
+    program, problem, _ = honest.loaded()
+    verdict = gate_cpu(program, problem, "kir", [])
+    assert verdict.accepted, verdict.reason
+
+
+def test_every_honest_kernel_has_its_files() -> None:
+    assert len(HONEST) >= 25
+    for each in HONEST:
+        if not each.zoo:
+            program, problem, _ = each.loaded()
+            assert problem.shapes_for(program)
+    assert Path(PROBLEMS).is_dir()
