@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def assembly(r: Reader, node: Node, scope: Scope) -> Value:
     """An asm statement. Raises NotUnderstood with the reason of `kir.ptx`; PTX that is wrong is an error (KIR-F300 to KIR-F302)."""
-    from .expressions import literal_text
+    from .literals import literal_text
 
     code = node.child_by_field_name("assembly_code")
     if code is None:
@@ -87,6 +87,7 @@ def _held(r: Reader, v: Value, node: Node, ptx: Any) -> Any:
     s = place.store
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
     found = place.region(dtype, None)
+    s.reach = None
     if isinstance(found.type, TileType):
         raise NotUnderstood("the address of a whole array", node)
     return ptx.Pointer(found)

@@ -228,7 +228,9 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
                 statements.statement(r, body, scope, frame, [])
             return
         low, high = r.m.range_of(lo), r.m.range_of(hi)
-        if low is not None:
+        if first_ is not None and last_ is not None and step_ is not None and last_ > first_:
+            r.m.ranges[var.name] = (first_, first_ + (last_ - first_ - 1) // step_ * step_)
+        elif low is not None:
             r.m.ranges[var.name] = (low[0], max(low[0], high[1] - 1) if high is not None else dtype_of(var.of).range[1] - 1)
         scope.values[c.name] = Scalar(converted(var, d))
         inner = _body(r, body, scope, frame)

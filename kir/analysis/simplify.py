@@ -11,7 +11,7 @@ from typing import TypeVar
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
-from kir.analysis.order import at_most, is_positive, less
+from kir.analysis.order import at_most, less
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
