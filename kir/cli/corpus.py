@@ -63,8 +63,14 @@ def command(
         records += [r for result in results for r in result["records"]]
     failed = any(c.failed for c in counts)
     data = {"packages": [c.to_json() for c in counts], **({"kernels": records} if kernels else {})}
-    shown: str | Table = page(counts) if markdown else table(counts)
+    shown: str | Table = page(counts, _command(packages, apart or [], without or [])) if markdown else table(counts)
     return Result(data, shown, 1 if strict and failed else 0)
+
+
+def _command(packages: list[str], apart: list[str], without: list[str]) -> str:
+    """The command that makes the page."""
+    options = [f"--apart '{p}'" for p in apart] + [f"--without '{p}'" for p in without]
+    return " ".join(["kir corpus", *(Path(p).name for p in packages), *options, "--markdown"])
 
 
 def _swapped(words: list[str], packages: list[str], output: Path) -> Result:
