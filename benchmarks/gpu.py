@@ -1,8 +1,9 @@
 """What only a GPU can show. ``python -m benchmarks.gpu PART ...`` measures the named parts and writes their tables.
 
-Parts: ``smoke`` (one kernel, end to end, and what the machine grants), ``conformance``, ``red-team``, ``honest``, ``panel``, ``zoo``,
-``lineage``, ``speed``, ``again`` (the same kernel ten minutes apart). Tables go to ``benchmarks/results/gpu-PART.md``, or under the
-folder that ``--out`` names (``honest:WORD`` takes the kernels with WORD in their names alone); raw records beside them as JSON lines. One part that fails harms no other.
+Parts: ``smoke`` (kernels of each surface, end to end), ``conformance``, ``red-team``, ``honest``, ``panel``, ``lineage``, ``speed``,
+``again`` (the same kernels ten minutes apart); ``honest:WORD`` takes the kernels with WORD in their names alone. Tables go to
+``benchmarks/results/gpu-PART.md``, or under the folder that ``--out`` names; raw records beside them as JSON lines. One part that fails
+harms no other.
 """
 
 from __future__ import annotations
