@@ -285,7 +285,7 @@ def _run(gpu: Gpu, c: Case, text: Emitted, artifact: Artifact) -> Outcome:
     worst, said = 0.0, ""
     for name, data in zip(back, raw, strict=True):
         got, want = at.layouts[name].unpacked(data), expected[name]
-        apart, where = difference(got, want, c.how)
+        apart, where = difference(got, want, c.how, flushes=c.surface == "triton")
         if apart > worst or (apart > c.ulp and not said):
             worst = max(worst, apart)
             operand = ", ".join(f"{k} = {v.reshape(-1)[where]!r}" for k, v in c.inputs.items() if v.size == got.size)
@@ -293,9 +293,10 @@ def _run(gpu: Gpu, c: Case, text: Emitted, artifact: Artifact) -> Outcome:
     return Outcome(c.rows, c.surface, worst <= c.ulp, worst, c.ulp, said if worst > c.ulp else "")
 
 
-def difference(got: Array, want: Array, how: Mapping[str, Any]) -> tuple[float, int]:
+def difference(got: Array, want: Array, how: Mapping[str, Any], flushes: bool = False) -> tuple[float, int]:
     """The largest distance in units in the last place (integers: 0 or infinite), and its place. NaN equals NaN; where an absolute bound or
-    a flush to zero of subnormal results explains a difference, it counts as none."""
+    a flush to zero of subnormal results explains a difference, it counts as none; with `flushes`, a subnormal result may be zero or the
+    smallest normal number even where the row asks for the same bits."""
     a, b = got.reshape(-1), want.reshape(-1)
     if a.size == 0:
         return 0.0, 0
@@ -317,6 +318,8 @@ def difference(got: Array, want: Array, how: Mapping[str, Any]) -> tuple[float, 
             apart = np.where((np.abs(x) <= tiny) & (np.abs(y) <= tiny), 0.0, apart)
             apart = np.where(np.abs(x - y) <= float(how.get("abs", 0.0)), 0.0, apart)
         else:
+            tiny = float(info.smallest_normal)
+            apart = np.where(flushes & (np.abs(y) < tiny) & (y != 0) & ((x == 0) | (np.abs(x) == tiny)), 0.0, apart)
             apart = np.where((x == y) & (np.signbit(x) != np.signbit(y)), np.inf, apart)
     apart = np.where(np.isnan(apart), np.inf, apart)
     place = int(np.argmax(apart))
