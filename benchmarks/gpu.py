@@ -1,8 +1,9 @@
 """What only a GPU can show. ``python -m benchmarks.gpu PART ...`` measures the named parts and writes their tables.
 
-Parts: ``smoke`` (one kernel, end to end, and what the machine grants), ``conformance``, ``red-team``, ``honest``, ``panel``, ``zoo``,
-``lineage``, ``speed``, ``again`` (the same kernel ten minutes apart). Tables go to ``benchmarks/results/gpu-PART.md``, or under the
-folder that ``--out`` names; raw records beside them as JSON lines. One part that fails harms no other.
+Parts: ``smoke`` (kernels of each surface, end to end), ``conformance``, ``red-team``, ``honest``, ``panel``, ``lineage``, ``speed``,
+``again`` (the same kernels ten minutes apart); ``honest:WORD`` takes the kernels with WORD in their names alone. Tables go to
+``benchmarks/results/gpu-PART.md``, or under the folder that ``--out`` names; raw records beside them as JSON lines. One part that fails
+harms no other.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ EXPERTS = {
     "rmsnorm-liger": ("rmsnorm", ["liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel", "--bind", "skills/bindings/liger_rms_norm.toml"]),
     "gemm-triton": ("gemm", ["skills/experts/gemm/triton.py::gemm_persistent", "--bind", "skills/bindings/triton_gemm.toml"]),
 }
-WORKLOADS = ("gemm", "conv2d", "fmha", "fmha_causal", "topk", "gdn", "rmsnorm", "softmax")
+WORKLOADS = ("gemm", "rmsnorm", "softmax", "conv2d", "gdn", "topk", "fmha", "fmha_causal")
 
 
 class Session:
@@ -52,6 +53,7 @@ class Session:
 
     def __init__(self, gpu: Gpu, out: Path) -> None:
         self.gpu, self.out = gpu, out
+        self.only = ""
 
     def table(self, part: str, title: str, head: Iterable[str], rows: Iterable[Iterable[object]], note: str = "") -> None:
         """Write a table with the command that made it, again after each row: what was measured is kept if a later row is never reached."""
@@ -161,7 +163,7 @@ def honest(s: Session) -> None:
     from tests.red_team.honest import HONEST
 
     def rows() -> Iterator[Row]:
-        for each in HONEST:
+        for each in [h for h in HONEST if s.only in h.name]:
             if each.zoo and not machine.package_version(each.source.partition(":")[0].replace("_", "-")):
                 yield each.name, each.note, "not here: the package is not installed", "", ""
                 continue
@@ -289,7 +291,7 @@ def again(s: Session) -> None:
     from tests.red_team.honest import HONEST
 
     rows = []
-    for each in [h for h in HONEST if h.name in ("gemm gemm_sm80_lanes.kir", "softmax:f32 naive", "narrowed naive")]:
+    for each in [h for h in HONEST if h.name in ("gemm gemm_sm80_lanes.kir", "narrowed naive")]:
         program, problem, surface = each.loaded()
         verdict = gate_gpu(s.gpu, program, problem, surface, options=Options(panel=False, interpret=False, sanitize=False))
         s.record("again", verdict)
@@ -320,7 +322,7 @@ def main(words: list[str]) -> int:
         at = words.index("--out")
         out = Path(words[at + 1])
         words = words[:at] + words[at + 2 :]
-    broken = [word for word in words if word not in PARTS]
+    broken = [word for word in words if word.partition(":")[0] not in PARTS]
     if broken or not words:
         print(f"parts: {', '.join(PARTS)}", file=sys.stderr)
         return 2
@@ -332,7 +334,8 @@ def main(words: list[str]) -> int:
             begun = time.perf_counter()
             print(f"== {word}", flush=True)
             try:
-                PARTS[word](session)
+                part, _, session.only = word.partition(":")
+                PARTS[part](session)
             except Exception:
                 code = 1
                 traceback.print_exc()

@@ -31,6 +31,8 @@ _REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor
                "argmin": "tl.argmin"}
 _CAST_BACK = "an operand cast to 32 bits, and the result cast back"
 _SCANS = {"sum": "tl.cumsum", "prod": "tl.cumprod"}
+_TAKES = {**dict.fromkeys((f"libdevice.{x}" for x in ("brev", "popc", "clz", "ffs")), ("i32", "i64")), "libdevice.isfinited": ("f64",)}
+"""Functions that Triton's compiler refuses for other dtypes (seen by instruction conformance)."""
 _FLOAT_MATH = frozenset({"exp", "exp2", "log", "log2", "sqrt", "sqrt_approx", "rsqrt", "sin", "cos", "erf", "sigmoid", "floor", "ceil"})
 """Functions of triton.language that take f32 and f64 only."""
 _EXACT = frozenset({"i32", "f32"})
@@ -304,6 +306,8 @@ class Expressions:
         dtype = dtype_of(args[0].type)
         if e.fn in _FLOAT_MATH and self.narrow(dtype):
             raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to f32")
+        if spelling in _TAKES and dtype.name not in _TAKES[spelling]:
+            raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs=f"an operand cast to {' or '.join(_TAKES[spelling])}")
         if spelling.startswith("libdevice."):
             self.uses_libdevice = True
         return f"{spelling}({', '.join(map(self.tensor, args))})"

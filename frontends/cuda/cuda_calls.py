@@ -129,7 +129,7 @@ def _handlers() -> dict[str, Handler]:
         "__hfma_relu": _old, "swap": _swap, "__reduce_add_sync": _warp_reduce, "__reduce_max_sync": _warp_reduce,
         "__reduce_min_sync": _warp_reduce, "__reduce_or_sync": _warp_reduce, "__reduce_and_sync": _warp_reduce,
         "__reduce_xor_sync": _warp_reduce, "__builtin_unreachable": _first_nothing, "__usad": _old, "signbit": _signbit,
-        "__fsqrt_rz": _old, "__low2half2": _old,
+        "__fsqrt_rz": _old, "__low2half2": _old, "__byte_perm": _permute,
     })  # fmt: skip
     return out
 
@@ -231,6 +231,12 @@ def _negate(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 def _signbit(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     return Scalar(build.compare("ne", build.call("signbit", converted(r.scalar(args[0], node), F32)), 0))
+
+
+def _permute(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+    """`__byte_perm` looks at three bits of each nibble of its selector; `prmt` repeats a sign where the fourth is set."""
+    x, y, selector = (converted(r.scalar(a, node), U32) for a in args)
+    return Scalar(build.call("prmt", x, y, build.binary("and", selector, build.const(0x7777, U32))))
 
 
 def _saturate(r: Reader, name: str, args: list[Value], node: Node) -> Value:

@@ -88,12 +88,17 @@ def _gpu() -> list[Finding]:
 
 
 def _isolation() -> list[Finding]:
+    from kir.confine import probed
     granted = machine.isolation()
+    level = probed()
+    nothing = "the gate runs candidates in processes of their own, and records that nothing else confines them"
+    confined = Finding("isolation", "yes", level.text) if level.namespaces or level.landlock or level.seccomp else Finding("isolation", "no", "", nothing)
     remedy = "the gate isolates with what is left, and records it"
     return [
         Finding("user namespaces", "yes", "") if granted.user_namespaces else Finding("user namespaces", "no", "", remedy),
         Finding("landlock", "yes", f"ABI {granted.landlock}") if granted.landlock else Finding("landlock", "no", "", remedy),
         Finding("seccomp", "yes", "") if granted.seccomp else Finding("seccomp", "no", "", remedy),
+        confined,
     ]
 
 

@@ -32,8 +32,8 @@ _FLOAT: dict[str, Elementwise] = {
     "fma": lambda a, b, c: a * b + c,
     "log10": np.log10, "exp10": lambda x: np.power(10.0, x), "hypot": np.hypot, "cbrt": np.cbrt, "remainder": special.remainder,
     "j0": special.bessel_j0, "j1": special.bessel_j1, "i0": special.bessel_i0, "i1": special.bessel_i1, "erfc": special.each(math.erfc),
-    "erfcx": special.each(special.erfcx), "tgamma": special.each(special.tgamma), "min_nan": np.minimum,
-    "max_nan": np.maximum, "abs": np.abs}
+    "erfcx": special.each(special.erfcx), "tgamma": special.each(special.tgamma), "min_nan": special.min_nan,
+    "max_nan": special.max_nan, "abs": np.abs}
 
 
 def _unsigned(x: Array) -> Array:

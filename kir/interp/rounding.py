@@ -103,6 +103,10 @@ def _moved(fn: str, dtype: DType, x: tuple[Array, ...], how: str) -> Array:
                 product, low = _two_product(near, bottom)
                 rest = ((top - product) - low) * np.sign(bottom)
     rest = np.where(np.isfinite(rest), rest, 0.0)
+    if how == "rd" and fn in ("add_rounded", "sub_rounded", "fma_rounded"):
+        first, second = (product, wide[2]) if fn == "fma_rounded" else (wide[0], wide[1] if fn == "add_rounded" else -wide[1])
+        both = ~np.signbit(first) & ~np.signbit(second)
+        near = np.where((near == 0) & (rest == 0) & ~both, -0.0, near)  # IEEE 754-2019, 6.3: downward, a sum that cancels is -0
     return _directed(near, rest, dtype, how)
 
 
@@ -110,7 +114,9 @@ def _directed(near: Array, rest: Array, dtype: DType, how: str) -> Array:
     """`near` plus a tail of the sign of `rest`, rounded: the tail matters only where `near` itself is a number of `dtype`, and there one
     step of f64 towards it lands between the two neighbors that come into question."""
     step = np.where(rest > 0, np.inf, -np.inf)
-    nudged = np.where((rest != 0) & np.isfinite(near), np.nextafter(near, step), near)
+    with np.errstate(over="ignore"):
+        beside = np.full(near.shape, True) if dtype == F64 else near.astype(number.storage(dtype)).astype(np.float64) == near
+    nudged = np.where((rest != 0) & np.isfinite(near) & beside, np.nextafter(near, step), near)
     if dtype == F64:
         toward = {"rz": np.where(near > 0, rest < 0, rest > 0), "ru": rest > 0, "rd": rest < 0}[how]
         return np.where(toward & np.isfinite(near), nudged, near)

@@ -63,6 +63,10 @@ def erfcx(x: float) -> float:
     return (1 - y + 3 * y * y - 15 * y**3) / (x * math.sqrt(math.pi))
 
 
+NEAR = 1e-4
+"""Below this a mean over the circle loses an odd function's digits, and two terms of its series are exact to f32."""
+
+
 def _circle(x: Array, kernel: Callable[[Array, Array], Array]) -> Array:
     """The mean of `kernel(x, angle)` over the circle: for periodic integrands the trapezoid rule converges exponentially."""
     largest = float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
@@ -79,6 +83,8 @@ def _first_kind(order: int) -> Elementwise:
         mu, phase = 4.0 * order * order, big - (order / 2 + 0.25) * np.pi
         far = np.sqrt(2 / (np.pi * big)) * (np.cos(phase) - (mu - 1) / (8 * big) * np.sin(phase))
         far = np.where(np.isinf(big), 0.0, far) * (np.sign(x) if order % 2 else 1.0)
+        if order == 1:
+            small = np.where(np.abs(near) < NEAR, near / 2 * (1 - near * near / 8), small)
         return np.asarray(np.where(np.isnan(x), np.nan, np.where(np.abs(x) <= FAR, small, far)))
     return run
 
@@ -87,12 +93,28 @@ def _modified(order: int) -> Elementwise:
     def run(x: Array) -> Array:
         near = np.clip(x, -700.0, 700.0)
         out = _circle(near, lambda v, a: np.exp(v * np.cos(a)) * np.cos(order * a))
+        if order == 1:
+            out = np.where(np.abs(near) < NEAR, near / 2 * (1 + near * near / 8), out)
         beyond = np.inf * (np.sign(x) if order % 2 else np.ones_like(x))
         return np.asarray(np.where(np.isnan(x), np.nan, np.where(np.abs(x) > 700.0, beyond, out)))
     return run
 
 
 bessel_j0, bessel_j1, bessel_i0, bessel_i1 = _first_kind(0), _first_kind(1), _modified(0), _modified(1)
+
+
+def _lesser(a: Array, b: Array) -> Array:
+    return np.asarray(np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b)))
+
+
+def min_nan(a: Array, b: Array) -> Array:
+    """The minimum, NaN if either is; -0 is less than +0 (PTX ISA, `min`)."""
+    return _lesser(a, b)
+
+
+def max_nan(a: Array, b: Array) -> Array:
+    """The maximum, NaN if either is; +0 is greater than -0 (PTX ISA, `max`)."""
+    return -_lesser(-a, -b)
 
 
 def round_away(x: Array) -> Array:

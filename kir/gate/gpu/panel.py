@@ -128,7 +128,7 @@ def serve(channel: socket.socket) -> None:
         message, blobs = wire.receive(channel)
         try:
             if message["op"] == "open":
-                state, _ = executor.opened({"op": "open", "device": message["device"], "confine": False, "images": []}, blobs[:1])
+                state, _ = executor.opened({"op": "open", "device": message["device"], "confine": False, "limits": {"writable": []}, "images": []}, blobs[:1])
                 wire.send(channel, {})
             else:
                 assert state is not None

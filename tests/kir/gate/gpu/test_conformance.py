@@ -53,3 +53,19 @@ def test_what_may_differ_is_what_is_declared() -> None:
     assert difference(-one[2:], one[2:], {"ulp": 1})[0] == 0.0
     assert difference(np.array([3], np.int32), np.array([4], np.int32), {})[0] == np.inf
     assert difference(np.array([np.nan], np.float32), np.array([1.0], np.float32), {"ulp": 4})[0] == np.inf
+
+
+def test_a_subnormal_result_may_be_flushed_only_where_the_surface_flushes() -> None:
+    zero, small = np.zeros(1, np.float32), np.array([7.8e-39], np.float32)
+    assert difference(zero, small, {})[0] > 0
+    assert difference(zero, small, {}, flushes=True)[0] == 0.0
+    assert difference(small * 2, small, {}, flushes=True)[0] > 0, "another subnormal is no flush"
+
+
+def test_operands_outside_of_what_an_instruction_promises_are_left_out() -> None:
+    every, _ = cases()
+    sine = next(c for c in every if c.rows == ("sin_approx",)).inputs["A"]
+    assert np.isfinite(sine).all() and np.abs(sine).max() < 3.15
+    for case in (c for c in every if c.surface == "triton" and "A" in c.inputs and c.inputs["A"].dtype == np.float32):
+        a = np.abs(case.inputs["A"])
+        assert not ((a > 0) & (a < np.finfo(np.float32).smallest_normal)).any()
