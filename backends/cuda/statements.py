@@ -241,8 +241,8 @@ class Statements:
             if s.cache:
                 if b.space != "global" or b.dtype.bytes not in ptx.WORDS:
                     raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
-                bits = f"{to.header('bit_cast')}<{ptx.WORDS[b.dtype.bytes][0]}>({value})"
-                w.put(f"{head}{to.function(ptx.store(s.cache, b.dtype.bytes, False))}(&{place}, {bits});")
+                bits = ptx.as_word(b.dtype, value, to.header("bit_cast") if b.dtype.bits < 32 else "")
+                w.put(f"{head}{to.function(ptx.store(s.cache, b.dtype.bytes, b.dtype))}(&{place}, {bits});")
             else:
                 w.put(f"{head}{place} = {value};")
             w.close(len(shape))
@@ -381,11 +381,13 @@ class Statements:
         d = region.buffer.dtype
         function, place = to.function(ptx.ordered(e.fn, d, dict(e.attrs))), self.memory.element(to, region, ())
         if result:
-            to.writer.put(f"const {c_type(d)} {result} = {to.header('bit_cast')}<{c_type(d)}>({function}(&{place}));")
+            got = ptx.from_word(d, f"{function}(&{place})", to.header("bit_cast") if d.bits < 32 else "")
+            to.writer.put(f"const {c_type(d)} {result} = {got};")
             return
         value = e.args[1]
         assert isinstance(value, n.Expr)
-        to.writer.put(f"{function}(&{place}, {to.header('bit_cast')}<{ptx.WORDS[d.bytes][0]}>({to.scalar(value)}));")
+        moved = ptx.as_word(d, to.scalar(value), to.header("bit_cast") if d.bits < 32 else "")
+        to.writer.put(f"{function}(&{place}, {moved});")
 
     def _effect(self, e: n.Call, result: str) -> None:
         """A call at the root of a let or statement whose result (if it is named) is kept."""

@@ -103,7 +103,8 @@ class CudaFrontend:
             block.setdefault("threads_z", 1)
         absent = frozenset(binding.absent) if binding is not None else None
         shared = metas.get("shared_bytes")
-        return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None)
+        return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None,
+                           {k: tuple(v) for k, v in binding.arrays.items()} if binding is not None else None)
 
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F201 to KIR-F210."""
@@ -168,7 +169,7 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
     known: Bindings = {}
     for p in fn.params:
         if p.name in binding.metas:
-            known[p.name] = _argument(r, p.kind, binding.metas[p.name], scope)
+            known[p.name] = r.types.fitted(p, _argument(r, p.kind, binding.metas[p.name], scope), scope)
     for q in fn.parameters():
         d, kind = q.child_by_field_name("declarator"), q.child_by_field_name("type")
         name = declared_name(d) if d is not None else None

@@ -25,6 +25,7 @@ def command(
     swap: Annotated[list[str] | None, typer.Option(help="run a command with this package's kernels swapped (may be repeated)")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="with --swap: the folder of what was noted")] = Path("swapped"),
     apart: Annotated[list[str] | None, typer.Option(help="a pattern of files to count apart, such as '*/backend/*' (may be repeated)")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="a pattern of files to leave out (may be repeated)")] = None,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="processes at once (0: one a core)")] = 0,
     seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
     cache: Annotated[Path | None, typer.Option(help="where results are kept (default: the user's cache)")] = None,
@@ -46,7 +47,7 @@ def command(
     records = []
     for name in packages:
         where = place(name)
-        files = list(files_of(where, tuple(apart or ())))
+        files = list(files_of(where, tuple(apart or ()), tuple(without or ())))
         with bar(where.name, len(files)) as advance:
             results = list(run([path for path, _ in files], jobs, folder, seconds, advance))
         for word, inside in (("", False), (", apart", True)):

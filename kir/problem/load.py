@@ -22,7 +22,7 @@ from kir.ir.types import DTYPES, DType, PointerType, TileType, Type
 from kir.ir.visit import substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
-from kir.problem.draws import draw, generator, numpy_dtype, unit_roundoff
+from kir.problem.draws import draw, generator, numpy_dtype, smallest_step, unit_roundoff
 from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
 
 Array = NDArray[Any]
@@ -162,7 +162,7 @@ class Problem:
                     continue
                 over = np.abs(exact[t.name]) if term.over == "result" else magnitudes[term.over][t.name]
                 eps = self.tensor_dtype(t) if term.eps == "out" else self.dtype if term.eps == "T" else term.eps
-                bound = bound + term.factor(values) * unit_roundoff(eps) * over
+                bound = bound + term.factor(values) * (smallest_step(eps) / 2 if term.subnormal else unit_roundoff(eps)) * over
             out[t.name] = bound
         return out
 

@@ -6,6 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from kir.gate.gpu.checks import judged, planned
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.panel import Timed, panel
-from kir.gate.gpu.sanitizer import sanitized
+from kir.gate.gpu.sanitizer import TOOLS, sanitizing
 from kir.gate.gpu.statistics import ratio
 from kir.gate.gpu.timing import Timing, floor, replayed, timed
 from kir.gate.verdict import DeviceRecord, ProfileRecord, Run, Stage, Verdict
@@ -138,16 +139,18 @@ def _measured(gpu: Gpu, first: Verdict, program: Program, problem: Problem, agai
             seen.runs += runs
         if reason:
             raise _Refused("correctness", reason)
-        with seen.spending("memory check"):
-            seen.sanitizer = sanitized(gpu, me, oracle, plan, secret) if chosen.sanitize else {"tool": "", "absent": "not asked for"}
-        if seen.sanitizer.get("errors"):
-            raise _Refused("correctness", f"compute-sanitizer: {seen.sanitizer['errors'][0]}")
         pair = [running]
         if against is not None:
             other = _candidate(gpu, first.compile.surface, against, problem, given, timed_shapes)
             pair.append(held.enter_context(_opened(other)))
         samples = _timings(gpu, me, pair, oracle, timed_shapes, secret, chosen, seen)
+        pool = held.enter_context(ThreadPoolExecutor(max_workers=len(TOOLS)))  # after timing, beside the replays: neither is measured
+        checking = sanitizing(pool, gpu, me, oracle, plan, secret) if chosen.sanitize else lambda: {"tools": [], "absent": "not asked for"}
         _replays(me, oracle, samples, secret, seen)
+        with seen.spending("memory check"):
+            seen.sanitizer = checking()
+        if seen.sanitizer.get("errors"):
+            raise _Refused("correctness", f"compute-sanitizer: {seen.sanitizer['errors'][0]}")
         if chosen.panel and timed_shapes:
             with seen.spending("panel"):
                 _panel(gpu, problem, oracle, timed_shapes, samples, secret, seen)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,50 +43,63 @@ def sanitizer() -> Path | None:
     return beside if beside is not None and beside.is_file() else None
 
 
-def sanitized(gpu: Gpu, c: Candidate, oracle: Oracle, plan: Sequence[Planned], secret: random.Random) -> dict[str, Any]:
-    """`tools` that ran, `errors` as they said them (one that does not finish is an error); `absent` where the tool is not here. The
-    smallest planned shape of several elements is used. An answer is kept by the hash of the cubins."""
+def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle, plan: Sequence[Planned], secret: random.Random
+               ) -> Callable[[], dict[str, Any]]:
+    """Start the tools; calling the result waits for `tools` that ran, `errors` as they said them (one that does not finish is an error),
+    and `absent` where the tool is not here. The smallest planned shape of several elements is used. An answer is kept by the hash of
+    the cubins. Raises ChildGone where the oracle fails."""
     tool = sanitizer()
     if tool is None or not plan:
-        return {"tools": [], "absent": "compute-sanitizer is not here: it comes with a CUDA toolkit" if tool is None else "no shape to run"}
+        absent = {"tools": [], "absent": "compute-sanitizer is not here: it comes with a CUDA toolkit" if tool is None else "no shape to run"}
+        return lambda: absent
     key = hashlib.sha256(b"".join(i.cubin for i in c.executable.images) + str(TOOLS).encode()).hexdigest()
     kept = gpu.folder / "sanitized" / f"{key}.json"
     if kept.is_file():
         row: dict[str, Any] = json.loads(kept.read_text())
-        return {**row, "kept": True}
+        return lambda: {**row, "kept": True}
     uneven = [p for p in plan if math.prod(p.shape.sizes.values()) > 1] or list(plan)
     at = min(uneven, key=lambda p: math.prod(p.shape.sizes.values())).shape
     message, blobs = c.request(at, secret, oracle.inputs(at, secret.getrandbits(48), "normal"))
     rows, cubins = c.executable.opening()
     opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "limits": {"writable": []}, "images": rows}
-    with tempfile.TemporaryDirectory(prefix="kir-sanitizer-") as folder:
-        job = Path(folder) / "job"
-        job.write_bytes(pack((opening, [gpu.harness, *cubins]), (message, blobs)))
-        out: dict[str, Any] = {"tools": [], "errors": [], "shape": at.name}
-        with ThreadPoolExecutor(max_workers=len(TOOLS)) as pool:
-            answers = list(pool.map(lambda name: _run(tool, name, job, folder), TOOLS))
-        for name, said in zip(TOOLS, answers, strict=True):
-            found = _SUMMARY.search(said)
-            if found is None and any(word in said for word in UNSUPPORTED):
-                return {"tools": [], "errors": [], "absent": f"{name} cannot run here: {said.strip()[-200:]}"}
-            out["tools"].append(name)
-            if found is None:
-                out["errors"].append(f"{name} did not finish: {said.strip()[-200:]}")
-            elif int(found[1] or found[2] or 0):
-                first = _FAULT.search(said)
-                out["errors"].append(f"{name}: {first[1].strip() if first else found[0]}")
-    write_atomic(kept, json.dumps(out))
-    return out
+    job = pack((opening, [gpu.harness, *cubins]), (message, blobs))
+    running = [(name, pool.submit(_run, tool, name, job)) for name in TOOLS]
+
+    def finished() -> dict[str, Any]:
+        out, final = _read([(name, each.result()) for name, each in running])
+        if final:
+            write_atomic(kept, json.dumps({**out, "shape": at.name}))
+        return {**out, "shape": at.name}
+    return finished
 
 
-def _run(tool: Path, name: str, job: Path, folder: str) -> str:
+def _read(answers: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], bool]:
+    """What the tools said, and whether it is worth keeping."""
+    out: dict[str, Any] = {"tools": [], "errors": []}
+    for name, said in answers:
+        found = _SUMMARY.search(said)
+        if found is None and any(word in said for word in UNSUPPORTED):
+            return {"tools": [], "errors": [], "absent": f"{name} cannot run here: {said.strip()[-200:]}"}, False
+        out["tools"].append(name)
+        if found is None:
+            out["errors"].append(f"{name} did not finish: {said.strip()[-200:]}")
+        elif int(found[1] or found[2] or 0):
+            first = _FAULT.search(said)
+            out["errors"].append(f"{name}: {first[1].strip() if first else found[0]}")
+    return out, all("did not finish" not in e for e in out["errors"])
+
+
+def _run(tool: Path, name: str, job: bytes) -> str:
     roots = list(dict.fromkeys([str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]))
-    code = f"import sys; sys.path[:] = {roots!r}; from kir.device.replay import replay; replay({str(job)!r})"
     environment = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "HOME", "CUDA_VISIBLE_DEVICES")}
-    command = [str(tool), "--tool", name, "--print-limit", "5", sys.executable, "-I", "-S", "-B", "-c", code]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=folder,
-                              env={**environment, "TMPDIR": folder, "CUDA_CACHE_DISABLE": "1"})
-    except subprocess.TimeoutExpired:
-        return f"it took more than {SECONDS} s"
+    with tempfile.TemporaryDirectory(prefix="kir-sanitizer-") as folder:
+        file = Path(folder) / "job"
+        file.write_bytes(job)
+        code = f"import sys; sys.path[:] = {roots!r}; from kir.device.replay import replay; replay({str(file)!r})"
+        command = [str(tool), "--tool", name, "--print-limit", "5", sys.executable, "-I", "-S", "-B", "-c", code]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=folder,
+                                  env={**environment, "TMPDIR": folder, "CUDA_CACHE_DISABLE": "1"})
+        except subprocess.TimeoutExpired:
+            return f"it took more than {SECONDS} s"
     return done.stdout + done.stderr

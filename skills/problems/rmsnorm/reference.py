@@ -16,5 +16,5 @@ def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str,
 
 
 def magnitudes(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, dict[str, Array]]:
-    """None: every term scales with the result."""
-    return {}
+    """`weights`: |W|, which an error of the normalized x is multiplied with."""
+    return {"weights": {"Y": np.abs(inputs["W"])[None, :]}}

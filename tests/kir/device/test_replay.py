@@ -9,8 +9,10 @@ from kir.device.replay import pack, unpack
 
 
 def test_a_job_comes_back_as_it_was_packed() -> None:
-    job = [({"op": "open", "images": []}, [b"", b"\x00\xff"]), ({"op": "call", "salt": 2**61}, [])]
-    assert unpack(pack(*job)) == job
+    opening, call = {"op": "open", "images": []}, {"op": "call", "salt": 2**61}
+    first, second = unpack(pack((opening, [b"", b"\x00\xff"]), (call, [])))
+    assert first == (opening, [bytearray(), bytearray(b"\x00\xff")])
+    assert second == (call, [])
 
 
 def test_replaying_imports_no_library() -> None:

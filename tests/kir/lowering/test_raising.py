@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from kir.analysis import normalize
 from kir.diagnostic import KirError
@@ -88,7 +88,7 @@ def scalar(s: n.Stmt) -> n.Stmt:
 
 
 @given(programs(kernels=1))
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 def test_generated_programs_are_lowered_and_raised_or_refused(p: n.Program) -> None:
     p = normalize(p)
     if not any(is_tiled(k) for k in p.kernels):
