@@ -212,6 +212,36 @@ def test_instances_may_lie_along_any_axis_and_sizes_have_any_name() -> None:
     assert alpha_equal(run(trace.program, "~radix-select").program, program)
 
 
+VARIANT = """kir 1
+program sorted
+  size R: i32
+  size M: i32
+  in data: u8[R, M]
+  out order: i32[R, M]
+kernel rank grid (r: R) threads 1
+  for i in 0..M
+    register before: i32 = 0
+    for j in 0..M
+      if data[r, j] < data[r, i] | data[r, j] == data[r, i] & j < i
+        before = before + 1
+    order[r, before] = i
+"""
+
+
+def test_a_naive_program_in_other_words_is_recognized_and_comes_back() -> None:
+    program = parse_program(VARIANT)
+    trace = run(program, "warp-sort{answer=warps}")
+    options = trace.steps[0].record.step.options
+    assert set(options) == {"answer", "kernel", "naive"} and options["kernel"] == "rank"
+    keys = np.random.default_rng(1).integers(0, 9, (2, 90)).astype(np.uint8)
+    got = interpret(trace.program, {"data": keys}, mode="check")
+    assert got.errors == () and (got.outputs["order"] == np.argsort(keys, axis=-1, kind="stable")).all()
+    assert alpha_equal(run(trace.program, str(trace.steps[0].back)).program, program)
+    wrong = parse_program(VARIANT.replace("& j < i", "& j > i"))
+    with pytest.raises(KirError, match=r"does not meet stable-counting-sort/1"):
+        run(wrong, "warp-sort{answer=warps}")
+
+
 def test_an_answer_is_cut_out_and_put_back() -> None:
     contract = CONTRACTS["gated-delta-rule"]
     program = filled("gated-delta-rule", "tiles")
