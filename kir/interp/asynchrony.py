@@ -195,10 +195,12 @@ def commit(m: Machine, family: str, f: Frame) -> None:
     f.queue.groups.setdefault(family, []).append(Group(closed, lanes.copy()))
 
 
-def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) -> None:
-    """Until each active lane has at most `most` groups pending; `read_only` until their sources have been read."""
+def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) -> list[tuple[Array, Array]]:
+    """Until each active lane has at most `most` groups pending; `read_only` until their sources have been read. What has completed: agents
+    that stand for operations, each with the lanes that waited."""
+    done: list[tuple[Array, Array]] = []
     if f.queue is None:
-        return
+        return done
     groups, active = f.queue.groups.get(family, []), f.active()
     newer = np.zeros(f.lanes, np.int64)
     for group in reversed(groups):
@@ -212,10 +214,13 @@ def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) 
                 made.registers.pending.remove(made)
             for agents in ((made.reader,) if read_only else (made.reader, made.writer)):
                 m.observe(f, agents, due & made.lanes)
+                if agents is not None:
+                    done.append((agents, due & made.lanes))
         group.read = due.copy() if group.read is None else group.read | due
         if not read_only:
             group.lanes = group.lanes & ~due
     f.queue.groups[family] = [g for g in groups if g.lanes.any()]
+    return done
 
 
 def unfinished(queue: Queue) -> list[tuple[Operation, str]]:

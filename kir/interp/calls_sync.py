@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Steps = Iterator[Wait]
 NOTHING: tuple[Val, ...] = ()
+WARPGROUP = 128
 
 
 def _number(m: Machine, e: Call, at: int, f: Frame) -> int:
@@ -88,7 +89,7 @@ def _commit(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
 
 
 def _group_wait(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
-    family = {"async_wait": "cp_async", "bulk_wait": "bulk", "wgmma_wait": "wgmma"}[e.fn]
+    family = {"async_wait": "cp_async", "bulk_wait": "bulk"}[e.fn]
     asynchrony.wait(m, family, _number(m, e, 0, f), f, bool(dict(e.attrs).get("read", False)))
     return NOTHING
 
@@ -117,7 +118,7 @@ SYNC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
     "mbar_init": _mbar_init, **dict.fromkeys(("mbar_expect", "mbar_arrive", "mbar_arrive_expect"), _mbar_arrive),
     "named_barrier_arrive": _named_arrive, "cluster_arrive": _cluster_arrive,
     **dict.fromkeys(("async_commit", "bulk_commit", "wgmma_commit"), _commit),
-    **dict.fromkeys(("async_wait", "bulk_wait", "wgmma_wait"), _group_wait),
+    **dict.fromkeys(("async_wait", "bulk_wait"), _group_wait),
     **dict.fromkeys(("grid_dependency_wait", "grid_dependency_launch"), _dependency), "trap": _trap,
     **dict.fromkeys(("set_registers", "nanosleep"), _advice)}
 
@@ -183,5 +184,35 @@ def _mbar_wait(m: Machine, e: Call, f: Frame) -> Steps:
         m.acquire(f, b.completed, int(lane))
 
 
+def _wgmma_wait(m: Machine, e: Call, f: Frame) -> Steps:
+    """Groups of wgmma belong to a warpgroup (PTX ISA, wgmma.commit_group): when one of its warps has waited for them, all have issued theirs,
+    and what these read has been read."""
+    done = asynchrony.wait(m, "wgmma", _number(m, e, 0, f), f)
+    if f.level != "thread":
+        return
+    warpgroup = f.thread_numbers() // WARPGROUP
+    if not f.split:
+        for number in set(warpgroup.tolist()):
+            lanes = warpgroup == number
+            clock = None
+            for agents, waited in done:
+                clock = m.finished(f, agents, waited & lanes, clock)
+            for lane in (lanes & f.active()).nonzero()[0]:
+                m.acquire(f, clock, int(lane))
+        return
+    b = m.named_barrier(f, (f"wgmma {id(f.parent)}", int(warpgroup[0])))
+    generation = b.generation
+    b.arrived += f.lanes
+    for agents, waited in done:
+        b.clock = m.finished(f, agents, waited, b.clock)
+    if b.arrived >= WARPGROUP:
+        b.generation += 1
+        b.arrived, b.opened, b.clock = 0, b.clock, None
+    else:
+        yield Wait(lambda: b.generation != generation, "the other warps of its warpgroup at wgmma_wait")
+    m.acquire(f, b.opened)
+
+
 WAITING: dict[str, Callable[[Machine, Call, Frame], Steps]] = {
-    "barrier": _barrier, "named_barrier_sync": _named_sync, "cluster_wait": _cluster_wait, "mbar_wait": _mbar_wait}
+    "barrier": _barrier, "named_barrier_sync": _named_sync, "cluster_wait": _cluster_wait, "mbar_wait": _mbar_wait,
+    "wgmma_wait": _wgmma_wait}

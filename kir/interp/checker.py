@@ -235,6 +235,11 @@ class Checker:
         clocks, rows, _ = self._who(f)
         return clocks.publish(rows, agents, clock)
 
+    def finished(self, f: Frame, agents: Array, lanes: Array, clock: Knowledge | None) -> Knowledge | None:
+        """`clock` joined with what operations of the given lanes did."""
+        clocks, rows, _ = self._who(f)
+        return clocks.publish(rows[lanes], agents[lanes], clock) if lanes.any() else clock
+
     def acquire(self, f: Frame, clock: Knowledge, lane: int | None) -> None:
         """One lane, or all active ones, learn."""
         clocks, rows, agents = self._who(f)

@@ -396,6 +396,10 @@ class Machine(Rendezvous):
         if self.checking and made.writer is not None and made.frame is not None:
             b.clock = self.checker.publish(made.frame, made.writer, b.clock)
 
+    def finished(self, f: Frame, agents: Array, lanes: Array, clock: Any) -> Any:
+        """`clock` joined with what operations of the given lanes of `f` did."""
+        return self.checker.finished(f, agents, lanes, clock) if self.checking else None
+
     def acquire(self, f: Frame, clock: Any, lane: int | None = None) -> None:
         """One lane, or all active ones, learn what was published."""
         if self.checking and clock is not None:
