@@ -8,7 +8,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.dtype_terms import join, quotient, rounded, summed, widened, with_float, with_int
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, DTYPES, I32, DType, TileType, Type, dtype_of, shape_of, symbolic
+from kir.ir.types import BOOL, DTYPES, I32, I64, DType, TileType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import walk
 
 from .expressions import _COMPARISONS, _INFIX, ATOM, COMPARE, OR, PRODUCT, UNARY, Expressions, dims, literal, refuse
@@ -78,6 +78,8 @@ class GenericExpressions(Expressions):
                 return f"({self.text(e.a, ATOM)} {e.op} {self.text(e.b, ATOM)})"
             case n.Unary(op="not") if dtype_of(e.type) == BOOL:
                 return f"(not {self.text(e.x, ATOM)})"
+            case n.Binary(op="shl", a=n.Const(value=1), b=b) if dtype_of(e.type) == I64:
+                return f"(2 ** {self.text(unconverted(b, I64), ATOM)})"
             case n.Binary(op="min" | "max"):
                 return f"{e.op}({self.text(e.a)}, {self.text(e.b)})"
             case n.Binary(op="floordiv" | "mod"):

@@ -15,7 +15,7 @@ from .expressions import SUM, Expressions, refuse
 from .generic_expressions import GenericExpressions, unconverted
 from .memory import Memory
 from .statements import Statements
-from .terms import select_arms
+from .terms import is_descriptor, select_arms
 
 
 @dataclass
@@ -169,6 +169,10 @@ class GenericStatements(Statements):
                     self.put("else:", depth, path)
                     self.block(s.orelse, (*path, "orelse"), depth + 1)
                 self._outside = outside
+            case n.Copy() if s.via == "tma" and _boxed(s.src.at) and s.src.other is not None and _is_zero(s.src.other):
+                self.put(f"{to.names[s.dst.buffer.name]} = {_call(to, s.src.at)}.load([{_corner(to, s.src.at)}])", depth, path)
+            case n.Copy() if s.via == "tma" and _boxed(s.dst):
+                self.put(f"{_call(to, s.dst)}.store([{_corner(to, s.dst)}], {to.names[s.src.at.buffer.name]})", depth, path)
             case n.Jump() if s.kind != "return":
                 self.put(s.kind, depth, path)
             case n.Jump() if s.values:
@@ -227,6 +231,19 @@ class GenericStatements(Statements):
                 f", allow_tf32={s.precision}" if kind else f', input_precision="{s.precision}"')
         out = "" if acc or s.acc.buffer.dtype == accumulated(dtype) else f", out_dtype={to.dtype(s.acc.buffer.dtype)}"
         return f"tl.dot({to.text(s.a)}, {to.text(s.b)}{acc}{precision}{out})"
+
+
+def _boxed(at: n.Region) -> bool:
+    """Whether a place is a box of a tensor descriptor that the kernel was given."""
+    return at.buffer.space == "global" and is_descriptor(at.buffer) and bool(at.index) and all(isinstance(i, n.Span) for i in at.index)
+
+
+def _call(to: GenericExpressions, at: n.Region) -> str:
+    return to.names[at.buffer.name]
+
+
+def _corner(to: GenericExpressions, at: n.Region) -> str:
+    return ", ".join(to.text(i.lo) for i in at.index if isinstance(i, n.Span))
 
 
 def _start_of(s: n.Stmt, following: n.Stmt | None) -> n.Expr | None:

@@ -53,6 +53,8 @@ def rand(r: Reader, a: Arguments) -> Value:
 
 def unit(e: n.Expr) -> n.Expr:
     """u32 random bits as an f32 in [0, 1), as `tl.uint_to_uniform_float` does it."""
+    if dtype_of(e.type).bits not in (0, 32):
+        raise NotUnderstood("random bits of another width than 32")
     x = build.cast(e, I32, "bits")
     folded = build.select(build.compare("lt", x, 0), build.sub(build.negate(x), 1), x)
     return build.mul(build.cast(folded, F32), 4.6566127342e-10)
@@ -65,7 +67,10 @@ def rand4x(r: Reader, a: Arguments) -> Value:
 
 
 def to_uniform(r: Reader, a: Arguments) -> Value:
-    return Run(unit(build.cast(operators.run(a.need(0, "x")), U32, "bits")))
+    x = operators.run(a.need(0, "x"))
+    if dtype_of(x.type).bits not in (0, 32):
+        raise NotUnderstood("random bits of another width than 32")
+    return Run(unit(build.cast(x, U32, "bits")))
 
 
 def philox(r: Reader, a: Arguments) -> Value:

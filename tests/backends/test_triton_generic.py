@@ -111,6 +111,12 @@ def kernel(x_ptr, y_ptr, seed, M, N, BM: tl.constexpr, BN: tl.constexpr):
         tl.store(p, tl.where(r[None, :] > 0.5, x, 0.0), boundary_check=(0, 1))
         p = tl.advance(p, (0, BN))
 """,
+    "tensor descriptors": """@triton.jit
+def kernel(x_desc, y_desc, BM: tl.constexpr):
+    row = tl.program_id(0) * BM
+    x = x_desc.load([row, 0])
+    y_desc.store([row, 0], x * 2.0)
+""",
     "a helper": """@triton.jit
 def kernel(x, scale, WIDE: tl.constexpr):
     y = x * scale
