@@ -1,7 +1,8 @@
 """What every carrier pass does: kernels that compute its contract the naive way give place to a hole, or to a recorded answer.
 
-Forward, the naive form is that of `naive.kir` beside the contract, repeated over grid axes that number instances. Backward, an answer is
-recognized by what it computes: a recorded one by its text, any other by running it against the contract's oracle.
+Forward, the naive form is that of `naive.kir` beside the contract, or whatever one thread does that meets the contract, repeated over
+grid axes that number instances. Backward, an answer is recognized by what it computes: a recorded one by its text, any other by running
+it against the contract's oracle.
 """
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from kir.carrier import Contract, fill
 from kir.carrier.cutting import CannotOutline, Outline, answer_of, outlines
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
+from kir.ir.build import is_const
 from kir.ir.canonical import alpha_equal
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
@@ -26,27 +28,35 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Carrier(Pass):
     """`answer` is the name, hash or first digits of a hash of the answer; without one the hole stays open. `kernel` is the name of the
-    kernel that computes it the naive way."""
+    kernel that computes it the naive way; `naive` is the hash of how that is written, where it is not as the contract's own program."""
 
     carrier: ClassVar[Contract]
 
     answer: str = ""
     kernel: str = "main"
+    naive: str = ""
 
     # ------------------------------------------------------------------------------------------------------------- forward
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel that is the contract's naive program, once or for each instance along its last grid axes."""
+        """At a kernel that is the contract's naive program, once or for each instance along its last grid axes; and at one that does the
+        same with one thread in other words."""
         if not isinstance(node, n.Kernel) or not self._may_be_here(program):
             return None
         near = ""
-        for outline in outlines(self.carrier, program, (node.name,), node.name):
+        ways = tuple(outlines(self.carrier, program, (node.name,), node.name))
+        for outline in ways:
             try:
                 if self._is_naive(program, outline):
                     return Site(path, replace(self, kernel=node.name), {"outline": outline})
             except KirError as bad:
                 near = near or bad.diagnostics[0].message
-                continue
-            near = near or f"it has the operands of {self.carrier.id}, and is not written as its naive program is"
+        if self.naive or not is_const(node.threads, 1) or any(isinstance(s, n.Hole) for s in node.body):
+            return Miss(near or f"it has the operands of {self.carrier.id}, and is not its naive program") if ways else None
+        for outline in ways:
+            found = self._recognized(program, outline)
+            if isinstance(found, str):
+                return Site(path, replace(self, kernel=node.name, naive=found), {"outline": outline})
+            near = near or found.reason
         return Miss(near) if near else None
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -88,9 +98,8 @@ class Carrier(Pass):
         node = kernel_of(program, site.path)
         if len(node.body) == 1 and isinstance(node.body[0], n.Hole):
             from kir.carrier.filling import bind
-            from kir.carrier.recognition import naive
             at = (node.name, 0)
-            made = fill(self.carrier, program, at, naive(self.carrier, bind(self.carrier, program, at).dtype))
+            made = fill(self.carrier, program, at, self._before(bind(self.carrier, program, at).dtype))
         else:
             made = self._naive(site.captures["outline"])
         return Rewritten(made, (self.kernel,), {site.path: ((self.kernel,),)})
@@ -102,15 +111,18 @@ class Carrier(Pass):
         fixed = [t.dtype for t in self.carrier.spec.tensors if t.dtype != "T"]
         return len(have) >= len(self.carrier.spec.tensors) and all(have.count(d) >= fixed.count(d) for d in set(fixed))
 
+    def _before(self, dtype: str) -> n.Program:
+        """What stands in the place of the answer before forward."""
+        from kir.carrier.recognition import known, naive
+        return known(self.carrier, self.naive, dtype).program if self.naive else naive(self.carrier, dtype)
+
     def _naive(self, outline: Outline) -> n.Program:
-        from kir.carrier.recognition import naive
-        return fill(self.carrier, outline.holed, outline.path, naive(self.carrier, outline.dtype), verified=False)
+        return fill(self.carrier, outline.holed, outline.path, self._before(outline.dtype), verified=False)
 
     def _is_naive(self, program: n.Program, outline: Outline) -> bool:
         """Whether the kernels of an outline are the contract's naive program. Raises KirError as `fill`."""
-        from kir.carrier.recognition import naive
         here = tuple(_outside(k) for k in program.kernels if k.name in outline.names)
-        alike = tuple(map(_outside, naive(self.carrier, outline.dtype).kernels)) == here
+        alike = tuple(map(_outside, self._before(outline.dtype).kernels)) == here
         return alike and alpha_equal(self._naive(outline), program)
 
     def _recorded(self, program: n.Program, outline: Outline) -> str | Miss:

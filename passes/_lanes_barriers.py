@@ -110,14 +110,22 @@ def _range(i: n.Expr | n.Span) -> tuple[n.Expr, int | None]:
 
 
 class Fences:
-    """Barriers for the statements of one kernel. `exchanged` are the buffers through which threads can meet."""
+    """Barriers for the statements of one kernel. `exchanged` are the buffers through which threads can meet. A loop that needs a barrier
+    only because of the iteration before has it at the end of its body if they are `late`."""
 
-    def __init__(self, body: n.Block) -> None:
+    def __init__(self, body: n.Block, late: bool = False) -> None:
+        self.late = late
         shared = {x.name for s in body for x in walk(s) if isinstance(x, n.Buffer) and x.space == "shared"}
         written = {x.at.buffer.name for s in body for x in _touches(s) if x.writes}
         read = {x.at.buffer.name for s in body for x in _touches(s) if not x.writes}
         self.exchanged = shared | (written & read & {x.name for s in body for x in walk(s) if isinstance(x, n.Buffer)
                                                      and x.space == "global"})
+
+    def _early(self) -> Fences:
+        """The same rule for barriers that are not late."""
+        made = Fences((), False)
+        made.exchanged = self.exchanged
+        return made
 
     def block(self, block: n.Block, state: State) -> tuple[n.Block, State]:
         """The block with its barriers, and what is open after it."""
@@ -168,6 +176,11 @@ class Fences:
 
     def loop(self, s: n.For, state: State) -> tuple[n.Stmt, State]:
         """A loop of the whole CTA."""
+        if self.late and not (s.body and _is_barrier(s.body[-1])):
+            once, _ = self.block(s.body, state)
+            again, _ = Fences.loop(self._early(), s, state)
+            if isinstance(again, n.For) and again.body != once:
+                s = replace(s, body=(*s.body, n.Eval(build.call("barrier"))))
         entry, made, end = state, s.body, state
         for _ in range(ROUNDS):
             made, end = self.block(s.body, entry)
@@ -203,6 +216,10 @@ def _touches(s: n.Stmt) -> Iterator[Touch]:
                 pass
 
 
-def with_barriers(body: n.Block) -> n.Block:
+def _is_barrier(s: n.Stmt) -> bool:
+    return isinstance(s, n.Eval) and s.call.fn == "barrier"
+
+
+def with_barriers(body: n.Block, late: bool = False) -> n.Block:
     """The statements of a CTA with the barriers that its threads need between them."""
-    return Fences(body).block(body, State())[0]
+    return Fences(body, late).block(body, State())[0]

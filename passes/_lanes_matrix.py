@@ -1,6 +1,7 @@
 """Matrix instructions as one lane spells them: ldmatrix, mma.sync, and the same product by multiply-adds."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kir.analysis.elements import NotElementwise, element
@@ -27,20 +28,29 @@ def load_matrix(lanes: Lanes, s: n.Copy, team: Team) -> n.Block:
     if s.dst.buffer.dtype.bits != 16 or s.src.clip or s.src.mask is not None or s.mask is not None:
         raise NotLowered("ldmatrix of elements that have not 16 bits, or under a mask")
     register, lane = lanes.registers[s.dst.buffer.name], lane_of(lanes.t, lanes.threads)
-    num = held.slots // 2
+    pairs = dict(s.attrs).get("num") == 4 and held.role == "b"
+    if pairs and held.grid[1] % 2:
+        raise NotLowered(f"ldmatrix of four matrices at a time fills two columns of products, and '{s.dst.buffer.name}' has {held.grid[1]}")
+    num = 4 if pairs else held.slots // 2
 
     def body(at: Exprs) -> n.Block:
         row = build.add(build.mul(at[0], held.atom[0]), build.mod(lane, build.const(16)))
-        column = build.mul(at[1], held.atom[1])
-        if held.role == "a":
+        column = build.mul(at[1], held.atom[1] * (2 if pairs else 1))
+        if held.role == "a" or pairs:
             column = build.add(column, build.mul(build.floordiv(lane, 16), 8))
         place = piece(s.src.at, (row, column), 8)
         name = fresh(f"{s.dst.buffer.name}_rows", lanes.taken)
         options = n.attrs(num=num, trans=True) if turned else n.attrs(num=num)
         value = build.call_with("ldmatrix", (place,), options)
-        where = build.region(register, *held.index(at, 0, held.slots))
-        return n.Let((name,), value, label=s.label), n.Store(where, n.Var(name, value.type))
-    return lanes.nest(held, body)
+        rows = n.Var(name, value.type)
+        let = n.Let((name,), value, label=s.label)
+        if not pairs:
+            return let, n.Store(build.region(register, *held.index(at, 0, held.slots)), rows)
+        first = build.iota(held.slots)
+        return (let, *(n.Store(build.region(register, *held.index((at[0], build.add(build.mul(at[1], 2), k)), 0, held.slots)),
+                               build.call("pick", rows, build.add(first, held.slots * k)))
+                       for k in range(2)))
+    return lanes.nest(replace(held, grid=(held.grid[0], held.grid[1] // 2)) if pairs else held, body)
 
 
 def product(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:

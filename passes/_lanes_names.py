@@ -70,10 +70,14 @@ def without_names(block: n.Block, t: n.Var) -> tuple[n.Block, tuple[Named, ...]]
 
 
 def divided(item: N) -> N:
-    """`item` with divisions carried out that leave no rest in any term: a name hid that before it was written out."""
+    """`item` with divisions carried out that leave no rest in any term, and divisions of divisions as one: a name hid that before it was
+    written out."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Binary) and new.op == "floordiv" and isinstance(new.type, DType):
             by, terms = build.int_value(new.b), build.polynomial(new.a)
+            inner = build.int_value(new.a.b) if isinstance(new.a, n.Binary) and new.a.op == "floordiv" else None
+            if by is not None and by > 0 and inner is not None and inner > 0 and isinstance(new.a, n.Binary):
+                return build.floordiv(new.a.a, by * inner)
             if by is not None and by > 1 and terms and all(c % by == 0 for c in terms.values()):
                 return build.from_polynomial({m: c // by for m, c in terms.items()}, new.type)
         return new

@@ -207,7 +207,9 @@ class Raise:
         while rest:
             s = rest.pop(0)
             if isinstance(s, n.Let) and rest and isinstance(rest[0], n.Store):
-                out.append(self._operand(Nest((), (s, rest.pop(0))), w))
+                stores = next((k for k, x in enumerate(rest) if not (isinstance(x, n.Store) and s.names[0] in names_read(x))), len(rest))
+                out.append(self._operand(Nest((), (s, *rest[:stores])), w))
+                del rest[:stores]
             elif not (self.direct and isinstance(s, n.Alloc)):
                 made = self._warp_statement(s, w)
                 if self.direct and isinstance(made, n.Copy):
@@ -298,7 +300,10 @@ class Raise:
             assert isinstance(source, n.Region)
             trans = bool(dict(first.value.attrs).get("trans", False))
             place = self._from(source, role.shape(), nest, w)
-            return n.Copy(n.Load(place), n.Region(fragment), "ldmatrix", attrs=n.attrs(trans=True) if trans else (), label=first.label)
+            options: dict[str, n.Attr] = {"trans": True} if trans else {}
+            if len(nest.leaf) == 3:
+                options["num"] = 4
+            return n.Copy(n.Load(place), n.Region(fragment), "ldmatrix", attrs=n.attrs(**options), label=first.label)
         value = first.value if isinstance(first, n.Store) else None
         if not isinstance(value, n.Load):
             raise NotRaised(f"the operand '{fragment.name}' is computed")

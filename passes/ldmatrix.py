@@ -41,7 +41,7 @@ kernel main grid (i: 1) threads 32
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kir.analysis.facts import Facts
 from kir.ir import build
@@ -74,6 +74,11 @@ def _matrices(program: n.Program, site: Site, context: Context) -> Verdict:
     if len(shape) != 2 or not all(isinstance(d, int) for d in shape):
         return unknown("the tile has a symbolic extent, or not two dimensions", needs="a tile of literal extents")
     rows, columns = (d for d in shape if isinstance(d, int))
+    item = site.params
+    assert isinstance(item, LoadMatrix)
+    if item.num == 4 and (not item.trans or columns % 16):
+        return refuted("four matrices at a time are two columns of products of a turned operand", f"{columns} columns",
+                       needs="trans, and a multiple of 16 columns")
     if rows % 8 or columns % 8:
         return refuted(f"a tile of {rows} x {columns} is not made of whole 8 x 8 matrices",
                        f"row {rows - rows % 8}, column {columns - columns % 8}", needs="multiples of 8")
@@ -132,7 +137,8 @@ def _turned(kernel: n.Kernel, name: str) -> set[bool]:
 
 @dataclass(frozen=True)
 class LoadMatrix(Pass):
-    """`trans` turns each 8 x 8 matrix on its way (for a right operand that is stored by rows)."""
+    """`trans` turns each 8 x 8 matrix on its way (for a right operand that is stored by rows). `num` = 4 brings four matrices of a right
+    operand at a time, two columns of products; 0 leaves it at those of one product."""
 
     name: ClassVar[str] = "ldmatrix"
     intent: ClassVar[str] = "ldmatrix"
@@ -147,6 +153,7 @@ class LoadMatrix(Pass):
     )
 
     trans: bool = False
+    num: Literal[0, 4] = 0
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a plain copy of a tile from shared memory to a fragment."""
@@ -167,16 +174,18 @@ class LoadMatrix(Pass):
         """At a copy via ldmatrix."""
         if not (isinstance(node, n.Copy) and node.via == "ldmatrix"):
             return None
-        return Site(path, LoadMatrix(bool(dict(node.attrs).get("trans", False))))
+        given = dict(node.attrs)
+        return Site(path, LoadMatrix(bool(given.get("trans", False)), 4 if given.get("num") == 4 else 0))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copy via ldmatrix."""
         s = _copy(program, site)
-        attrs = n.attrs(**{**dict(s.attrs), "trans": True}) if self.trans else s.attrs
+        own: dict[str, n.Attr] = {"trans": True} if self.trans else {}
+        attrs = n.attrs(**{**dict(s.attrs), **own, **({"num": self.num} if self.num else {})})
         return Rewritten(replace_stmts(program, site.path, (replace(s, via="ldmatrix", attrs=attrs),)), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copy by single elements."""
         s = _copy(program, site)
-        attrs = tuple((k, v) for k, v in s.attrs if k != "trans")
+        attrs = tuple((k, v) for k, v in s.attrs if k not in ("trans", "num"))
         return Rewritten(replace_stmts(program, site.path, (replace(s, via="plain", attrs=attrs),)), site.path)

@@ -74,16 +74,18 @@ from ._lanes_barriers import with_barriers
 from ._lanes_infer import NotLowered, Team, infer
 from ._lanes_lower import Lanes
 from ._lanes_names import Unnamed, texts, with_names, without_names
+from ._lanes_pads import narrowed, widened
 from ._lanes_raise import NotRaised, Raise, arrangements, roles
 from ._lanes_reach import Unreached
 from ._lanes_swizzle import NoArithmetic, recognized, written_out
-from ._thread_team import whole_team
+from ._thread_team import is_call, whole_team
 
 
 @dataclass(frozen=True)
 class LowerMma(Pass):
     """`named` are values that a thread's code computes by name, each after the loop in whose body it does (`i_1: t // 4`); shared memory
-    is aligned to `align` bytes; loops are unrolled `bare`, without a factor; swizzles of `explicit` memory stand in the indices."""
+    is aligned to `align` bytes; loops are unrolled `bare`, without a factor; swizzles of `explicit` memory stand in the
+    indices; `padded` rows are declared as wide as they are apart; barriers between iterations are `late`, at the end of the loop."""
 
     intent: ClassVar[str] = "lower-mma"
     catalogue: ClassVar[tuple[int, ...]] = (37, 47)
@@ -96,6 +98,8 @@ class LowerMma(Pass):
     align: int = 0
     bare: bool = False
     explicit: bool = False
+    padded: bool = False
+    late: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of tile statements, all of which have a form for one thread."""
@@ -116,7 +120,8 @@ class LowerMma(Pass):
         return Rewritten(replace_kernel(program, made.name, made), site.path)
 
     def _made(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
-        made = lowered(program, kernel, self.bare)
+        made = lowered(program, kernel, self.bare, self.late)
+        made = widened(made) if self.padded else made
         made = written_out(program, made) if self.explicit else made
         made = with_names(made, self.named, names_in(program, made)) if self.named else made
         return aligned(made, 0, self.align)
@@ -131,7 +136,7 @@ class LowerMma(Pass):
             found = raised(program, aligned(node, align, 0))
         except (NotRaised, Unreached, NotLowered) as why:
             return Miss(str(why))
-        return None if found is None else Site(path, LowerMma(found.named, align, found.bare, found.explicit), {"tiles": found.kernel})
+        return None if found is None else Site(path, replace(found.told, align=align), {"tiles": found.kernel})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The tile kernel whose lowering this is."""
@@ -149,8 +154,9 @@ def aligned(k: n.Kernel, old: int, new: int) -> n.Kernel:
     return made
 
 
-def lowered(program: n.Program, kernel: n.Kernel, bare: bool = False) -> n.Kernel:
-    """The kernel as the code of its threads, whose loops are unrolled `bare` or by a factor. Raises NotLowered."""
+def lowered(program: n.Program, kernel: n.Kernel, bare: bool = False, late: bool = False) -> n.Kernel:
+    """The kernel as the code of its threads, whose loops are unrolled `bare` or by a factor, and whose barriers between iterations are
+    `late`. Raises NotLowered."""
     threads = build.int_value(kernel.threads)
     if threads is None:
         raise NotLowered("the number of threads is not known")
@@ -161,7 +167,7 @@ def lowered(program: n.Program, kernel: n.Kernel, bare: bool = False) -> n.Kerne
     taken = names_in(program, kernel)
     t = n.Var(fresh("t", taken), I32)
     lanes = Lanes(t if threads > 1 else build.const(0), threads, infer(kernel, threads), taken, bare)
-    body = lanes.block(with_barriers(rest) if threads > 1 else rest, Team(threads))
+    body = lanes.block(with_barriers(rest, late) if threads > 1 else rest, Team(threads))
     if threads > 1:
         body = (n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread"),)
     return replace(kernel, body=(*front, *body))
@@ -169,12 +175,10 @@ def lowered(program: n.Program, kernel: n.Kernel, bare: bool = False) -> n.Kerne
 
 @dataclass(frozen=True)
 class Raised:
-    """A tile kernel, and what its lowering must be told to be the code that it was read from."""
+    """A tile kernel, and how its lowering gives the code that it was read from."""
 
     kernel: n.Kernel
-    named: tuple[str, ...]
-    bare: bool
-    explicit: bool
+    told: LowerMma
 
 
 def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
@@ -193,13 +197,17 @@ def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
     assert isinstance(loop, n.For)
     body = loop.body
     bare = any(isinstance(s, n.For) and s.kind == "unroll" and not s.attrs for s in statements(body))
+    late = any(isinstance(s, n.For) and s.kind != "thread" and s.body and is_call(s.body[-1], "barrier") for s in statements(body))
     found = roles(body, team.thread, team.threads)
     why: Exception = NotRaised("no arrangement of the warps gives this code")
     for warps, direct in product(arrangements(team.threads // 32), (False, True)):
         try:
             raising = Raise(team.thread, team.threads, found, warps, names_in(program, kernel), direct)
             made = replace(kernel, body=(*front, *raising.cta(body)))
-            again = lowered(program, made, bare)
+            narrow = narrowed(program, made)
+            padded, made = narrow != made, narrow
+            again = lowered(program, made, bare, late)
+            again = widened(again) if padded else again
             again = written_out(program, again) if explicit else again
             left = residue(replace_kernel(program, kernel.name, again), wanted)
         except (NotRaised, Unreached, NotLowered, NoArithmetic) as bad:
@@ -207,5 +215,5 @@ def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
             continue
         if left is not None:
             names = {theirs: ours for _, pairs in left.names for ours, theirs in pairs}
-            return Raised(made, texts(named, names), bare, explicit)
+            return Raised(made, LowerMma(texts(named, names), 0, bare, explicit, padded, late))
     raise why

@@ -109,7 +109,7 @@ class WarpScan(Pass):
     numerics: ClassVar[str] = "reassociated(lanes)"
     requires: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P450", "validity", "shape", "the CTA is whole warps", _whole_warps),)
+        Precondition("KIR-P455", "validity", "shape", "the CTA is whole warps", _whole_warps),)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first statement of a scan in shared memory."""

@@ -12,7 +12,7 @@ from tests.carrier_answers import recorded
 
 
 def _has_zoo() -> bool:
-    return all(machine.package_version(name) for name in ("flag-gems", "liger-kernel", "fla-core", "tile-kernels", "flash-qla"))
+    return all(machine.package_version(name) for name in ("flashinfer-python", "flag-gems", "liger-kernel", "fla-core", "tile-kernels", "flash-qla"))
 
 
 NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {

@@ -12,6 +12,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
@@ -98,6 +99,7 @@ def write(program: n.Program) -> Written:
     used: set[str] = set()
     made: dict[str, str] = {}
     entries = []
+    local_names: dict[str, dict[str, str]] = {}
     for f in functions.values():
         local = names_for([*(x.name for x in f.params), *bound_names(f.body)], set(top.values()))
         part = _Part(program, facts, functions, {**top, **local})
@@ -110,6 +112,7 @@ def write(program: n.Program) -> Written:
         own = [*(p.name for p in params), *(m.name for m in program.tensor_maps), *(a.name for a in k.grid), *bound_names(k.body)]
         local = names_for(own, {*top.values(), *globals_.values()})
         part = _Part(program, facts, functions, {**top, **local})
+        local_names[k.name] = local
         try:
             text, entry = part.kernel(k, globals_[k.name], params)
             lines += text
@@ -130,12 +133,40 @@ def write(program: n.Program) -> Written:
     launched = tuple(by_name[name] for name in order)
     started = "" if program.tensor_maps or overlapping or any(k.cluster for k in program.kernels) else launch(
         top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)})
-    return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, launch=started), ())
+    bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel])) for e in by_name.values())
+    return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, bindings, launch=started), ())
 
 
 def top_name(program: n.Program) -> str:
     """The program's name as part of a C++ name."""
     return re.sub(r"\W", "_", program.name)
+
+
+def binding_text(p: n.Program, e: Entry, names: dict[str, str]) -> str:
+    """What the frontend needs to read an emitted kernel back as the program: sizes, facts, tensors, grid, block (TOML)."""
+    from kir.ir.binding import Binding, Tensor
+
+    def texts(expressions: tuple[n.Expr, ...]) -> list[str | int]:
+        return [expr_text(x) for x in expressions]
+
+    sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
+    scalars = {q.name: expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    kernel = next(k for k in p.kernels if k.name == e.kernel)
+    arrays = {names.get(s.buffer.name, s.buffer.name): [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
+              if isinstance(s, n.Alloc) and len(s.buffer.shape) > 1 and s.buffer.space in ("shared", "register")}
+    tensors = {}
+    for a, q in zip(e.arguments, _parameters(p), strict=False):
+        if isinstance(q.of, n.Buffer):
+            strides = None if q.of.strides is None else texts(q.of.strides)
+            tensors[a.name] = Tensor(shape=texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align,
+                                     name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1)
+    metas: dict[str, int | float | bool | str] = {"threads_x": e.threads}
+    dynamic = dict(e.options).get("dynamic_shared")
+    if isinstance(dynamic, int):
+        metas["shared_bytes"] = dynamic
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in p.facts], grid=texts(e.grid), scalars=dict(scalars),
+                   metas=metas, tensors=tensors, arrays=arrays)
+    return made.text()
 
 
 def _used(program: n.Program) -> list[n.Function]:
@@ -241,7 +272,8 @@ class _Part:
         for axis in k.grid:
             assert isinstance(axis.extent.type, DType)
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, axis.extent.type), axis.extent)
-        body = Statements(to, memory, threads, pool, program=self.program)
+        read_only = {p.name for p in self.program.params if p.role == "in"}
+        body = Statements(to, memory, threads, pool, program=self.program, constant=read_only)
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used

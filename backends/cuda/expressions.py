@@ -272,7 +272,8 @@ class Expressions:
         from . import ptx
         if b.space != "global" or b.dtype.bytes not in ptx.WORDS:
             raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
-        return f"{self.header('bit_cast')}<{c_type(b.dtype)}>({self.function(ptx.load(cache, b.dtype.bytes, False))}(&{place}))"
+        moved = f"{self.function(ptx.load(cache, b.dtype.bytes, b.dtype))}(&{place})"
+        return ptx.from_word(b.dtype, moved, self.header("bit_cast") if b.dtype.bits < 32 else "")
 
     # ------------------------------------------------------------------------------------------------------------------ calls
     def _call(self, e: n.Call, at: tuple[str, ...]) -> tuple[str, int]:

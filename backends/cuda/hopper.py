@@ -135,15 +135,14 @@ def tma_function(name: str) -> tuple[str, tuple[str, ...]] | None:
             f'               :: "l"(map), "r"(shared_address(from)), {values} : "memory");', "}")) + "\n", ("shared_address",)
     at = ", ".join(f"%{i + 3}" for i in range(rank))
     many = ".multicast::cluster" if found[3] else ""
-    last = f", %{rank + 3}" if found[3] else ""
+    last, mask = (f", %{rank + 3}", ', "h"(ctas)') if found[3] else ("", "")
     return "\n".join((
         *(("// To the same offset in every CTA of the cluster whose bit in `ctas` is set.",) if found[3] else ()),
         f"__device__ __forceinline__ void {name}(void* to, const CUtensorMap* map, unsigned long long* bar, {corner}"
         f"{', unsigned short ctas' if found[3] else ''}) {{",
         f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{many} "',
         f'               "[%0], [%1, {{{at}}}], [%2]{last};"',
-        f'               :: "r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), {values}{", " + chr(34) + "h" + chr(34) + "(ctas)" if found[3] else ""}'
-        ' : "memory");', "}")) + "\n", ("shared_address",)
+        f'               :: "r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), {values}{mask} : "memory");', "}")) + "\n", ("shared_address",)
 
 
 @cache

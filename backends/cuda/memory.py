@@ -141,7 +141,7 @@ class Memory(Places):
         move = _moved(width, f"{name}[{step}]", self.element(to, x.at, at))
         if x.cache:
             place = self.element(to, x.at, at)
-            move = f"*reinterpret_cast<{VECTORS[width]}*>(&{name}[{step}]) = {to.function(ptx.load(x.cache, width, True))}(&{place});"
+            move = f"*reinterpret_cast<{VECTORS[width]}*>(&{name}[{step}]) = {to.function(ptx.load(x.cache, width))}(&{place});"
         condition = self.inside(to, x.at, at) if x.clip else ""
         if condition:
             w.put(f"if ({condition}) {{")
@@ -169,7 +169,7 @@ class Memory(Places):
         move = _moved(width, self.element(to, r, at), f"{source}[{step}]")
         if cache:
             value = f"*reinterpret_cast<const {VECTORS[width]}*>(&{source}[{step}])"
-            move = f"{to.function(ptx.store(cache, width, True))}(&{self.element(to, r, at)}, {value});"
+            move = f"{to.function(ptx.store(cache, width))}(&{self.element(to, r, at)}, {value});"
         condition = self.inside(to, r, at) if clip else ""
         w.put(f"if ({condition}) {move}" if condition else move)
         w.close()
@@ -203,7 +203,7 @@ def bytes_of(b: n.Buffer) -> int:
     extents = [int_value(d) for d in b.shape]
     if None in extents:
         raise refuse("KIR-B003", f"the extents of '{b.name}' are not known at compile time")
-    if b.layout is not None and b.layout.name == "strides":
+    if b.strides is not None or (b.layout is not None and b.layout.name == "strides"):
         reach = sum((e - 1) * (int_value(s) or 0) for e, s in zip(extents, strides_of(b), strict=True) if e is not None)
         return (reach + 1) * b.dtype.bytes
     return math.prod(e for e in extents if e is not None) * b.dtype.bytes

@@ -212,7 +212,8 @@ class _Plan:
         for e, trans in ((s.a, False), (s.b, True)):
             if isinstance(e, n.Load) and e.at.buffer.space == "shared" and self.step("stage-fragment", at, value=expr_text(e)):
                 copy = (*at[:-1], int(at[-1]) + 1)
-                self.step("ldmatrix", copy, trans=trans)
+                if not (trans and self.step("ldmatrix", copy, trans=True, num=4)):
+                    self.step("ldmatrix", copy, trans=trans)
                 at = (*at[:-1], int(at[-1]) + 2)
 
     def _epilogue(self, path: Path) -> None:

@@ -15,6 +15,15 @@ Function = tuple[str, str]
 """The name of a device function, and its text."""
 WORDS: Mapping[int, tuple[str, str, str]] = {2: ("unsigned short", "b16", "h"), 4: ("unsigned", "b32", "r"), 8: ("unsigned long long", "b64", "l")}
 """Scalars moved as bits, by bytes: C++ type, PTX type, constraint."""
+
+
+def word(d: DType) -> tuple[str, str, str]:
+    """How a scalar is moved: as what it is, where asm has registers of its type, else as bits."""
+    kind, ptx, letter = WORDS[d.bytes]
+    return (TYPES[d.name], f"{'f' if d.is_float else 'b'}{d.bits}", LETTERS[d.name]) if d.bits >= 32 else (kind, ptx, letter)
+
+
+
 VECTORS: Mapping[int, tuple[str, str]] = {8: ("uint2", "v2.u32"), 16: ("uint4", "v4.u32")}
 """Vectors by bytes: C++ type and PTX type."""
 LOADS = frozenset({"nc", "ca", "cg", "cs", "lu", "cv", "volatile", "evict_first", "evict_last", "evict_normal", "evict_unchanged",
@@ -48,36 +57,36 @@ def _policy(cache: str, allowed: frozenset[str]) -> str:
     return text.replace(".volatile", "")
 
 
-def load(cache: str, size: int, vector: bool) -> Function:
-    """A load of `size` bytes from global memory under a policy."""
+def load(cache: str, size: int, of: DType | None = None) -> Function:
+    """A load of `size` bytes from global memory under a policy: an element of a dtype, or a vector."""
     policy, volatile = _policy(cache, LOADS), ".volatile" if "volatile" in cache else ""
-    name = f"load_{cache}_{'v' if vector else 'b'}{size * 8}"
+    name = f"load_{cache}_{f'v{size * 8}' if of is None else of.name if of.bits >= 32 else f'b{of.bits}'}"
     ordered = 'asm volatile' if "nc" not in cache.split("_") else "asm"
     clobber = ' : "memory"' if ordered != "asm" else ""
-    if vector and size in VECTORS:
+    if of is None and size in VECTORS:
         kind, ptx = VECTORS[size]
         fields = "xyzw"[:size // 4]
         outs = ", ".join(f'"=r"(out.{f})' for f in fields)
         places = ", ".join(f"%{i}" for i in range(len(fields)))
         body = f'{ordered}("ld{volatile}.global{policy}.{ptx} {{{places}}}, [%{len(fields)}];" : {outs} : "l"(p){clobber});'
     else:
-        kind, ptx, letter = WORDS[size]
+        kind, ptx, letter = WORDS[size] if of is None else word(of)
         body = f'{ordered}("ld{volatile}.global{policy}.{ptx} %0, [%1];" : "={letter}"(out) : "l"(p){clobber});'
     return name, f"__device__ __forceinline__ {kind} {name}(const void* p) {{\n  {kind} out;\n  {body}\n  return out;\n}}\n"
 
 
-def store(cache: str, size: int, vector: bool) -> Function:
-    """A store of `size` bytes to global memory under a policy."""
+def store(cache: str, size: int, of: DType | None = None) -> Function:
+    """A store of `size` bytes to global memory under a policy: an element of a dtype, or a vector."""
     policy, volatile = _policy(cache, STORES), ".volatile" if "volatile" in cache else ""
-    name = f"store_{cache}_{'v' if vector else 'b'}{size * 8}"
-    if vector and size in VECTORS:
+    name = f"store_{cache}_{f'v{size * 8}' if of is None else of.name if of.bits >= 32 else f'b{of.bits}'}"
+    if of is None and size in VECTORS:
         kind, ptx = VECTORS[size]
         fields = "xyzw"[:size // 4]
         places = ", ".join(f"%{i + 1}" for i in range(len(fields)))
         values = ", ".join(f'"r"(x.{f})' for f in fields)
         body = f'asm volatile("st{volatile}.global{policy}.{ptx} [%0], {{{places}}};" ::"l"(p), {values} : "memory");'
     else:
-        kind, ptx, letter = WORDS[size]
+        kind, ptx, letter = WORDS[size] if of is None else word(of)
         body = f'asm volatile("st{volatile}.global{policy}.{ptx} [%0], %1;" ::"l"(p), "{letter}"(x) : "memory");'
     return name, f"__device__ __forceinline__ void {name}(void* p, {kind} x) {{\n  {body}\n}}\n"
 
@@ -88,8 +97,8 @@ def ordered(fn: str, d: DType, attrs: Mapping[str, n.Attr]) -> Function:
     opcode = "ld" if fn == "atomic_load" else "st"
     if order not in (("relaxed", "acquire") if opcode == "ld" else ("relaxed", "release")) or d.bytes not in WORDS:
         raise refuse("KIR-B008", f"there is no {fn} of {d} with order {order}")
-    kind, ptx, letter = WORDS[d.bytes]
-    name = f"{fn}_{order}_{scope}_{ptx}"
+    kind, ptx, letter = word(d)
+    name = f"{fn}_{order}_{scope}_{ptx if d.bits < 32 else d.name}"
     if opcode == "ld":
         return name, (f"__device__ __forceinline__ {kind} {name}(const void* p) {{\n  {kind} out;\n"
                       f'  asm volatile("ld.{order}.{scope}.{ptx} %0, [%1];" : "={letter}"(out) : "l"(p) : "memory");\n  return out;\n}}\n')
@@ -118,3 +127,13 @@ def copy_async(cache: str) -> Function:
         text.append(f'  {test} {{\n    asm volatile("cp.async.{how}.shared.global{prefetch} [%0], [%1], {places};" ::"r"(shared_address(to)),'
                     f' "l"(from), {given} : "memory");\n  }}')
     return name, "\n".join([*text, "}", ""])
+
+
+def as_word(d: DType, value: str, bit_cast: str) -> str:
+    """A value of a dtype as it is moved."""
+    return value if d.bits >= 32 else f"{bit_cast}<{word(d)[0]}>({value})"
+
+
+def from_word(d: DType, value: str, bit_cast: str) -> str:
+    """What was moved as a value of its dtype."""
+    return value if d.bits >= 32 else f"{bit_cast}<{TYPES[d.name]}>({value})"

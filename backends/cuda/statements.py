@@ -44,13 +44,14 @@ class Team:
 @dataclass
 class Statements:
     """Writes blocks. `pool` gives the offset of each shared array in dynamic shared memory; empty when all are static. `results` are the
-    references that a function with several results writes them to."""
+    references that a function with several results writes them to, `constant` names memory that is only read."""
 
     to: Expressions
     memory: Memory
     threads: int
     pool: Mapping[str, int]
     results: tuple[str, ...] = ()
+    constant: set[str] = field(default_factory=set)
     program: n.Program | None = None
     refusals: list[Diagnostic] = field(default_factory=list)
 
@@ -130,7 +131,7 @@ class Statements:
                 raise refuse("KIR-B002", f"this is {s.surface} source text that KIR does not understand: {s.reason}")
             case n.Hole():
                 raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
-            case n.View() if s.buffer.space == "shared" and not s.axes and s.at.buffer.space == "shared":
+            case n.View() if s.buffer.space in ("shared", "global") and not s.axes and s.at.buffer.space == s.buffer.space:
                 self._view(s)
             case n.View():
                 raise refuse("KIR-B002", f"the view '{s.buffer.name}' is not written by the CUDA backend", "accesses to what it views")
@@ -189,14 +190,18 @@ class Statements:
             to.fill(name, s.init, extents)
 
     def _view(self, s: n.View) -> None:
-        """The bytes of shared memory from a place on, as another array; every array there is taken to start at 16 bytes."""
+        """The bytes of memory from a place on, as another array; every array in shared memory is taken to start at 16 bytes."""
         to, b, base = self.to, s.buffer, s.at.buffer
         corner = n.Region(base, s.at.index or tuple(n.Const(0, I32) for _ in base.shape))
         offset = None if any(isinstance(i, n.Span) for i in corner.index) else offset_of(corner.index, strides_of(base))
-        if offset is None or not to.facts.divides(max(16, b.align) // base.dtype.bytes, offset):
-            raise refuse("KIR-B002", f"the view '{b.name}' does not start at a multiple of {max(16, b.align)} bytes", "an aligned place")
+        unit = max(16, b.align) if b.space == "shared" else max(b.align, b.dtype.bytes, base.dtype.bytes)
+        if offset is None or not to.facts.divides(max(1, unit // base.dtype.bytes), offset):
+            raise refuse("KIR-B002", f"the view '{b.name}' does not start at a multiple of {unit} bytes", "an aligned place")
         first = "0" if is_const(offset, 0) else to.scalar(offset)
         kind = c_type(b.dtype)
+        if base.name in self.constant:
+            self.constant.add(b.name)
+            kind = f"const {kind}"
         to.writer.put(f"{kind}* const {to.names[b.name]} = reinterpret_cast<{kind}*>(&{to.names[base.name]}[{first}]);")
 
     def _shared(self, s: n.Alloc) -> None:
@@ -241,8 +246,8 @@ class Statements:
             if s.cache:
                 if b.space != "global" or b.dtype.bytes not in ptx.WORDS:
                     raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
-                bits = f"{to.header('bit_cast')}<{ptx.WORDS[b.dtype.bytes][0]}>({value})"
-                w.put(f"{head}{to.function(ptx.store(s.cache, b.dtype.bytes, False))}(&{place}, {bits});")
+                bits = ptx.as_word(b.dtype, value, to.header("bit_cast") if b.dtype.bits < 32 else "")
+                w.put(f"{head}{to.function(ptx.store(s.cache, b.dtype.bytes, b.dtype))}(&{place}, {bits});")
             else:
                 w.put(f"{head}{place} = {value};")
             w.close(len(shape))
@@ -381,11 +386,13 @@ class Statements:
         d = region.buffer.dtype
         function, place = to.function(ptx.ordered(e.fn, d, dict(e.attrs))), self.memory.element(to, region, ())
         if result:
-            to.writer.put(f"const {c_type(d)} {result} = {to.header('bit_cast')}<{c_type(d)}>({function}(&{place}));")
+            got = ptx.from_word(d, f"{function}(&{place})", to.header("bit_cast") if d.bits < 32 else "")
+            to.writer.put(f"const {c_type(d)} {result} = {got};")
             return
         value = e.args[1]
         assert isinstance(value, n.Expr)
-        to.writer.put(f"{function}(&{place}, {to.header('bit_cast')}<{ptx.WORDS[d.bytes][0]}>({to.scalar(value)}));")
+        moved = ptx.as_word(d, to.scalar(value), to.header("bit_cast") if d.bits < 32 else "")
+        to.writer.put(f"{function}(&{place}, {moved});")
 
     def _effect(self, e: n.Call, result: str) -> None:
         """A call at the root of a let or statement whose result (if it is named) is kept."""

@@ -265,6 +265,12 @@ def _only_under(name: str, cond: n.Expr, which: int, rest: n.Block) -> bool:
             same = which if base(s.cond)[1] == turned else 1 - which
             if mentioned((s.orelse, s.then)[same]):
                 return False
+        elif isinstance(s, n.For) and not mentioned((s.lo, s.hi, s.step)):
+            if not _only_under(name, cond, which, s.body):
+                return False
+        elif isinstance(s, n.If) and not mentioned((s.cond,)):
+            if not (_only_under(name, cond, which, s.then) and _only_under(name, cond, which, s.orelse)):
+                return False
         elif mentioned((s,)):
             return False
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import Figure
 from kir import machine
@@ -45,6 +46,33 @@ def figures() -> Iterator[Figure]:
         minutes = (time.perf_counter() - start) / 60
         told = f"{kernels} kernels, {lines:,} lines{f', {failed} refused' if failed else ''}"
         yield Figure(what, lines / minutes, "lines/min", 60_000, False, told)
+    yield from _cuda()
+
+
+def _cuda() -> Iterator[Figure]:
+    """Lines of CUDA source a minute, includes and instantiation with it, from a cold start, over the files of FlashInfer without CUTLASS."""
+    reader: Any = frontend("cuda")
+    folder = machine.package_folder("flashinfer")
+    what = "CUDA frontend over `flashinfer`"
+    if folder is None:
+        yield Figure(what, None, "lines/min", 30_000, False, "the package is not installed")
+        return
+    lines = kernels = refused = 0
+    start = time.perf_counter()
+    for file in sorted((folder / "data" / "include" / "flashinfer").rglob("*.cuh")):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if "__global__" not in text or any(word in text for word in ("cutlass", "cute::", "cub/")) or time.perf_counter() - start > MOST_SECONDS:
+            continue
+        opened = reader.open(file)
+        lines += sum(unit.mapped.source.count("\n") for unit in opened.sources.units)
+        for ref in reader.kernels(file):
+            kernels += 1
+            try:
+                reader.parse(file, reader.samples(file, ref.name)[0])
+            except KirError:
+                refused += 1
+    minutes = (time.perf_counter() - start) / 60
+    yield Figure(what, lines / minutes, "lines/min", 30_000, False, f"{kernels} kernels, {lines:,} lines with includes, {refused} refused")
 
 
 def _length(file: Path, ref: KernelRef, refs: tuple[KernelRef, ...]) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def assembly(r: Reader, node: Node, scope: Scope) -> Value:
     """An asm statement. Raises NotUnderstood with the reason of `kir.ptx`; PTX that is wrong is an error (KIR-F300 to KIR-F302)."""
-    from .expressions import literal_text
+    from .literals import literal_text
 
     code = node.child_by_field_name("assembly_code")
     if code is None:
@@ -40,7 +40,7 @@ def assembly(r: Reader, node: Node, scope: Scope) -> Value:
         meaning = ptx.read_asm(words, operands, r.m.fresh, _special(r), origin)
     except KirError as refused:
         first = refused.diagnostics[0]
-        if first.id in ("KIR-F304", "KIR-F305", "KIR-F306", "KIR-F303"):
+        if first.id in ("KIR-F304", "KIR-F306"):
             raise NotUnderstood(f"inline PTX: {first.message}", node) from refused
         raise
     for s in meaning.statements:
@@ -87,6 +87,7 @@ def _held(r: Reader, v: Value, node: Node, ptx: Any) -> Any:
     s = place.store
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
     found = place.region(dtype, None)
+    s.reach = None
     if isinstance(found.type, TileType):
         raise NotUnderstood("the address of a whole array", node)
     return ptx.Pointer(found)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kir.diagnostic import error
+from kir.diagnostic import KirError, error
+from kir.ir import build
 from kir.ir.types import I8
 
 from . import cuda_calls, statements
@@ -366,19 +367,49 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
     f = c.fn
     if _defaulted(f):
         return Nothing()
+    if len(args) == 1 and (to := _bit_cast(r, f, c.bindings)) is not None:
+        v = r.rvalue(args[0])
+        if isinstance(v, Scalar) and v.dtype.bits == to.dtype.bits:
+            return Scalar(build.cast(v.expr, to.dtype, "bits"))
     if r.depth >= MAX_CALLS:
-        raise error("KIR-F207", f"the calls of '{f.name}' nest without end", origin=f.unit.origin(f.node),
-                    needs="a function or template that ends in a constant number of steps")  # fmt: skip
+        raise _endless(f)
     scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
     if this is not None and not f.static:
+        this = r.spilled(this) if isinstance(this, Wide) else this
         scope.this = this
         _bring_members(scope, this)
     r.depth += 1
     try:
         bind(r, f.parameters(), args, scope, f.body)
         return statements.function(r, f, scope)
+    except RecursionError:
+        raise _endless(f) from None
     finally:
         r.depth -= 1
+
+
+def _endless(f: Function) -> KirError:
+    return error("KIR-F207", f"the calls of '{f.name}' nest without end", origin=f.unit.origin(f.node),
+                 needs="a function or template that ends in a constant number of steps")  # fmt: skip
+
+
+def _bit_cast(r: Reader, f: Function, bindings: Bindings) -> Prim | None:
+    """The result of a function that does nothing but copy the bytes of its argument into a number of another type."""
+    kept = [c for c in f.body.named_children if c.type not in ("static_assert_declaration", "comment")] if f.body is not None else []
+    if [c.type for c in kept] != ["declaration", "expression_statement", "return_statement"]:
+        return None
+    names = [declared_name(d) for d in kept[0].children_by_field_name("declarator")]
+    params = [declared_name(d) for p in f.parameters() if (d := p.child_by_field_name("declarator")) is not None]
+    copied = kept[1].named_children[0]
+    fn, listed = copied.child_by_field_name("function"), copied.child_by_field_name("arguments")
+    if len(names) != 1 or len(params) != 1 or names[0] is None or params[0] is None or fn is None or listed is None:
+        return None
+    to, source = text(names[0]), text(params[0])
+    given = [text(a).replace(" ", "") for a in listed.named_children]
+    if text(fn).split("::")[-1] != "memcpy" or given[:2] != [f"&{to}", f"&{source}"] or text(kept[2]).replace(" ", "") != f"return{to};":
+        return None
+    kind, _ = r.types.declared_type(kept[0], kept[0].children_by_field_name("declarator")[0], f.scope.inner(**bindings))
+    return kind if isinstance(kind, Prim) else None
 
 
 def _bring_members(scope: Scope, this: Value) -> None:

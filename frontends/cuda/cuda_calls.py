@@ -120,14 +120,16 @@ def _handlers() -> dict[str, Handler]:
         for suffix in ("", "_block", "_system"):
             out[name + suffix] = _atomic
     out.update({
-        "atomicSub": _atomic_sub, "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine, "__exp2f": _approximate, "__syncwarp": _sync_warp, "abs": _abs, "labs": _abs, "llabs": _abs, "__activemask": _active_mask,
-        "memcpy": _memcpy, "__builtin_memcpy": _memcpy, "assert": _assert, "__builtin_assume": _assume, "__builtin_expect": _first,
+        "atomicSub": _atomic_sub, "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine, "__exp2f": _approximate,
+        "__syncwarp": _sync_warp, "abs": _abs, "labs": _abs, "llabs": _abs, "__activemask": _active_mask, "memcpy": _memcpy,
+        "__builtin_memcpy": _memcpy, "assert": _assert, "__builtin_assume": _assume, "__builtin_expect": _first,
         "__cvta_generic_to_shared": _address, "__cvta_generic_to_global": _address, "__pipeline_memcpy_async": _pipeline_copy,
         "__pipeline_wait_prior": _pipeline_wait, "__saturatef": _saturate, "memset": _memset, "clock64": _clock, "clock": _clock,
         "__nanosleep": _first_nothing, "__ldg_nc": _load, "__lane_id": _lane, "__shfl": _old, "__hneg": _negate, "__hneg2": _negate,
         "__hfma_relu": _old, "swap": _swap, "__reduce_add_sync": _warp_reduce, "__reduce_max_sync": _warp_reduce,
-        "__reduce_min_sync": _warp_reduce, "__reduce_or_sync": _warp_reduce, "__reduce_and_sync": _warp_reduce, "__reduce_xor_sync": _warp_reduce,
-        "__builtin_unreachable": _first_nothing, "__usad": _old, "signbit": _signbit, "__byte_perm": _permute, "__fsqrt_rz": _old, "__low2half2": _old,
+        "__reduce_min_sync": _warp_reduce, "__reduce_or_sync": _warp_reduce, "__reduce_and_sync": _warp_reduce,
+        "__reduce_xor_sync": _warp_reduce, "__builtin_unreachable": _first_nothing, "__usad": _old, "signbit": _signbit,
+        "__fsqrt_rz": _old, "__low2half2": _old, "__byte_perm": _permute,
     })  # fmt: skip
     return out
 

@@ -25,7 +25,7 @@ class Emitter:
     taken: set[str] = field(default_factory=set)
     origin: Origin | None = None
     ranges: dict[str, Range] = field(default_factory=dict)
-    label: str | None = None
+    lets: dict[str, n.Expr] = field(default_factory=dict)
 
     @property
     def block(self) -> list[n.Stmt]:
@@ -67,6 +67,8 @@ class Emitter:
         found = self.range_of(e)
         if found is not None:
             self.ranges[made.name] = found
+        if isinstance(e, n.Binary) and e.op in ("tdiv", "trem", "floordiv", "mod"):
+            self.lets[made.name] = e
         self.emit(n.Let((made.name,), e))
         return made
 
@@ -79,7 +81,7 @@ class Emitter:
 
     def effects_since(self, position: int) -> bool:
         """Whether a statement of this block from `position` on may change memory."""
-        return any(not isinstance(s, n.Let) or _has_effect(s.value) for s in self.block[position:])
+        return any(not isinstance(s, n.Let) or has_effect(s.value) for s in self.block[position:])
 
     # ------------------------------------------------------------------------------------------------------------------ ranges
     def range_of(self, e: n.Expr) -> Range | None:
@@ -145,7 +147,8 @@ class Emitter:
         return found is not None and found[0] >= 0
 
 
-def _has_effect(e: n.Expr) -> bool:
+def has_effect(e: n.Expr) -> bool:
+    """Whether evaluating an expression may change memory, or waits."""
     rows = table()
     return any(isinstance(x, n.Call) and (x.of is not None or rows[x.fn].effect in ("memory", "sync", "async")) for x in walk(e))
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, F32, F64, I8, I32, I64, U32, U64, dtype_of
+from kir.ir.types import BOOL, U32, U64, dtype_of
 
-from . import calls, operators
+from . import calls, literals, operators
 from .assembly import assembly
 from .c_types import VOID, Arr, CType, Prim, Ptr, Rec, Vec, leaf, size_of
 from .emitter import reads_memory
 from .errors import NotUnderstood
 from .memory import Place
 from .numbers import converted, index32
-from .scopes import Scope, declared_name, text
+from .scopes import Scope, text
 from .source import Node
 from .values import (
     Builtin,
@@ -35,7 +34,6 @@ from .values import (
     Pointer,
     Record,
     Scalar,
-    Text,
     TypeName,
     Value,
     Wide,
@@ -58,65 +56,6 @@ def value(r: Reader, node: Node, scope: Scope) -> Value:
         if bad.node is None:
             bad.node = node
         raise
-
-
-# -------------------------------------------------------------------------------------------------------------------- literals
-
-
-def _number(r: Reader, node: Node, scope: Scope) -> Value:
-    word = text(node).replace("'", "")
-    is_hex = word[:2].lower() == "0x"
-    if re.search(r"[.pP]" if is_hex else r"[.eE]", word):
-        suffix = re.search(r"(bf16|f16|[fFlL])$", word)
-        body = word[: suffix.start()] if suffix and not (is_hex and "p" not in word.lower()) else word
-        number = float.fromhex(body) if is_hex else float(body)
-        single = suffix is not None and suffix[0] in ("f", "F")
-        if single:
-            return Scalar(converted(build.const(number, F64), F32))
-        return Scalar(build.const(number, F64))
-    m = re.fullmatch(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)([uUlLzZ]*)", word)
-    if m is None:
-        raise NotUnderstood(f"the number {word}", node)
-    digits, suffix_ = m[1], m[2].lower()
-    octal = re.fullmatch(r"0[0-7]+", digits)
-    n_ = int(digits, 8) if octal else int(digits, 0)
-    wide = "l" in suffix_ or "z" in suffix_
-    unsigned = "u" in suffix_
-    decimal = digits[:2].lower() not in ("0x", "0b") and not octal
-    if unsigned:
-        dtype = U64 if wide or n_ >= 1 << 32 else U32
-    elif not wide and n_ < 1 << 31:
-        dtype = I32
-    elif not wide and not decimal and n_ < 1 << 32:
-        dtype = U32
-    else:
-        dtype = I64 if n_ < 1 << 63 else U64
-    return Scalar(build.const(n_, dtype))
-
-
-_ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "\\": 92, "'": 39, '"': 34, "a": 7, "b": 8, "f": 12, "v": 11}
-
-
-def _char(r: Reader, node: Node, scope: Scope) -> Value:
-    body = text(node).strip("'")
-    code = _ESCAPES.get(body[1:2], 0) if body.startswith("\\") else ord(body[:1] or "\0")
-    return Scalar(build.const(code, I8))
-
-
-def _string(r: Reader, node: Node, scope: Scope) -> Value:
-    return Text(literal_text(node))
-
-
-def literal_text(node: Node) -> str:
-    """The characters of a string literal, adjacent pieces joined."""
-    pieces = [node] if node.type in ("string_literal", "raw_string_literal") else node.named_children
-    out = []
-    for p in pieces:
-        if p.type == "raw_string_literal":
-            out.append(re.sub(r'^R"[^(]*\((.*)\)[^)]*"$', r"\1", text(p), flags=re.DOTALL))
-        else:
-            out.append(re.sub(r"\\(n|t|r|\\|\"|')", lambda m: chr(_ESCAPES[m[1]]), text(p).strip()[1:-1]))
-    return "".join(out)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ names
@@ -408,6 +347,9 @@ def member(r: Reader, base: Value, name: str, node: Node, args: tuple[Value, ...
                 return component(r, base, k)
         case Wide(type=Rec() as rec):
             layout = rec.instance.layout()
+            kind_ = next((m.type for m in rec.instance.members() if m.name == name), None)
+            if isinstance(kind_, Prim) and dtype_of(base.tile.type) == kind_.dtype:
+                return picked(r, base.tile, layout.offsets[name] // kind_.dtype.bytes)
             if name in layout.offsets:
                 return member(r, r.spilled(base), name, node, args)
         case Located(type=Rec() as rec):
@@ -436,7 +378,11 @@ def _component(kind: Vec, name: str) -> int | None:
 def component(r: Reader, v: Wide, k: int) -> Value:
     """One number of a vector."""
     assert isinstance(v.type, Vec)
-    tile = r.tile(v, v.type.dtype, v.type.n)
+    return picked(r, r.tile(v, v.type.dtype, v.type.n), k)
+
+
+def picked(r: Reader, tile: n.Expr, k: int) -> Scalar:
+    """One element of a vector."""
     if isinstance(tile, n.Call) and tile.fn == "vec" and isinstance(part := tile.args[k], n.Expr):
         return Scalar(part)
     if not isinstance(tile, n.Var):
@@ -480,10 +426,6 @@ def _alignof(r: Reader, node: Node, scope: Scope) -> Value:
     from .c_types import align_of
 
     return Scalar(build.const(align_of(r.types.base_type(node.named_children[0], scope)), U64))
-
-
-def _lambda(r: Reader, node: Node, scope: Scope) -> Value:
-    return Lambda(node, scope, scope.unit)
 
 
 def _compound(r: Reader, node: Node, scope: Scope) -> Value:
@@ -575,7 +517,7 @@ def zero_of(r: Reader, t: CType) -> Value:
 
 def _fold(r: Reader, node: Node, scope: Scope) -> Value:
     op = next((text(c) for c in node.children if not c.is_named and text(c) not in ("(", ")", "...")), None)
-    packs = [c for c in node.named_children]
+    packs = list(node.named_children)
     if op is None or len(packs) != 1:
         raise NotUnderstood("a fold of unusual form", node)
     items = expanded(r, packs[0], scope)
@@ -608,24 +550,20 @@ def _below(node: Node) -> list[Node]:
     return out
 
 
-def _asm(r: Reader, node: Node, scope: Scope) -> Value:
-    return assembly(r, node, scope)
-
-
 def _type_as_value(r: Reader, node: Node, scope: Scope) -> Value:
     return TypeName(r.types.base_type(node, scope))
 
 
 _HANDLERS: dict[str, Callable[[Reader, Node, Scope], Value]] = {
-    "number_literal": _number,
+    "number_literal": literals.number,
     "true": lambda r, node, s: Scalar(build.const(True, BOOL)),
     "false": lambda r, node, s: Scalar(build.const(False, BOOL)),
     "null": lambda r, node, s: Null(),
     "nullptr": lambda r, node, s: Null(),
-    "char_literal": _char,
-    "string_literal": _string,
-    "concatenated_string": _string,
-    "raw_string_literal": _string,
+    "char_literal": literals.character,
+    "string_literal": literals.string,
+    "concatenated_string": literals.string,
+    "raw_string_literal": literals.string,
     "identifier": _name,
     "type_identifier": _name,
     "qualified_identifier": _name,
@@ -646,10 +584,10 @@ _HANDLERS: dict[str, Callable[[Reader, Node, Scope], Value]] = {
     "call_expression": calls.call,
     "sizeof_expression": _sizeof,
     "alignof_expression": _alignof,
-    "lambda_expression": _lambda,
+    "lambda_expression": lambda r, node, s: Lambda(node, s, s.unit),
     "compound_literal_expression": _compound,
     "fold_expression": _fold,
-    "gnu_asm_expression": _asm,
+    "gnu_asm_expression": assembly,
     "primitive_type": _type_as_value,
     "type_descriptor": _type_as_value,
     "sized_type_specifier": _type_as_value,
@@ -657,5 +595,3 @@ _HANDLERS: dict[str, Callable[[Reader, Node, Scope], Value]] = {
     "decltype": _type_as_value,
     "condition_clause": _parenthesized,
 }
-
-__all__ = ["address", "braced", "cast", "declared_name", "element", "expanded", "index32", "literal_text", "member", "type_of", "value", "zero_of"]

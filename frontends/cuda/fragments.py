@@ -273,27 +273,30 @@ def _whole(block: n.Block, i: int) -> tuple[n.Stmt, int] | None:
         return None
     picked = _picked(first.value)
     last = first.at.index[-1]
-    if picked is None or picked[1] != 0:
+    if picked is None:
         return None
-    name, count = picked[0], 0
+    name, begin, count = picked[0], picked[1], 0
     of = name.of
     if not isinstance(of, TileType) or len(of.shape) != 1 or of.dtype != first.at.buffer.dtype:
         return None
     start = last.lo if isinstance(last, n.Span) else last
     k = i
-    while k < len(block) and count < (of.shape[0] if isinstance(of.shape[0], int) else 0):
+    while k < len(block):
         s = block[k]
         if not isinstance(s, n.Store) or s.at.buffer != first.at.buffer or s.at.index[:-1] != first.at.index[:-1] or s.mask is not None:
-            return None
+            break
         here, found = s.at.index[-1], _picked(s.value)
         lo = here.lo if isinstance(here, n.Span) else here
-        if found is None or found[0] != name or found[1] != count or build.int_value(build.sub(lo, start)) != count:
-            return None
+        if found is None or found[0] != name or found[1] != begin + count or build.int_value(build.sub(lo, start)) != count:
+            break
         count += found[2]
         k += 1
-    if count != of.shape[0]:
+    if k == i + 1:
         return None
-    return replace(first, at=build.region(first.at.buffer, *first.at.index[:-1], build.span(start, count)), value=name), k - i
+    value: n.Expr = name
+    if begin or count != of.shape[0]:
+        value = build.call("pick", name, build.add(build.iota(count), begin))
+    return replace(first, at=build.region(first.at.buffer, *first.at.index[:-1], build.span(start, count)), value=value), k - i
 
 
 def _picked(e: n.Expr) -> tuple[n.Var, int, int] | None:

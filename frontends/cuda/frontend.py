@@ -16,6 +16,7 @@ from .c_types import Prim, Ptr
 from .errors import NotUnderstood
 from .kernel import BLOCK, read_kernel
 from .reader import Geometry, Reader
+from .samples import samples
 from .scopes import Function, Index, Scope, declared_name, text
 from .skeleton import skeleton
 from .source import Node, Sources, Unit, fragment_arguments, fragment_type
@@ -103,7 +104,14 @@ class CudaFrontend:
             block.setdefault("threads_z", 1)
         absent = frozenset(binding.absent) if binding is not None else None
         shared = metas.get("shared_bytes")
-        return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None)
+        return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None,
+                           {k: tuple(v) for k, v in binding.arrays.items()} if binding is not None else None)
+
+    def samples(self, source: Path, kernel: str) -> tuple[str, ...]:
+        """Names under which a template may be tried when nobody names arguments (`kernel<half, 8>`), to measure what of a package is read;
+        the plain name of a kernel that is no template. Raises KirError KIR-F201 to KIR-F208."""
+        fn = self._find(self.open(source), source, split_name(kernel)[0])
+        return tuple(f"{fn.name}<{words}>" for words in samples(fn)) or (fn.name,)
 
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F201 to KIR-F210."""
@@ -168,7 +176,7 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
     known: Bindings = {}
     for p in fn.params:
         if p.name in binding.metas:
-            known[p.name] = _argument(r, p.kind, binding.metas[p.name], scope)
+            known[p.name] = r.types.fitted(p, _argument(r, p.kind, binding.metas[p.name], scope), scope)
     for q in fn.parameters():
         d, kind = q.child_by_field_name("declarator"), q.child_by_field_name("type")
         name = declared_name(d) if d is not None else None

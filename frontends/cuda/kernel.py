@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.promote import promoted
 from kir.ir.types import I32, I64, DType, symbolic
 from kir.ir.visit import walk
 
@@ -22,6 +25,7 @@ from .statements import Frame
 from .tidy import tidied
 from .types import Bindings
 from .values import Members, Pointer, Scalar, Value, constant
+from .vectors import vectorized
 
 BLOCK = ("threads_x", "threads_y", "threads_z")
 
@@ -85,13 +89,16 @@ class Parameters:
 
 
 def read_kernel(
-    sources: Sources, index: Index, fn: Function, bindings: Bindings | None, block: dict[str, int], absent: frozenset[str] | None, shared: int | None
+    sources: Sources, index: Index, fn: Function, bindings: Bindings | None, block: dict[str, int], absent: frozenset[str] | None, shared: int | None,
+    arrays: dict[str, tuple[int, ...]] | None = None,
 ) -> n.Program:
     """The program of a kernel. `bindings` are its template arguments (None: it is a template and stays one), `block` the extents of the CTA
-    that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory."""
+    that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory, `arrays` the
+    shapes that flat arrays of the source are meant to have."""
     x, y, z = (build.const(block[b]) if b in block else n.Var(b, I32) for b in BLOCK)
     geometry = Geometry((x, y, z))
     r = Reader(sources, index, geometry, absent)
+    r.arrays = arrays or {}
     if shared is not None:
         r.pool_bytes = build.const(shared)
     r.m.taken |= {"t", "shared_bytes", *BLOCK, *(f"block_{a}" for a in "xyz"), *(f"grid_{k}" for k in range(3))}
@@ -108,7 +115,7 @@ def read_kernel(
     if bindings is None:
         reason = "a template, read when its arguments are named: FILE::KERNEL<..>, or [metas] of a binding"
         body = (n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), reason, origin=fn.unit.origin(fn.node)),)
-        body = (n.For(geometry.thread, build.const(0), _threads(geometry), build.const(1), body, "thread"),)
+        body = (n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), body, "thread"),)
         _declare_only(p, fn, scope)
     else:
         body = _body(r, p, fn, scope, geometry)
@@ -156,9 +163,61 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
             made.append(n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node)))
     while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
         made.pop()
-    loop = n.For(geometry.thread, build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
-    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared]
-    return joined(tidied(Finish(r.stores).apply([*allocs, loop])))
+    loop = n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
+    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared if s is not r.pool or not r.pieces or s.uses]
+    allocs += _pieces(r)
+    allocs, made = _initialized(allocs, made, _threads(geometry))
+    loop = replace(loop, body=tuple(made))
+    alone = build.is_const(_threads(geometry), 1)
+    try:
+        body = vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])])))
+    except NotUnderstood as bad:
+        kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
+        return (replace(loop, body=(kept,)),)
+    if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
+        return joined(body)
+    return joined(tidied(promoted(tidied(joined(body)), frozenset(r.m.taken))))
+
+
+def _pieces(r: Reader) -> list[n.Stmt]:
+    """The arrays that a pool of bytes is cut into: each reaches to the next one, the last to the end of the pool. Where the pool is used as
+    a whole too they are views of it."""
+    if not r.pieces or r.pool is None:
+        return []
+    pool = r.pool.used(r.pool.declared) if r.pool.uses else r.pool.view(r.pool.declared)
+    offsets = sorted(r.pieces)
+    out: list[n.Stmt] = []
+    for at, after in zip(offsets, [*offsets[1:], None], strict=True):
+        s = r.pieces[at]
+        if s.logical:
+            size = prod(s.logical) * s.declared.bytes
+            s.row = build.const(size)
+        else:
+            s.row = build.const(after - at) if after is not None else build.sub(r.pool_bytes, at)
+        s.align = 128 if at % 128 == 0 else 0
+        own = s.view(s.declared)
+        out.append(n.View(own, n.Region(pool, (build.const(at // r.pool.declared.bytes),))) if r.pool.uses else n.Alloc(own))
+    return out
+
+
+def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> tuple[list[n.Stmt], list[n.Stmt]]:
+    """Shared arrays that all threads fill with one number first, and then wait, begin with that number."""
+    made = {s.buffer.name: s for s in allocs if isinstance(s, n.Alloc)}
+    rest = list(body)
+    while len(rest) >= 2:
+        first, second = rest[:2]
+        if not (isinstance(first, n.For) and isinstance(second, n.Eval) and second.call.fn == "barrier" and len(first.body) == 1):
+            break
+        store = first.body[0]
+        if not (isinstance(store, n.Store) and store.mask is None and isinstance(store.value, n.Const) and store.at.buffer.name in made):
+            break
+        alloc = made[store.at.buffer.name]
+        whole = first.lo == n.Var("t", I32) and first.hi == alloc.buffer.shape[-1] and first.step == threads and len(alloc.buffer.shape) == 1
+        if not whole or store.at.index != (first.var,) or alloc.init is not None or first.kind != "serial":
+            break
+        made[store.at.buffer.name] = replace(alloc, init=store.value)
+        rest = rest[2:]
+    return [made[s.buffer.name] if isinstance(s, n.Alloc) else s for s in allocs], rest
 
 
 def _bind(r: Reader, p: Parameters, fn: Function, scope: Scope) -> None:
@@ -180,7 +239,7 @@ def _program(r: Reader, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], b
     params = [_role(q, q.name in read, q.name in written) for q in p.params]
     g = r.geometry
     metas = [n.Meta(b, "int", None if b == "threads_x" else 1) for b in BLOCK]
-    if r.pool is not None:
+    if r.pool is not None or isinstance(r.pool_bytes, n.Const):
         metas.append(n.Meta("shared_bytes", "int"))
     for t in fn.params or ():
         default = None

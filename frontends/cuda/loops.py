@@ -96,7 +96,7 @@ def _unrolling(r: Reader, unroll: Node | None, scope: Scope) -> tuple[str, n.Att
     """The kind of a loop under its pragma."""
     if unroll is None:
         return "serial", ()
-    words = text(unroll).split("unroll", 1)[1].strip()
+    words = text(unroll).split("unroll", 1)[1].strip().removesuffix("]]").strip()
     if words.startswith("(") and words.endswith(")"):
         words = words[1:-1].strip()
     if not words:
@@ -228,7 +228,9 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
                 statements.statement(r, body, scope, frame, [])
             return
         low, high = r.m.range_of(lo), r.m.range_of(hi)
-        if low is not None:
+        if first_ is not None and last_ is not None and step_ is not None and last_ > first_:
+            r.m.ranges[var.name] = (first_, first_ + (last_ - first_ - 1) // step_ * step_)
+        elif low is not None:
             r.m.ranges[var.name] = (low[0], max(low[0], high[1] - 1) if high is not None else dtype_of(var.of).range[1] - 1)
         scope.values[c.name] = Scalar(converted(var, d))
         inner = _body(r, body, scope, frame)

@@ -37,8 +37,13 @@ class Store:
     tensor: n.Buffer | None = None
     uses: dict[DType, int] = field(default_factory=dict)
     flat: bool = False
-    init: n.Expr | None = None
-    pointers: bool = False
+    resized: bool = False
+    logical: tuple[int, ...] = ()
+    swizzle: tuple[int, int, int] | None = None
+    plain: bool = False
+    ranges: Emitter | None = None
+    reach: int | None = 0
+    """Bytes of a row that accesses are known to stay in; None when one is not known to."""
 
     @property
     def unit(self) -> int:
@@ -56,6 +61,12 @@ class Store:
         name = self.name if dtype == self.declared else f"{self.name}__{dtype.name}"
         if self.single and dtype == self.declared:
             return n.Buffer(name, dtype, (), self.space)
+        if self.logical:
+            last = self.logical[-1] * self.declared.bytes
+            if last % dtype.bytes:
+                raise NotUnderstood(f"'{self.name}' used as {dtype}, of which a row holds no whole number")
+            shape = (*(build.const(d) for d in self.logical[:-1]), build.const(last // dtype.bytes))
+            return n.Buffer(name, dtype, shape, self.space, None, None, self.align)
         extent = divided(self.row, dtype.bytes)
         if extent is None:
             value = build.int_value(self.row)
@@ -68,6 +79,43 @@ class Store:
         """`view`, noted."""
         self.uses[dtype] = self.uses.get(dtype, 0) + 1
         return self.view(dtype)
+
+    def narrower(self, dtype: DType) -> DType | None:
+        """The dtype that an array is used with, where one number of `dtype` is several of those; None elsewhere."""
+        if self.single or dtype in self.uses:
+            return None
+        own = self.declared if self.tensor is not None or not self.uses else max(self.uses, key=lambda d: self.uses[d])
+        return own if own.bits < dtype.bits and dtype.bits % own.bits == 0 and not own.is_bool else None
+
+    def split(self, buffer: n.Buffer, byte: n.Expr, dtype: DType, count: int | None) -> n.Region:
+        """A place in the shape that the binding gives an array: each term of the offset goes to the largest dimension that it is a whole
+        number of steps of."""
+        strides = [prod(self.logical[k + 1 :]) * self.declared.bytes for k in range(len(self.logical))]
+        parts: list[dict[tuple[n.Expr, ...], int]] = [{} for _ in strides]
+        for monomial, c in build.polynomial(byte).items():
+            left = c
+            for k, stride in enumerate(strides):
+                step = dtype.bytes if k == len(strides) - 1 else stride
+                if (monomial == () and c >= 0) or c % step == 0:
+                    whole = left // step
+                else:
+                    continue
+                if whole:
+                    parts[k][monomial] = parts[k].get(monomial, 0) + whole
+                    left -= whole * step
+            if left:
+                raise NotUnderstood(f"an access to '{self.name}' at an address that is no multiple of {dtype.bytes} bytes")
+        index: list[n.Expr | n.Span] = [build.from_polynomial(p, I32) for p in parts]
+        if count is None:
+            return build.region(buffer, *index)
+        row = build.int_value(buffer.shape[-1]) or 1
+        if count > row:
+            if any(not build.is_const(i, 0) for i in index if isinstance(i, n.Expr)) or count != prod(self.logical) * self.declared.bytes // dtype.bytes:
+                raise NotUnderstood(f"several rows of '{self.name}' at once")
+            return n.Region(buffer)
+        last = index[-1]
+        assert isinstance(last, n.Expr)
+        return build.region(buffer, *index[:-1], build.span(last, count))
 
     def moving(self, own: DType, size: int) -> DType:
         """The dtype in which `size` bytes of it are read to be moved."""
@@ -127,16 +175,42 @@ class Place:
         buffer = s.used(dtype)
         if not buffer.shape:
             return n.Region(buffer)
-        at = divided(self.byte, dtype.bytes)
+        byte = self._unswizzled(dtype.bytes * (count or 1))
+        if s.logical:
+            return s.split(buffer, byte, dtype, count)
+        at = divided(byte, dtype.bytes)
         if at is None:
             raise NotUnderstood(f"an access to '{s.name}' at an address that is no multiple of {dtype.bytes} bytes")
         missing = len(s.dims) - len(self.outer)
+        found = s.ranges.range_of(byte) if s.ranges is not None and not missing else None
+        s.reach = max(s.reach, found[1] + dtype.bytes * (count or 1)) if found is not None and s.reach is not None else None
         index: tuple[n.Expr | n.Span, ...] = self.outer
         if missing:
             index = (*index, *(build.span(0, d) for d in s.dims[len(self.outer) :]))
             per_row = build.int_value(divided(s.row, dtype.bytes) or build.const(0)) or 0
             return build.region(buffer, *index, build.span(at, per_row))
         return build.region(buffer, *index, at if count is None else build.span(at, count))
+
+
+    def _unswizzled(self, size: int) -> n.Expr:
+        """The offset without the exclusive or that the whole array is addressed through. Raises NotUnderstood where an array is addressed
+        in several ways."""
+        s = self.store
+        if s.space != "shared":
+            return self.byte
+        found = unswizzled(self.byte)
+        if found is None:
+            s.plain = True
+            if s.swizzle is not None:
+                raise NotUnderstood(f"'{s.name}' is addressed with a swizzle in one place and without in another")
+            return self.byte
+        byte, swizzle = found
+        if s.plain or (s.swizzle is not None and s.swizzle != swizzle):
+            raise NotUnderstood(f"'{s.name}' is addressed with a swizzle in one place and without in another")
+        if size > 1 << swizzle[1]:
+            raise NotUnderstood(f"{size} bytes of '{s.name}' at once, which its swizzle takes apart")
+        s.swizzle = swizzle
+        return byte
 
 
 def declare(m: Emitter, name: str, t: CType, space: Space) -> Store:
@@ -150,12 +224,63 @@ def declare(m: Emitter, name: str, t: CType, space: Space) -> Store:
     while isinstance(inner, Arr) and isinstance(inner.of, Arr):
         dims.append(inner.n)
         inner = inner.of
-    return Store(m.fresh(name), space, dtype, tuple(dims), build.const(size_of(inner)), isinstance(t, Prim))
+    return Store(m.fresh(name), space, dtype, tuple(dims), build.const(size_of(inner)), isinstance(t, Prim), ranges=m)
 
 
 def start(s: Store) -> Place:
     """Where an object begins."""
     return Place(s, (), build.const(0, I64 if s.is_global else I32))
+
+
+def unswizzled(byte: n.Expr) -> tuple[n.Expr, tuple[int, int, int]] | None:
+    """The x of an offset `x ^ ((x >> (base + shift) & (2^bits - 1)) << base)`, and (bits, base, shift)."""
+    terms = build.polynomial(byte)
+    if len(terms) != 1:
+        return None
+    ((monomial, c),) = terms.items()
+    if len(monomial) != 1:
+        return None
+    e = _bare(monomial[0])
+    if isinstance(e, n.Binary) and e.op in ("floordiv", "tdiv") and build.int_value(e.b) == c:
+        e = _bare(e.a)
+    elif c != 1:
+        return None
+    if not isinstance(e, n.Binary) or e.op != "xor":
+        return None
+    for x, mixed in ((e.a, e.b), (e.b, e.a)):
+        found = _mixed(x, mixed)
+        if found is not None:
+            return index32(x), found
+    return None
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    while isinstance(e, n.Cast) and e.rounding == "rn":
+        e = e.x
+    return e
+
+
+def _mixed(x: n.Expr, e: n.Expr) -> tuple[int, int, int] | None:
+    e = _bare(e)
+    base = 0
+    if isinstance(e, n.Binary) and e.op == "shl":
+        base, e = build.int_value(e.b) or 0, _bare(e.a)
+    else:
+        terms = build.polynomial(e)
+        if len(terms) == 1:
+            ((monomial, c),) = terms.items()
+            if len(monomial) == 1 and c > 1 and c & (c - 1) == 0:
+                base, e = c.bit_length() - 1, _bare(monomial[0])
+    if not isinstance(e, n.Binary) or e.op != "and":
+        return None
+    for shifted, mask in ((e.a, e.b), (e.b, e.a)):
+        width, shifted = build.int_value(mask), _bare(shifted)
+        if width is None or width & (width + 1) or not isinstance(shifted, n.Binary) or shifted.op != "shr" or index32(shifted.a) != index32(x):
+            continue
+        far = build.int_value(shifted.b)
+        if far is not None and far > base:
+            return width.bit_length(), base, far - base
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------------------- what is used
@@ -181,10 +306,13 @@ class Finish:
                 main = s.declared
             for d in {main, *used}:
                 old = s.view(d)
-                new = replace(old, name=s.name if d == main else old.name if d != s.declared else f"{s.name}__{d.name}")
+                layout = n.Layout("swizzle", s.swizzle) if s.swizzle is not None else None
+                new = replace(old, layout=layout, name=s.name if d == main else old.name if d != s.declared else f"{s.name}__{d.name}")
                 if s.flat and s.dims:
                     count = prod(s.dims) * (build.int_value(s.row) or 1) // d.bytes
                     new = replace(new, shape=(build.const(count),))
+                if d == main and len(used) == 1 and (padded := _padded(s, d)) is not None:
+                    new = replace(new, shape=padded[0], strides=padded[1])
                 if d == main and s.single and old.shape and build.int_value(old.shape[-1]) == 1:
                     new = replace(new, shape=())
                 final[old.name] = (new, s, d)
@@ -195,7 +323,7 @@ class Finish:
     def apply(self, body: list[n.Stmt]) -> tuple[n.Stmt, ...]:
         """A body with its final buffers, and views after declarations."""
         final, views = self.renamed()
-        changed = {k: v for k, v in final.items() if v[0].name != k or v[0] != v[1].view(v[2]) or v[1].flat}
+        changed = {k: v for k, v in final.items() if v[0].name != k or v[0] != v[1].view(v[2]) or v[1].flat or v[1].resized}
         many = {k: v for k, v in views.items() if v}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -220,6 +348,10 @@ class Finish:
                             made = replace(made, init=transform(made.init, leave, _enter))
                         out.append(made)
                         out += [n.View(v, n.Region(root), origin=s.origin) for v, root in many.get(name, ())]
+                    case n.View():
+                        made_view = replace(s, buffer=self.roots.get(s.buffer.name, s.buffer))
+                        out.append(replace(made_view, at=transform(s.at, leave, _enter)))
+                        out += [n.View(v, n.Region(root), origin=s.origin) for v, root in many.get(s.buffer.name, ())]
                     case n.For() | n.While():
                         inner = replace(s, body=())
                         out.append(replace(transform(inner, leave, _enter), body=block(s.body)))
@@ -233,6 +365,16 @@ class Finish:
         made = block(tuple(body))
         tensors = [n.View(v, n.Region(root)) for s in self.stores if s.tensor is not None for v, root in many.get(s.name, ())]
         return (*tensors, *made)
+
+
+def _padded(s: Store, d: DType) -> tuple[tuple[n.Expr, ...], tuple[n.Expr, ...]] | None:
+    """Shape and strides of a shared array whose rows are longer than what is used of them; None for others."""
+    row = build.int_value(s.row)
+    if s.space != "shared" or not s.dims or s.flat or s.swizzle is not None or row is None or not s.reach or s.reach >= row or s.reach % d.bytes:
+        return None
+    extents = [*s.dims, row // d.bytes]
+    strides = [build.const(prod(extents[k + 1 :])) for k in range(len(extents))]
+    return (*(build.const(x) for x in s.dims), build.const(s.reach // d.bytes)), tuple(strides)
 
 
 def _enter(e: n.Node) -> bool:

@@ -25,7 +25,7 @@ def converted(e: n.Expr, to: DType) -> n.Expr:
     if isinstance(e, n.Const):
         return literal(e, to)
     if own.is_integer and to.is_integer and not isinstance(e.type, TileType) and to.bits <= own.bits:
-        return _wrapped(e, to)
+        return _wrapped(e, to) if to.kind == "int" or to.bits < own.bits else _atom(e, to)
     if own.is_integer and to.is_integer and isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_integer:
         inner = dtype_of(e.x.type)
         if inner.bits <= own.bits and (inner.kind == "uint" or own.kind == "int"):
@@ -93,8 +93,16 @@ def index32(e: n.Expr) -> n.Expr:
 
 
 def index64(e: n.Expr) -> n.Expr:
-    """An integer as the 64-bit offset that C++ makes of it."""
-    return converted(e, I64)
+    """An integer as the 64-bit offset that C++ makes of it. Signed arithmetic does not overflow in C++, so sums widen term by term."""
+    if e.type != I32 or isinstance(e, (n.Const, n.Var, n.Cast)):
+        return converted(e, I64)
+    out: n.Expr = build.const(0, I64)
+    for monomial, c in build.polynomial(e).items():
+        product: n.Expr = build.const(c, I64)
+        for atom in monomial:
+            product = build.mul(product, converted(atom, I64))
+        out = build.add(out, product)
+    return out
 
 
 def divided(e: n.Expr, c: int) -> n.Expr | None:

@@ -152,11 +152,14 @@ def unary(r: Reader, sign: str, v: Value, node: Node) -> Value:
 # ------------------------------------------------------------------------------------------------------------- guarded evaluation
 
 
-def guarded(e: n.Expr, cond: n.Expr) -> n.Expr:
-    """An expression that is evaluated only where a condition holds: its loads carry it as their mask."""
+def guarded(r: Reader, e: n.Expr, cond: n.Expr) -> n.Expr:
+    """An expression that is evaluated only where a condition holds: its loads carry it as their mask, but for those that are inside their
+    array whatever the condition says, or that the condition itself reads."""
+
+    read = {x for x in walk(cond) if isinstance(x, n.Load)}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Load) and new.at.buffer.space not in ("register", "fragment"):
+        if isinstance(new, n.Load) and new.at.buffer.space not in ("register", "fragment") and new not in read and not _inside(r, new.at):
             mask = cond if new.mask is None else build.logical_and(cond, new.mask)
             other = new.other if new.other is not None else build.const(0, dtype_of(new.type))
             return replace(new, mask=mask, other=other)
@@ -166,9 +169,21 @@ def guarded(e: n.Expr, cond: n.Expr) -> n.Expr:
     return made
 
 
-def may_fault(e: n.Expr) -> bool:
+def _inside(r: Reader, at: n.Region) -> bool:
+    """Whether a place is known to lie in its array."""
+    for i, extent in zip(at.index, at.buffer.shape, strict=False):
+        lo, count = (i.lo, build.int_value(i.extent)) if isinstance(i, n.Span) else (i, 1)
+        found, size = r.m.range_of(lo), build.int_value(extent)
+        if found is None or size is None or count is None or found[0] < 0 or found[1] + count > size:
+            return False
+    return True
+
+
+def may_fault(r: Reader, e: n.Expr) -> bool:
     """Whether evaluating a value where it is not wanted may reach outside memory."""
-    return any(isinstance(x, n.Load) and x.at.index and x.at.buffer.space not in ("register", "fragment") for x in walk(e))
+    return any(
+        isinstance(x, n.Load) and x.at.index and x.at.buffer.space not in ("register", "fragment") and not _inside(r, x.at) for x in walk(e)
+    )
 
 
 def short_circuit(r: Reader, sign: str, left: Node, right: Node, scope: Scope) -> Value:
@@ -184,7 +199,7 @@ def short_circuit(r: Reader, sign: str, left: Node, right: Node, scope: Scope) -
         b = r.condition(value(r, right, scope), right)
     wanted = a if sign == "&&" else build.invert(a)
     if not made:
-        return Scalar(build.binary("and" if sign == "&&" else "or", a, guarded(b, wanted)))
+        return Scalar(build.binary("and" if sign == "&&" else "or", a, guarded(r, b, wanted)))
     a = r.pinned(a, "holds")
     wanted = a if sign == "&&" else build.invert(a)
     at = r.initialized("both" if sign == "&&" else "either", Scalar(a), Prim(BOOL))
@@ -213,12 +228,12 @@ def conditional(r: Reader, cond: n.Expr, then: Callable[[], Value], orelse: Call
         d = a.dtype if a.dtype == b.dtype else usual(a.dtype, b.dtype)
         x, y = converted(a.expr, d), converted(b.expr, d)
         if not first and not second:
-            return Scalar(selected(cond, x, y))
+            return Scalar(selected(r, cond, x, y))
         kind: Prim = Prim(d)
         at: Value = r.object("chosen", kind)
         values: tuple[Value, Value] = (Scalar(x), Scalar(y))
     elif isinstance(a, Wide) and isinstance(b, Wide) and a.type == b.type:
-        if not first and not second and a.tile.type == b.tile.type and not may_fault(a.tile) and not may_fault(b.tile):
+        if not first and not second and a.tile.type == b.tile.type and not may_fault(r, a.tile) and not may_fault(r, b.tile):
             return Wide(build.select(cond, a.tile, b.tile), a.type)
         at, values = r.object("chosen", a.type), (a, b)
     elif isinstance(a, (Record, Members)) and isinstance(b, (Record, Members)) and a.type == b.type:
@@ -241,18 +256,18 @@ def _chosen(cond: n.Expr, a: Value, b: Value) -> Value:
     return Chosen(cond, a, b)
 
 
-def selected(cond: n.Expr, a: n.Expr, b: n.Expr) -> n.Expr:
+def selected(r: Reader, cond: n.Expr, a: n.Expr, b: n.Expr) -> n.Expr:
     """`cond ? a : b` of numbers: a load as a whole is a masked load, loads further down are guarded."""
-    if isinstance(a, n.Load) and a.mask is None and a.at.index and a.at.buffer.space not in ("register", "fragment") and not may_fault(b):
+    if isinstance(a, n.Load) and a.mask is None and a.at.index and a.at.buffer.space not in ("register", "fragment") and not may_fault(r, b):
         return replace(a, mask=cond, other=b)
     inverse = build.invert(cond)
-    if isinstance(b, n.Load) and b.mask is None and b.at.index and b.at.buffer.space not in ("register", "fragment") and not may_fault(a):
+    if isinstance(b, n.Load) and b.mask is None and b.at.index and b.at.buffer.space not in ("register", "fragment") and not may_fault(r, a):
         return replace(b, mask=inverse, other=a)
-    if isinstance(a, n.Cast) and may_fault(a) and isinstance(b, n.Const) and isinstance(a.x, n.Load) and a.x.mask is None and a.rounding == "rn" and (
+    if isinstance(a, n.Cast) and may_fault(r, a) and isinstance(b, n.Const) and isinstance(a.x, n.Load) and a.x.mask is None and a.rounding == "rn" and (
         build.is_const(b, 0.0) or build.is_const(b, 0)
     ):
         return build.cast(replace(a.x, mask=cond, other=build.const(0, dtype_of(a.x.type))), a.dtype)
-    return build.select(cond, guarded(a, cond), guarded(b, inverse))
+    return build.select(cond, guarded(r, a, cond), guarded(r, b, inverse))
 
 
 # ------------------------------------------------------------------------------------------------------------- overloaded operators

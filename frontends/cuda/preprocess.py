@@ -102,7 +102,13 @@ class Preprocessor:
             word, rest = m[1], m[2].replace("\\\r\n", " ").replace("\\\n", " ")
             where = Origin.of(file, source, m.start() + len(m[0]) - len(m[0].lstrip()), m.end())
             if word == "pragma" and reading and rest.split()[:1] == ["unroll"]:
-                put("#pragma unroll " + self._text(rest.split(None, 1)[1] if len(rest.split(None, 1)) > 1 else ""), m.start(), True)
+                how = self._text(rest.split(None, 1)[1] if len(rest.split(None, 1)) > 1 else "").strip()
+                before = next((x for x in (p.rstrip() for p in reversed(pieces)) if x), "")
+                if before.endswith(")"):  # the whole body of a loop or branch: an attribute may stand there, a line of its own may not
+                    inner = how[1:-1] if how.startswith("(") and how.endswith(")") else how
+                    put(f"[[unroll({inner})]]" if how else "[[unroll]]", m.start(), True)
+                else:
+                    put("#pragma unroll " + how, m.start(), True)
                 continue
             put(_blanks(m[0]), m.start(), False)
             match word:

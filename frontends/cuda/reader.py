@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, U32, DType, dtype_of
+from kir.ptx import pack_bits, unpack_bits
+from kir.ptx.bits import joined, piece, slice_of
 
 from . import calls, expressions
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf, size_of
@@ -58,7 +62,7 @@ class Geometry:
 
     def __init__(self, block: tuple[n.Expr, n.Expr, n.Expr]) -> None:
         self.block = block
-        self.thread = n.Var("t", I32)
+        self.thread: n.Expr = build.const(0) if all(build.is_const(b, 1) for b in block) else n.Var("t", I32)
         self.grid_axes: set[int] = set()
         self.grid_extents: set[int] = set()
 
@@ -99,6 +103,9 @@ class Reader:
         self.pool: Store | None = None
         self.parts = Parts()
         self.pool_bytes: n.Expr = n.Var("shared_bytes", I32)
+        self.pieces: dict[int, Store] = {}
+        self.hint = ""
+        self.arrays: dict[str, tuple[int, ...]] = {}
         self.depth = 0
         self.absent = absent
         self.mutable: dict[int, frozenset[str]] = {}
@@ -260,6 +267,9 @@ class Reader:
             return self._pointer_variable(name, t, offset)
         if leaf(t) is not None:
             store = declare(self.m, name, t, "shared" if space == "shared" else "register")
+            given = self.arrays.get(name, ())
+            if given and not store.dims and prod(given) * store.declared.bytes == size_of(t):
+                store.logical = given
             self.stores.append(store)
             if space == "shared":
                 self.shared.append(store)
@@ -328,6 +338,8 @@ class Reader:
     def load(self, at: Place, t: CType) -> Value:
         """The value of a type at a place."""
         match t:
+            case Prim() if (narrow := at.store.narrower(t.dtype)) is not None:
+                return Scalar(pack_bits(n.Load(at.region(narrow, t.dtype.bits // narrow.bits)), t.dtype))
             case Prim():
                 return Scalar(n.Load(at.region(t.dtype, None)))
             case Ptr() | Named():
@@ -348,6 +360,10 @@ class Reader:
             case Located(type=Prim() as kind):
                 made = self.convert(v, kind)
                 assert isinstance(made, Scalar)
+                narrow = to.place.store.narrower(kind.dtype)
+                if narrow is not None:
+                    self.m.emit(n.Store(to.place.region(narrow, kind.dtype.bits // narrow.bits), unpack_bits(made.expr, narrow)))
+                    return
                 self.m.emit(n.Store(to.place.region(kind.dtype, None), made.expr))
             case MovingPointer():
                 self._set_pointer(to.variable, self.rvalue(v))
@@ -470,7 +486,7 @@ class Reader:
     def _to_pointer(self, v: Value, to: Ptr) -> Value:
         match v:
             case Pointer():
-                place = v.place
+                place = self.carved(v.place, to.to)
                 if not isinstance(to.to, Arr):
                     while len(place.outer) < len(place.store.dims):
                         place = place.inside()
@@ -482,6 +498,20 @@ class Reader:
             case Chosen():
                 return Chosen(v.cond, self._to_pointer(v.then, to), self._to_pointer(v.orelse, to))
         raise NotUnderstood(f"a pointer made of {self.shown(v)}")
+
+    def carved(self, at: Place, to: CType) -> Place:
+        """A place at a known offset in a pool of bytes, taken for an array of its own when it is given a type."""
+        found = leaf(to) if not isinstance(to, (Named, Arr)) and to != VOID else None
+        offset = build.int_value(at.byte)
+        if at.store is not self.pool or self.pool.declared.bytes != 1 or found is None or found[0].bytes == 1 or offset is None:
+            return at
+        if offset not in self.pieces:
+            name = self.m.fresh(self.hint or self.pool.name)
+            made = Store(name, "shared", found[0], (), build.sub(self.pool_bytes, offset), resized=True)
+            made.logical = self.arrays.get(self.hint, ())
+            self.pieces[offset] = made
+            self.stores.append(made)
+        return start(self.pieces[offset])
 
     def scalar(self, v: Value, node: Node | None = None) -> n.Expr:
         """The expression of a number."""
@@ -512,8 +542,11 @@ class Reader:
             return v.tile
         if own.bits == dtype.bits:
             return build.cast(v.tile, dtype, "bits")
-        at = self.spilled(v)
-        return n.Load(at.place.region(dtype, count))
+        if own.bits < dtype.bits:
+            ratio = dtype.bits // own.bits
+            packed = [pack_bits(slice_of(v.tile, k * ratio, ratio), dtype) for k in range(count)]
+            return build.call("vec", *packed)
+        return joined([unpack_bits(piece(v.tile, k), dtype) for k in range(count * dtype.bits // own.bits)])
 
     def pinned(self, e: n.Expr, name: str = "kept") -> n.Expr:
         """A value that later writes do not change."""
@@ -527,7 +560,10 @@ class Reader:
             case Wide():
                 return Wide(self.m.let(name, v.tile), v.type)
             case Pointer():
-                return Pointer(Place(v.place.store, tuple(self.pinned(e) for e in v.place.outer), self.pinned(v.place.byte, f"{name}_at")), v.type)
+                unit = v.place.store.unit
+                at = divided(v.place.byte, unit)
+                byte = self.pinned(v.place.byte, f"{name}_at") if at is None else build.mul(self.pinned(at, f"{name}_at"), unit)
+                return Pointer(Place(v.place.store, tuple(self.pinned(e) for e in v.place.outer), byte), v.type)
             case _:
                 return v
 

@@ -196,14 +196,14 @@ class Sources:
         """The file of an include: beside the one that names it, in a given folder, or below a folder above it."""
         tried = ([by.parent] if quoted else []) + list(self.folders) + list(by.resolve().parents)[:12]
         for folder in tried:
-            candidate = folder / name
-            if candidate.is_file():
-                return candidate
+            for candidate in (folder / name, folder / "include" / name):
+                if candidate.is_file():
+                    return candidate
         return None
 
 
 _SYSTEM = re.compile(
-    r"(cuda|crt/|cub/|thrust/|nvtx|cooperative_groups|mma\.h|math|device_|vector_|driver_|builtin_|sm_|curand|cublas|nccl|std|c[a-z]+$|"
+    r"(cuda|sanitizer/|crt/|cub/|thrust/|nvtx|cooperative_groups|mma\.h|math|device_|vector_|driver_|builtin_|sm_|curand|cublas|nccl|std|c[a-z]+$|"
     r"algorithm|array|atomic|bit|chrono|complex|concepts|exception|filesystem|fstream|functional|initializer_list|iomanip|ios|iostream|"
     r"iterator|limits|list|map|memory|mutex|new|numeric|optional|ostream|queue|random|regex|set|sstream|stdexcept|string|thread|tuple|"
     r"type_traits|typeinfo|unordered_|utility|variant|vector|assert\.h|float\.h|limits\.h|string\.h|stdint|stdio|stdlib|stddef|unistd|"

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL
+from kir.ir.types import BOOL, DType, dtype_of
+from kir.ir.visit import walk
 
 from . import calls, loops
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, leaf, size_of
 from .carving import carved
+from .changes import function_body, mutated
+from .divisions import recognized
 from .errors import NotUnderstood
 from .memory import Store, start
 from .scopes import Function, Scope, Variable, declared_name, text
@@ -75,6 +78,8 @@ def _run(r: Reader, body: Node, scope: Scope, result: CType | None) -> Value:
     block(r, body.named_children, scope.inner(), frame)
     if frame.slot is not None:
         return r.pinned_value(r.rvalue(frame.slot), "result") if isinstance(frame.slot, Located) else frame.slot
+    if isinstance(frame.value, Scalar):
+        return Scalar(recognized(frame.value.expr, r.m.lets))
     if frame.value is not None:
         return frame.value
     if result is not None and result != VOID:
@@ -182,7 +187,8 @@ def statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node
         case "labeled_statement" | "goto_statement":
             raise NotUnderstood("a jump to a label", node)
         case "attributed_statement":
-            return statement(r, node.named_children[-1], scope, frame, rest, unroll)
+            hint = next((c for c in node.named_children if "unroll" in text(c) and c.type.startswith("attribute")), None)
+            return statement(r, node.named_children[-1], scope, frame, rest, hint or unroll)
         case "ERROR":
             raise NotUnderstood("text that is no C++", node)
         case _:
@@ -251,6 +257,7 @@ def declaration(r: Reader, node: Node, scope: Scope) -> None:
 
 def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, words: set[str], scope: Scope) -> None:
     kind, reference = r.types.declared_type(node, d, scope)
+    r.hint = name
     if init is None:
         if reference:
             raise NotUnderstood(f"the reference '{name}' without a value", d)
@@ -285,7 +292,7 @@ def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, word
         if isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
             scope.values[name] = v
             return
-    changed = mutated(r, _function_body(node), scope)
+    changed = mutated(r, function_body(node), scope)
     scope.values[name] = _local(r, name, v, kind, name in changed)
 
 
@@ -307,9 +314,23 @@ def _local(r: Reader, name: str, v: Value, kind: CType, changed: bool) -> Value:
         if isinstance(t, Ptr) and isinstance(made_value, Pointer) and not changed:
             return r.pinned_value(made_value, name)
         return r.initialized(name, made_value, t)
+    if isinstance(made_value, Scalar) and _is_plain(made_value.expr):
+        return made_value
     if isinstance(made_value, Scalar) and not isinstance(made_value.expr, n.Const):
         return Scalar(r.m.let(name, made_value.expr))
     return r.pinned_value(made_value, name)
+
+
+def _is_plain(e: n.Expr) -> bool:
+    """Conditions on indices, and choices between two numbers, which say more where they are used than under a name."""
+    if isinstance(e, n.Select):
+        return isinstance(e.a, n.Const) and isinstance(e.b, n.Const) and _is_plain(e.cond)
+    if not isinstance(e.type, DType) or not e.type.is_bool:
+        return False
+    if isinstance(e, n.Binary) and e.op in ("and", "or"):
+        return _is_plain(e.a) and _is_plain(e.b)
+    integers = isinstance(e, n.Binary) and dtype_of(e.a.type).is_integer
+    return integers and not any(isinstance(x, (n.Load, n.Call)) for x in walk(e))
 
 
 def _nothing(name: str) -> Value:
@@ -552,114 +573,6 @@ def converted_like(r: Reader, e: n.Expr, like: n.Expr) -> n.Expr:
     from .numbers import converted
 
     return converted(e, dtype_of(like.type))
-
-
-# --------------------------------------------------------------------------------------------------------------- what may change
-
-
-def _function_body(node: Node) -> Node | None:
-    at: Node | None = node
-    while at is not None and not (at.type == "compound_statement" and at.parent is not None and at.parent.type in ("function_definition", "lambda_expression")):
-        at = at.parent
-    return at
-
-
-def mutated(r: Reader, body: Node | None, scope: Scope) -> frozenset[str]:
-    """Names in a piece of source that are assigned to, or whose address or reference goes somewhere."""
-    if body is None:
-        return frozenset()
-    if body.id in r.mutable:
-        return r.mutable[body.id]
-    out: set[str] = set()
-    stack = [body]
-    while stack:
-        node = stack.pop()
-        match node.type:
-            case "assignment_expression":
-                _base(node.child_by_field_name("left"), out)
-            case "update_expression":
-                _base(node.child_by_field_name("argument"), out)
-            case "pointer_expression" if node.children and text(node.children[0]) == "&":
-                _base(node.child_by_field_name("argument"), out)
-            case "gnu_asm_output_operand":
-                _base(node.child_by_field_name("value"), out)
-            case "call_expression":
-                _called(r, node, scope, out)
-            case "init_declarator" if (d := node.child_by_field_name("declarator")) is not None and d.type == "reference_declarator":
-                _base(node.child_by_field_name("value"), out)
-            case _:
-                pass
-        stack += node.named_children
-    r.mutable[body.id] = frozenset(out)
-    return r.mutable[body.id]
-
-
-def _base(node: Node | None, out: set[str]) -> None:
-    """The variable that a place belongs to; as `name[]` where it is reached through a subscript, which leaves a pointer alone."""
-    through = ""
-    while node is not None:
-        if node.type == "identifier":
-            out.add(text(node) + through)
-            return
-        if node.type in ("subscript_expression", "field_expression"):
-            op = node.child_by_field_name("operator")
-            if node.type == "subscript_expression" or (op is not None and text(op) == "->"):
-                through = "[]"
-            node = node.child_by_field_name("argument")
-        elif node.type in ("parenthesized_expression",):
-            node = node.named_children[0] if node.named_children else None
-        elif node.type == "cast_expression":
-            node = node.child_by_field_name("value")
-        else:
-            return
-
-
-def _called(r: Reader, node: Node, scope: Scope, out: set[str]) -> None:
-    fn, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-    if fn is None or listed is None:
-        return
-    if fn.type == "field_expression":
-        _base(fn.child_by_field_name("argument"), out)
-    if fn.type == "template_function" and (shown := fn.child_by_field_name("name")) is not None and text(shown) == "reinterpret_cast":
-        targs = fn.child_by_field_name("arguments")
-        if targs is not None and text(targs).rstrip("> ").endswith("&"):
-            _base(listed.named_children[0] if listed.named_children else None, out)
-    args = [a for a in listed.named_children if a.type != "comment"]
-    if not any(a.type in ("identifier", "subscript_expression", "field_expression") for a in args):
-        return
-    name = fn
-    while name.type in ("qualified_identifier", "template_function", "field_expression", "dependent_name", "template_method"):
-        inner = name.child_by_field_name("field") if name.type == "field_expression" else name.child_by_field_name("name")
-        if inner is None:
-            inner = name.named_children[0] if name.named_children else None
-        if inner is None:
-            return
-        name = inner
-    functions = _functions_named(r, text(name), fn, scope)
-    for k, a in enumerate(args):
-        if a.type in ("identifier", "subscript_expression", "field_expression") and any(_takes_reference(f, k) for f in functions):
-            _base(a, out)
-
-
-def _functions_named(r: Reader, name: str, fn: Node, scope: Scope) -> list[Function]:
-    found = scope.find(name) if fn.type != "field_expression" else None
-    if isinstance(found, list):
-        return [d for d in found if isinstance(d, Function)]
-    if found is not None and type(found).__name__ in ("Lambda", "Members", "Located"):
-        return []
-    return r.by_name(name)
-
-
-def _takes_reference(f: Function, k: int) -> bool:
-    params = f.parameters()
-    if not params:
-        return False
-    p = params[min(k, len(params) - 1)]
-    if k >= len(params) and p.type != "variadic_parameter_declaration":
-        return False
-    d = p.child_by_field_name("declarator")
-    const = any(c.type == "type_qualifier" and text(c) == "const" for c in p.children)
-    return d is not None and "reference" in d.type and not const
 
 
 __all__ = ["Frame", "Origin", "Pack", "block", "contains", "declaration", "function", "lambda_body", "mutated", "statement"]

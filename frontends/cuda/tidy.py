@@ -6,7 +6,11 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import children, substitute, substitute_buffers, walk
+from kir.ir.types import shape_of
+from kir.ir.visit import children, substitute, substitute_buffers, transform, walk
+from kir.ptx.bits import joined, vector
+
+from .emitter import has_effect as _has_effect
 
 
 def tidied(body: n.Block) -> n.Block:
@@ -20,9 +24,65 @@ def tidied(body: n.Block) -> n.Block:
 
 def _block(body: n.Block) -> n.Block:
     out = [_inner(s) for s in body]
-    out = _filled(out)
-    out = _begun(out)
-    return tuple(_merged(_unnamed(out)))
+    out = _whole_stores(_filled([_masked(s) for s in out]))
+    out = _loaded_or_filled(_begun(out))
+    return tuple(_used_once(_copied(_merged(_unnamed(out)))))
+
+
+def _used_once(body: list[n.Stmt]) -> list[n.Stmt]:
+    """Vectors that are read from memory for one statement right after, where they are used."""
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and _moves(s.value):
+            at = _only_use(rest, s.names[0])
+            if at is not None and all(isinstance(t, n.Let) and not _has_effect(t.value) for t in rest[:at]):
+                rest[at] = substitute(rest[at], {s.names[0]: s.value})
+                continue
+        out.append(s)
+    return out
+
+
+def _only_use(rest: list[n.Stmt], name: str) -> int | None:
+    """The one store or let that names a value once; None when there are others."""
+    counts = [sum(1 for x in walk(t) if isinstance(x, n.Var) and x.name == name) for t in rest]
+    if sum(counts) != 1:
+        return None
+    at = counts.index(1)
+    return at if isinstance(rest[at], (n.Store, n.Let)) else None
+
+
+def _copied(body: list[n.Stmt]) -> list[n.Stmt]:
+    """A vector that is read from memory only to be written to memory, perhaps under a condition, as a copy."""
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, n.Let) and rest and isinstance(s.value, n.Load) and _moves(s.value):
+            following = rest[0]
+            store, cond = following, None
+            if isinstance(following, n.If) and len(following.then) == 1 and not following.orelse:
+                store, cond = following.then[0], following.cond
+            own = n.Var(s.names[0], s.value.type)
+            later = sum(1 for t in rest for x in walk(t) if isinstance(x, n.Var) and x.name == own.name)
+            if isinstance(store, n.Store) and store.mask is not None:
+                cond = store.mask if cond is None and not shape_of(store.mask.type) else None
+                store = replace(store, mask=None) if cond is not None else store
+            if isinstance(store, n.Store) and store.value == own and later == 1 and _moves(n.Load(store.at)) and store.mask is None and not (
+                store.cache
+            ):
+                width = shape_of(s.value.type)[-1]
+                rest[0] = n.Copy(s.value, store.at, f"vector({width})", mask=cond, label=store.label, origin=store.origin)
+                continue
+        out.append(s)
+    return out
+
+
+def _moves(e: n.Load) -> bool:
+    """Whether a place is a vector in global or shared memory."""
+    shape = shape_of(e.type)
+    return e.at.buffer.space in ("global", "shared") and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 1 and e.mask is None
 
 
 def _inner(s: n.Stmt) -> n.Stmt:
@@ -63,6 +123,90 @@ def _filled(body: list[n.Stmt]) -> list[n.Stmt]:
     return out
 
 
+def _whole_stores(body: list[n.Stmt]) -> list[n.Stmt]:
+    """Stores of consecutive pieces of one value to consecutive elements of a private array, as one store of the value."""
+    out: list[n.Stmt] = []
+    for s in body:
+        run: list[n.Store] = list(_run(out, s)) if isinstance(s, n.Store) else []
+        if isinstance(s, n.Store) and run:
+            every = [*run, s]
+            parts = [x.value for x in every]
+            shaped = [bool(shape_of(p.type)) for p in parts]
+            made = joined(parts) if all(shaped) else vector(parts) if not any(shaped) else None
+            if made is not None and not (isinstance(made, n.Call) and made.fn in ("vec", "cat", "pick")):
+                *head, last = every[0].at.index
+                lo = last.lo if isinstance(last, n.Span) else last
+                count = sum(x.at.index[-1].extent if isinstance(x.at.index[-1], n.Span) else 1 for x in every)  # type: ignore[misc]  # known
+                out[-len(run) :] = [replace(every[0], at=build.region(s.at.buffer, *head, build.span(lo, count)), value=made)]
+                continue
+        out.append(s)
+    return out
+
+
+def _run(out: list[n.Stmt], s: n.Store) -> list[n.Store]:
+    """The stores just before `s` that lead up to it, element by element."""
+    found: list[n.Store] = []
+    following = s
+    while out[len(out) - 1 - len(found) :] and len(found) < len(out):
+        before = out[len(out) - 1 - len(found)]
+        if not isinstance(before, n.Store) or not _leads_to(before, following):
+            break
+        found.insert(0, before)
+        following = before
+    return found
+
+
+def _leads_to(a: n.Store, b: n.Store) -> bool:
+    if a.at.buffer != b.at.buffer or a.at.buffer.space != "register" or a.mask is not None or b.mask is not None or not a.at.index or not b.at.index:
+        return False
+    *head, last = a.at.index
+    *other, following = b.at.index
+    lo, count = (last.lo, last.extent) if isinstance(last, n.Span) else (last, 1)
+    at = following.lo if isinstance(following, n.Span) else following
+    return head == other and isinstance(count, int) and build.is_const(build.sub(at, build.add(lo, count)), 0)
+
+
+def _masked(s: n.Stmt) -> n.Stmt:
+    """Addresses that are chosen by the mask of the access, as the one that is used."""
+    if not isinstance(s, (n.Let, n.Store, n.Copy, n.Eval)):
+        return s
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Load) and new.mask is not None:
+            mask = new.mask
+
+            def chosen(was: n.Node, now: n.Node) -> n.Node:
+                return now.a if isinstance(now, n.Select) and now.cond == mask else now
+
+            return replace(new, at=transform(new.at, chosen, lambda e: not isinstance(e, n.Buffer)))
+        return new
+
+    made: n.Stmt = transform(s, lambda old, new: leave(old, _gathered(new)), lambda e: not isinstance(e, n.Buffer))
+    return made
+
+
+def _gathered(e: n.Node) -> n.Node:
+    """Consecutive elements or pieces of a buffer, put together again: the place that they were read from."""
+    if not isinstance(e, n.Call) or e.of is not None or e.fn not in ("vec", "cat") or len(e.args) < 2:
+        return e
+    first = e.args[0]
+    if not isinstance(first, n.Load) or first.mask is not None or first.clip or not first.at.index:
+        return e
+    *head, last = first.at.index
+    lo = last.lo if isinstance(last, n.Span) else last
+    at: n.Expr = lo
+    count = 0
+    for a in e.args:
+        if not isinstance(a, n.Load) or a.at.buffer != first.at.buffer or a.mask is not None or a.clip or list(a.at.index[:-1]) != head:
+            return e
+        here = a.at.index[-1]
+        start, extent = (here.lo, here.extent) if isinstance(here, n.Span) else (here, 1)
+        if not isinstance(extent, int) or shape_of(start.type) or not build.is_const(build.sub(start, build.add(lo, count)), 0):
+            return e
+        count += extent
+    return build.load(build.region(first.at.buffer, *head, build.span(at, count)), cache=first.cache)
+
+
 def _joined(a: n.Store, b: n.Store) -> n.Store | None:
     if a.at.buffer != b.at.buffer or a.value != b.value or a.mask is not None or not a.at.index or not b.at.index:
         return None
@@ -93,7 +237,7 @@ def _begun(body: list[n.Stmt]) -> list[n.Stmt]:
             and not s.at.index
             and s.mask is None
             and s.at.buffer.space == "register"
-            and (not s.at.buffer.shape or isinstance(s.value, n.Const))
+            and (not s.at.buffer.shape or isinstance(s.value, n.Const) or s.value.type == n.Region(s.at.buffer).type)
             and not _mentions(s.value, s.at.buffer.name)
         ):
             out[at] = replace(last, init=s.value)
@@ -102,18 +246,68 @@ def _begun(body: list[n.Stmt]) -> list[n.Stmt]:
     return out
 
 
+def _loaded_or_filled(body: list[n.Stmt]) -> list[n.Stmt]:
+    """`register v = 0; if inside: v = x[..]` as one load under a mask, for every array that the branch loads."""
+    out: list[n.Stmt] = []
+    for s in body:
+        if not isinstance(s, n.If) or s.orelse or s.static or not s.then:
+            out.append(s)
+            continue
+        places = [_fill_of(out, x, s.cond) for x in s.then]
+        if any(p is None for p in places) or len(set(places)) != len(places):
+            out.append(s)
+            continue
+        for x, k in zip(s.then, places, strict=True):
+            alloc = out[k] if k is not None else None
+            assert isinstance(alloc, n.Alloc) and isinstance(x, n.Store) and isinstance(x.value, n.Load) and k is not None
+            out[k] = replace(alloc, init=None)
+            out.append(replace(x, value=replace(x.value, mask=s.cond, other=alloc.init)))
+    return out
+
+
+def _fill_of(out: list[n.Stmt], x: n.Stmt, cond: n.Expr) -> int | None:
+    """Where the private array that a statement loads whole is declared, filled with one number and left alone since."""
+    if not (isinstance(x, n.Store) and x.at.buffer.space == "register" and not x.at.index and x.mask is None and isinstance(x.value, n.Load)):
+        return None
+    if not _moves(x.value) or x.value.clip or x.value.at.buffer.space != "global" or _mentions(cond, x.at.buffer.name):
+        return None
+    at = next((k for k, s in enumerate(out) if isinstance(s, n.Alloc) and s.buffer == x.at.buffer and isinstance(s.init, n.Const)), None)
+    return at if at is not None and not any(_mentions(s, x.at.buffer.name) for s in out[at + 1 :]) else None
+
+
 def _unnamed(body: list[n.Stmt]) -> list[n.Stmt]:
     """Names of a variable's value that are only used before it changes give way to the variable."""
     out: list[n.Stmt] = []
     rest = list(body)
     while rest:
         s = rest.pop(0)
-        source = _whole(s.value) if isinstance(s, n.Let) and len(s.names) == 1 else None
+        source = _private(s.value) if isinstance(s, n.Let) and len(s.names) == 1 else None
+        if isinstance(s, n.Let) and rest and _is_stored(s, rest):
+            first = rest[0]
+            assert isinstance(first, n.Store)
+            rest[0] = replace(first, value=s.value, label=first.label or s.label)
+            continue
         if isinstance(s, n.Let) and source is not None and _stays(rest, s.names[0], source.name):
             rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
             continue
         out.append(s)
     return out
+
+
+def _private(e: n.Expr) -> n.Buffer | None:
+    """The thread's own buffer that a value is, or is a vector of."""
+    if isinstance(e, n.Load) and e.mask is None and not e.clip and e.at.buffer.space == "register" and (not e.at.index or shape_of(e.type)):
+        return e.at.buffer
+    return None
+
+
+def _is_stored(s: n.Let, rest: list[n.Stmt]) -> bool:
+    """Whether a vector is named only to be stored at once."""
+    first = rest[0]
+    if not isinstance(first, n.Store) or len(s.names) != 1 or not shape_of(s.value.type) or first.value != n.Var(s.names[0], s.value.type):
+        return False
+    used = sum(1 for t in rest for x in walk(t) if isinstance(x, n.Var) and x.name == s.names[0])
+    return used == 1 and not _has_effect(s.value) and not any(isinstance(x, n.Load) and x.at.buffer.space != "register" for x in walk(s.value))
 
 
 def _stays(rest: list[n.Stmt], name: str, source: str) -> bool:

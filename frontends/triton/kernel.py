@@ -19,7 +19,7 @@ from .operators import pointer_shape, run
 from .reader import Frame, Reader
 from .source import Module, Project
 from .statements import run_function
-from .values import Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Value, describe, is_known
+from .values import Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
 
 GRID = ("pid_0", "pid_1", "pid_2")
 
@@ -86,6 +86,8 @@ def _result(r: Reader, v: Value) -> n.Expr:
             return run(v)
         case Pointer():
             return n.Address(place(r, v)) if not pointer_shape(v) else _fail("it returns a tile of pointers")
+        case Unknown():
+            return _fail(v.reason)
         case _:
             return _fail(f"it returns {describe(v)}")
 

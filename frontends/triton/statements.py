@@ -386,8 +386,7 @@ def branch(r: Reader, s: cst.If) -> Flow:
             test = Run(build.call("pick", test.expr, *(build.const(0) for _ in test.shape)))
         else:
             raise NotUnderstood("a branch on a tile")
-    cond = test.expr if static else r.out.let("cond", test.expr)
-    return arms(r, s, cond, static)
+    return arms(r, s, test.expr, static)
 
 
 def arms(r: Reader, s: cst.If, cond: n.Expr, static: bool) -> Flow:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
@@ -38,6 +39,7 @@ def raised(program: n.Program) -> n.Program:
     kernels = tuple(_kernel(program, k) for k in program.kernels)
     program = normalize(replace(program, kernels=kernels))
     program = replace(program, kernels=tuple(unwrapped(program, k) for k in program.kernels))
+    program = replace(program, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in program.params))
     taken = frozenset(p.name for p in program.params)
     return normalize(
         replace(program, kernels=tuple(replace(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in program.kernels))
@@ -71,7 +73,8 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     if not views:
         views = {}
     known = Facts.at(program, (k.name,))
-    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k)).block(k.body, known))
+    exact = frozenset(p.name for p in program.params if dict(p.attrs).get("exact"))
+    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
 
 
 def _loaded(k: n.Kernel) -> frozenset[str]:
@@ -102,8 +105,8 @@ def _definitions(k: n.Kernel) -> dict[str, n.Expr]:
 
 
 class _Raiser:
-    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str]) -> None:
-        self.views, self.definitions, self.loaded = views, definitions, loaded
+    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str], exact: frozenset[str]) -> None:
+        self.views, self.definitions, self.loaded, self.exact = views, definitions, loaded, exact
 
     def block(self, body: n.Block, known: Facts) -> n.Block:
         out: list[n.Stmt] = []
@@ -212,7 +215,9 @@ class _Raiser:
         except NotElementwise:
             return s
 
-    def placed(self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts) -> tuple[n.Region | None, n.Expr | None, bool]:
+    def placed(
+        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts
+    ) -> tuple[n.Region | None, n.Expr | None, bool]:
         """The element of the real tensor, the rest of the mask, and whether the tensor's bounds say what the mask said."""
         index: tuple[n.Expr, ...] | None
         if at.buffer.name in self.views:
@@ -222,6 +227,7 @@ class _Raiser:
             if (
                 index is not None
                 and len(index) > 1
+                and base.name not in self.exact
                 and any(
                     isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name in self.loaded)
                     for i, d in zip(index, base.shape, strict=True)
@@ -234,7 +240,7 @@ class _Raiser:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         if index is None:
             return None, mask, clip
-        atoms = tuple(conjuncts(mask))
+        atoms = tuple(a for a in conjuncts(mask) if not _holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
@@ -331,12 +337,22 @@ def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
             return False
 
 
+def _holds(atom: n.Expr, known: Facts) -> bool:
+    """Whether a condition `x >= 0` is known to hold."""
+    if not isinstance(atom, n.Binary) or atom.op != "ge" or not build.is_const(atom.b, 0):
+        return False
+    lo = known.domain(known.expanded(atom.a)).lo
+    return lo is not None and lo >= 0
+
+
 def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> bool:
     """Whether a condition says of the first of some neighbors that it lies inside an axis, whose extent the chunks of neighbors divide:
     then they all do, or none."""
-    if not (isinstance(atom, n.Binary) and atom.op == "lt" and dtype_of(atom.a.type).is_integer):
+    if not (isinstance(atom, n.Binary) and atom.op in ("lt", "ge") and dtype_of(atom.a.type).is_integer):
         return False
     a, i, d = bare(atom.a), bare(index), bare(extent)
+    if atom.op == "ge":
+        return build.is_const(atom.b, 0) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
     return _same(bare(atom.b), d) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
 
 
@@ -387,7 +403,15 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
             break
         else:
             return None
-    return tuple(bare(build.from_polynomial(p, dtype)) for p in parts)
+    made = [bare(build.from_polynomial(p, dtype)) for p in parts]
+    for d, after in pairwise(order):
+        whole = parts[d].get((), 0)
+        inside = build.sub(made[d], whole)
+        if whole > 0 and factors[d][0] and not less(made[d], bare(base.shape[d]), known) and less(inside, bare(base.shape[d]), known):
+            # `n * row + n - x`: a whole row more would leave the tensor, so it counts from the row's end.
+            steps = build.floordiv(strides[d], strides[after]) if not build.is_const(strides[after], 1) else strides[d]
+            made[d], made[after] = inside, build.add(made[after], build.mul(steps, whole))
+    return tuple(made)
 
 
 def _removed(rest: list[n.Expr], x: n.Expr) -> bool:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
-from kir.analysis.order import at_most, is_positive, less
+from kir.analysis.order import at_most, less
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -139,7 +139,7 @@ def _arithmetic(e: n.Binary, known: Facts) -> n.Expr:
     if value is not None:
         return _shaped(const(value, dtype_of(e.type)), e)
     match e.op:
-        case "tdiv" | "trem" if _sign(a, known) and is_positive(b, known):
+        case "tdiv" | "trem" if _sign(a, known) and _sign(b, known):
             return _arithmetic_of(build.binary("floordiv" if e.op == "tdiv" else "mod", a, b), known)
         case "floordiv" | "mod" | "ceildiv" if _sign(b, known, 1) and shape_of(b.type) == ():
             return _rounded_up(e, known) or _division(e, known)

@@ -12,9 +12,9 @@ package). Recorded answers lie beside it. A pass that leaves holes declares its 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,12 +99,11 @@ def declared(cls: type[Pass]) -> tuple[Contract, ...]:
     return tuple(c for c in (found if isinstance(found, tuple) else (found,)) if isinstance(c, Contract))
 
 
-def carriers() -> Iterator[tuple[type[Pass], Contract]]:
+@cache
+def carriers() -> tuple[tuple[type[Pass], Contract], ...]:
     """Every registered pass that leaves holes, with each of its contracts, in order of name."""
     from kir.rewrite.registry import passes
-    for cls in passes():
-        for contract in declared(cls):
-            yield cls, contract
+    return tuple((cls, contract) for cls in passes() for contract in declared(cls))
 
 
 def contract_named(id: str, more: Sequence[Contract] = ()) -> Contract:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -22,7 +21,7 @@ from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.types import DType
-from kir.store import Store, content_hash
+from kir.store import Store
 
 ENOUGH_STEPS = 150_000
 """Interpreted statements after which no more cases are run, once every distribution has been at the smallest shape of some size."""
@@ -90,11 +89,6 @@ def keep(contract: Contract, program: n.Program) -> str:
     return _store(contract).put(program_text(program))
 
 
-def text_hash(program: n.Program) -> str:
-    """The hash under which `keep` keeps a program."""
-    return content_hash(program_text(program))
-
-
 @lru_cache(maxsize=256)
 def agreement(contract: Contract, program: n.Program, dtype: str) -> Agreement:
     """Runs a program over the contract's operands on its inputs: every distribution at the smallest shape of some size, other shapes while
@@ -129,8 +123,3 @@ def _tried(program: n.Program, case: ProblemCase, mode: Literal["fast", "check"]
     if not outcome.ok:
         return 0, Agreement(0, f"it is wrong {where}", (outcome.reason,))
     return result.counters.steps, None
-
-
-def library(contract: Contract) -> Path:
-    """The folder of the user's own answers to a contract."""
-    return folders(contract)[0][0]

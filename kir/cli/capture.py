@@ -28,10 +28,10 @@ def command(
     code, notes = run_with_hook(words, "record", output, folders)
     written: list[str] = []
     numbers: dict[str, int] = {}
-    for text, kernel in dict.fromkeys((n["binding"], n["kernel"]) for n in notes if n["binding"]):
+    for file, text, kernel in dict.fromkeys((n["file"], n["binding"], n["kernel"]) for n in notes if n["binding"]):
         numbers[kernel] = numbers.get(kernel, 0) + 1
         path = output / f"{kernel}-{numbers[kernel]}.toml"
-        write_atomic(path, text)
+        write_atomic(path, f"# {file}::{kernel}\n{text}")
         written.append(str(path))
     rows = by_kernel(notes)
     lines = [f"{r['kernel']}: {r['launches']} launches, {r['bindings']} bindings, {r['how']}{': ' + r['reason'] if r['reason'] else ''}" for r in rows]

@@ -13,6 +13,7 @@ import typer
 
 from kir.cli._progress import bar
 from kir.cli._result import Result
+from kir.diagnostic import usage
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
 
 def command(
-    packages: Annotated[list[str], typer.Argument(help="installed packages by import name, or folders; with --swap, the command")],
+    packages: Annotated[list[str] | None, typer.Argument(help="packages by import name, or folders; with --swap, the command")] = None,
+    lineages: Annotated[Path | None, typer.Option(help="walk the kernels of a folder of recorded bindings back to naive")] = None,
     swap: Annotated[list[str] | None, typer.Option(help="run a command with this package's kernels swapped (may be repeated)")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="with --swap: the folder of what was noted")] = Path("swapped"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="with --swap, --lineages: the folder of what comes of it")] = Path("corpus"),
     apart: Annotated[list[str] | None, typer.Option(help="a pattern of files to count apart, such as '*/backend/*' (may be repeated)")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="a pattern of files to leave out (may be repeated)")] = None,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="processes at once (0: one a core)")] = 0,
     seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
     cache: Annotated[Path | None, typer.Option(help="where results are kept (default: the user's cache)")] = None,
@@ -34,8 +37,12 @@ def command(
     kernels: Annotated[bool, typer.Option("--kernels", help="with --json: the record of every kernel")] = False,
 ) -> Result:
     """Count what becomes of every kernel of a package."""
+    if lineages is not None:
+        return _lineages(lineages, output, seconds, jobs)
     if swap:
-        return _swapped(packages, swap, output)
+        return _swapped(packages or [], swap, output)
+    if not packages:
+        raise usage("KIR-C119", "no package is named", attempt="kir corpus PACKAGE")
     import platformdirs
 
     from kir.corpus import counted, files_of, place, run
@@ -46,7 +53,7 @@ def command(
     records = []
     for name in packages:
         where = place(name)
-        files = list(files_of(where, tuple(apart or ())))
+        files = list(files_of(where, tuple(apart or ()), tuple(without or ())))
         with bar(where.name, len(files)) as advance:
             results = list(run([path for path, _ in files], jobs, folder, seconds, advance))
         for word, inside in (("", False), (", apart", True)):
@@ -56,8 +63,14 @@ def command(
         records += [r for result in results for r in result["records"]]
     failed = any(c.failed for c in counts)
     data = {"packages": [c.to_json() for c in counts], **({"kernels": records} if kernels else {})}
-    shown: str | Table = page(counts) if markdown else table(counts)
+    shown: str | Table = page(counts, _command(packages, apart or [], without or [])) if markdown else table(counts)
     return Result(data, shown, 1 if strict and failed else 0)
+
+
+def _command(packages: list[str], apart: list[str], without: list[str]) -> str:
+    """The command that makes the page."""
+    options = [f"--apart '{p}'" for p in apart] + [f"--without '{p}'" for p in without]
+    return " ".join(["kir corpus", *(Path(p).name for p in packages), *options, "--markdown"])
 
 
 def _swapped(words: list[str], packages: list[str], output: Path) -> Result:
@@ -74,3 +87,16 @@ def _swapped(words: list[str], packages: list[str], output: Path) -> Result:
     lines.append(f"{len(ran)} kernels ran as KIR wrote them, {len(left)} did not; the command ended with {code}")
     data = {"exit": code, "kernels": rows, "swapped": len(ran), "left": len(left)}
     return Result(data, "\n".join(lines), 0 if code == 0 else 1)
+
+
+def _lineages(bindings: Path, output: Path, seconds: float, jobs: int) -> Result:
+    """Walk every recorded kernel back, and count what stopped the others."""
+    from kir.corpus.lineages import summary, walk_all
+    from kir.corpus.rank import recorded
+
+    with bar("lineages", len(recorded(bindings))) as advance:
+        rows = walk_all(bindings, output, seconds, jobs or 1, advance)
+    total = summary(rows)
+    lines = [f"{r['binding']}: {r['ended']}, {r['steps']} steps{': ' + r['reason'] if r['reason'] else ''}" for r in rows]
+    lines.append(f"{total['naive']} of {total['walked']} ended naive, in {total['families']} files")
+    return Result({**total, "kernels": rows}, "\n".join(lines), 0)

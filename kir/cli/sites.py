@@ -1,4 +1,7 @@
 """show where each pass applies to a program, forward and backward, and why not
+
+With --package, FILE is a folder of bindings that `kir capture` recorded: the forward sites of all those kernels, ranked by what the cost
+model says they gain.
 """
 
 from __future__ import annotations
@@ -17,8 +20,13 @@ def command(
     name: Annotated[str, typer.Option("--pass", help="only this pass")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     near: Annotated[bool, typer.Option(help="also near misses, each with its reason")] = False,
+    package: Annotated[bool, typer.Option("--package", help="rank the forward sites of a folder of recorded bindings")] = False,
+    target: Annotated[str, typer.Option(help="with --package: the device that is modelled")] = "sm_90a",
+    most: Annotated[int, typer.Option(help="with --package: how many suggestions are shown")] = 40,
 ) -> Result:
     """Show where each pass applies, forward and backward, with the verdict of every precondition."""
+    if package:
+        return _ranked(Path(file), target, most)
     from kir.diagnostic import KirError
     from kir.rewrite import judge, misses, pass_class, passes, sites
     from kir.rewrite.anchor import anchor_text
@@ -57,3 +65,21 @@ def command(
                 except KirError as bad:
                     lines.append(f"{mark}{cls.name}: {bad.diagnostics[0].message}")
     return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies")
+
+
+def _ranked(folder: Path, name: str, most: int) -> Result:
+    """Suggestions for many kernels, best first."""
+    from kir.cli._progress import bar
+    from kir.corpus.rank import ranked, recorded
+    from kir.target import target
+
+    with bar("sites", len(recorded(folder))) as advance:
+        found = ranked(folder, target(name), advance)
+    lines = []
+    for s in found.suggestions[:most]:
+        stop = f"refused {', '.join(s.refused)}" if s.refused else f"undecided {', '.join(s.open_)}" if s.open_ else "applies"
+        lines.append(f"{2 ** s.gain:6.3f}x  {s.step}  in {s.kernel.rpartition('/')[2]} ({s.binding}): {stop}")
+    lines += [f"skipped {place}: {why}" for place, why in found.skipped]
+    data = {"target": name, "suggestions": [s.to_json() for s in found.suggestions],
+            "skipped": [{"kernel": place, "reason": why} for place, why in found.skipped]}
+    return Result(data, "\n".join(lines) or "no pass applies")

@@ -199,10 +199,15 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Select):
             outcome = next((o for e, o in known if e == new.cond), None)
-            return new if outcome is None else new.a if outcome else new.b
+            if outcome is not None:
+                return new.a if outcome else new.b
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
                 new.args[0].type):
             return new.args[0]
+        if isinstance(new, n.Binary):
+            return replace(new, a=_stretching(new.a, new.b), b=_stretching(new.b, new.a))
+        if isinstance(new, n.Select):
+            return replace(new, a=_stretching(new.a, new.b, new.cond), b=_stretching(new.b, new.a, new.cond))
         return new
     out: list[n.Stmt] = []
     for s in block:
@@ -215,8 +220,17 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
         elif blocks_of(s):
             out.append(_with_blocks(s, lambda b: _decided(b, known)))
         else:
-            out.append(transform(s, leave) if known else s)
+            out.append(transform(s, leave))
     return tuple(out)
+
+
+def _stretching(e: n.Expr, *beside: n.Expr) -> n.Expr:
+    """An operand without the leading axes that broadcasting gives it."""
+    while isinstance(e, n.Call) and e.fn == "expand" and dict(e.attrs)["axis"] == 0 and isinstance(e.args[0], n.Expr) and any(
+            len(shape_of(b.type)) >= len(shape_of(e.type)) and not (isinstance(b, n.Call) and b.fn == "expand" and dict(b.attrs)["axis"] == 0)
+            for b in beside):
+        e = e.args[0]
+    return e
 
 
 def _stores_sorted(block: n.Block, nameless: dict[str, str]) -> n.Block:
@@ -225,7 +239,8 @@ def _stores_sorted(block: n.Block, nameless: dict[str, str]) -> n.Block:
     group: list[n.Store] = []
 
     def close() -> None:
-        out.extend(sorted(group, key=lambda g: expr_text(rename(g.value, nameless))))
+        ordered: list[n.Store] = sorted(group, key=lambda g: expr_text(rename(g.value, nameless)))
+        out.extend(ordered)
         group.clear()
     for s in block:
         if isinstance(s, n.Store) and s.at.buffer.space != "global" and not s.at.index and s.mask is None:

@@ -35,12 +35,15 @@ def place(text: str) -> Place:
     return Place(text, folder)
 
 
-def files_of(where: Place, apart: tuple[str, ...] = ()) -> Iterator[tuple[Path, bool]]:
-    """The Python and CUDA files of a corpus in order, each with whether it lies under a pattern of what is counted `apart`."""
+def files_of(where: Place, apart: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> Iterator[tuple[Path, bool]]:
+    """The Python and CUDA files of a corpus in order, each with whether it matches a pattern of what is counted `apart`; those that match
+    `without` are left out."""
     if where.folder.is_file():
         yield where.folder, False
         return
     for path in sorted(where.folder.rglob("*")):
         if path.suffix in (".py", ".cu", ".cuh") and path.is_file():
             inside = path.relative_to(where.folder).as_posix()
+            if any(fnmatch(inside, pattern) for pattern in without):
+                continue
             yield path, any(fnmatch(inside, pattern) for pattern in apart)

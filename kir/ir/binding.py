@@ -18,6 +18,8 @@
     [options]
     num_warps = 8
     num_stages = 3
+    [arrays]                      # shapes of shared and local arrays that the source declares flat
+    As = [3, 128, 32]
     [heuristics]                  # metas that follow from the others, the sizes and their facts, and what is absent
     EVEN_K = "K % BLOCK_K == 0"
     [[configs]]                   # alternatives: metas and options that replace those above (`BINDING.toml#0` names the first)
@@ -48,7 +50,8 @@ LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "t
 
 
 class Tensor(BaseModel):
-    """A pointer or descriptor parameter: expressions over the sizes, an IR dtype, an alignment in bytes. `strides` are in elements."""
+    """A pointer or descriptor parameter: expressions over the sizes, an IR dtype, an alignment in bytes. `strides` are in elements. `exact` says
+    that flat indices never leave their row, those that depend on data neither."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     shape: list[str | int]
@@ -57,6 +60,7 @@ class Tensor(BaseModel):
     name: str = ""
     role: str = ""
     align: int = 16
+    exact: bool = False
 
 
 class Binding(BaseModel):
@@ -74,6 +78,7 @@ class Binding(BaseModel):
     scalars: dict[str, str | int | float] = {}
     tensors: dict[str, Tensor] = {}
     options: dict[str, Setting] = {}
+    arrays: dict[str, list[int]] = {}
     heuristics: dict[str, str] = {}
     configs: list[dict[str, Setting]] = []
 
@@ -124,7 +129,7 @@ class Binding(BaseModel):
         for field in ("sizes", "facts", "grid", "absent"):
             if getattr(self, field):
                 lines.append(f"{field} = {json.dumps(getattr(self, field))}")
-        for field in ("metas", "dtypes", "scalars", "options", "heuristics"):
+        for field in ("metas", "dtypes", "scalars", "options", "arrays", "heuristics"):
             items: Mapping[str, Setting] = getattr(self, field)
             if items:
                 lines += ["", f"[{field}]", *(f"{k} = {_value(v)}" for k, v in items.items())]

@@ -24,7 +24,7 @@ class Measure(NamedTuple):
     generic: int
     """Meta parameters, static branches and loops."""
     launch: int
-    """Kernels, workspaces, arms of the launch plan, CTAs of a cluster (bits), launch options."""
+    """Kernels, arms of the launch plan, CTAs of a cluster (bits), launch options."""
     roles: int
     """Sub-teams with code of their own."""
     lanewise: int
@@ -41,10 +41,14 @@ class Measure(NamedTuple):
     """Barriers, fences and atomics."""
     shared: int
     """Buffers and views in shared and cluster memory."""
+    scratch: int
+    """Workspaces in global memory."""
     layouts: int
     """Local buffers with a layout, strides or alignment of their own; vector copies."""
     coupling: int
     """Pairs of local buffers that one loop carries (what loop fission takes apart)."""
+    vectors: int
+    """Stores of one thread of many that write several elements of its own or of shared memory at once."""
     tiles: int
     """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma and stores to global memory."""
     threads: int
@@ -53,6 +57,8 @@ class Measure(NamedTuple):
     """Definitions: lets, allocations and views."""
     reductions: int
     """Reductions, scans, sorts and the like of whole tiles."""
+    prefixes: int
+    """Local buffers that a loop carries along while it stores to global memory (what makes its iterations depend on one another)."""
     hoisted: int
     """How far definitions and copies stand outside the deepest loop."""
     fused: int
@@ -65,6 +71,8 @@ class Measure(NamedTuple):
     """Integer divisions, remainders, minima and maxima (the arithmetic of tile orders)."""
     masks: int
     """Masked and clipped accesses."""
+    numerics: int
+    """Approximate functions, and powers of two that stand for exponentials."""
     statements: int
     nodes: int
 
@@ -73,7 +81,8 @@ def measure(program: n.Program) -> Measure:
     """The measure of a program; linear in its size."""
     counts = dict.fromkeys(Measure._fields, 0)
     counts["generic"] = len(program.metas)
-    counts["launch"] = len(program.kernels) + len(program.workspaces) + _arms(program.plan)
+    counts["launch"] = len(program.kernels) + _arms(program.plan)
+    counts["scratch"] = len(program.workspaces)
     counts["asynchrony"] = len(program.tensor_maps)
     for k in program.kernels:
         counts["launch"] += len(k.attrs) + math.prod(k.cluster).bit_length() * bool(k.cluster)
@@ -132,6 +141,7 @@ _MMA = {"wgmma": 4, "mma_sync": 3, "auto": 2, "fma": 1}
 class _Counter:
     def __init__(self, counts: dict[str, int], fastest: str) -> None:
         self.counts, self.fastest = counts, fastest
+        self.threads = 0
 
     def add(self, name: str, by: int = 1) -> None:
         self.counts[name] += by
@@ -146,10 +156,15 @@ class _Counter:
             declared |= _declared(s)
             written |= _written(s)
             inner: set[str] = set()
+            of_threads = isinstance(s, n.For) and s.kind == "thread"
+            self.threads += of_threads
             for _, body in child_blocks(s):
                 inner |= self.block(body, depth + isinstance(s, (n.For, n.While)), deepest)
+            self.threads -= of_threads
             if isinstance(s, n.While) or (isinstance(s, n.For) and s.kind not in ("thread", "warp", "warpgroup")):
                 self.add("coupling", len(inner) * (len(inner) - 1) // 2)
+                if any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in statements((s,))):
+                    self.add("prefixes", len(inner))
             written |= inner
         return written - declared
 
@@ -170,6 +185,8 @@ class _Counter:
                 if s.at.buffer.space == "global":
                     self.add("tiles", _bits(s.at.type))
                     self.add("fused", _operations(s.value))
+                else:
+                    self.add("vectors", bool(self.threads) and isinstance(s.at.type, TileType))
                 self.add("masks", s.clip + (s.mask is not None))
                 self.add("annotations", bool(s.cache))
             case n.Copy():
@@ -246,6 +263,7 @@ class _Counter:
         row = table().get(x.fn)
         if row is None:
             return
+        self.add("numerics", x.fn.endswith("_approx") + x.fn.startswith("exp2"))
         if x.fn == "mma_sync":
             self.add("tensor", 3)
         elif row.effect == "async" or x.fn.startswith(("mbar_", "fence_async", "fence_mbar", "grid_dependency")):

@@ -212,7 +212,8 @@ class _Specializer:
             role = t.role or p.role
             if role not in ("in", "out", "inout"):
                 raise error("KIR-F011", f"tensor '{p.name}': role '{role}' is not in, out or inout")
-            out.append(n.Param(name, role, buffer, attrs=p.attrs))  # type: ignore[arg-type]  # checked above
+            exact = n.attrs(**dict(p.attrs), exact=True) if t.exact else p.attrs
+            out.append(n.Param(name, role, buffer, attrs=exact))  # type: ignore[arg-type]  # checked above
             if len(p.of.shape) == len(shape) and strides is None:
                 self.buffers[p.name] = buffer
                 for own, actual in zip(p.of.shape, shape, strict=True):

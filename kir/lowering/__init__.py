@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 from kir.analysis.facts import Facts
+from kir.analysis.fragments import Spread
 from kir.diagnostic import Diagnostic, KirError, Origin
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -24,6 +25,8 @@ from kir.lowering.state import State, refuse
 from kir.lowering.statements import block
 from kir.lowering.tiled import is_tiled
 
+ROUNDS = 3
+"""How often a kernel is lowered again because what is stored to a fragment says how it should be dealt."""
 MARK = "<lowered>"
 """The file of the marks that statements carry while they are lowered: their number in reading order."""
 __all__ = ["Places", "is_tiled", "lowered", "lowered_kernel", "lowered_with_places"]
@@ -64,15 +67,25 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
         facts = facts.ranging(n.Var(axis.name, dtype), n.Const(0, dtype), axis.extent)
     name = next(x for x in ("t", *(f"t_{i}" for i in range(len(taken) + 1))) if x not in taken)
     taken.add(name)
-    state = State(program, k, threads, n.Var(name, I32), taken, facts)
-    state.facts = facts.ranging(state.thread, const(0), const(threads))
-    state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
+
+    def begun(spreads: Mapping[str, Spread]) -> State:
+        state = State(program, k, threads, n.Var(name, I32), set(taken), facts)
+        state.facts = facts.ranging(state.thread, const(0), const(threads))
+        state.constant |= {a.name for a in k.grid} | {p.name for p in program.params}
+        state.spreads |= spreads
+        return state
+    state = begun({})
     try:
         if has_roles(k):
-            taken.discard(name)
+            state.taken.discard(name)
             made = replace(k, body=lowered_roles(state, k, block))
         else:
             block(state, k.body)
+            for _ in range(ROUNDS):
+                if not state.wanted:
+                    break
+                state = begun({**state.spreads, **state.wanted})
+                block(state, k.body)
             inside = joined(state.items, state.aliases.may_be_one)
             loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
             made = replace(k, body=state.finished((loop,)))

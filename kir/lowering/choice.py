@@ -49,16 +49,18 @@ def dealt(shape: Sequence[int], threads: int, order: Sequence[int], width: int =
 def suggested(state: State, e: n.Expr, *also: n.Region) -> Spread:
     """How to deal the tile `e` (which is stored to the regions `also`)."""
     shape = shape_known(e)
-    for candidate in held_by(state, e):
-        if candidate.shape == shape and candidate.team == state.team:
+    for firm in (True, False):
+        for candidate in matching(state, e, shape, firm):
             return candidate
     return for_memory(state, shape, [*accesses(state, e, list(range(len(shape)))), *((r, own_axes(r), clip) for r, clip in (
         (r, False) for r in also))])
 
 
-def matching(state: State, value: n.Expr, shape: tuple[int, ...]) -> list[Spread]:
-    """What operands in registers suggest for a store of that shape."""
-    return [c for c in held_by(state, value) if c.shape == shape and c.team == state.team] if isinstance(value.type, TileType) else []
+def matching(state: State, value: n.Expr, shape: tuple[int, ...], firm: bool = False) -> list[Spread]:
+    """What operands in registers suggest for a store of that shape; with `firm` only those whose own deal is more than a default."""
+    if not isinstance(value.type, TileType):
+        return []
+    return [c for c in held_by(state, value, firm) if c.shape == shape and c.team == state.team]
 
 
 def own_axes(r: n.Region) -> list[int]:
@@ -184,35 +186,35 @@ def part_of(whole: Spread, r: n.Region) -> Spread | None:
     return made if made.size * made.team == math.prod(shape) else None
 
 
-def held_by(state: State, e: n.Expr) -> Iterator[Spread]:
+def held_by(state: State, e: n.Expr, firm: bool = False) -> Iterator[Spread]:
     """Spreads that operands in registers suggest for `e`, the best first."""
     match e:
         case n.Var():
-            if e.name in state.held:
+            if e.name in state.held and not (firm and e.name in state.weak):
                 yield state.held[e.name].spread
         case n.Load():
-            if e.at.buffer.name in state.held:
+            if e.at.buffer.name in state.held and not (firm and e.at.buffer.name in state.weak):
                 whole = state.held[e.at.buffer.name].spread
                 part = whole if not e.at.index else part_of(whole, e.at)
                 if part is not None:
                     yield part
         case n.Unary() | n.Cast():
-            yield from held_by(state, e.x)
+            yield from held_by(state, e.x, firm)
         case n.Binary():
-            yield from held_by(state, e.a)
-            yield from held_by(state, e.b)
+            yield from held_by(state, e.a, firm)
+            yield from held_by(state, e.b, firm)
         case n.Select():
             for x in (e.a, e.b, e.cond):
-                yield from held_by(state, x)
+                yield from held_by(state, x, firm)
         case n.Call() if e.of is None:
-            yield from _by_call(state, e)
+            yield from _by_call(state, e, firm)
         case _:
             return
 
 
-def _by_call(state: State, e: n.Call) -> Iterator[Spread]:
+def _by_call(state: State, e: n.Call, firm: bool) -> Iterator[Spread]:
     args = [a for a in e.args if isinstance(a, n.Expr)]
-    inner = [s for a in args[:1] for s in held_by(state, a)] if args else []
+    inner = [s for a in args[:1] for s in held_by(state, a, firm)] if args else []
     shape = shape_known(args[0]) if args else ()
     match e.fn:
         case "expand":
@@ -231,4 +233,4 @@ def _by_call(state: State, e: n.Call) -> Iterator[Spread]:
             return
         case _:
             for a in args:
-                yield from held_by(state, a)
+                yield from held_by(state, a, firm)

@@ -209,12 +209,13 @@ def unflattened(number: n.Expr, shape: Sequence[int]) -> list[n.Expr]:
 
 
 class addressed:
-    """A tile as something that can be read at any index: memory where it lies there, else scratch memory that it is put in first."""
+    """A tile as something that can be read at any index: memory where it lies there, else scratch memory that it is put in first
+    (with `spill`, also what lies in other memory)."""
 
-    def __init__(self, state: State, e: n.Expr) -> None:
+    def __init__(self, state: State, e: n.Expr, spill: bool = False) -> None:
         self.load: n.Load | None = None
         self.state, self.shape = state, shape_known(e)
-        if isinstance(e, n.Load) and e.at.buffer.name not in state.held and e.mask is None and not any(
+        if not spill and isinstance(e, n.Load) and e.at.buffer.name not in state.held and e.mask is None and not any(
                 isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in e.at.index):
             self.load = e
             state.touch(e.at, "read")
@@ -250,6 +251,8 @@ def _own_part(state: State, shape: Sequence[int]) -> n.Expr:
 
 def _spilled(state: State, e: n.Expr) -> n.Buffer:
     """Scratch memory that holds a tile, put there now if it does not lie there already."""
+    if state.alone:
+        raise refuse("an element that another thread holds")
     found = next((s for s in state.scratch if s.holds is not None and s.holds == e), None)
     if found is not None:
         state.busy.add(found.name)

@@ -45,6 +45,7 @@ def alloc(state: State, s: n.Alloc) -> None:
             raise refuse(f"the layout of '{b.name}' is for {s_.team} threads, and the team has {state.team}", "a layout for the team")
     else:
         s_ = state.spreads.get(b.name) or fragment_spread(state, b, shape, init)
+        state.weak -= {b.name} if b.name in state.spreads else set()
     held = Held(register(b.name, b.dtype, s_), s_)
     made_init = init if init is not None and not isinstance(init.type, TileType) else None
     if made_init is not None:
@@ -58,7 +59,8 @@ def alloc(state: State, s: n.Alloc) -> None:
 
 
 def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.Expr | None) -> Spread:
-    """How a fragment without a layout is dealt: for the product that it accumulates, else as it is first filled from or stored to memory."""
+    """How a fragment without a layout is dealt: for the product that it accumulates, else as it is first filled from or stored to memory.
+    Where nothing says, the choice is weak: what is stored to it is asked when all is known."""
     uses = [x for x in walk(state.kernel) if isinstance(x, n.Stmt)]
     for x in uses:
         if isinstance(x, n.Mma) and x.acc.buffer.name == b.name:
@@ -82,8 +84,11 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
                 found.append((x.dst, own_axes(x.dst), x.clip))
             case _:
                 pass
-    known = [f for f in found if not any(isinstance(v, n.Var) and v.name in bound_names(state.kernel.body) for i in f[0].index for v in walk(i))
-             ] or found
+    found = [f for f in found if f[0].buffer.space in ("global", "shared")]
+    if not found:
+        state.weak.add(b.name)
+    bound = set(bound_names(state.kernel.body))
+    known = [f for f in found if not any(isinstance(v, n.Var) and v.name in bound for i in f[0].index for v in walk(i))] or found
     return for_memory(state, shape, known)
 
 
@@ -150,6 +155,9 @@ def _store_held(state: State, s: n.Store, held: Held) -> None:
             return n.Store(place(held.buffer, index), at(s.value, need), None if inner is None else at(inner, need), label=s.label)
         if not isinstance(s.value.type, TileType):
             state.touch_all(s.value)
+        if s.at.buffer.name in state.weak and isinstance(s.value.type, TileType):
+            for found in matching(state, s.value, held.spread.shape, firm=True)[:1]:
+                state.wanted[s.at.buffer.name] = found
         body = each(state, held.spread, write)
         state.put(*body)
         state.forget(s.at.buffer.name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import TileType
-from kir.ir.visit import substitute, transform, walk
+from kir.ir.visit import statements, substitute, substitute_buffers, transform, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "gather", "sort", "cat", "histogram"})
 """Calls that are computed as values of their own before the statement that uses them."""
@@ -20,8 +20,10 @@ def planned(program: n.Program, k: n.Kernel) -> n.Kernel:
     """A kernel in the form that is lowered."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {f.name for f in program.functions}
     taken |= {a.name for a in k.grid} | set(bound_names(k.body)) | {x.name for x in program.kernels}
+    scalars = {s.buffer.name: replace(s.buffer, space="register", layout=None) for s in statements(k.body)
+               if isinstance(s, n.Alloc) and s.buffer.space == "fragment" and not s.buffer.shape}
     plan = _Plan(taken, {})
-    body = plan.block(k.body)
+    body = plan.block(tuple(substitute_buffers(s, scalars) for s in k.body))
     return replace(k, body=(*plan.shared, *body))
 
 

@@ -6,6 +6,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import I32
+from kir.lowering import tensor
 from kir.lowering.choice import dealt
 from kir.lowering.elements import addressed, own_registers, region_need
 from kir.lowering.need import of_spread, register_index
@@ -16,7 +17,8 @@ def accumulator(state: State, s: n.Mma, shape: tuple[int, ...]) -> Spread:
     """How the accumulator of a product is dealt."""
     if s.via == "wgmma" and len(shape) == 2 and shape[0] == 64 and state.team == 128:
         return spread(n.Layout("wgmma_acc", (shape[1],)), shape, s.acc.buffer.dtype)
-    return scalar_accumulator(state, shape)
+    found = tensor.plan(state, s) if len(shape) == 2 and shape == (shape_known(s.a)[0], shape_known(s.b)[1]) else None
+    return found.accumulator() if found is not None else scalar_accumulator(state, shape)
 
 
 def scalar_accumulator(state: State, shape: tuple[int, ...]) -> Spread:
@@ -44,7 +46,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def product(state: State, s: n.Mma) -> None:
-    """`acc += a * b` by fused multiply-adds of each thread."""
+    """`acc += a * b`: on tensor cores where they do it, else by fused multiply-adds of each thread."""
     if s.pending or s.via == "wgmma":
         raise refuse("a product that is left pending", "via mma_sync")
     held = state.held.get(s.acc.buffer.name)
@@ -54,6 +56,12 @@ def product(state: State, s: n.Mma) -> None:
     if held is None:
         _in_memory(state, s, shape)
         return
+    found = tensor.plan(state, s) if not s.acc.index else None
+    if found is not None and found.accumulator().canonical == held.spread.canonical:
+        tensor.product(state, s, found, held)
+        return
+    if s.via == "mma_sync":
+        raise refuse("a product that mma.sync does not do in this form", "operands of f16 or bf16 into f32, whole instructions for each warp")
     whole = extents_of(s.acc.buffer.shape)
     own = held.spread
     if s.acc.index:

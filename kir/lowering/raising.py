@@ -24,6 +24,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute_buffers, walk
 from kir.lowering.anchors import Frame, NotRaised, Reader, counted_out, dealt_by, moving
 from kir.lowering.barriers import Unit
+from kir.lowering.need import without_axis
 from kir.lowering.products import scalar_accumulator
 from kir.lowering.proposals import collectives, copied, leaf_of
 from kir.lowering.state import Held, Scratch, State
@@ -228,7 +229,7 @@ class _Raiser:
                     yield s
             case n.Let() if not self._moves(s.value):
                 yield s
-            case n.Eval() | n.Jump():
+            case n.Eval() | n.Jump() | n.View():
                 yield s
             case n.If() if s.cond == build.compare("eq", self.state.lane, 0) and len(s.then) == 1 and not s.orelse:
                 yield s.then[0]
@@ -442,6 +443,7 @@ class _Raiser:
         dims = [int_value(d) for d in s.buffer.shape]
         total = _size(s.buffer) * self.state.team
         likely = [h.spread for h in self.state.held.values()]
+        likely += [without_axis(x, axis) for x in likely for axis in range(len(x.shape)) if len(x.shape) > 1]
         likely += [scalar_accumulator(self.state, (m, total // m)) for m in (1 << b for b in range(total.bit_length())) if total % m == 0]
         found += [x for x in dict.fromkeys(likely) if x not in found and [d.extent for d in reversed(x.slots) if d.extent > 1] == dims]
         for spread in found:

@@ -71,8 +71,14 @@ class State:
     """Fragments in view as the program declares them."""
     spreads: dict[str, Spread] = field(default_factory=dict)
     """How fragments are dealt, where that is known otherwise."""
+    weak: set[str] = field(default_factory=set)
+    """Fragments that are dealt by default because nothing near them says how."""
+    wanted: dict[str, Spread] = field(default_factory=dict)
+    """What is stored to weak fragments says that they should be dealt like this."""
     spare: list[Scratch] = field(default_factory=list)
     """Scratch memory that is declared already."""
+    alone: bool = False
+    """Whether only what a thread holds itself may be used."""
     mark: Origin | None = None
     """What is written now comes from here."""
 

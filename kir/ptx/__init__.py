@@ -27,7 +27,8 @@ HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **moves.HANDLERS, **memor
 
 @dataclass(frozen=True)
 class Opcode:
-    """A row of `grammars/ptx.toml`: family, least and most operands, and what it is (a node, rows of the instruction table, or why not)."""
+    """A row of `grammars/ptx.toml`: family, least and most operands, and what it is (a node, rows of the instruction table, or why not).
+    `written` are rows that backends write as it, and that are not read from it."""
 
     name: str
     family: str
@@ -35,6 +36,7 @@ class Opcode:
     node: str
     rows: tuple[str, ...]
     why: str
+    written: tuple[str, ...] = ()
 
 
 @cache
@@ -45,7 +47,8 @@ def opcodes() -> dict[str, Opcode]:
         for name, row in rows.items():
             count = row["operands"]
             least, most = (count, count) if isinstance(count, int) else count
-            out[name] = Opcode(name, family, (least, most), row.get("node", ""), tuple(row.get("row", "").split()), row.get("why", ""))
+            out[name] = Opcode(name, family, (least, most), row.get("node", ""), tuple(row.get("row", "").split()), row.get("why", ""),
+                               tuple(row.get("written", "").split()))
     return out
 
 

@@ -181,7 +181,7 @@ def _declare(tree: Tree[Token], form: Form, names: dict[str, str], own: set[str]
     kind = str(tree.children[1])[1:]
     for each in tree.children[2:]:
         assert isinstance(each, Tree)
-        base, count = str(each.children[0]), each.children[1]
+        base, count = str(each.children[0]).lstrip("%"), each.children[1]
         for name in [base] if count is None else [f"{base}{i}" for i in range(int(str(count)))]:
             if name in own:
                 raise form.text.fail("KIR-F302", f"register '{name}' is declared twice in a block", _span(each))
@@ -199,7 +199,7 @@ def _instruction(tree: Tree[Token], names: dict[str, str]) -> Instruction:
         of = _value(guard.children[1], names)
         assert isinstance(of, (Name, Place))
         held = of, guard.children[0] is None
-    parts = tuple(str(opcode).split("."))
+    parts = tuple("".join(str(opcode).replace("\\", " ").split()).split("."))
     listed = operands.children if isinstance(operands, Tree) else []
     return Instruction(parts, tuple(_operand(o, names) for o in listed), held, _span(tree))
 
@@ -242,7 +242,8 @@ def _value(x: Tree[Token] | Token | None, names: dict[str, str]) -> Value:
     if token.type == "PLACE":
         return Place(int(text[1:]))
     if token.type == "SPECIAL":
-        return Name(text.lstrip("%"), special=True)
+        bare = text.lstrip("%")
+        return Name(names[bare]) if bare in names else Name(bare, special=True)
     return Name(names.get(text, names.get(f":{text}", text)))
 
 

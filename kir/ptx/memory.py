@@ -30,7 +30,7 @@ def _load(r: Reader, i: Instruction) -> None:
     if order:
         if cache or count > 1 or shape_of(place.type):
             raise r.refuse("an ordered load of several elements")
-        options: dict[str, n.Attr] = {**({"order": order} if order != "relaxed" else {}), **({"scope": scope} if scope else {})}
+        options: dict[str, n.Attr] = {**({"order": order} if order != "relaxed" else {}), **({"scope": scope} if scope not in ("", "gpu") else {})}
         got = r.bind_effect("x", called("atomic_load", options, place))
         r_result(r, targets[0], _signed(got, kind))
         return
@@ -85,7 +85,7 @@ def _store(r: Reader, i: Instruction) -> None:
     if order:
         if cache or shape_of(place.type):
             raise r.refuse("an ordered store of several elements")
-        options: dict[str, n.Attr] = {**({"order": order} if order != "relaxed" else {}), **({"scope": scope} if scope else {})}
+        options: dict[str, n.Attr] = {**({"order": order} if order != "relaxed" else {}), **({"scope": scope} if scope not in ("", "gpu") else {})}
         r.effect(n.Eval(called("atomic_store", options, place, made)))
         return
     r.steps.append(n.Store(place, made, r.condition(), cache=cache))

@@ -27,6 +27,7 @@ def markdown() -> str:
             continue
         forms = sorted({form for name in o.rows for form in instruction(name).ptx.split() if form.split(".")[0] == o.name})
         means = ", ".join(x for x in (f"`{o.node}`" if o.node else "", *(f"`{name}`" for name in o.rows)) if x)
+        means += "".join(f", `{name}` (only written)" for name in o.written)
         lines.append(f"| `{o.name}` | {count} | {means} | {' '.join(f'`{f}`' for f in forms)} |")
     for family, lines in families.items():
         out.append(f"## {family.capitalize()}\n\n| opcode | operands | in the IR | forms of rows |\n| --- | --- | --- | --- |\n" + "\n".join(lines) + "\n")

@@ -53,7 +53,7 @@ def gemm(dtype: str = "f16", acc: str = "f32", out: str = "f16", precision: str 
 
 def test_an_open_product_becomes_a_ring_with_tensor_cores() -> None:
     text = backend("cuda").emit(gemm()).text
-    for part in ("copy_async<16>", "copy_async_wait<1>", "load_matrix_4(", "load_matrix_2_trans(", "mma_m16n8k16_f16(", "swizzled<"):
+    for part in ("copy_async<16>", "copy_async_wait<1>", "load_matrix_4(", "load_matrix_4_trans(", "mma_m16n8k16_f16(", "swizzled<"):
         assert part in text, part
 
 

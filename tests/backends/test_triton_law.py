@@ -68,7 +68,7 @@ def test_tile_programs_are_read_back(tmp_path: Path, name: str, seed: int) -> No
     holds(program(name), tmp_path, seed)
 
 
-@pytest.mark.parametrize("name", ["gemm", "softmax", "rmsnorm"])
+@pytest.mark.parametrize("name", ["gemm", "softmax", "rmsnorm", "topk", "conv2d"])
 def test_naive_programs_are_read_back(tmp_path: Path, name: str) -> None:
     holds(load_problem(name).naive, tmp_path)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kir.analysis import normalize
+from kir.carrier import declared
 from kir.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
@@ -29,6 +30,7 @@ INTENTS = {
     "topk": {"parallel-scan", "multi-threaded-block", "atomics", "promote-scratch"},
 }
 LAST = ("spread-threads", "partition-rows")
+"""Before these come all others, and after them the carriers, which would take back all at once."""
 
 
 def expert(name: str) -> n.Program:
@@ -38,7 +40,7 @@ def expert(name: str) -> n.Program:
 
 def _next(p: n.Program, assume: frozenset[str]) -> Applied | None:
     item: type[Pass]
-    for item in sorted(passes(), key=lambda c: (c.name in LAST, c.name)):
+    for item in sorted(passes(), key=lambda c: (bool(declared(c)), c.name in LAST, c.name)):
         for site in sites(item.with_options({}), p, "backward"):
             try:
                 done = apply(p, site.params, site, "backward", assume=assume & {each.id for each in item.preconditions})

@@ -104,3 +104,46 @@ def test_the_gemm_is_read_without_opaque_text_in_the_thread_dialect() -> None:
     for line in ("shared As: f16[3, 128, 32] align 1024", "a[mi, 0 +: 8] = m",
                  "acc[mi_1, ni_1, 0 +: 4] = mma_sync(a[mi_1, 0 +: 8], b[ni_1, 0 +: 4], acc[mi_1, ni_1, 0 +: 4], shape=m16n8k16)"):
         assert line in text, line
+
+
+def test_a_plain_gemm_is_raised_with_its_habits_as_parameters() -> None:
+    """Padded rows, a barrier at the end of the loop, loops unrolled without a factor or braces, results stored from registers."""
+    from kir.rewrite import apply, sites
+    from kir.rewrite.driver import forward_site
+    from kir.rewrite.meaning import difference, interpreted
+    from kir.rewrite.registry import pass_class
+    folder = Path(__file__).with_name("kernels")
+    p = load_expert(f"{folder / 'gemm_simple.cu'}::gemm_simple", folder / "gemm_simple.toml").program
+    (site,) = sites(pass_class("lower-mma").with_options({}), p, "backward")
+    assert {"bare": True, "padded": True, "late": True}.items() <= site.params.options().items()
+    done = apply(p, site.params, site, "backward")
+    text = program_text(done.program)
+    for line in ("shared As: f16[64, 32] strides [40, 1]", "C[block_y * 64 +: 64, block_x * 64 +: 64] = acc clip",
+                 "copy load(A[block_y * 64 +: 64, k0_tile * 32 +: 32] else 0.0:f16 clip) -> As via vector(8)"):
+        assert line in text, line
+    there = forward_site(done.program, done.witness.params, done.witness.path)
+    assert apply(done.program, there.params, there, left=done.witness.residue).program == p
+    sizes = {"M": 70, "N": 72, "K": 40}
+    assert difference(interpreted(p, sizes), interpreted(done.program, sizes), "reassociated(k)") == ""
+    assert interpreted(p, sizes, checked=True).errors == ()
+
+
+def test_four_matrices_at_a_time_fill_two_columns_of_products(tmp_path: Path) -> None:
+    from kir.rewrite import apply, sites
+    from kir.rewrite.registry import pass_class
+    folder = Path(__file__).with_name("kernels")
+    source = (folder / "gemm_simple.cu").read_text(encoding="utf-8")
+    start = source.index("#pragma unroll\n      for (int j = 0; j < 4; ++j) {\n        asm volatile(\"ldmatrix")
+    stop = source.index("#pragma unroll", start + 1)
+    wide = """#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+          : "=r"(b[2 * j][0]), "=r"(b[2 * j][1]), "=r"(b[2 * j + 1][0]), "=r"(b[2 * j + 1][1])
+          : "r"(smem(&Bs[kk + lane % 16][wn + j * 16 + lane / 16 * 8])));
+      }
+"""
+    path = tmp_path / "wide.cu"
+    path.write_text(source[:start] + wide + source[stop:])
+    p = load_expert(f"{path}::gemm_simple", folder / "gemm_simple.toml").program
+    (site,) = sites(pass_class("lower-mma").with_options({}), p, "backward")
+    assert "via ldmatrix {num=4, trans=true}" in program_text(apply(p, site.params, site, "backward").program)

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -21,6 +23,9 @@ from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.lineage.answers import remember
+from kir.lineage.folder import Folder
+from kir.lineage.record import Lineage
 from kir.problem import load_problem
 from kir.rewrite import pass_class, run, sites
 from kir.surface import backend
@@ -101,6 +106,14 @@ def test_the_naive_problem_with_an_answer_is_right_and_some_backend_writes_it(na
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("surface", ["cuda", "triton"])
+def test_every_contract_has_an_answer_on_every_surface(contract: str, surface: str) -> None:
+    programs = [filled(contract, name.partition("/")[2]) for name in ANSWERS if name.startswith(f"{contract}/")]
+    text = next(backend(surface).emit(p).text for p in programs if backend(surface).accepts(p) == ())
+    assert ("__global__" if surface == "cuda" else "@triton.jit") in text
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
 def test_an_open_hole_is_printed_and_verified_and_not_written(contract: str) -> None:
     program = run(load_problem(PROBLEMS[contract]).naive, PASSES[contract]).program
     assert f'contract "{CONTRACTS[contract].id}"' in program_text(program)
@@ -128,6 +141,19 @@ def test_an_expert_is_recognized_by_what_it_computes_and_comes_back(file: str, c
     assert alpha_equal(back.program, load_problem(PROBLEMS[contract]).naive)
     assert "runs" in dict(back.steps[0].record.verdicts)[max(id_ for id_, _ in back.steps[0].record.verdicts)].reason
     assert program_text(run(back.program, str(back.steps[0].back)).program) == program_text(expert)
+
+
+def test_an_answer_travels_with_its_lineage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = HOME / "experts" / "topk" / "topk_radix.kir"
+    expert = parse_program(path.read_text(encoding="utf-8"), str(path))
+    back = run(expert, "~radix-select")
+    step = back.steps[0].back
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with pytest.raises(KirError, match="KIR-H142"):
+        run(back.program, str(step))
+    lineage = SimpleNamespace(accepted=[SimpleNamespace(witness=step.to_json(), before="expert")])
+    remember(cast(Lineage, lineage), cast(Folder, SimpleNamespace(program=lambda state: expert)))
+    assert program_text(run(back.program, str(step)).program) == program_text(expert)
 
 
 def test_what_computes_something_else_is_not_recognized_and_says_why() -> None:
@@ -184,6 +210,36 @@ def test_instances_may_lie_along_any_axis_and_sizes_have_any_name() -> None:
     assert got.errors == ()
     assert (np.sort(got.outputs["Most"]) == np.sort(keys.T)[:, -5:]).all()
     assert alpha_equal(run(trace.program, "~radix-select").program, program)
+
+
+VARIANT = """kir 1
+program sorted
+  size R: i32
+  size M: i32
+  in data: u8[R, M]
+  out order: i32[R, M]
+kernel rank grid (r: R) threads 1
+  for i in 0..M
+    register before: i32 = 0
+    for j in 0..M
+      if data[r, j] < data[r, i] | data[r, j] == data[r, i] & j < i
+        before = before + 1
+    order[r, before] = i
+"""
+
+
+def test_a_naive_program_in_other_words_is_recognized_and_comes_back() -> None:
+    program = parse_program(VARIANT)
+    trace = run(program, "warp-sort{answer=warps}")
+    options = trace.steps[0].record.step.options
+    assert set(options) == {"answer", "kernel", "naive"} and options["kernel"] == "rank"
+    keys = np.random.default_rng(1).integers(0, 9, (2, 90)).astype(np.uint8)
+    got = interpret(trace.program, {"data": keys}, mode="check")
+    assert got.errors == () and (got.outputs["order"] == np.argsort(keys, axis=-1, kind="stable")).all()
+    assert alpha_equal(run(trace.program, str(trace.steps[0].back)).program, program)
+    wrong = parse_program(VARIANT.replace("& j < i", "& j > i"))
+    with pytest.raises(KirError, match=r"does not meet stable-counting-sort/1"):
+        run(wrong, "warp-sort{answer=warps}")
 
 
 def test_an_answer_is_cut_out_and_put_back() -> None:

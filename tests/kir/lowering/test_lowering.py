@@ -14,6 +14,7 @@ from kir.ir.parser import parse_program
 from kir.ir.paths import paths
 from kir.ir.printer import program_text
 from kir.ir.verify import verify
+from kir.ir.visit import statements, walk
 from kir.lowering import is_tiled, lowered, lowered_with_places
 from kir.machine import toolkit
 from kir.rewrite.meaning import difference, draw, interpreted
@@ -89,6 +90,14 @@ BODIES = {
     "a loop until": "shared n: i32 = 0\nlet stop = reduce(J, axis=0, op=max)\nwhile n < stop\n  Y[n, 0 +: 64] = X[n, 0 +: 64]\n  n = n + 1",
     "products": "fragment acc: f32[64, 64] = 0.0\nlet a = X\nmma acc += a * trans(X, 1, 0) via fma\nmma acc += cast(H, f32) * X via fma\nY = acc",
     "products of thirds": "fragment acc: f32[16, 16] = 1.0\nmma acc += H[0 +: 16, 0 +: 32] * H[0 +: 32, 0 +: 16] via fma\nY[0 +: 16, 0 +: 16] = acc",
+    "products on tensor cores": "fragment acc: f32[64, 64] = 0.0\nlet a = H\nmma acc += a * trans(a, 1, 0)\nmma acc += cast(acc * 0.01, f16) * H\nY = acc",
+    "attention": "fragment acc: f32[64, 64] = 0.0\nfragment top: f32[64] = -inf\nfragment total: f32[64] = 0.0\nfor j in 0..2\n"
+                 "  fragment s: f32[64, 32] = 0.0\n  mma s += H * trans(H[j * 32 +: 32, 0 +: 64], 1, 0)\n"
+                 "  let above = max(top, reduce(s, axis=1, op=max))\n  let p = exp(s - expand(above, axis=1))\n  let scale = exp(top - above)\n"
+                 "  total = total * scale + reduce(p, axis=1, op=sum)\n  acc = acc * expand(scale, axis=1)\n  top = above\n"
+                 "  mma acc += cast(p, f16) * H[j * 32 +: 32, 0 +: 64]\nY = acc / expand(total, axis=1)",
+    "a flat view": "view global F: f32[4096] at X\nlet o = iota(256)\nlet v = load(F[o * 2] where o % 5 > 0 else 1.0)\n"
+                   "Z[0 +: 128] = reduce(reshape(v, 128, 2), axis=1, op=sum)",
     "parts of a fragment": "fragment f: f32[64, 64] = 0.0\nfor i in 0..4\n  f[i, 0 +: 64] = X[i, 0 +: 64]\nf[8 +: 8, 0 +: 64] = f[0 +: 8, 0 +: 64] * 2.0\n"
                            "Y = f",
     "warps": "shared S: f32[64, 64]\ncopy X -> S\nfor w in 0..4 parallel warp\n  let r = S[w * 16 +: 16, 0 +: 64]\n  let s = reduce(r, axis=1, op=sum)\n"
@@ -148,6 +157,14 @@ def test_new_statements_know_what_they_were_written_for() -> None:
         if s.label in ("first", "second"):
             assert wanted[places[path]] == s.label
     assert {("main", 0), ("main", 1), ("main", 1, "body", 0)} <= set(places.values())
+
+
+def test_what_a_product_gives_stays_in_registers_for_the_next() -> None:
+    k = lowered(program(BODIES["attention"])).kernels[0]
+    scratch = [s.buffer for s in k.body if isinstance(s, n.Alloc) and s.buffer.name.startswith("scratch_")]
+    assert [b.dtype.name for b in scratch] == ["f16", "f16"], "operands pass through shared memory, rows and their maxima do not"
+    calls = [x.fn for s in statements(k.body) for x in walk(s) if isinstance(x, n.Call)]
+    assert "mma_sync" in calls and "ldmatrix" in calls and "shfl_xor" in calls
 
 
 def every() -> n.Program:
