@@ -57,12 +57,18 @@ def base(name: str) -> Result:
     return outputs(name, loaded(name)[0])
 
 
+def filled(name: str) -> dict[str, str]:
+    """The options under which a pass leaves no hole: a carrier's first recorded answer."""
+    contract = getattr(PASSES[name], "carrier", None)
+    return {"answer": min(f.stem for f in contract.folder.glob("*.kir") if f.stem != "naive")} if contract is not None else {}
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
     p, problem, shape = loaded(program)
     for direction in DIRECTIONS:
-        for site in sites(PASSES[name].with_options({}), p, direction)[:1]:
+        for site in sites(PASSES[name].with_options(filled(name) if direction == "forward" else {}), p, direction)[:1]:
             try:
                 done = apply(p, site.params, site, direction)
             except KirError as refused:
