@@ -36,6 +36,7 @@ def command(
     shape: Annotated[list[str] | None, typer.Option(help="on a GPU: a shape to time (may be repeated); by default all timed ones")] = None,
     panel: Annotated[bool, typer.Option(help="on a GPU: time the problem's references too")] = True,
     sanitize: Annotated[bool, typer.Option(help="on a GPU: run compute-sanitizer once")] = True,
+    trace: Annotated[Path | None, typer.Option(help="a folder to which definition, solution and traces are written (FlashInfer-Trace)")] = None,
     records: Annotated[Path | None, typer.Option(help="a file to which the verdict is added as one JSON line")] = None,
 ) -> Result:
     """Put a kernel through the gate: compile, correctness, profile."""
@@ -73,6 +74,11 @@ def command(
     if records is not None:
         from kir.gate.records import append
         append(records, verdict)
+    if trace is not None:
+        from kir.gate.trace import written
+        if wanted is None:
+            raise usage("KIR-G001", "a trace needs a definition", needs="--problem P")
+        written(trace, verdict, wanted)
     return Result(json, _shown(kernel.name, verdict, reached), 0 if verdict.accepted else 1, verdict.diagnostics())
 
 

@@ -50,7 +50,7 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
     the cubins. Raises ChildGone where the oracle fails."""
     tool = sanitizer()
     if tool is None or not plan:
-        absent = {"tools": [], "absent": "compute-sanitizer is not here: it comes with a CUDA toolkit" if tool is None else "no shape to run"}
+        absent: dict[str, Any] = {"tools": [], "absent": "compute-sanitizer is not here: it comes with a CUDA toolkit" if tool is None else "no shape to run"}
         return lambda: absent
     key = hashlib.sha256(b"".join(i.cubin for i in c.executable.images) + str(TOOLS).encode()).hexdigest()
     kept = gpu.folder / "sanitized" / f"{key}.json"
