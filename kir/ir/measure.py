@@ -24,7 +24,7 @@ class Measure(NamedTuple):
     generic: int
     """Meta parameters, static branches and loops."""
     launch: int
-    """Kernels, arms of the launch plan, CTAs of a cluster (bits), launch options."""
+    """Kernels, workspaces, arms of the launch plan, CTAs of a cluster (bits), launch options."""
     roles: int
     """Sub-teams with code of their own."""
     lanewise: int
@@ -41,8 +41,6 @@ class Measure(NamedTuple):
     """Barriers, fences and atomics."""
     shared: int
     """Buffers and views in shared and cluster memory."""
-    scratch: int
-    """Workspaces in global memory."""
     layouts: int
     """Local buffers with a layout, strides or alignment of their own; vector copies."""
     coupling: int
@@ -81,8 +79,7 @@ def measure(program: n.Program) -> Measure:
     """The measure of a program; linear in its size."""
     counts = dict.fromkeys(Measure._fields, 0)
     counts["generic"] = len(program.metas)
-    counts["launch"] = len(program.kernels) + _arms(program.plan)
-    counts["scratch"] = len(program.workspaces)
+    counts["launch"] = len(program.kernels) + len(program.workspaces) + _arms(program.plan)
     counts["asynchrony"] = len(program.tensor_maps)
     for k in program.kernels:
         counts["launch"] += len(k.attrs) + math.prod(k.cluster).bit_length() * bool(k.cluster)
