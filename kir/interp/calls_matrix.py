@@ -182,27 +182,28 @@ def _wgmma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     precision = "tf32" if dtype_of(a.type) == F32 else "ieee"
 
     def act(acting: Frame) -> None:
-        right = m.evaluate(Load(b), acting)
+        heads = acting.subset(np.arange(0, f.lanes, WARP_SIZE))  # a warp reads shared memory as one
+        right = m.evaluate(Load(b), heads)
         tile_b = matrix(right.data, bool(attrs.get("trans_b", False)))
-        left = m.evaluate(Load(a), acting)
+        left = m.evaluate(Load(a), acting if a.buffer.space == "register" else heads)
         old = m.evaluate(Load(acc), acting)
         made = np.broadcast_to(old.data, (f.lanes, *old.data.shape[1:])).reshape(f.lanes, n // 2).copy()
         ok = np.ones(made.shape, np.bool_) if old.ok is None else np.broadcast_to(old.ok, (f.lanes, *old.data.shape[1:])).reshape(made.shape).copy()
         for first in range(0, f.lanes, WARP_SIZE):
-            lanes = slice(first, first + WARP_SIZE)
+            lanes, warp = slice(first, first + WARP_SIZE), first // WARP_SIZE
             rank = int(number[first]) // WARP_SIZE % 4
             if a.buffer.space == "register":
                 rows, good_rows = _operand_a(left, lanes, k, dtype_of(a.type))
             else:
                 whole = matrix(left.data, bool(attrs.get("trans_a", False)))
-                rows = whole[first if whole.shape[0] > 1 else 0, 16 * rank:16 * rank + 16]
-                good_rows = _defined(left, first, bool(attrs.get("trans_a", False)))[16 * rank:16 * rank + 16]
-            columns = tile_b[first if tile_b.shape[0] > 1 else 0]
+                rows = whole[warp if whole.shape[0] > 1 else 0, 16 * rank:16 * rank + 16]
+                good_rows = _defined(left, warp, bool(attrs.get("trans_a", False)))[16 * rank:16 * rank + 16]
+            columns = tile_b[warp if tile_b.shape[0] > 1 else 0]
             part = product(rows, columns, dtype_of(a.type), precision)
             r, c = held.rows[32 * rank:32 * rank + 32] - 16 * rank, held.cols[32 * rank:32 * rank + 32]
             made[lanes] += part[r, c].astype(made.dtype)
             if m.checking:
-                good: Array = np.asarray(good_rows.all(1))[:, None] & np.asarray(_defined(right, first, bool(attrs.get("trans_b", False))).all(0))[None]
+                good: Array = np.asarray(good_rows.all(1))[:, None] & np.asarray(_defined(right, warp, bool(attrs.get("trans_b", False))).all(0))[None]
                 ok[lanes] &= good[r, c]
         back = (f.lanes, *old.data.shape[1:])
         access.write(m, resolve(m, acc, acting), acting, Val(made.reshape(back), ok.reshape(back) if m.checking else None), None, False)
