@@ -6,9 +6,14 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from kir import machine
 from tests.carrier_answers import recorded
+
+settings.register_profile("kir", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kir")
+"""The same examples on every machine, however slow it is."""
 
 
 def _has_zoo() -> bool:
