@@ -458,6 +458,8 @@ def _hoisted(r: Reader, name: str, v: Value, block: list[n.Stmt]) -> Value:
         return v
     if isinstance(v, Items):
         return Items(tuple(_hoisted(r, name, x, block) for x in v.items))
+    if isinstance(v, Choice):
+        return Choice(v.cond, _hoisted(r, name, v.a, block), _hoisted(r, name, v.b, block))
     if r.launched and isinstance(v, Num) and _local(r, v, block):
         buffer = n.Buffer(r.out.fresh(name), dtype_of(v.expr.type), (), "register")
         r.out.emit(n.Alloc(buffer))
@@ -683,6 +685,8 @@ def _fresh_variable(r: Reader, v: Value) -> bool:
 
 
 def _let(r: Reader, name: str, e: n.Expr) -> Value:
+    if r.is_static(e):
+        return Num(e)
     return Num(r.out.let(name if name != "_" else "tmp", e))
 
 

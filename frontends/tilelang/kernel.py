@@ -14,7 +14,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import blocks_of, statements, walk
 
 from ..triton.source import Module, Project, decorator_name
-from .evaluate import evaluate
+from .evaluate import evaluate, guarded
 from .execute import Found, Frame, parameter, run_block
 from .fills import with_fills
 from .kinds import kinds
@@ -217,7 +217,7 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
         return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
 
     body = laid_out(r, tuple(r.out.block))
-    placing = Placing(r.threads, r.thread, frozenset(r.reducers), r.out.fresh, opaque, r.is_static)
+    placing = Placing(r.threads, r.thread, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
     body = with_fills(placing.body(body))
     params = _roles(r, body)
     used = _used(r, body, params)

@@ -47,6 +47,7 @@ class Lanes:
 
     fresh: Callable[[str], str]
     reducers: frozenset[str]
+    guard: Callable[[n.Expr], n.Expr]
     values: dict[str, n.Expr] = field(default_factory=dict)
     buffers: dict[str, tuple[n.Buffer, tuple[n.Expr, ...]]] = field(default_factory=dict)
     """Variables that the body declares: the buffer with the axes of the loop, and the indices of those axes."""
@@ -76,7 +77,8 @@ class Lanes:
     def stmt(self, s: n.Stmt, axes: Axes, mask: n.Expr | None) -> Iterator[n.Stmt]:
         match s:
             case n.Let(names=(name,)):
-                yield from self.let(name, self.scalar(s.value), axes)
+                value = self.scalar(s.value)
+                yield from self.let(name, value if mask is None else self.guard(value), axes)
             case n.Alloc() if s.buffer.space == "register":
                 extents = tuple(build.const(d) if isinstance(d, int) else d for _, d in axes)
                 made = replace(s.buffer, shape=(*extents, *s.buffer.shape), space="fragment" if extents or s.buffer.shape else "register")
@@ -136,6 +138,8 @@ class Lanes:
             mask = own if mask is None else build.logical_and(mask, own)
         if any(isinstance(i, n.Span) for i in at.index):
             raise NoTiles("a region in the body")
+        if mask is not None:
+            value = self.guard(value)
         used = [a for a in axes if any(a[0].name in names_read(i) for i in at.index)]
         missing = [a for a in axes if a not in used]
         changing = [a for a in missing if a[0].name in names_read(value) or (mask is not None and a[0].name in names_read(mask))]
@@ -181,7 +185,7 @@ class Lanes:
         return build.binary(value.op, here, scalar), n.Let((name,), made)
 
     def branch(self, s: n.If, axes: Axes, mask: n.Expr | None) -> Iterator[n.Stmt]:
-        cond = self.scalar(s.cond)
+        cond = self.scalar(s.cond) if mask is None else self.guard(self.scalar(s.cond))
         if s.static or not self.varies(axes, cond):
             before = dict(self.values)
             then = tuple(self.block(s.then, axes, mask))
@@ -206,12 +210,14 @@ class Lanes:
         if c.fn in ("assume", "assertion"):
             cond = self.scalar(c.args[0])  # type: ignore[arg-type]  # an expression
             if mask is not None:
-                cond = build.logical_or(build.invert(mask), cond)
+                cond = build.logical_or(build.invert(mask), self.guard(cond))
             yield n.Eval(replace(c, args=(tile(cond, [a for a in axes if a[0].name in names_read(cond)], False),)))
             return
         if not (c.fn.startswith("atomic_") and isinstance(c.args[0], n.Region) and len(c.args) == 2):
             raise NoTiles(f"'{c.fn}' in the body")
         at, value = self.region(c.args[0]), self.scalar(c.args[1])  # type: ignore[arg-type]  # an expression
+        if mask is not None:
+            value = self.guard(value)
         if any(isinstance(i, n.Span) for i in at.index):
             raise NoTiles("a region in the body")
         used = [a for a in axes if any(a[0].name in names_read(i) for i in at.index)]
