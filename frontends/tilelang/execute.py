@@ -160,7 +160,7 @@ def _run(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) -> Re
         case cst.EmptyLine():
             return None
         case cst.For() if not r.device or not r.launched:
-            return _host_for(r, f, s)
+            return _host_for(r, f, s, rest)
         case cst.While() if not r.device:
             return _host_while(r, f, s)
         case cst.Try():
@@ -271,11 +271,11 @@ def _if(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) -> Returned
     if r.launched and not r.is_static(cond):
         return _dynamic_if(r, f, s, cond, orelse)
     if _defines(s.body.body, f.target):
-        r.assumed.extend([cond])
+        r.assume(cond)
         _settle_meta(r, cond, True)
         return run_block(r, f, s.body.body)
     if _defines(orelse, f.target):
-        r.assumed.extend([build.invert(cond)])
+        r.assume(build.invert(cond))
         _settle_meta(r, cond, False)
         return run_block(r, f, orelse)
     done: list[bool] = []
@@ -384,12 +384,14 @@ def _both_ways(r: Reader, f: Frame, cond: n.Expr, then: object, orelse: object, 
         kept = 1 if raised[0] else 0
         f.scope.names.update(ends[kept])
         r.out.block.extend(blocks[kept])
-        r.assumed.append(cond if kept == 0 else build.invert(cond))
+        r.assume(cond if kept == 0 else build.invert(cond))
         return results[kept]
     merged = _joined(r, cond, before, ends, blocks)
     f.scope.names.update(merged)
     result = None
     if any(x is not None for x in results):
+        if any(x is None for x in results):
+            raise NotUnderstood("a function that returns only where a condition of the host holds")
         a, b = (x.value if x is not None else None for x in results)
         result = Returned(_phi(r, "result", cond, a, b, blocks))
     if blocks[0] or blocks[1]:
@@ -469,45 +471,47 @@ def _hoisted(r: Reader, name: str, v: Value, block: list[n.Stmt]) -> Value:
 
 
 # ------------------------------------------------------------------------------------------------------------- host's own loops
-def _host_for(r: Reader, f: Frame, s: cst.For) -> Returned | None:
+def _host_for(r: Reader, f: Frame, s: cst.For, rest: Sequence[cst.CSTNode]) -> Returned | None:
     try:
         items = iterated(r, evaluate(r, f.scope, s.iter))
     except NotUnderstood as bad:
         _ask_for(r, f, s, bad.reason)
         return None
-    return _rounds(r, f, s, items)
-
-
-def _rounds(r: Reader, f: Frame, s: cst.For, items: tuple[Value, ...]) -> Returned | None:
-    """The rounds of a loop of the host, one after another; a `return` in one under an open condition leaves the others to its else."""
-    if not items:
-        return None
-    f.scope.names.update(bound(r, s.target, items[0]))
-    body = [*s.body.body, _Rest(s, items[1:])]
-    return _run_with_rest(r, f, body)
+    return _rounds(r, f, _Rest(s, items, tuple(rest) if ends_in_return(s.body.body) else None))
 
 
 @dataclass(frozen=True)
 class _Rest:
+    """The rounds of a loop of the host that are left; `after` are the statements behind a loop that may return from its function."""
+
     loop: cst.For
     items: tuple[Value, ...]
+    after: tuple[cst.CSTNode, ...] | None
+
+    def left(self, r: Reader, f: Frame) -> Returned | None:
+        """What comes behind the loop."""
+        return None if self.after is None else run_block(r, f, self.after) or Returned(None)
 
 
-def _run_with_rest(r: Reader, f: Frame, body: list[object]) -> Returned | None:
+def _rounds(r: Reader, f: Frame, todo: _Rest) -> Returned | None:
+    """The rounds of a loop, one after another; each way through a branch goes on with the rest of the loop unless it leaves it."""
+    if not todo.items:
+        return todo.left(r, f)
+    f.scope.names.update(bound(r, todo.loop.target, todo.items[0]))
+    return _run_with_rest(r, f, [*todo.loop.body.body], _Rest(todo.loop, todo.items[1:], todo.after))
+
+
+def _run_with_rest(r: Reader, f: Frame, body: Sequence[cst.CSTNode], todo: _Rest) -> Returned | None:
     for k, s in enumerate(body):
-        if isinstance(s, _Rest):
-            return _rounds(r, f, s.loop, s.items)
-        if isinstance(s, cst.If) and isinstance(body[-1], _Rest):
-            later = body[k + 1:]
-            return _if_in_loop(r, f, s, later)
-        found = _run(r, f, s, ())  # type: ignore[arg-type]  # a node
+        if isinstance(s, cst.If):
+            return _if_in_loop(r, f, s, body[k + 1:], todo)
+        found = _run(r, f, s, ())
         if found is not None:
             return found
-    return None
+    return _rounds(r, f, todo)
 
 
-def _if_in_loop(r: Reader, f: Frame, s: cst.If, later: list[object]) -> Returned | None:
-    """A branch in a loop of the host; both ways go on with the rest of the loop unless they leave it."""
+def _if_in_loop(r: Reader, f: Frame, s: cst.If, later: Sequence[cst.CSTNode], todo: _Rest) -> Returned | None:
     cond = r.truth(evaluate(r, f.scope, s.test))
     orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
 
@@ -515,10 +519,10 @@ def _if_in_loop(r: Reader, f: Frame, s: cst.If, later: list[object]) -> Returned
         last = body[-1] if body else None
         small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
         if isinstance(small, cst.Break):
-            return run_block(r, f, body[:-1])
+            return run_block(r, f, body[:-1]) or todo.left(r, f)
         if isinstance(small, cst.Continue):
-            return run_block(r, f, body[:-1]) or _run_with_rest(r, f, [later[-1]])
-        return run_block(r, f, body) or _run_with_rest(r, f, later)
+            return run_block(r, f, body[:-1]) or _rounds(r, f, todo)
+        return run_block(r, f, body) or _run_with_rest(r, f, later, todo)
 
     if isinstance(cond, bool):
         return way(s.body.body if cond else orelse)

@@ -183,11 +183,28 @@ class Reader:
     def assuming(self, cond: n.Expr, holds: bool) -> Iterator[None]:
         """Inside, a static condition has this outcome."""
         mark = len(self.assumed)
-        self.assumed.extend(_conjuncts(cond if holds else build.invert(cond)))
+        self.assume(cond if holds else build.invert(cond))
         try:
             yield
         finally:
             del self.assumed[mark:]
+
+    def assume(self, cond: n.Expr) -> None:
+        """From here on a condition holds, and what follows from it and the others."""
+        new = _conjuncts(cond)
+        while new:
+            self.assumed.extend(new)
+            new = [y for x in self.assumed if (y := self._follows(x)) is not None and y not in self.assumed]
+
+    def _follows(self, x: n.Expr) -> n.Expr | None:
+        """The part of a disjunction that holds since the other does not."""
+        if isinstance(x, n.Unary) and x.op == "not" and isinstance(x.x, n.Binary) and x.x.op == "and":
+            a, b = build.invert(x.x.a), build.invert(x.x.b)
+        elif isinstance(x, n.Binary) and x.op == "or":
+            a, b = x.a, x.b
+        else:
+            return None
+        return b if build.invert(a) in self.assumed else a if build.invert(b) in self.assumed else None
 
     def decided(self, v: Value) -> Value:
         """A value that is no choice. Raises Undecided."""
@@ -338,6 +355,8 @@ class Reader:
         """What a name stands for after a static branch that binds it to `a` or `b`."""
         if same(a, b):
             return a
+        if isinstance(a, bool) and isinstance(b, bool):
+            return Num(cond if a else build.invert(cond))
         if isinstance(a, Items) and isinstance(b, Items) and len(a.items) == len(b.items):
             return Items(tuple(self.merged(cond, x, y) for x, y in zip(a.items, b.items, strict=True)))
         if self._numeric(a) and self._numeric(b):

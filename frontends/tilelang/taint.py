@@ -152,7 +152,7 @@ class Taint:
 
     def is_collective(self, s: n.Stmt) -> bool:
         match s:
-            case n.Mma() | n.View() | n.Roles() | n.Opaque():
+            case n.Mma() | n.View() | n.Roles():
                 return not (isinstance(s, n.View) and s.buffer.name in self.buffers)
             case n.Alloc():
                 return not is_local(s.buffer)

@@ -163,7 +163,7 @@ class Placing:
             return "run"
         if self.taint.threaded(s):
             return "run"
-        return "neutral" if not isinstance(s, n.Jump) else "together"
+        return "neutral" if not isinstance(s, (n.Jump, n.Opaque)) else "together"
 
     def of_one(self, s: n.If) -> bool:
         """Whether a branch holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
