@@ -13,6 +13,7 @@ from kir.ir.visit import transform
 
 from . import arithmetic
 from .arithmetic import convert
+from .names import DTYPES
 from .reader import Reader, Undecided, zero
 from .values import (
     Builtin,
@@ -271,8 +272,6 @@ def _member_of_open(r: Reader, owner: Open, name: str) -> Value:
 
 def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope: Scope) -> Value:
     """A parameter or field that is open, with what its annotation says."""
-    if name in r.given:
-        return r.given[name]
     kind, of = "", None
     text = scope.module.code(annotation).replace(" ", "") if annotation is not None else ""
     plain = text.removeprefix("Optional[").removesuffix("]") if text.startswith("Optional[") else text.removesuffix("|None")
@@ -288,8 +287,11 @@ def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope
             of = None
     if kind and text != plain and kind != "bool":
         kind = "any" if kind != "str" else "str"
-    if kind == "str" and r.kinds.get(name) == "dtype":
+    if kind in ("", "str") and r.kinds.get(name) == "dtype":
         kind = "dtype"
+    if name in r.given:
+        value = r.given[name]
+        return TypeOf(DTYPES[value]) if kind == "dtype" and isinstance(value, str) and value in DTYPES else value
     if kind == "str":
         r.meta(name, "str")
         return Text(name)
@@ -384,6 +386,9 @@ def _span(r: Reader, s: Slice, dim: n.Expr) -> n.Span:
             hi = build.add(convert(dim, _index(hi)), hi)
         a, b = arithmetic.both(hi, lo)
         lo, extent = b, build.sub(a, b)
+        meant = build.sub(r.meaning(a), r.meaning(b))
+        if r.is_static(meant):
+            extent = meant
     return build.span(lo, convert(extent, I32))
 
 
@@ -571,8 +576,6 @@ def _expr(x: bool | n.Expr) -> n.Expr:
 
 
 def _names_dtype(text: str) -> bool:
-    from .names import DTYPES
-
     return text in DTYPES
 
 

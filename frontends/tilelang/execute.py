@@ -14,7 +14,8 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, dtype_of
+from kir.ir.types import BOOL, I32, DType, dtype_of
+from kir.ir.visit import walk
 
 from ..triton.liveness import assigned_names
 from ..triton.source import small_definitions
@@ -435,8 +436,6 @@ def _phi(r: Reader, name: str, cond: n.Expr, a: Value, b: Value, blocks: list[li
 
 def _local(r: Reader, v: Value, block: list[n.Stmt]) -> bool:
     """Whether a value names something that a block declares, or reads memory."""
-    from kir.ir.visit import walk
-
     if isinstance(v, (Place, Memory)):
         return True
     if not isinstance(v, Num):
@@ -691,7 +690,10 @@ def _fresh_variable(r: Reader, v: Value) -> bool:
 def _let(r: Reader, name: str, e: n.Expr) -> Value:
     if r.is_static(e):
         return Num(e)
-    return Num(r.out.let(name if name != "_" else "tmp", e))
+    made = r.out.let(name if name != "_" else "tmp", e)
+    if isinstance(made, n.Var) and isinstance(e.type, DType) and e.type.is_integer and not any(isinstance(x, (n.Load, n.Call)) for x in walk(e)):
+        r.meanings[made.name] = r.meaning(e)
+    return Num(made)
 
 
 def store(r: Reader, where: Value, value: Value) -> None:

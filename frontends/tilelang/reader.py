@@ -12,7 +12,7 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, dtype_of, symbolic
-from kir.ir.visit import walk
+from kir.ir.visit import substitute, walk
 
 from ..triton.emit import Emitter, condition_text
 from ..triton.source import Module, Project
@@ -111,6 +111,8 @@ class Reader:
         """Buffers that the statement at hand has declared."""
         self.inside: dict[str, n.Expr] = {}
         """Loop variables that run from 0, with the end of their range."""
+        self.meanings: dict[str, n.Expr] = {}
+        """What names of integer arithmetic stand for."""
         self.reducers: set[str] = set()
         """Fragments of `T.alloc_reducer`: what `T.Parallel` adds to them is summed over the axes that they do not have."""
         self.aliases: dict[str, str] = {}
@@ -150,6 +152,11 @@ class Reader:
                 case _:
                     pass
         return True
+
+    def meaning(self, e: n.Expr) -> n.Expr:
+        """An expression with named arithmetic written out."""
+        made: n.Expr = substitute(e, self.meanings)
+        return made
 
     # -------------------------------------------------------------------------------------------------- what values stand for
     def settled(self, v: Value) -> Value:
