@@ -188,9 +188,7 @@ def bound(r: Reader, target: cst.BaseExpression, value: Value) -> list[tuple[str
         case cst.Tuple() | cst.List():
             value = r.decided(value)
             if isinstance(value, Open):
-                value = Items(tuple(
-                    Open(x.value.value if value.kind == "asked" and isinstance(x.value, cst.Name) else f"{value.name}_{k}")
-                    for k, x in enumerate(target.elements)))
+                value = Items(tuple(_item_of_open(r, value, k, x.value) for k, x in enumerate(target.elements)))
             if not isinstance(value, Items):
                 raise NotUnderstood(f"{describe(value)} taken apart into {len(target.elements)} names")
             if len(value.items) != len(target.elements):
@@ -198,6 +196,15 @@ def bound(r: Reader, target: cst.BaseExpression, value: Value) -> list[tuple[str
             return [p for x, v in zip(target.elements, value.items, strict=True) for p in bound(r, x.value, v)]
         case _:
             raise NotUnderstood("an assignment to what is no name")
+
+
+def _item_of_open(r: Reader, owner: Open, k: int, target: cst.BaseExpression | None = None) -> Value:
+    """`owner[k]` of an open tuple."""
+    if owner.kind == "asked":
+        name = target.value if isinstance(target, cst.Name) and target.value != "_" else f"{owner.name}_{k}"
+        return r.ask(name, f"{owner.key}[{k}]", "" if target is not None else "asked")
+    path = f"{owner.name}_{k}"
+    return r.given.get(path, Open(path))
 
 
 # ------------------------------------------------------------------------------------------------------------------ attributes
@@ -249,7 +256,9 @@ def _width(t: TypeOf, name: str) -> Value:
 def _member_of_open(r: Reader, owner: Open, name: str) -> Value:
     from . import lookup
 
-    path = f"{owner.name}_{name}" if owner.kind != "asked" else name
+    if owner.kind == "asked":
+        return r.ask(name, f"{owner.key}.{name}")
+    path = f"{owner.name}_{name}"
     if owner.of is not None:
         found = lookup.member(r, owner, owner.of, name)
         if found is not None:
@@ -262,12 +271,14 @@ def _member_of_open(r: Reader, owner: Open, name: str) -> Value:
                     default = evaluate(r, c.scope, statement.value)
                     if is_known(default) or isinstance(default, TypeOf):
                         r.defaults[path] = default
+                    elif isinstance(default, Items):
+                        r.defaults.update({f"{path}_{k}": x for k, x in enumerate(default.items)})
                 except NotUnderstood:
                     pass
             return annotated(r, path, statement.annotation.annotation, c.scope)
     if path in r.given:
         return r.given[path]
-    return Open(path, None, "asked" if owner.kind == "asked" else "")
+    return Open(path)
 
 
 def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope: Scope) -> Value:
@@ -289,6 +300,8 @@ def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope
         kind = "any" if kind != "str" else "str"
     if kind in ("", "str") and r.kinds.get(name) == "dtype":
         kind = "dtype"
+    if r.bound and name in r.defaults and name not in r.bound_sizes and name not in r.given:
+        r.given[name] = r.defaults[name]
     if name in r.given:
         value = r.given[name]
         return TypeOf(DTYPES[value]) if kind == "dtype" and isinstance(value, str) and value in DTYPES else value
@@ -297,6 +310,8 @@ def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope
         return Text(name)
     if kind:
         r.kinds.setdefault(name, kind)
+    if of is not None:
+        r.objects.add(name)
     return Open(name, of, kind)
 
 
@@ -331,8 +346,7 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
         case Table() if len(index) == 1:
             return _of_table(r, owner, index[0])
         case Open() if len(index) == 1 and isinstance(r.settled(index[0]), int):
-            path = f"{owner.name}_{index[0]}"
-            return r.given.get(path, Open(path, None, "asked" if owner.kind == "asked" else ""))
+            return _item_of_open(r, owner, int(str(r.settled(index[0]))))
         case Open() if owner.kind == "asked":
             return owner
         case Builtin(name="tilelang.language.Tensor" | "tilelang.language.StridedTensor"):

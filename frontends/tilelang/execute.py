@@ -75,6 +75,7 @@ def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) 
     if r.depth > MOST_CALLS:
         r.depth -= 1
         raise NotUnderstood("functions that call one another too deeply")
+    wanted = r.wanted
     try:
         scope = Scope({}, fn.scope.module, fn.scope)
         references = _bind(r, fn, args, named, scope)
@@ -88,6 +89,7 @@ def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) 
         found = run_block(r, Frame(scope), fn.node.body.body)
         return found.value if isinstance(found, Returned) else None
     finally:
+        r.wanted = wanted
         r.depth -= 1
 
 
@@ -549,7 +551,7 @@ def _host_while(r: Reader, f: Frame, s: cst.While) -> Returned | None:
 def _ask_for(r: Reader, f: Frame, s: cst.BaseCompoundStatement, reason: str) -> None:
     """What a loop of the host binds, left to the binding: each name is a meta."""
     for name in sorted(assigned_names([s])):
-        f.scope.names[name] = r.given.get(name, Open(name))
+        f.scope.names[name] = r.ask(name, f"{name} after {f.scope.module.code(s)}", "")
 
 
 # --------------------------------------------------------------------------------------------------------------- small statements
@@ -663,12 +665,14 @@ def bound_pairs(r: Reader, target: cst.Tuple | cst.List, value: Value) -> list[t
 def _assign_name(r: Reader, f: Frame, name: str, value: Value) -> None:
     held = f.scope.names.get(name)
     value = r.settled(value)
+    if isinstance(value, Num) and value.expr == n.Var(r.thread, I32) and r.thread_name == "tid" and name not in r.out.taken:
+        r.thread_name = name
     if isinstance(held, (Memory, Place)) and held.var and not (isinstance(value, Memory) and not _is_variable(value)) \
             and (is_number(value) or isinstance(value, (Num, Place, Memory, Open, Choice))) and not _fresh_variable(r, value):
         store(r, held if isinstance(held, Place) else Place(held.buffer, tuple(build.const(0) for _ in held.buffer.shape), True), value)
         return
     if isinstance(value, Open) and value.kind == "asked":
-        value = r.given.get(name, Open(name))
+        value = r.ask(name, value.key, "")
     if r.launched and isinstance(value, Num):
         value = _let(r, name, value.expr)
     elif r.launched and isinstance(value, Place) and len(value.index) == len(value.buffer.shape) and not any(isinstance(i, n.Span) for i in value.index):

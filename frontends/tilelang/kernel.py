@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import libcst as cst
@@ -24,11 +24,14 @@ from .teams import Placing
 from .values import Builtin, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
 
 
-def read_kernel(project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value]) -> n.Program:
-    """The generic program of a function. `given` are values of metas that are known. What is not understood is in it as `opaque`
+def read_kernel(
+    project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = ()
+) -> n.Program:
+    """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
+    among the sizes. What is not understood is in it as `opaque`
     statements. Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
-    r = Reader(project, module, dict(given))
-    r.out.taken |= {r.thread, *(p.name.value for p in node.params.params)}
+    r = Reader(project, module, given or {}, given is not None, sizes)
+    r.out.taken |= {p.name.value for p in node.params.params}
     owners = module.owners.get(id(node), ())
     try:
         scope = _factories(r, module, node, owners)
@@ -191,7 +194,7 @@ def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, .
             name = p.name.value
             if name in r.given:
                 _given_meta(r, name)
-            elif name not in r.metas and name in r.kinds and r.kinds[name] != "":
+            elif name not in r.metas and name not in r.objects and r.kinds.get(name, ""):
                 r.meta(name, r.kinds[name])
     for name in sorted(r.asked):
         _given_meta(r, name)
@@ -217,7 +220,7 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
         return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
 
     body = laid_out(r, tuple(r.out.block))
-    placing = Placing(r.threads, r.thread, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
+    placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
     body = with_fills(placing.body(body))
     params = _roles(r, body)
     used = _used(r, body, params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -83,8 +83,10 @@ class Refused(Exception):
 class Reader:
     """Reads one kernel. `given` are values of metas that are known already."""
 
-    def __init__(self, project: Project, module: Module, given: Mapping[str, Value]) -> None:
+    def __init__(self, project: Project, module: Module, given: Mapping[str, Value], bound: bool = False, sizes: Iterable[str] = ()) -> None:
         self.project, self.module = project, module
+        self.bound, self.bound_sizes = bound, frozenset(sizes)
+        """Whether a binding gives all values, so that what it leaves out has its default; but for what it counts among the sizes."""
         self.asked: set[str] = set()
         """Names of given values that were looked at."""
         self.given = Given(given, self.asked)
@@ -101,8 +103,9 @@ class Reader:
         self.attrs: dict[str, n.Attr] = {}
         self.layouts: dict[str, LayoutOf] = {}
         self.device = False
-        self.thread = "tid"
-        """The name of the thread's number in its CTA."""
+        self.thread = "%tid"
+        """What stands for the thread's number in its CTA until the loops over threads are made."""
+        self.thread_name = "tid"
         self.launched = False
         self.depth = 0
         self.wanted = ""
@@ -111,6 +114,9 @@ class Reader:
         """Buffers that the statement at hand has declared."""
         self.inside: dict[str, n.Expr] = {}
         """Loop variables that run from 0, with the end of their range."""
+        self.objects: set[str] = set()
+        """Parameters that are objects: their fields are metas, they are none."""
+        self.questions: dict[str, str] = {}
         self.meanings: dict[str, n.Expr] = {}
         """What names of integer arithmetic stand for."""
         self.reducers: set[str] = set()
@@ -121,6 +127,16 @@ class Reader:
         self.asking: set[tuple[str, str]] = set()
 
     # -------------------------------------------------------------------------------------------------------------- metas
+    def ask(self, name: str, key: str, kind: str = "asked") -> Value:
+        """What the binding answers to a question of the host, under a name that no other question has."""
+        unique, k = name, 1
+        while self.questions.setdefault(unique, key) != key:
+            k += 1
+            unique = f"{name}_{k}"
+        if unique in self.given and kind != "asked":
+            return self.given[unique]
+        return Open(unique, None, kind, key)
+
     def meta(self, name: str, kind: str) -> n.Var:
         """The meta of that name, made with `kind` where it is not yet there."""
         found = self.metas.get(name)

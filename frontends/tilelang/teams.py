@@ -46,6 +46,7 @@ class Placing:
 
     threads: n.Expr
     thread: str
+    name: str
     reducers: frozenset[str]
     fresh: Callable[[str], str]
     opaque: Callable[[n.Stmt, str], n.Stmt]
@@ -267,7 +268,7 @@ class Placing:
     # ------------------------------------------------------------------------------------------------------ loops over threads
     def loop(self, run: list[n.Stmt], team: Team) -> n.Stmt:
         """A run of thread statements as a loop over the threads of a team."""
-        var = n.Var(self.fresh(self.thread if not team.base else "lane"), I32)
+        var = n.Var(self.fresh(self.name if not team.base else "lane"), I32)
         number: n.Expr = build.add(var, team.base) if team.base else var
         self.numbers[var.name] = number
         values: dict[str, n.Expr] = {self.thread: number, "%lane": var, "%threads": team.count}

@@ -56,6 +56,8 @@ class Open:
     name: str
     of: Class | None = None
     kind: str = ""
+    key: str = ""
+    """What was asked of the machine or of a package, word for word: two questions never share a name."""
 
 
 @dataclass(frozen=True)
