@@ -731,6 +731,12 @@ def guarded(r: Reader, e: n.Expr) -> n.Expr:
     return made
 
 
+def _wraps_inside(i: n.Expr | n.Span, d: n.Expr) -> bool:
+    """Whether an index is a remainder that stays inside its dimension."""
+    return isinstance(i, n.Binary) and i.op == "mod" and (i.b == d or (
+        isinstance(i.b, n.Const) and (extent := build.int_value(d)) is not None and 0 < i.b.value <= extent))
+
+
 def plainly_inside(r: Reader, at: n.Region) -> bool:
     """Whether each index of a place is a literal inside its dimension, or a loop's variable that ends with it."""
     for i, d in zip(at.index, at.buffer.shape, strict=False):
@@ -738,6 +744,6 @@ def plainly_inside(r: Reader, at: n.Region) -> bool:
             extent = build.int_value(d)
             if extent is None and i.value != 0 or extent is not None and not 0 <= i.value < extent:
                 return False
-        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d):
+        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d) and not _wraps_inside(i, d):
             return False
     return True

@@ -16,7 +16,7 @@ from kir.ir.visit import blocks_of, statements, walk
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate, guarded
 from .execute import Found, Frame, parameter, run_block
-from .fills import with_fills
+from .fills import with_fills, with_ready_barriers
 from .kinds import kinds
 from .layouts import laid_out
 from .reader import Reader, Refused, Undecided
@@ -221,7 +221,7 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
 
     body = laid_out(r, tuple(r.out.block))
     placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
-    body = with_fills(placing.body(body))
+    body = with_ready_barriers(with_fills(placing.body(body)))
     params = _roles(r, body)
     used = _used(r, body, params)
     sizes = tuple(p for p in r.sizes.values() if p.name in used)

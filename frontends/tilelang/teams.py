@@ -120,7 +120,7 @@ class Placing:
 
         def flush() -> None:
             tail: list[n.Stmt] = []
-            while run and isinstance(run[-1], n.Eval) and run[-1].call.fn == "barrier":
+            while run and isinstance(run[-1], n.Eval) and run[-1].call.fn in ("barrier", "mbar_wait", "named_barrier_sync"):
                 tail.append(run.pop())
             if run:
                 out.append(self.loop(run, team))
@@ -223,6 +223,7 @@ class Placing:
         if parts is None:
             raise NotPlaced("a branch on what differs between threads, around a tile operation")
         out = []
+        bound: set[str] = set()
         for lo, hi, body in parts:
             if not body:
                 continue
@@ -232,12 +233,14 @@ class Placing:
                 count = int(first.call.args[0].value)
                 if count % 8 == 0 and 24 <= count <= 256:
                     registers, body = count, body[1:]
-            inner = self.team(self.copied(body) if out else body, Team(lo * 32, build.const((hi - lo) * 32), False))
+            body = self.copied(body, bound)
+            bound |= {x for s in body for x in bound_names(s)} | {x.buffer.name for x in statements(body) if isinstance(x, (n.Alloc, n.View))}
+            inner = self.team(body, Team(lo * 32, build.const((hi - lo) * 32), False))
             out.append(n.Role(f"warps_{lo}_{hi}", lo, hi, inner, registers))
         yield n.Roles(tuple(out), origin=s.origin)
 
-    def copied(self, body: n.Block) -> n.Block:
-        """Statements with fresh names for all that they bind."""
+    def copied(self, body: n.Block, taken: set[str]) -> n.Block:
+        """Statements with fresh names for what they bind and another role has bound already."""
         values: dict[str, n.Expr] = {}
         buffers: dict[str, n.Buffer] = {}
         names: dict[str, str] = {}
@@ -246,13 +249,15 @@ class Placing:
                 case n.Let():
                     kinds = s.value.type.elements if hasattr(s.value.type, "elements") else (s.value.type,)
                     for x, t in zip(s.names, kinds, strict=True):
+                        if x not in taken:
+                            continue
                         if x not in names:
                             names[x] = self.fresh(x)
                         values[x] = n.Var(names[x], t)
-                case n.For():
+                case n.For() if s.var.name in taken:
                     names.setdefault(s.var.name, self.fresh(s.var.name))
                     values[s.var.name] = n.Var(names[s.var.name], s.var.of)
-                case n.Alloc() | n.View():
+                case n.Alloc() | n.View() if s.buffer.name in taken:
                     if s.buffer.name not in names:
                         names[s.buffer.name] = self.fresh(s.buffer.name)
                     buffers[s.buffer.name] = replace(s.buffer, name=names[s.buffer.name])
@@ -263,6 +268,8 @@ class Placing:
                 self.taint.values.add(new)
             if old in self.taint.buffers:
                 self.taint.buffers.add(new)
+        if not names:
+            return body
         return tuple(_rebound(substitute_buffers(substitute(s, values), buffers), names) for s in body)
 
     # ------------------------------------------------------------------------------------------------------ loops over threads
