@@ -40,6 +40,9 @@ def command(
         for folder, record, meeting in zip(folders, records, met, strict=True)
     ]
     one = len(set(met)) == 1
-    lines = [f"{row['surface']:<9} {row['expert']}: {row['realized']} of {row['steps']} steps realized, ends {row['ended']} at {str(row['meets'])[:16]}" for row in ends]
+    lines = [
+        f"{row['surface']:<9} {row['expert']}: {row['realized']} of {row['steps']} steps realized, ends {row['ended']} at {str(row['meets'])[:16]}"
+        for row in ends
+    ]
     lines.append("they meet in one program" if one else "they do not meet in one program")
     return Result({"problem": problems[0], "lineages": ends, "one": one, "report": str(output)}, "\n".join([*lines, f"the page: {output}"]))

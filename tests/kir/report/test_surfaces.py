@@ -83,7 +83,7 @@ def test_the_command_writes_it_and_says_where_they_meet(two: list[tuple[Lineage,
 
 
 def test_lineages_of_different_problems_are_refused(two: list[tuple[Lineage, Folder]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (lineage, folder), _ = two
+    (lineage, _), _ = two
     other = lineage.model_copy(update={"header": lineage.header.model_copy(update={"problem": "softmax"})})
     Folder(tmp_path / "first").finish(_sealed(other))
     assert run(["report", str(tmp_path / "first"), str(tmp_path / "second"), "-o", str(tmp_path / "page.html")]) == 2
