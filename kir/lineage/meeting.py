@@ -1,7 +1,8 @@
 """Where lineages meet: whether two naive programs are one program.
 
 Two surfaces name and order their parameters each in their own way, and what a caller promises (`K % 16 == 0`, alignment, restrict) says when
-a program may be called, not what it computes. What is left without these is the form in which naive programs are compared.
+a program may be called, not what it computes; nor does it matter which axis of the grid comes first. What is left without these is the form
+in which naive programs are compared.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ ROLES = ("size", "scalar", "in", "inout", "out")
 
 
 def common_form(program: Program) -> Program:
-    """The program in normal form without what a surface or a caller adds: names, labels, facts, alignment and `restrict`. Parameters stand by
-    role and first use. Two programs that compute one thing in the same steps have one such form."""
-    plain = canonical(normalize(program))
+    """The program in normal form without what a surface or a caller adds: names, labels, facts, alignment and `restrict`. Parameters and axes of
+    the grid stand by (role and) first use. Two programs that compute one thing in the same steps have one such form."""
+    normal = normalize(program)
+    plain = canonical(replace(normal, kernels=tuple(replace(k, grid=_by_use(k)) for k in normal.kernels)))
     kernels = {k.name: f"kernel{i}" for i, k in enumerate(plain.kernels)}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -49,6 +51,12 @@ def common_form(program: Program) -> Program:
 def meetings(programs: Sequence[Program]) -> tuple[str, ...]:
     """For each program the content hash of its common form: equal hashes are one program."""
     return tuple(content_hash(common_form(p)) for p in programs)
+
+
+def _by_use(kernel: n.Kernel) -> tuple[n.Axis, ...]:
+    """The axes of a kernel's grid in the order in which its body uses them."""
+    names = list(dict.fromkeys(x.name for s in kernel.body for x in walk(s) if isinstance(x, n.Var)))
+    return tuple(sorted(kernel.grid, key=lambda axis: names.index(axis.name) if axis.name in names else len(names)))
 
 
 def _uses(program: Program) -> list[str]:

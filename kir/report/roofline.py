@@ -1,7 +1,7 @@
 """The states of a lineage under a roofline, one picture a target.
 
-Every state does the same work, so the work is named once: `W`, the seconds that the expert's matrix and arithmetic units need at their
-peak. A state stands at `x = W / (seconds that its DRAM traffic needs)`, its intensity in units of the ridge, and `y = W / seconds`, the
+Every state does the same work, so the work is named once: `W`, the least seconds that the matrix and arithmetic units of any state need at
+their peak. A state stands at `x = W / (seconds that its DRAM traffic needs)`, its intensity in units of the ridge, and `y = W / seconds`, the
 part of the peak that it reaches; the roof is `min(1, x)`. So no figure of a device enters but those of the model. Geometry only, in SVG units.
 """
 
@@ -66,8 +66,7 @@ def _by_target(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _roof(target: str, rows: list[Mapping[str, Any]]) -> Roof | None:
-    parts = rows[-1]["parts"]
-    work = sum(float(parts.get(unit, 0.0)) for unit in ("tensor", "scalar", "special"))
+    work = min(sum(float(row["parts"].get(unit, 0.0)) for unit in ("tensor", "scalar", "special")) for row in rows)
     moved = [float(row["parts"].get("dram", 0.0)) for row in rows]
     if not work or not all(moved):
         return None
