@@ -50,6 +50,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Tick:
+    """A line across the picture: its height, and what stands beside it."""
+
     y: float
     text: str
 
