@@ -73,7 +73,7 @@ def test_what_a_surface_cannot_say_is_left_out_or_adapted_with_the_reason(learne
     refuse = (Diagnostic("KIR-B002", "this surface has no matrix product"),)
     done = cross(lineage, folder, parse_program(NAIVE.read_text()), says)  # type: ignore[arg-type]  # diagnostics
     left = [each for each in done.steps if not each.carried]
-    assert [each.outcome for each in left][0] == "unsaid" and "no matrix product" in left[0].reason
+    assert left[0].outcome == "unsaid" and "no matrix product" in left[0].reason
     assert "mma" not in program_text(done.program)
 
 
