@@ -1,7 +1,7 @@
 """A walk over tiles by each role of a kernel: rings go on from tile to tile, so their slots and phases count iterations over all tiles.
 
 A role's code for one tile stands in a loop `for i in 0..number of tiles of this CTA`, inside a loop over its warpgroups where it has one.
-Values of the CTA that depend on the tile are computed by each role for itself. A loop over a ring counts with `i * trips + k`.
+Values of the CTA that depend on the tile are computed by each role for itself. Slots and phases count `i * trips` iterations more.
 """
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
+from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite.edit import fresh, names_in
@@ -76,17 +77,16 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr) ->
     first = True
     for k, r in enumerate(parts.roles.roles):
         i = n.Var(fresh("i", taken), dtype)
-        let = n.Let((tile.name,), build.add(build.mul(i, ctas), pid))
-        own: tuple[n.Let, ...] = (let, *parts.lets)
         body, wrap = _inside(r.body)
         used = names_read_in(body)
         kept: list[n.Let] = []
-        for s in reversed(own):
+        for s in reversed(parts.lets):
             if set(s.names) & used:
                 used |= names_read(s.value)
                 kept.insert(0, s)
-        body = _counted_on(body, rings, slots.get(k), i, taken)
-        block: n.Block = (*kept, *body)
+        if k in slots:
+            body = _counted_on(body, rings, build.mul(i, slots[k]))
+        block: n.Block = tuple(substitute(s, {tile.name: build.add(build.mul(i, ctas), pid)}) for s in (*kept, *body))
         if not first:
             again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
             block = tuple(_renamed(s, again) for s in block)
@@ -114,40 +114,27 @@ def _inside(body: n.Block) -> tuple[n.Block, Callable[[n.Stmt], n.Block]]:
     return body, lambda s: (s,)
 
 
-def _counted_on(body: n.Block, rings: Rings, slots: n.Expr | None, i: n.Var, taken: set[str]) -> n.Block:
-    """A role's code for a tile with its ring counted on from tile `i - 1`. Raises NoRing."""
-    if slots is None:
-        return body
-    before = build.mul(i, slots)
-    loops = {id(s): n.Var(fresh("it", taken), i.of) for s in _counting(body, set(rings.bars))}
-
-    def below(block: n.Block, var: n.Var | None, count: n.Expr | None) -> n.Block:
+def _counted_on(body: n.Block, rings: Rings, before: n.Expr, back: bool = False) -> n.Block:
+    """A role's code with its ring counted on from the slots that were taken `before`, or `back` from there. Raises NoRing."""
+    def below(block: n.Block, loops: tuple[str, ...]) -> n.Block:
         out: list[n.Stmt] = []
         for s in block:
-            if isinstance(s, n.For) and id(s) in loops:
-                it = loops[id(s)]
-                inner = below(s.body, s.var, it)
-                out.append(replace(s, body=(n.Let((it.name,), build.add(before, s.var)), *inner)))
-            elif isinstance(s, n.For):
-                out.append(replace(s, body=below(s.body, var, count)))
-            elif isinstance(s, n.If):
-                out.append(replace(s, then=below(s.then, var, count), orelse=below(s.orelse, var, count)))
-            else:
-                out.append(_shifted(s, rings, before, var, count))
+            here = (*loops, s.var.name) if isinstance(s, n.For) else loops
+            for steps, inner in child_blocks(s):
+                s = with_block(s, steps, below(inner, here))
+            out.append(_shifted(s, rings, before, loops, back))
         return tuple(out)
-    return below(body, None, None)
+    return below(body, ())
 
 
-def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, var: n.Var | None, count: n.Expr | None) -> n.Stmt:
-    """A statement whose slots and phases count on: the variable of the loop over the ring becomes the count, outside of it the slots of the
-    tiles before are added."""
+def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], back: bool) -> n.Stmt:
+    """A statement, without those inside it, whose slots and phases are counted on. Raises NoRing."""
     stages = rings.stages
 
     def on(e: n.Expr) -> n.Expr:
-        if var is not None and count is not None and var.name in names_read(e):
-            made: n.Expr = substitute(e, {var.name: count})
-            return made
-        return build.add(e, before)
+        if any(c != 1 for m, c in build.polynomial(e).items() if any(isinstance(x, n.Var) and x.name in loops for x in m)):
+            raise NoRing("a ring that does not go on by one slot an iteration")
+        return build.sub(e, before) if back else build.add(e, before)
 
     def slot_of(e: n.Expr | n.Span) -> n.Expr | n.Span:
         if stages == 1:
@@ -174,23 +161,27 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, var: n.Var | None, count: 
         if isinstance(old, n.Call) and old.fn == "mbar_wait" and isinstance(new, n.Call) and isinstance(e := old.args[1], n.Expr):
             return build.call("mbar_wait", new.args[0], parity(e))
         return new
+    if child_blocks(s):
+        return s
     made = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
     assert isinstance(made, n.Stmt)
     return made
 
 
-def standing(kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr]:
+def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr]:
     """The kernel of one tile a CTA that such a walk is over, its grid axis, and the number of CTAs that walked. Raises NoRing."""
     found = roles_at(kernel)
     if found is None or len(kernel.grid) != 1:
         raise NoRing("the kernel does not end in roles, or its grid has several axes")
-    pid = n.Var(kernel.grid[0].name, dtype_of(kernel.grid[0].extent.type))
-    ctas = kernel.grid[0].extent
+    rings = Rings.of(kernel)
+    slots = trips(kernel, found[1])
+    dtype = dtype_of(kernel.grid[0].extent.type)
+    pid, ctas = n.Var(kernel.grid[0].name, dtype), kernel.grid[0].extent
+    tile = n.Var(fresh("tile", names_in(program, kernel)), dtype)
     roles: list[n.Role] = []
     lets: list[n.Let] = []
-    tile: n.Let | None = None
     extent: n.Expr | None = None
-    for r in found[1].roles:
+    for k, r in enumerate(found[1].roles):
         body, wrap = _inside(r.body)
         if len(body) != 1 or not isinstance(loop := body[0], n.For) or not counted(loop):
             raise NoRing(f"'{r.name}' does more than one loop over tiles")
@@ -198,21 +189,20 @@ def standing(kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr]:
         if total is None or (extent is not None and total != extent):
             raise NoRing(f"the loop of '{r.name}' is not over every tile of its CTA")
         extent = total
-        own, rest = _leading(loop.body)
-        number = build.add(build.mul(loop.var, ctas), pid)
-        first = next((s for s in own if s.value == number), None)
-        if first is None:
-            raise NoRing(f"'{r.name}' does not number its tile")
-        shared, again = _merged(lets, tile, own, first)
-        tile, lets = tile or first, shared
+        number = build.sub(tile, build.mul(loop.var, ctas))
+        plain: n.Block = tuple(substitute(s, {pid.name: number}) for s in loop.body)
+        if k in slots:
+            plain = _counted_on(plain, rings, build.mul(loop.var, slots[k]), back=True)
+        own, rest = _leading(plain)
+        lets, again = _merged(lets, own)
         block = tuple(_renamed(s, again) for s in rest)
-        roles.append(replace(r, body=_unwrapped(wrap, _from_zero(block, loop.var))))
-    if tile is None or extent is None:
+        if any(loop.var.name in names_read(s) for s in (*own, *block)):
+            raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
+        roles.append(replace(r, body=_unwrapped(wrap, block)))
+    if extent is None:
         raise NoRing("no role walks over tiles")
-    axis = n.Axis(tile.names[0], extent)
-    lets = [s for s in lets if s.names != (axis.name,)]
-    front = kernel.body[:-1]
-    if any(pid.name in names_read(s) for s in (*front, *(s for r in roles for s in r.body), *lets)):
+    axis, front = n.Axis(tile.name, extent), kernel.body[:-1]
+    if any(pid.name in names_read(s) for s in front):
         raise NoRing("the number of the CTA is used for more than its tiles")
     made = n.Roles(tuple(roles), found[1].label, found[1].origin)
     at = next(i for i, s in enumerate((*front, made)) if not isinstance(s, n.Let))
@@ -245,40 +235,16 @@ def _leading(body: n.Block) -> tuple[tuple[n.Let, ...], n.Block]:
     return tuple(s for s in body[:count] if isinstance(s, n.Let)), body[count:]
 
 
-def _merged(lets: list[n.Let], tile: n.Let | None, own: tuple[n.Let, ...], first: n.Let) -> tuple[list[n.Let], dict[str, str]]:
-    """The values of all roles so far with those of another, and what the other's are called there. Raises NoRing."""
-    out, again = list(lets), {}
+def _merged(lets: list[n.Let], own: tuple[n.Let, ...]) -> tuple[list[n.Let], dict[str, str]]:
+    """The values of all roles so far with those of another, and what the other's are called there."""
+    out: list[n.Let] = list(lets)
+    again: dict[str, str] = {}
     for s in own:
-        if s is first and tile is not None:
-            again[s.names[0]] = tile.names[0]
-            continue
         value = rename(s, again)
         assert isinstance(value, n.Let)
-        same = next((x for x in out if x.value == value.value), None)
-        if same is not None and same is not s:
+        same = next((x for x in lets if x.value == value.value), None)
+        if same is not None:
             again[s.names[0]] = same.names[0]
         else:
             out.append(value)
     return out, again
-
-
-def _from_zero(block: n.Block, i: n.Var) -> n.Block:
-    """A role's code for the first tile: counts start with it."""
-    counts: dict[str, n.Expr] = {}
-
-    def below(inner: n.Block) -> n.Block:
-        out: list[n.Stmt] = []
-        for s in inner:
-            if isinstance(s, n.Let) and i.name in names_read(s.value) and len(s.names) == 1:
-                counts[s.names[0]] = substitute(s.value, {i.name: build.const(0, dtype_of(i.of))} | counts)
-                continue
-            if isinstance(s, n.For):
-                out.append(replace(s, body=below(s.body)))
-            elif isinstance(s, n.If):
-                out.append(replace(s, then=below(s.then), orelse=below(s.orelse)))
-            else:
-                out.append(s)
-        return tuple(out)
-    plain = below(block)
-    zero: dict[str, n.Expr] = {i.name: build.const(0, dtype_of(i.of))}
-    return tuple(substitute(s, zero | counts) for s in plain)

@@ -137,7 +137,7 @@ class Persistent(Pass):
         """At a kernel that is one loop from the CTA's number by the number of CTAs, or whose roles are such loops."""
         if isinstance(node, n.Kernel) and roles_at(node) is not None:
             try:
-                _, tiles, ctas = standing(node)
+                _, tiles, ctas = standing(program, node)
             except NoRing as why:
                 return Miss(str(why))
             return self._launched(path, ctas, tiles.extent)
@@ -165,7 +165,7 @@ class Persistent(Pass):
         """One CTA for each tile."""
         kernel = kernel_of(program, site.path)
         if roles_at(kernel) is not None:
-            return Rewritten(replace_kernel(program, kernel.name, standing(kernel)[0]), site.path)
+            return Rewritten(replace_kernel(program, kernel.name, standing(program, kernel)[0]), site.path)
         loop = kernel.body[0]
         assert isinstance(loop, n.For)
         made = replace(kernel, grid=(n.Axis(loop.var.name, loop.hi),), body=loop.body)
