@@ -1,7 +1,8 @@
 """What only a GPU can show. ``python -m benchmarks.gpu PART ...`` measures the named parts and writes their tables.
 
 Parts: ``smoke`` (kernels of each surface, end to end), ``conformance``, ``red-team``, ``honest``, ``panel``, ``lineage``, ``speed``,
-``again`` (the same kernels ten minutes apart); ``honest:WORD`` takes the kernels with WORD in their names alone. Tables go to
+``again`` (the same kernels ten minutes apart), ``gemm`` (tuned, beside cuBLAS; `benchmarks/gpu_gemm.py`); ``honest:WORD`` takes the kernels
+with WORD in their names alone. Tables go to
 ``benchmarks/results/gpu-PART.md``, or under the folder that ``--out`` names; raw records beside them as JSON lines. One part that fails
 harms no other.
 """
@@ -86,7 +87,7 @@ def smoke(s: Session) -> None:
         for honest in [h for h in HONEST if h.name in SMOKE]:
             begun = time.perf_counter()
             program, problem, surface = honest.loaded()
-            shape = min((x for x in problem.shapes_for(program) if "timed" in x.tags), key=lambda x: sum(x.sizes.values()))
+            shape = min(problem.timed_for(program), key=lambda x: sum(x.sizes.values()))
             options = Options(shapes=(shape.name,), panel=False)
             verdict = _tried(s, "smoke", functools.partial(gate_gpu, s.gpu, program, problem, surface, options=options))
             wall = f"{time.perf_counter() - begun:.1f} s"
@@ -169,7 +170,7 @@ def honest(s: Session) -> None:
                 continue
             begun = time.perf_counter()
             program, problem, surface = each.loaded()
-            shapes = [x for x in problem.shapes_for(program) if "timed" in x.tags]
+            shapes = problem.timed_for(program)
             smallest = min(shapes, key=lambda x: sum(x.sizes.values()))
             options = Options(shapes=(smallest.name,), panel=False, interpret=False, budget=0.4)
             verdict = _tried(s, "honest", functools.partial(gate_gpu, s.gpu, program, problem, surface, options=options))
@@ -200,7 +201,8 @@ def panel(s: Session) -> None:
         for name in WORKLOADS:
             problem = load_problem(name)
             with s.gpu.oracles.child() as child:
-                for row in timed(s.gpu, problem, Oracle.of(child, problem), problem.tagged("timed"), random.Random(secrets.randbits(64))):
+                shapes = [x for x in problem.tagged("timed") if "asked" not in x.tags]
+                for row in timed(s.gpu, problem, Oracle.of(child, problem), shapes, random.Random(secrets.randbits(64))):
                     if isinstance(row, Timed):
                         e = row.estimate
                         took = (f"{e.median * 1e6:.1f} us", f"{e.low * 1e6:.1f} .. {e.high * 1e6:.1f}", e.samples)
@@ -303,6 +305,14 @@ def again(s: Session) -> None:
     s.table(f"again-{int(time.time())}", "The same kernels again", ("at", "kernel", "shape", "median (us)", "95 %"), rows)
 
 
+def gemm(s: Session) -> None:
+    """GEMM on each surface, tuned, beside cuBLAS."""
+    from benchmarks.gpu_gemm import HEAD, rows
+
+    found = rows(s.gpu, s.out, s.only, functools.partial(s.record, "gemm"))
+    s.table(f"gemm{'-' if s.only else ''}{s.only}", "GEMM against cuBLAS", HEAD, found, "Tuned by `kir.tune`; both sides timed in one run of the gate.")
+
+
 PARTS: dict[str, Callable[[Session], None]] = {
     "smoke": smoke,
     "conformance": conformance,
@@ -312,6 +322,7 @@ PARTS: dict[str, Callable[[Session], None]] = {
     "lineage": lineage,
     "speed": speed,
     "again": again,
+    "gemm": gemm,
 }
 
 
