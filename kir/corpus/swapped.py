@@ -17,12 +17,13 @@ from kir.surface import EditableFrontend, Frontend, backend, frontend
 
 @dataclass(frozen=True)
 class Again:
-    """A kernel read: its program, its text written again with that text's hash, or why there is none."""
+    """A kernel read: its program, its text written again with that text's hash and the program that it is read as, or why there is none."""
 
     program: n.Program | None
     text: str = ""
     digest: str = ""
     reason: str = ""
+    reread: n.Program | None = None
 
 
 @cache
@@ -39,7 +40,7 @@ def read_again(file: str, kernel: str) -> Again:
             return Again(program, reason="it reads back differently")
     except KirError as bad:
         return Again(program, reason=f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}")
-    return Again(program, text, hashlib.sha256(text.encode()).hexdigest()[:16])
+    return Again(program, text, hashlib.sha256(text.encode()).hexdigest()[:16], reread=again)
 
 
 @cache
