@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -55,6 +56,14 @@ def _called(fn: Callable[..., Any], names: Sequence[str], given: dict[str, Any])
     return call
 
 
+def _halved(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function given its tensors in bf16."""
+    @functools.wraps(fn)
+    def call(**given: Any) -> Any:
+        return fn(**{k: v.to(torch.bfloat16) if isinstance(v, torch.Tensor) else v for k, v in given.items()})
+    return call
+
+
 def _headed(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function that wants heads before time, called with time before heads."""
     def call(*tensors: torch.Tensor) -> Any:
@@ -63,15 +72,15 @@ def _headed(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def against(name: str, ours: str, oracle: str | Callable[..., Any], arguments: str, options: dict[str, Any] | None = None, T: int = 0,
-            headed: bool = False, within: float = 1e-2, gradient: bool = True) -> None:
-    """A case: `ours` is `module:function` under fla.ops, `arguments` are `parameter` or `parameter=maker`."""
+            headed: bool = False, within: float = 1e-2, gradient: bool = True, half: bool = False) -> None:
+    """A case: `ours` is `module:function` under fla.ops, `arguments` are `parameter` or `parameter=maker`; `half`: FLA is given bf16."""
     def run(at: At) -> Checked:
         n = _sizes(at, T)
         pairs = [(a.partition("=")[0], a.partition("=")[2] or a) for a in arguments.split()]
         tensors = [MAKERS[maker](at, n) for _, maker in pairs]
         names = [x for x, _ in pairs]
         given = {"scale": n["K"] ** -0.5, **(options or {})}
-        made = _function(ours)
+        made = _halved(_function(ours)) if half else _function(ours)
         stated = _function(oracle) if isinstance(oracle, str) else oracle
         ref = _called(stated, names, given)
         if not gradient:
@@ -158,7 +167,7 @@ against("retention, chunks", "retention:chunk_retention", "retention.naive:naive
 against("retention, fused chunks", "retention:fused_chunk_retention", "retention.naive:naive_retention", "q k v", headed=True)
 against("retention, parallel", "retention:parallel_retention", "retention.naive:naive_retention", "q k v", headed=True)
 against("retention, step by step", "retention:fused_recurrent_retention", "retention.naive:naive_retention", "q k v", T=5, headed=True)
-against("delta_rule, chunks", "delta_rule:chunk_delta_rule", delta, "q k v beta")
+against("delta_rule, chunks", "delta_rule:chunk_delta_rule", delta, "q k v beta", half=True, within=4e-2)
 against("delta_rule, step by step", "delta_rule:fused_recurrent_delta_rule", delta, "q k v beta", T=5)
 against("gated_delta_rule, chunks", "gated_delta_rule:chunk_gated_delta_rule", delta, "q k v g beta")
 against("gated_delta_rule, step by step", "gated_delta_rule:fused_recurrent_gated_delta_rule", delta, "q k v g beta", T=5, gradient=False)

@@ -163,15 +163,16 @@ class Hook:
 
     def _on_device(self, note: dict[str, Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, original: Any) -> Any:
         from kir.corpus.measured import compare
-        from kir.corpus.swapped import function_of, read_again
+        from kir.corpus.swapped import completed, function_of, read_again
 
-        again = read_again(note["file"], note["kernel"]) if self.mode == "swap" else None
+        text = completed(fn.fn) if self.mode == "swap" else None
+        again = read_again(note["file"], note["kernel"], text) if self.mode == "swap" else None
         if again is None or not again.text:
             note["reason"] = again.reason if again is not None else note["reason"]
             self.count(note)
             return original()
         note |= {"how": "swapped", "hash": again.digest}
-        made = function_of(note["file"], note["kernel"], str(self.folder / "kernels"))
+        made = function_of(note["file"], note["kernel"], str(self.folder / "kernels"), text)
         given = _for(made, {**dict(zip((p.name for p in fn.params), args)), **kwargs}, fn)
         if self.measure and self._is_new(note):
             self.measured.setdefault((note["file"], note["kernel"]), set()).add(note["binding"])
@@ -187,12 +188,12 @@ class Hook:
 
     def _interpreted(self, note: dict[str, Any], fn: Any, launch: Any) -> Any:
         from kir.corpus.interpreted import carry_out
-        from kir.corpus.swapped import read_again
+        from kir.corpus.swapped import completed, read_again
         from kir.diagnostic import KirError
 
         note["how"] = "not run"
         if launch is not None:
-            again = read_again(note["file"], note["kernel"])
+            again = read_again(note["file"], note["kernel"], completed(fn.fn))
             try:
                 program = again.program
                 if self.mode == "swap" and not self._outside(fn):

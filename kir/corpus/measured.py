@@ -12,34 +12,41 @@ Run = Callable[[dict[str, Any]], Any]
 
 
 def compare(arguments: Mapping[str, Any], first: Run, second: Run) -> dict[str, Any]:
-    """`equal` (bit for bit), `difference` (the largest absolute one, over all tensors), `scale` (the largest value that the first
-    left), `seconds` of a launch of each, launches alone; or `failed` and why."""
+    """What `difference` says of both, and `seconds` of a launch of each, launches alone; or `failed` and why."""
     import torch
 
     one, other = copied(arguments), copied(arguments)
     first(one)
     second(other)
-    torch.cuda.synchronize()
-    equal, difference, scale = True, 0.0, 0.0
-    for name, x in one.items():
-        if not isinstance(x, torch.Tensor) or not x.numel():
-            continue
-        a, b = x.detach(), other[name].detach()
-        if torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)):
-            continue
-        equal = False
-        a64, b64 = a.to(torch.float64), b.to(torch.float64)
-        gap = (a64 - b64).abs().nan_to_num(0.0, 0.0, 0.0)
-        gap[(a64.isnan() != b64.isnan()) | (a64.isinf() != b64.isinf())] = float("inf")
-        difference = max(difference, float(gap.max()))
-        scale = max(scale, float(a64.nan_to_num(0.0, 0.0, 0.0).abs().max()))
-    out: dict[str, Any] = {"equal": equal, "difference": difference, "scale": scale}
+    out = difference(one, other)
     try:
         out["seconds"] = timed(arguments, one, other, first, second)
     except RuntimeError as bad:
         torch.cuda.synchronize()
         out["failed"] = str(bad).partition("\n")[0][:200]
     return out
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """`equal` (bit for bit), `difference` (the largest absolute one, over all tensors; infinite where only one is), `scale` (the largest
+    value where they differ)."""
+    import torch
+
+    equal, worst, scale = True, 0.0, 0.0
+    for name, x in one.items():
+        if not isinstance(x, torch.Tensor) or not x.numel():
+            continue
+        a, b = x.detach(), other[name].detach()
+        if torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)):
+            continue
+        equal = False
+        a64, b64 = a.to(torch.float64), b.to(torch.float64)
+        gap = (a64 - b64).abs()
+        same = (a64 == b64) | (a64.isnan() & b64.isnan())
+        gap = torch.where(same, torch.zeros_like(gap), gap.nan_to_num(float("inf"), float("inf"), float("inf")))
+        worst = max(worst, float(gap.max()))
+        scale = max(scale, float(a64.nan_to_num(0.0, 0.0, 0.0).abs().max()))
+    return {"equal": equal, "difference": worst, "scale": scale}
 
 
 def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
