@@ -72,15 +72,17 @@ class Moving:
     extent: int | n.Expr | None = None
 
 
-def address_of(r: n.Region, var: n.Var, width: str, terms: bool) -> Moving:
-    """The address of a place of a row-major tensor as a loop's variable moves it. `terms`: each term of an index is widened on its own.
-    Raises NoAddress."""
+def address_of(r: n.Region, var: n.Var, width: str, terms: tuple[int, ...] = ()) -> Moving:
+    """The address of a place of a row-major tensor as a loop's variable moves it. `terms`: the dimensions each term of whose index is
+    widened on its own. Raises NoAddress."""
     dtype = DTYPES[width]
     if r.buffer.space != "global" or not r.index or r.buffer.strides is not None or r.buffer.layout is not None or var.of != I32:
         raise NoAddress("it is no place of a row-major tensor")
-    base, step, extent = build.const(0, dtype), build.const(0, dtype), None
+    base: n.Expr = build.const(0, dtype)
+    step: n.Expr = build.const(0, dtype)
+    extent: int | n.Expr | None = None
     stride: n.Expr = build.const(1, dtype)
-    for i, d in reversed(list(zip(r.index, r.buffer.shape, strict=True))):
+    for k, (i, d) in reversed(list(enumerate(zip(r.index, r.buffer.shape, strict=True)))):
         if isinstance(i, n.Span):
             if i is not r.index[-1] or not build.is_const(i.step if isinstance(i.step, n.Expr) else build.const(i.step), 1):
                 raise NoAddress("it is no row of neighbors")
@@ -98,7 +100,7 @@ def address_of(r: n.Region, var: n.Var, width: str, terms: bool) -> Moving:
                 plain = build.add(plain, build.from_polynomial({monomial: c}, I32))
                 rest = build.add(rest, build.mul(build.cast(build.from_polynomial({monomial: 1}, I32), dtype), build.const(c, dtype))
                                  if monomial else build.const(c, dtype))
-        base = build.add(base, build.mul(stride, rest if terms else build.cast(plain, dtype)))
+        base = build.add(base, build.mul(stride, rest if k in terms else build.cast(plain, dtype)))
         stride = build.mul(stride, build.cast(d, dtype))
     return Moving(base, step, extent)
 
@@ -132,7 +134,7 @@ def _every_iteration(program: n.Program, site: Site, context: Context) -> Verdic
 
 def _fits(program: n.Program, path: Path, loop: n.For, r: n.Region) -> bool:
     """Whether 32 bits hold the addresses of a place."""
-    wide = address_of(r, loop.var, "i64", True)
+    wide = address_of(r, loop.var, "i64", tuple(range(len(r.index))))
     found = Facts.at(program, (*path, "body", 0)).domain(build.add(wide.base, build.mul(build.cast(build.add(loop.var, 1), I64), wide.step)))
     low, high = I32.range
     return found.lo is not None and found.lo >= low and found.hi is not None and found.hi <= high
@@ -141,7 +143,7 @@ def _fits(program: n.Program, path: Path, loop: n.For, r: n.Region) -> bool:
 @dataclass(frozen=True)
 class StrengthReduce(Pass):
     """`place` is the text of the place whose address is kept; other places of its tensor that move as it does are reached from it.
-    `width` is that of the address, `terms` says that each term of an index was widened on its own."""
+    `width` is that of the address, `terms` are the dimensions each term of whose index was widened on its own."""
 
     intent: ClassVar[str] = "strength-reduce"
     catalogue: ClassVar[tuple[int, ...]] = (15,)
@@ -152,7 +154,7 @@ class StrengthReduce(Pass):
 
     place: str = ""
     width: Width = "i64"
-    terms: bool = False
+    terms: tuple[int, ...] = ()
 
     def first(self, loop: n.For) -> n.Region | None:
         """The place with the text `place`."""
@@ -231,7 +233,7 @@ class StrengthReduce(Pass):
             elif found is not None:
                 width: Width = "i64" if alloc.buffer.dtype == I64 else "i32"
                 captures = {"made": found[0], "alloc": alloc}
-                out += [Site(path, StrengthReduce(found[1], width, terms), captures) for terms in (False, True)]
+                out += [Site(path, StrengthReduce(region_text(found[1]), width, terms), captures) for terms in _ways(found[1], node.var, width)]
         return tuple(out) or reason
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -286,8 +288,22 @@ def _view(kernel: n.Kernel, b: n.Buffer) -> n.Buffer | None:
                  and s.buffer.shape == (_size(b),)), None)
 
 
-def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tuple[n.For, str] | Miss | None:
-    """The loop with the addresses written out, and the text of the place whose address the register is."""
+def _ways(r: n.Region, var: n.Var, width: Width) -> Iterator[tuple[int, ...]]:
+    """The ways to widen the indices of a place that give different addresses."""
+    seen: set[n.Expr] = set()
+    for mask in range(1 << len(r.index) if width == "i64" else 1):
+        terms = tuple(d for d in range(len(r.index)) if mask >> d & 1)
+        try:
+            base = address_of(r, var, width, terms).base
+        except NoAddress:
+            return
+        if base not in seen:
+            seen.add(base)
+            yield terms
+
+
+def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tuple[n.For, n.Region] | Miss | None:
+    """The loop with the addresses written out, and the place whose address the register is."""
     at, kernel = alloc.buffer, kernel_of(program, path)
     steps = [(k, s) for k, s in enumerate(loop.body) if isinstance(s, n.Store) and s.at == n.Region(at)]
     if len(steps) != 1 or alloc.init is None:
@@ -305,7 +321,7 @@ def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tupl
     value = build.add(alloc.init, build.mul(build.cast(loop.var, at.dtype), by))
     views = {s.buffer.name: s.at.buffer for s in kernel.body if isinstance(s, n.View) and not s.axes and not s.at.index and s.buffer.space == "global"}
     known = Facts.at(program, (*path, "body", 0))
-    first: list[str] = []
+    first: list[n.Region] = []
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Load) and new == own:
@@ -317,7 +333,7 @@ def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tupl
                 made = build.region(base, *index) if not isinstance(flat, n.Span) else build.region(
                     base, *index[:-1], build.span(index[-1], flat.extent))
                 if isinstance(place := old.index[0].lo if isinstance(old.index[0], n.Span) else old.index[0], n.Expr) and place == build.cast(own, I64):
-                    first.append(region_text(made))
+                    first.append(made)
                 return made
         return new
     body = tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for j, s in enumerate(loop.body) if j != k)
