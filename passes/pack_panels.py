@@ -1,238 +1,210 @@
-"""Packs the columns of a local array into slabs that lie one behind the other, so that the rows of a slab are neighbors in memory.
+"""Lays a staged tile out in panels of neighboring columns, each dense by itself, as units that move or read rows of a fixed length want it.
 
 before:
 
 ```kir
 kir 1
-program p
-  in X: f32[8, 128]
-  out Y: f32[128]
-kernel main grid (b: 1) threads 128
-  @S shared S: f32[8, 128]
-  for t in 0..128 parallel thread
-    for k in 0..8
-      S[k, t] = X[k, t]
-    barrier()
-    register total: f32 = 0.0
-    for k1 in 0..8
-      total = total + S[k1, 127 - t]
-    Y[t] = total
+program product
+  in A: f16[64, 64]
+  in B: f16[64, 128]
+  out C: f32[64, 128]
+kernel main grid (i: 1) threads 128
+  shared As: f16[64, 64]
+  shared Bs: f16[64, 128]
+  fragment acc: f32[64, 128] = 0.0
+  copy A -> As
+  copy B[0 +: 64, 0 +: 128] -> Bs
+  mma acc += As * Bs
+  C = acc
 ```
 
-pipeline: `pack-panels{width=32}@main/S`
+pipeline: `pack-panels{width=64}@main/Bs`
 
 after:
 
 ```kir
 kir 1
-program p
-  in X: f32[8, 128]
-  out Y: f32[128]
-kernel main grid (b: 1) threads 128
-  @S shared S: f32[4, 8, 32]
-  for t in 0..128 parallel thread
-    for k in 0..8
-      S[t // 32, k, t % 32] = X[k, t]
-    barrier()
-    register total: f32 = 0.0
-    for k1 in 0..8
-      total = total + S[(-t + 127) // 32, k1, (-t + 127) % 32]
-    Y[t] = total
+program product
+  in A: f16[64, 64]
+  in B: f16[64, 128]
+  out C: f32[64, 128]
+kernel main grid (i: 1) threads 128
+  shared As: f16[64, 64]
+  shared Bs: f16[2, 64, 64]
+  fragment acc: f32[64, 128] = 0.0
+  copy A -> As
+  for p in 0..2 unroll {factor=2}
+    copy B[0 +: 64, p * 64 +: 64] -> Bs[p, 0 +: 64, 0 +: 64]
+  view shared Bs_whole(row, column): f16[64, 128] at Bs[column // 64, row, column % 64]
+  mma acc += As * Bs_whole
+  C = acc
 ```
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.paths import block_paths, child_blocks
-from kir.ir.printer import region_text
-from kir.ir.types import DType
-from kir.ir.visit import transform, walk
+from kir.ir.paths import child_blocks, with_block
+from kir.ir.types import I32
+from kir.ir.visit import statements, substitute_buffers, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel, with_block
+from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 
-from ._local_buffers import goes_through_its_name, own_parts, sizes, transfers
-
-
-def _of(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Alloc) and isinstance(item, PackPanels)
-    return node.buffer, item.width
+from ._local_buffers import kind_of_copy, mentions, own_parts, sizes
+from ._slices import NoSlice, part, whole
 
 
-def _whole_slabs(program: n.Program, site: Site, context: Context) -> Verdict:
-    b, width = _of(program, site)
-    columns = (sizes(b) or (0,))[-1]
-    if columns % width:
-        return refuted(f"slabs of {width} do not divide the {columns} columns of '{b.name}'", f"column {columns - 1} is in no slab",
-                       needs=f"a divisor of {columns}")
-    return proved(f"{columns // width} slabs of {width} columns")
+def _buffer(program: n.Program, site: Site) -> n.Buffer:
+    node = node_at(program, site.path)
+    assert isinstance(node, n.Alloc)
+    return node.buffer
 
 
-def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
-    b, width = _of(program, site)
-    wide = {id(t.at): t.bytes // b.dtype.bytes for t in transfers(kernel_of(program, site.path), b.name)}
-    for known, r in _accesses(program, str(site.path[0]), b.name):
-        last = r.index[-1]
-        lo, extent = (last.lo, last.extent) if isinstance(last, n.Span) else (last, 1)
-        count = max(build.int_value(extent) or width + 1, wide.get(id(r), 1))
-        if count == 1:
-            continue
-        if isinstance(last, n.Span) and not build.is_const(last.step if isinstance(last.step, n.Expr) else build.const(last.step), 1):
-            return refuted(f"{region_text(r)} takes columns that are no neighbors", needs="neighbors within a slab")
-        _, inside = split(lo, width, known)
-        reach = known.domain(inside)
-        most = reach.hi if reach.hi is None or not reach.modulus else reach.hi - (reach.hi - reach.residue) % reach.modulus
-        if most is None or most + count > width:
-            return refuted(f"{region_text(r)} may cross from one slab into the next", f"{count} columns from {reach} of a slab of {width}",
-                           needs="accesses that stay within a slab")
-    return proved("no access leaves its slab")
-
-
-def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
-    return goes_through_its_name(kernel_of(program, site.path), _of(program, site)[0].name)
+def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
+    b, item = _buffer(program, site), site.params
+    assert isinstance(item, PackPanels)
+    columns = (sizes(b) or (0, 0))[1]
+    if columns % item.width:
+        return refuted(f"{columns} columns do not divide into panels of {item.width}",
+                       f"column {columns - columns % item.width} of '{b.name}' is in no panel", needs=f"a divisor of {columns}")
+    return proved(f"{columns // item.width} panels of {item.width} columns, each element in one")
 
 
 @dataclass(frozen=True)
 class PackPanels(Pass):
-    """`width` columns are a slab."""
+    """`width` is the number of columns of a panel."""
 
     intent: ClassVar[str] = "pack-panels"
     catalogue: ClassVar[tuple[int, ...]] = (8,)
-    claim: ClassVar[str] = "What a warp or a matrix instruction reads together lies together, at a stride that does not depend on all columns."
+    claim: ClassVar[str] = "Rows of a panel are as long as a swizzle spans, so that panels are boxes and matrix operands that hardware addresses itself."
+    requires: ClassVar[tuple[str, ...]] = ("shared",)
+    provides: ClassVar[tuple[str, ...]] = ("view",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P080", "validity", "shape", "the width divides the columns", _whole_slabs),
-        Precondition("KIR-P081", "validity", "layout", "no access crosses from one slab into the next", _inside),
-        Precondition("KIR-P082", "validity", "layout", "every access adopts the layout", _adopted))
+        Precondition("KIR-P782", "validity", "layout", "the width divides the columns", _whole_panels),)
 
-    width: int = 32
+    width: int = 64
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a declaration of a dense local array of rows and columns, all of whose accesses name single columns or neighbors."""
-        if not (isinstance(node, n.Alloc) and node.buffer.space in ("shared", "register") and len(node.buffer.shape) >= 2):
+        """At a declaration of dense shared memory of two dimensions, which is filled and multiplied as a whole."""
+        if not (isinstance(node, n.Alloc) and node.buffer.space == "shared" and node.init is None):
             return None
         b, shape = node.buffer, sizes(node.buffer)
-        if shape is None or b.layout is not None or b.strides is not None or b.dtype.kind == "token" or node.init is not None:
-            return Miss(f"'{b.name}' has a symbolic extent, a layout or a first value")
-        if not 1 < self.width < shape[-1]:
-            return Miss(f"slabs of {self.width} columns are none of the {shape[-1]}")
-        return Site(path, self) if _plain(program, path, b.name) else Miss(f"'{b.name}' is used as a whole, or at a tile of places")
+        if shape is None or len(shape) != 2 or b.layout is not None or b.strides is not None or b.align:
+            return Miss(f"'{b.name}' is no dense matrix of known extents")
+        if not 0 < self.width < shape[1]:
+            return Miss(f"there are {shape[1]} columns, and panels are fewer")
+        for s in statements(kernel_of(program, path).body):
+            if s is node or not any(mentions(x, b.name) for x in own_parts(s)):
+                continue
+            if not (_fills(s, b) or _multiplies(s, b)):
+                return Miss(f"'{b.name}' is not only filled and multiplied as a whole")
+        return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        """The array with its slabs as the first axis."""
-        b, width = _of(program, site)
+        """Panels, a loop for each copy, and a view of the whole before each product."""
+        kernel, b = kernel_of(program, site.path), _buffer(program, site)
         shape = sizes(b)
         assert shape is not None
-        made = replace(b, shape=tuple(map(build.const, (shape[-1] // width, *shape[:-1], width))))
+        rows, columns = shape
+        count, taken = columns // self.width, names_in(program, kernel)
+        panels = replace(b, shape=(build.const(count), build.const(rows), build.const(self.width)))
 
-        def moved(r: n.Region, known: Facts) -> n.Region:
-            last = r.index[-1]
-            slab, inside = split(last.lo if isinstance(last, n.Span) else last, width, known)
-            return build.region(made, slab, *r.index[:-1], replace(last, lo=inside) if isinstance(last, n.Span) else inside)
-        return Rewritten(_rewritten(program, site, b, made, moved), site.path)
+        def rewritten(s: n.Stmt) -> n.Block:
+            if _fills(s, b):
+                assert isinstance(s, n.Copy)
+                p = n.Var(fresh("p", taken), I32)
+                src = part(s.src, 1, build.mul(p, self.width), self.width)
+                assert isinstance(src, n.Load)
+                dst = build.region(panels, p, build.span(0, rows), build.span(0, self.width))
+                return (n.For(p, build.const(0), build.const(count), build.const(1), (replace(s, src=src, dst=dst),), "unroll",
+                              n.attrs(factor=count)),)
+            if _multiplies(s, b):
+                view = _view(b, panels, self.width, taken)
+                swap = {n.Load(n.Region(b)): n.Load(n.Region(view.buffer))}
+                return (view, transform(s, lambda old, new: swap.get(new, new) if isinstance(new, n.Load) else new))
+            if isinstance(s, n.Alloc) and s.buffer == b:
+                return (replace(s, buffer=panels),)
+            return (s,)
+        made = replace(kernel, body=_mapped(kernel.body, rewritten))
+        return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At an array whose first and last index are the quotient and the rest of one column, somewhere."""
-        if not (isinstance(node, n.Alloc) and node.buffer.space in ("shared", "register") and len(node.buffer.shape) >= 3):
+        """At a declaration of panels that loops fill and views read."""
+        if not (isinstance(node, n.Alloc) and node.buffer.space == "shared" and len(node.buffer.shape) == 3):
             return None
-        b, shape = node.buffer, sizes(node.buffer)
-        if shape is None or b.layout is not None or b.strides is not None or b.dtype.kind == "token" or node.init is not None:
-            return None
-        if not _plain(program, path, b.name):
-            return Miss(f"'{b.name}' is used as a whole, or at a tile of places")
-        if not any(_divided(r, shape[-1]) for _, r in _accesses(program, str(path[0]), b.name)):
-            return Miss("its first axis and its last are not the quotient and the rest of one column")
-        return Site(path, PackPanels(shape[-1]))
+        shape, b = sizes(node.buffer), node.buffer
+        if shape is None or b.layout is not None or b.strides is not None or b.align:
+            return Miss(f"'{b.name}' has a layout, or symbolic extents")
+        if not any(isinstance(s, n.View) and s.at.buffer == b for s in statements(kernel_of(program, path).body)):
+            return Miss(f"'{b.name}' is not seen as a whole")
+        item = PackPanels(shape[2])
+        try:
+            item._unpacked(program, path, b)
+        except NoSlice as why:
+            return Miss(str(why))
+        return Site(path, item)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """The array with all columns in its rows."""
-        b, width = _of(program, site)
-        shape = sizes(b)
+        """One matrix."""
+        return Rewritten(self._unpacked(program, site.path, _buffer(program, site)), site.path)
+
+    def _unpacked(self, program: n.Program, path: Path, b: n.Buffer) -> n.Program:
+        kernel, shape = kernel_of(program, path), sizes(b)
         assert shape is not None
-        made = replace(b, shape=tuple(map(build.const, (*shape[1:-1], shape[0] * width))))
+        count, rows, width = shape
+        flat = replace(b, shape=(build.const(rows), build.const(count * width)))
+        views = {s.buffer.name: flat for s in statements(kernel.body) if isinstance(s, n.View) and s.at.buffer == b}
 
-        def moved(r: n.Region, known: Facts) -> n.Region:
-            first, last = r.index[0], r.index[-1]
-            assert isinstance(first, n.Expr)
-            column = joined(first, last.lo if isinstance(last, n.Span) else last, width)
-            return build.region(made, *r.index[1:-1], replace(last, lo=column) if isinstance(last, n.Span) else column)
-        return Rewritten(_rewritten(program, site, b, made, moved), site.path)
-
-
-def split(e: n.Expr, width: int, known: Facts) -> tuple[n.Expr, n.Expr]:
-    """(slab, column within it) of a column."""
-    dtype = e.type
-    assert isinstance(dtype, DType)
-    whole = {m: c // width for m, c in build.polynomial(e).items() if c % width == 0}
-    rest = build.from_polynomial({m: c for m, c in build.polynomial(e).items() if c % width}, dtype)
-    slab = build.from_polynomial(whole, dtype)
-    reach = known.domain(rest)
-    if reach.lo is not None and reach.lo >= 0 and reach.hi is not None and reach.hi < width:
-        return slab, rest
-    return build.add(slab, build.floordiv(rest, width)), build.mod(rest, width)
-
-
-def joined(slab: n.Expr, inside: n.Expr, width: int) -> n.Expr:
-    """The column of a place within a slab; the quotient and the rest of one number are that number."""
-    for monomial, c in build.polynomial(inside).items():
-        x = monomial[0] if len(monomial) == 1 and c == 1 else None
-        if isinstance(x, n.Binary) and x.op == "mod" and build.is_const(x.b, width):
-            quotient = build.floordiv(x.a, width)
-            if build.polynomial(slab).get((quotient,)) == 1:
-                left = build.add(build.mul(build.sub(slab, quotient), width), x.a)
-                return build.add(left, build.sub(inside, x))
-    return build.add(build.mul(slab, width), inside)
+        def rewritten(s: n.Stmt) -> n.Block:
+            match s:
+                case n.View() if s.buffer.name in views:
+                    return ()
+                case n.Alloc() if s.buffer == b:
+                    return (replace(s, buffer=flat),)
+                case n.For(body=(n.Copy() as c,)) if s.kind == "unroll" and c.dst == build.region(b, s.var, build.span(0, rows), build.span(0, width)):
+                    src = whole(c.src, 1, build.mul(s.var, width), count * width)
+                    assert isinstance(src, n.Load)
+                    return (replace(c, src=src, dst=n.Region(flat), label=c.label or s.label),)
+                case _:
+                    if any(mentions(x, b.name) for x in own_parts(s)):
+                        raise NoSlice(f"'{b.name}' is used panel by panel")
+                    return (s,)
+        body = tuple(substitute_buffers(s, views) for s in _mapped(kernel.body, rewritten))
+        return replace_kernel(program, kernel.name, replace(kernel, body=body))
 
 
-def _divided(r: n.Region, width: int) -> bool:
-    first, last = r.index[0], r.index[-1]
-    inside = last.lo if isinstance(last, n.Span) else last
-    return isinstance(first, n.Expr) and joined(first, inside, width) != build.add(build.mul(first, width), inside)
+def _fills(s: n.Stmt, b: n.Buffer) -> bool:
+    """Whether a statement copies a tile from global memory to the whole buffer."""
+    return (isinstance(s, n.Copy) and s.dst == n.Region(b) and kind_of_copy(s) in ("plain", "vector") and s.mask is None and s.signal is None
+            and s.src.mask is None and s.src.at.buffer.space == "global")
 
 
-def _plain(program: n.Program, path: Path, name: str) -> bool:
-    """Whether every access names single columns or neighbors, and nothing is used as a whole."""
-    found = list(_accesses(program, str(path[0]), name))
-    return bool(found) and all(r.index and all(isinstance((i.lo if isinstance(i, n.Span) else i).type, DType) for i in r.index) and (
-        len(r.buffer.shape) < 3 or isinstance(r.index[0], n.Expr)) for _, r in found)
+def _multiplies(s: n.Stmt, b: n.Buffer) -> bool:
+    """Whether a statement is a product that reads the whole buffer and nothing else of it."""
+    uses = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer == b]
+    return isinstance(s, n.Mma) and all(x == n.Region(b) for x in uses) and s.acc.buffer != b
 
 
-def _accesses(program: n.Program, kernel: str, name: str) -> Iterator[tuple[Facts, n.Region]]:
-    """Every access to a buffer, with what is known where it stands."""
-    for path, s in block_paths(kernel_of(program, (kernel,)).body, (kernel,)):
-        found = [x for part in own_parts(s) for x in walk(part) if isinstance(x, n.Region) and x.buffer.name == name]
-        if found:
-            known = Facts.at(program, path)
-            yield from ((known, r) for r in found)
+def _view(b: n.Buffer, panels: n.Buffer, width: int, taken: set[str]) -> n.View:
+    """The matrix that the panels are of."""
+    row, column = n.Var(fresh("row", taken), I32), n.Var(fresh("column", taken), I32)
+    at = build.region(panels, build.floordiv(column, width), row, build.mod(column, width))
+    return n.View(replace(b, name=fresh(f"{b.name}_whole", taken)), at, (row.name, column.name))
 
 
-def _rewritten(program: n.Program, site: Site, old: n.Buffer, made: n.Buffer, moved: Callable[[n.Region, Facts], n.Region]) -> n.Program:
-    """`program` with the buffer declared anew, and every access to it moved."""
-    def block(body: n.Block, path: Path) -> n.Block:
-        out: list[n.Stmt] = []
-        for i, s in enumerate(body):
-            here = (*path, i)
-            if isinstance(s, n.Alloc) and s.buffer == old:
-                out.append(replace(s, buffer=made))
-                continue
-            x: Any = s
-            if any(isinstance(y, n.Region) and y.buffer == old for part in own_parts(s) for y in walk(part)):
-                known = Facts.at(program, here)
-
-                def leave(a: n.Node, b: n.Node, known: Facts = known) -> n.Node:
-                    return moved(b, known) if isinstance(b, n.Region) and b.buffer == old else b
-
-                def enter(a: n.Node, s: n.Stmt = s) -> bool:
-                    return not isinstance(a, n.Buffer) and (a is s or not isinstance(a, n.Stmt))
-                x = transform(s, leave, enter)
-            for steps, inner in child_blocks(s):
-                x = with_block(x, steps, block(inner, here + steps))
-            out.append(x)
-        return tuple(out)
-    kernel = kernel_of(program, site.path)
-    return replace_kernel(program, kernel.name, replace(kernel, body=block(kernel.body, (kernel.name,))))
+def _mapped(block: n.Block, rewritten: object) -> n.Block:
+    """A block with each statement replaced, those inside first."""
+    assert callable(rewritten)
+    out: list[n.Stmt] = []
+    for s in block:
+        made = rewritten(s)
+        if made != (s,):
+            out += made
+            continue
+        for steps, inner in child_blocks(s):
+            s = with_block(s, steps, _mapped(inner, rewritten))
+        out.append(s)
+    return tuple(out)

@@ -94,7 +94,7 @@ def test_the_walk_finds_the_way_of_the_transposition_by_itself() -> None:
     assert descend(expert("transpose"), engine, ("share-scratch",)).violations == 0
 
 
-@pytest.mark.parametrize("name", ["coarsen-grid", "deal-rows", "pack-panels", "stage-elements", "strength-reduce"])
+@pytest.mark.parametrize("name", ["coarsen-grid", "deal-rows", "pack-columns", "stage-elements", "strength-reduce"])
 def test_what_their_passes_write_is_read_back_from_cuda(tmp_path: Path, name: str) -> None:
     box = box_of(sys.modules[pass_class(name).__module__].__doc__ or "", name)
     for p in (box.before, box.after):
