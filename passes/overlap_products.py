@@ -9,7 +9,6 @@ program product
   in B: f16[K, 64]
   out C: f32[64, 64]
   size K: i32
-  fact K >= 1
   fact K % 8 == 0
   map A_map of A box [64, 64] {swizzle=128}
   map B_map of B box [64, 64] {swizzle=128}
@@ -49,7 +48,6 @@ program product
   in B: f16[K, 64]
   out C: f32[64, 64]
   size K: i32
-  fact K >= 1
   fact K % 8 == 0
   map A_map of A box [64, 64] {swizzle=128}
   map B_map of B box [64, 64] {swizzle=128}
@@ -89,13 +87,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.precondition import decided
 
 from ._local_buffers import mentions, team_threads
 from ._materialize import buffers_written
@@ -121,12 +117,6 @@ def _two_slots(program: n.Program, site: Site, context: Context) -> Verdict:
                        "iteration 1 waits for a tile that the producer may not copy before iteration 1", needs="two stages or more",
                        attempt="deepen-ring{stages=2}")
     return proved(f"while one of {stages} stages is read, another arrives")
-
-
-def _some(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = _loop(program, site.path)
-    return decided(build.compare("ge", loop.hi, 1), Facts.at(program, site.path[:-2]), "the loop runs at least once",
-                   "the stage of the last product is given back although there was no product", needs="a fact that there is an iteration")
 
 
 def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -157,7 +147,6 @@ class OverlapProducts(Pass):
     provides: ClassVar[tuple[str, ...]] = ("group",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P763", "validity", "pipeline", "another stage can arrive while one is held back", _two_slots),
-        Precondition("KIR-P764", "validity", "shape", "there is a product whose stage is given back at the end", _some),
         Precondition("KIR-P765", "validity", "pipeline", "nothing in the loop touches what the product reads and writes", _untouched),
     )
 
