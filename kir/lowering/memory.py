@@ -21,6 +21,7 @@ from kir.lowering.values import hoisted
 
 
 def alloc(state: State, s: n.Alloc) -> None:
+    """Lowers a buffer's declaration: shared memory to the CTA's, fragments to what each thread holds of them."""
     b = s.buffer
     if b.space == "shared":
         state.shared.append(replace(s, init=None))
