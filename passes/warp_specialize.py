@@ -246,7 +246,8 @@ class WarpSpecialize(Pass):
         if k is None or not isinstance(consumed, n.For) or (consumed.hi, consumed.kind) != (produced.hi, produced.kind) or not counted(consumed):
             raise NoRing("the consumer's loop is not as long as the producer's")
         free, expect, *loads = produced.body
-        wait, *rest, back = consumed.body
+        first = next((i for i, s in enumerate(consumed.body) if not isinstance(s, n.View)), 0)  # views touch nothing
+        wait, rest, back = consumed.body[first], [*consumed.body[:first], *consumed.body[first + 1:-1]], consumed.body[-1]
         full, empty = _bar(wait, "mbar_wait"), _bar(back, "mbar_arrive")
         if _bar(free, "mbar_wait") != empty or _bar(expect, "mbar_arrive_expect") != full or full == empty:
             raise NoRing("roles do not wait for each other in turn")
