@@ -46,9 +46,18 @@ class Facts:
         return out
 
     @classmethod
+    def of_kernel(cls, program: n.Program, name: str) -> Facts:
+        """What the header says, and the condition under which the plan launches that kernel, if there is one."""
+        out, guards = cls.from_program(program), _guards(program.plan, name)
+        if guards:
+            for g in frozenset.intersection(*guards):
+                out = out.knowing(g)
+        return out
+
+    @classmethod
     def at(cls, program: n.Program, path: tuple[int | str, ...]) -> Facts:
         """What holds just before the statement at a path (of a kernel's path: at the start of its body)."""
-        out = cls.from_program(program)
+        out = cls.of_kernel(program, str(path[0]))
         kernel = next(k for k in program.kernels if k.name == path[0])
         for axis in kernel.grid:
             out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
@@ -250,3 +259,16 @@ def _negation(cond: n.Expr) -> n.Expr:
     if isinstance(cond, n.Binary) and cond.op in opposite and dtype_of(cond.a.type).is_integer:
         return n.Binary(opposite[cond.op], cond.a, cond.b)
     return n.Unary("not", cond)
+
+
+def _guards(plan: tuple[n.Launch | n.Dispatch, ...], name: str, known: frozenset[n.Expr] = frozenset()) -> list[frozenset[n.Expr]]:
+    """For each launch of a kernel, the guards around it."""
+    out: list[frozenset[n.Expr]] = []
+    for s in plan:
+        if isinstance(s, n.Dispatch):
+            for g, arm in s.arms:
+                out += _guards(arm, name, known | {g})
+            out += _guards(s.orelse, name, known)
+        elif s.kernel == name:
+            out.append(known)
+    return out
