@@ -14,11 +14,12 @@ from hashlib import sha256
 from typing import Any
 
 from kir.instructions import table
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, canonical, rename
 from kir.ir.dtype_terms import join
 from kir.ir.printer import expr_text
-from kir.ir.types import DTYPES, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
+from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
 from kir.ir.visit import blocks_of, statements, substitute, transform, walk
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
@@ -33,10 +34,33 @@ def settled(p: n.Program) -> n.Program:
     """The form that equal programs share."""
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
     metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
-    made: n.Program = terms.program(replace(p, metas=metas))
+    made: n.Program = _widened(terms.program(replace(p, metas=metas)), frozenset(m.name for m in p.metas))
     kernels = tuple(replace(k, body=_ordered(k.body)) for k in made.kernels)
     functions = tuple(replace(f, body=_ordered(f.body)) for f in made.functions)
     return canonical(_functions_by_use(replace(made, kernels=kernels, functions=functions)))
+
+
+def _widened(p: n.Program, metas: frozenset[str]) -> n.Program:
+    """The program with 64-bit values of metas worked out in 64 bits: metas are Python's integers, which have no width of their own."""
+    def static(e: n.Expr) -> bool:
+        return all(x.name in metas if isinstance(x, n.Var) else isinstance(x, (n.Const, n.Binary, n.Unary, n.Cast)) for x in walk(e))
+
+    def wide(e: n.Expr) -> n.Expr:
+        if isinstance(e, n.Binary) and e.op in _RING and e.type == I32:
+            return _RING[e.op](wide(e.a), wide(e.b))
+        return build.cast(e, I64)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Cast) and new.dtype == I64 and new.rounding == "rn" and new.x.type == I32 and static(new.x):
+            return wide(new.x)
+        if isinstance(new, n.Binary) and new is not old and new.op in _RING and new.type == I64:
+            return _RING[new.op](new.a, new.b)
+        return new
+    made: n.Program = transform(p, leave)
+    return made
+
+
+_RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
 
 
 def _functions_by_use(p: n.Program) -> n.Program:

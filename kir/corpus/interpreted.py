@@ -31,11 +31,13 @@ def carry_out(program: n.Program, launch: Launch) -> None:
     outputs = run(made, {q.name: arrays[q.name] for q in made.params if q.name in arrays}).outputs
     for name, value in outputs.items():
         if name in arrays:
-            arrays[name].view(np.uint8).reshape(-1)[:] = np.ascontiguousarray(value).view(np.uint8).reshape(-1)
+            kept, left = (np.ascontiguousarray(x).view(np.uint8).reshape(-1) for x in (arrays[name], value))
+            changed = np.flatnonzero(kept != left)  # only these: another tensor may lie in the same memory
+            arrays[name].view(np.uint8).reshape(-1)[changed] = left[changed]
 
 
 def memory(t: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """The memory that a CPU tensor spans, shared with it, in the dtype in which the interpreter keeps it."""
+    """The memory that a CPU tensor lies in, from its first element on, shared with it, in the dtype in which the interpreter keeps it."""
     import torch
 
     flat = torch.as_strided(t.detach(), (extent(t),), (1,))
