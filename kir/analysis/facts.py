@@ -14,6 +14,7 @@ from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.ir import nodes as n
 from kir.ir.build import int_value, polynomial
+from kir.ir.plans import guards_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
@@ -46,18 +47,17 @@ class Facts:
         return out
 
     @classmethod
-    def of_kernel(cls, program: n.Program, name: str) -> Facts:
-        """What the header says, and the condition under which the plan launches that kernel, if there is one."""
-        out, guards = cls.from_program(program), _guards(program.plan, name)
-        if guards:
-            for g in frozenset.intersection(*guards):
-                out = out.knowing(g)
+    def in_kernel(cls, program: n.Program, kernel: str) -> Facts:
+        """What the header says, and the guards under which alone the launch plan runs a kernel."""
+        out = cls.from_program(program)
+        for guard in guards_of(program, kernel):
+            out = out.knowing(guard)
         return out
 
     @classmethod
     def at(cls, program: n.Program, path: tuple[int | str, ...]) -> Facts:
         """What holds just before the statement at a path (of a kernel's path: at the start of its body)."""
-        out = cls.of_kernel(program, str(path[0]))
+        out = cls.in_kernel(program, str(path[0]))
         kernel = next(k for k in program.kernels if k.name == path[0])
         for axis in kernel.grid:
             out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
@@ -259,16 +259,3 @@ def _negation(cond: n.Expr) -> n.Expr:
     if isinstance(cond, n.Binary) and cond.op in opposite and dtype_of(cond.a.type).is_integer:
         return n.Binary(opposite[cond.op], cond.a, cond.b)
     return n.Unary("not", cond)
-
-
-def _guards(plan: tuple[n.Launch | n.Dispatch, ...], name: str, known: frozenset[n.Expr] = frozenset()) -> list[frozenset[n.Expr]]:
-    """For each launch of a kernel, the guards around it."""
-    out: list[frozenset[n.Expr]] = []
-    for s in plan:
-        if isinstance(s, n.Dispatch):
-            for g, arm in s.arms:
-                out += _guards(arm, name, known | {g})
-            out += _guards(s.orelse, name, known)
-        elif s.kernel == name:
-            out.append(known)
-    return out
