@@ -17,7 +17,7 @@ from kir.gate import Verdict
 from kir.gate.gpu.judge import conclusion
 from kir.problem import Problem, Shape, load_problem
 from kir.store import Log
-from kir.tune import Candidate, Measured, Space, Tuned, ranked, save, search
+from kir.tune import Candidate, Measured, Space, Tuned, general, ranked, save, search
 from kir.tune.device import DeviceMeasurer, told
 from kir.tune.space import Point, find_space
 
@@ -30,7 +30,8 @@ HEAD = ("surface", "problem", "shape", "parameters", "measured", "95 %", "TFLOP/
 
 @dataclass(frozen=True)
 class Asked:
-    """One row: a subject at a shape of a problem, with a budget of measurements; `like` takes the point found for an earlier row's key."""
+    """One row: a subject at a shape of a problem, with a budget of measurements; `like` takes the point found for an earlier row's key;
+    `general` adds the kernel for sizes at which the facts do not hold."""
 
     piece: str
     subject: str
@@ -38,6 +39,7 @@ class Asked:
     shape: str
     budget: int
     like: str = ""
+    general: bool = False
 
     @property
     def key(self) -> str:
@@ -46,6 +48,7 @@ class Asked:
 
 CUDA = "gemm_sm90_nn"
 SQUARE = f"{CUDA} gemm:bf16 square"
+TRITON = "gemm_triton gemm:bf16 square"
 ASKED = (
     Asked("cuda", CUDA, "gemm:bf16", "square", 10),
     Asked("cuda", CUDA, "gemm:bf16", "cube2k", 6),
@@ -53,12 +56,16 @@ ASKED = (
     Asked("cuda", CUDA, "gemm:bf16", "narrow8k", 4),
     Asked("cuda", CUDA, "gemm:bf16", "uneven4k", 1, SQUARE),
     Asked("cuda", CUDA, "gemm:bf16", "cube8k", 2),
+    Asked("cuda", CUDA, "gemm:bf16", "odd4k", 1, SQUARE, general=True),
     Asked("layouts", CUDA, "gemm:f16", "square", 1, SQUARE),
     Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, SQUARE),
     Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, SQUARE),
     Asked("layouts", "gemm_sm90_tt", "gemm_tt:bf16", "square", 1, SQUARE),
     Asked("triton", "gemm_triton", "gemm:bf16", "square", 4),
     Asked("triton", "gemm_triton", "gemm:bf16", "cube2k", 2),
+    Asked("triton", "gemm_triton", "gemm:bf16", "deep14k", 1, TRITON),
+    Asked("triton", "gemm_triton", "gemm:bf16", "narrow8k", 1, TRITON),
+    Asked("triton", "gemm_triton", "gemm:f16", "square", 1, TRITON),
     Asked("tilelang", "gemm_tilelang", "gemm:bf16", "square", 4),
 )
 
@@ -86,7 +93,10 @@ def _one(gpu: Gpu, out: Path, log: Log, asked: Asked, space: Space, problem: Pro
     if asked.like in found:
         point = found[asked.like]
         space = replace(space, parameters={k: (point[k],) if k in point else v for k, v in space.parameters.items()})
-    candidates, pruned = ranked(space, problem, shape, gpu.target)
+    at = problem.shape("square") if asked.general else shape
+    candidates, pruned = ranked(space, problem, at, gpu.target)
+    if asked.general:
+        candidates = [replace(c, program=general(space, c.program, problem, gpu.target)) for c in candidates[:1]]
     if not candidates:
         return (*([""] * 7), f"no candidate: {next(iter(pruned.reasons), '')}")
     measurer = DeviceMeasurer(gpu, problem, shape, space.surface)

@@ -3,16 +3,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kir.analysis.legalize import legalize
-from kir.diagnostic import KirError
+from kir.diagnostic import KirError, error
 from kir.gate.cost import profile
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.problem import Problem, Shape
 from kir.rewrite import Context, Pipeline, run
+from kir.rewrite.guard import with_otherwise
 from kir.target import Target
 from kir.tune.space import Point, Space, Value
 
@@ -60,8 +61,36 @@ def built(space: Space, values: Point, problem: Problem, target: Target) -> Prog
         check(program)
         return program
     if space.kind == "pipeline":
-        return run(problem.naive, Pipeline.parse(space.filled(values), str(space.file)), Context(target)).program
+        return run(assumed(problem.naive, space), Pipeline.parse(space.filled(values), str(space.file)), Context(target)).program
     return _specialized(space, values, problem)
+
+
+def general(space: Space, program: Program, problem: Problem, target: Target) -> Program:
+    """A candidate for all sizes of the problem: where its facts do not hold, the launch plan takes what `otherwise` makes of the naive
+    program. Raises KirError KIR-U008 for a space without such a pipeline, and what running it raises."""
+    if not space.otherwise:
+        raise error("KIR-U008", f"'{space.name}' names nothing for sizes at which its facts do not hold", subject=space.name,
+                    needs="`otherwise`, a pipeline over the naive program")
+    return with_otherwise(program, run(problem.naive, Pipeline.parse(space.otherwise, str(space.file)), Context(target)).program)
+
+
+def assumed(program: Program, space: Space) -> Program:
+    """A naive program with the facts and the alignment that a pipeline takes for granted. Raises KirError KIR-F011."""
+    from kir.ir import nodes as n
+    from kir.ir.binding import expressions
+    from kir.ir.types import DType
+
+    sizes: dict[str, n.Expr] = {p.name: n.Var(p.name, p.of) for p in program.params if p.role == "size" and isinstance(p.of, DType)}
+    facts = expressions({f"facts[{i}]": text for i, text in enumerate(space.facts)}, sizes, "space")
+    new = {p.of.name: replace(p.of, align=max(space.align, p.of.align)) for p in program.params if isinstance(p.of, n.Buffer)}
+
+    def leave(_: n.Node, node: n.Node) -> n.Node:
+        return new.get(node.name, node) if isinstance(node, n.Buffer) and node.space == "global" else node
+
+    from kir.ir.visit import transform
+    aligned = transform(program, leave) if space.align else program
+    assert isinstance(aligned, Program)
+    return replace(aligned, facts=(*aligned.facts, *(f for f in facts.values() if f not in aligned.facts)))
 
 
 def _specialized(space: Space, values: Point, problem: Problem) -> Program:
