@@ -134,6 +134,19 @@ def team_level(program: n.Program, path: Path) -> str:
     return level
 
 
+def team_threads(program: n.Program, path: Path) -> int | None:
+    """Threads of the team that executes the statement at `path`; None where that is not known."""
+    threads = int_value(kernel_of(program, path).threads)
+    rest = list(path)
+    for inner, s in enclosing(program, path):
+        if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread"):
+            threads = {"warpgroup": 128, "warp": 32, "thread": 1}[s.kind]
+        elif isinstance(s, n.Roles):
+            role = s.roles[int(rest[len(inner) + 1])]
+            threads = 32 * (role.hi - role.lo)
+    return threads
+
+
 def whole(b: n.Buffer, to: n.Region | None = None) -> n.Load:
     """A read of a whole buffer."""
     return n.Load(n.Region(b) if to is None else to)

@@ -24,7 +24,7 @@ TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
 
 def legalize(program: n.Program, architecture: Architecture) -> tuple[Diagnostic, ...]:
     """What the architecture cannot do of a program: KIR-V030 (threads), KIR-V031 (shared memory), KIR-V032 (a tensor-core product),
-    KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout)."""
+    KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout), KIR-V036 (registers of roles)."""
     return tuple(d for k in at_defaults(program).kernels for d in _kernel(k, architecture))
 
 
@@ -46,8 +46,27 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
             yield Diagnostic("KIR-V032", reason, s.origin, k.name)
         if isinstance(s, n.Copy) and (reason := copy_refusal(s, level)):
             yield Diagnostic("KIR-V034", reason, s.origin, k.name)
+        if isinstance(s, n.Roles) and (reason := registers_refusal(k, s, a)):
+            yield Diagnostic("KIR-V036", reason, s.origin, k.name)
         if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
             yield Diagnostic("KIR-V035", reason, s.origin, k.name)
+
+
+def registers_refusal(k: n.Kernel, s: n.Roles, a: Architecture) -> str:
+    """Why roles cannot have their registers ("" when they can, or have none of their own): they are given to whole warpgroups, 24 to 256 a
+    thread in steps of 8, and what some take others must have given back (PTX ISA, setmaxnreg)."""
+    threads = build.int_value(k.threads)
+    if threads is None or not any(r.registers for r in s.roles):
+        return ""
+    launched = min(a.max_registers_per_thread, a.registers_per_sm // threads) // 8 * 8
+    total = launched * (threads - 32 * sum(r.hi - r.lo for r in s.roles))
+    for r in s.roles:
+        if r.registers and (r.registers % 8 or not 24 <= r.registers <= 256):
+            return f"'{r.name}' has {r.registers} registers a thread, which is no multiple of 8 from 24 to 256"
+        if r.registers and (r.lo % 4 or r.hi % 4):
+            return f"'{r.name}' is warps {r.lo} up to {r.hi}, and registers belong to whole warpgroups"
+        total += 32 * (r.hi - r.lo) * (r.registers or launched)
+    return f"the roles take {total} registers, and there are {a.registers_per_sm}" if total > a.registers_per_sm else ""
 
 
 def tensor_core_refusal(s: n.Mma) -> str:

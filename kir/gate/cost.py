@@ -78,6 +78,7 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared."""
     work = count(program, kernel, sizes)
     device, arch = target.device, target.architecture
+    uneven = _imbalance(program, kernel, sizes, work) if work.ctas <= device.sm_count else 1.0
     made = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
     threads = max(32, made.threads if made else work.threads)
     registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, 24 + work.registers)
@@ -92,12 +93,19 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     flight = resident * max(work.in_flight, SECTOR) * device.sm_count
     hidden = {"dram": flight / (device.bandwidth * LATENCY), "l2": flight / (device.bandwidth * L2_FACTOR * L2_LATENCY)}
     memory = max(parts[level] / min(1.0, hidden[level]) for level in ("dram", "l2"))
-    compute = max(parts["tensor"], parts["scalar"], parts["special"], parts["issue"], parts["shared"])
+    compute = uneven * max(parts["tensor"], parts["scalar"], parts["special"], parts["issue"], parts["shared"])
     overlap = work.overlapped or resident * threads >= arch.max_threads_per_sm // 4
     seconds = LAUNCH + tail * (max(memory, compute) + (0.0 if overlap else 0.5 * min(memory, compute)))
     parts = {**parts, "latency": memory - max(parts["dram"], parts["l2"])}
     bound = max(parts, key=lambda k: (parts[k], k)) if max(parts.values()) > LAUNCH else "launch"
     return Cost(kernel.name, seconds, bound, parts, fit, compulsory, work)
+
+
+def _imbalance(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], middle: Work) -> float:
+    """How much more the busiest CTA of a single wave does than the middle one: the first, where work is dealt out in turns."""
+    first = count(program, kernel, sizes, 0.0)
+    mine, other = sum(first.operations.values()), sum(middle.operations.values())
+    return max(1.0, mine / other) if other else 1.0
 
 
 def _parts(w: Work, d: Device, compulsory: float, busy: float) -> dict[str, float]:

@@ -116,11 +116,11 @@ def _depth(block: n.Block) -> int:
 
 
 def _fastest(k: n.Kernel) -> str:
-    """The variable that neighboring threads differ in: that of the first loop over threads, else the first grid axis."""
+    """The variable that neighboring threads differ in: that of the first loop over threads, else the first grid axis; none of one thread."""
     for s in statements(k.body):
         if isinstance(s, n.For) and s.kind == "thread":
             return s.var.name
-    return k.grid[0].name if k.grid else ""
+    return k.grid[0].name if k.grid and not build.is_const(k.threads, 1) else ""
 
 
 def _bits(t: Type) -> int:

@@ -24,6 +24,7 @@ from kir.lowering.roles import has_roles, lowered_roles
 from kir.lowering.state import State, refuse
 from kir.lowering.statements import block
 from kir.lowering.tiled import is_tiled
+from kir.lowering.warpgroups import started
 
 ROUNDS = 3
 """How often a kernel is lowered again because what is stored to a fragment says how it should be dealt."""
@@ -86,7 +87,8 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
                     break
                 state = begun({**state.spreads, **state.wanted})
                 block(state, k.body)
-            inside = joined(state.items, state.aliases.may_be_one)
+            inside = (*started(state), *joined(state.items, state.aliases.may_be_one))
+            state.shared += [n.Alloc(bar) for bar, _ in state.boxes]
             loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
             made = replace(k, body=state.finished((loop,)))
     except KirError as refused:
