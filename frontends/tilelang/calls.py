@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import libcst as cst
 
@@ -13,8 +12,9 @@ from kir.ir.types import F32, I32, dtype_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .evaluate import binary, evaluate, iterated
+from .evaluate import evaluate, iterated
 from .names import LANGUAGE, absolute
+from .operators import binary
 from .reader import Reader, Undecided
 from .values import (
     Builtin,
@@ -139,7 +139,7 @@ def _method(r: Reader, fn: Method, given: Signature) -> Value:
         case Items(), ("index" | "count"):
             key = r.decided(given.args[0])
             if is_known(key) and all(is_known(x) for x in owner.items):
-                return getattr(owner.items, fn.name)(key)
+                return int(getattr(owner.items, fn.name)(key))
     if isinstance(owner, TypeOf) and fn.name in ("as_torch",):
         return owner
     raise NotUnderstood(f"'{fn.name}' of {describe(owner)}")
@@ -296,7 +296,7 @@ def _infinity(r: Reader, given: Signature) -> Value:
     return math.inf
 
 
-WORDS_OF_HOST: Mapping[str, Callable[[Reader, Signature], Any]] = {
+WORDS_OF_HOST: Mapping[str, Callable[[Reader, Signature], Value]] = {
     "functools.partial": _partial,
     "dataclasses.replace": _replaced,
     "math.gcd": _gcd,

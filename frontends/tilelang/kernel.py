@@ -10,18 +10,18 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-
 from kir.ir.visit import blocks_of, statements, walk
 
 from ..triton.source import Module, Project, decorator_name
-from .evaluate import evaluate, guarded
-from .execute import Found, Frame, parameter, run_block
+from .evaluate import evaluate
+from .execute import Found, parameter, run_block
 from .fills import with_fills, with_ready_barriers
 from .kinds import kinds
 from .layouts import laid_out
+from .operators import guarded
 from .reader import Reader, Refused, Undecided
 from .teams import Placing
-from .values import Builtin, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
+from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
 
 
 def read_kernel(
@@ -44,7 +44,8 @@ def read_kernel(
         raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values", origin=module.origin(node),
                     needs="values for which its own checks hold") from None
     except (NotUnderstood, KirError, Undecided) as why:
-        reason = why.reason if isinstance(why, NotUnderstood) else why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
+        told = why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
+        reason = why.reason if isinstance(why, NotUnderstood) else told
         del r.out.block[:]
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
         r.params = []
@@ -129,10 +130,10 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
             own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
             continue
         try:
-            kind = r.decided(evaluate(r, own, p.annotation.annotation))
+            stated = r.decided(evaluate(r, own, p.annotation.annotation))
         except Undecided as open_:
             raise NotUnderstood(f"the type of '{p.name.value}' depends on a condition that the binding decides") from open_
-        own.names[p.name.value] = declared(r, p.name.value, kind)
+        own.names[p.name.value] = declared(r, p.name.value, stated)
     body = list(node.body.body)
     if eager:
         body = _eager(r, module, own, body)

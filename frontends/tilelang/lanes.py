@@ -258,7 +258,7 @@ class Lanes:
 
     def region(self, at: n.Region) -> n.Region:
         made: n.Region = substitute(at, self.values)
-        return transform(made, self.leave, lambda x: not isinstance(x, n.Buffer)) if self.buffers else made  # type: ignore[no-any-return]  # a region
+        return transform(made, self.leave, lambda x: not isinstance(x, n.Buffer)) if self.buffers else made
 
     def leave(self, old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Region) and new.buffer.name in self.buffers:

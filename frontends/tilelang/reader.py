@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
@@ -22,7 +20,6 @@ from .arithmetic import convert
 from .names import DTYPES
 from .values import (
     Choice,
-    Class,
     Items,
     LayoutOf,
     Memory,
@@ -30,7 +27,6 @@ from .values import (
     Num,
     Open,
     Place,
-    Scope,
     Text,
     TypeOf,
     Unknown,
@@ -41,7 +37,7 @@ from .values import (
 )
 
 if TYPE_CHECKING:
-    from kir.ir.types import Type
+    pass
 
 STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "next_power_of_2"})
 
@@ -61,7 +57,9 @@ class Given(dict[str, Value]):
 
     def get(self, key: str, default: Value = None) -> Value:  # type: ignore[override]  # one form
         """The value of a name, noted."""
-        return self[key] if key in self else default
+        if key not in self:
+            return default
+        return self[key]
 
 
 class Undecided(Exception):

@@ -132,9 +132,7 @@ class Placing:
             s = rest.pop(0)
             try:
                 kind = self.kind(s, team)
-                if kind == "run":
-                    run.append(s)
-                elif kind == "neutral" and run and names_read(s) & {x for y in run for x in bound_names(y)}:
+                if kind == "run" or (kind == "neutral" and run and names_read(s) & {x for y in run for x in bound_names(y)}):
                     run.append(s)
                 elif kind == "neutral" and run and isinstance(s, n.Let) and not any(isinstance(x, n.Load) for x in walk(s.value)):
                     out.append(s)
