@@ -185,13 +185,15 @@ class ScanByWarp(Pass):
                 if at != k:
                     continue
                 acc = n.Buffer(name or fresh("all", taken), b.dtype, (), "register")
-                fold = Fold(acc, op, b, build.const(0), build.add(load.at.index[0], 1))
+                index = load.at.index[0]
+                assert isinstance(index, n.Expr)
+                fold = Fold(acc, op, b, build.const(0), build.add(index, 1))
                 first, loop = fold.statements(n.Var(fresh("w", taken), I32))
                 out += (replace(first, label=s.label) if name and isinstance(first, n.Alloc) else first, loop)
                 if name:
                     values[name] = whole(acc)
                 else:
-                    s = transform(s, lambda old, new, load=load, acc=acc: whole(acc) if old == load else new)
+                    s = _instead(s, load, whole(acc))
             if isinstance(s, n.Let) and s.names[0] in values:
                 continue
             out.append(transform(s, lambda old, new: values[old.name] if isinstance(old, n.Var) and old.name in values else new))
@@ -204,6 +206,11 @@ def _folds(block: n.Block, i: int, like: Fold) -> Iterator[tuple[int, Fold]]:
         found = fold_at(block, k)
         if found is not None and found.fresh and (found.slots, found.op) == (like.slots, like.op) and build.is_const(found.base, 0):
             yield k, found
+
+
+def _instead(s: n.Stmt, old: n.Node, new: n.Node) -> n.Stmt:
+    made: n.Stmt = transform(s, lambda a, b: new if a == old else b)
+    return made
 
 
 def _reads(block: n.Block, name: str) -> int | None:
