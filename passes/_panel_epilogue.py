@@ -63,7 +63,8 @@ def staged(program: n.Program, path: Path, s: n.Store, panel: int, rounds: int, 
     b = n.Buffer(fresh(f"{s.at.buffer.name}s", taken), s.at.buffer.dtype, tuple(map(build.const, own.shape(count, panel, apart))), "shared")
     h, p, q = (n.Var(fresh(x, taken), I32) for x in ("h", "p", "q"))
     base: n.Expr = build.mul(h, panel * count) if rounds > 1 else build.const(0)
-    filled = n.Store(build.region(b, *own.index(p, panel, apart)), part(s.value, 1, build.add(base, build.mul(p, panel)), panel), label=s.label, origin=s.origin)
+    staged_value = part(s.value, 1, build.add(base, build.mul(p, panel)), panel)
+    filled = n.Store(build.region(b, *own.index(p, panel, apart)), staged_value, label=s.label, origin=s.origin)
     out = n.Copy(n.Load(build.region(b, *own.index(q, panel, apart))), part_of_region(s.at, 1, build.add(base, build.mul(q, panel)), panel), clip=s.clip)
     made: n.Block = (_unrolled(p, count, filled), _unrolled(q, count, out))
     if rounds > 1:
@@ -81,7 +82,7 @@ def _unrolled(v: n.Var, extent: int, *body: n.Stmt) -> n.For:
 
 
 def _extents(r: n.Region) -> tuple[int, int]:
-    spans = [i.extent for i in r.index if isinstance(i, n.Span)] or [int_value(d) for d in r.buffer.shape]
+    spans: list[int | n.Expr | None] = [i.extent for i in r.index if isinstance(i, n.Span)] or [int_value(d) for d in r.buffer.shape]
     if len(spans) != 2 or not all(isinstance(d, int) for d in spans):
         raise NoSlice("the place has not two dimensions of known extents")
     return int(str(spans[0])), int(str(spans[1]))

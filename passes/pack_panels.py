@@ -167,7 +167,8 @@ class PackPanels(Pass):
                     return ()
                 case n.Alloc() if s.buffer == b:
                     return (replace(s, buffer=flat),)
-                case n.For(body=(n.Copy() as c,)) if s.kind == ("unroll" if self.unrolled else "serial") and c.dst == build.region(b, s.var, build.span(0, rows), build.span(0, width)):
+                case n.For(body=(n.Copy() as c,)) if s.kind == ("unroll" if self.unrolled else "serial") and c.dst == build.region(
+                        b, s.var, build.span(0, rows), build.span(0, width)):
                     src = whole(c.src, 1, build.mul(s.var, width), count * width)
                     assert isinstance(src, n.Load)
                     return (replace(c, src=src, dst=n.Region(flat), label=c.label or s.label),)

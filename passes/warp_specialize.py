@@ -126,7 +126,7 @@ def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
                 read = buffers_read(x.src) | {x.src.at.buffer.name}
                 if read & written:
                     return refuted(f"'{min(read & written)}' is written by those that compute, and read by those that run ahead",
-                                   f"iteration 1 copies it before iteration 0 has written it", needs="copies of what the loop does not change")
+                                   "iteration 1 copies it before iteration 0 has written it", needs="copies of what the loop does not change")
     return proved("what is copied, and where it is, does not depend on what is computed")
 
 
