@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kir.gate.gpu import Gpu
 
 Row = tuple[object, ...]
-HEAD = ("surface", "problem", "shape", "parameters", "measured", "95 %", "TFLOP/s", "cuBLAS", "times as fast", "candidates", "verdict", "time")
+HEAD = ("surface", "subject", "problem", "shape", "parameters", "measured", "95 %", "TFLOP/s", "cuBLAS", "times as fast", "candidates", "verdict", "time")
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,18 @@ class Asked:
         return f"{self.subject} {self.problem} {self.shape}"
 
 
-CUDA = "gemm_sm90_nn"
+CUDA, CLUSTER = "gemm_sm90_nn", "gemm_sm90_cluster"
 SQUARE = f"{CUDA} gemm:bf16 square"
 TRITON = "gemm_triton gemm:bf16 square"
 ASKED = (
     Asked("cuda", CUDA, "gemm:bf16", "square", 10),
+    Asked("cuda", CLUSTER, "gemm:bf16", "square", 4),
     Asked("cuda", CUDA, "gemm:bf16", "cube2k", 6),
     Asked("cuda", CUDA, "gemm:bf16", "deep14k", 3),
     Asked("cuda", CUDA, "gemm:bf16", "narrow8k", 4),
     Asked("cuda", CUDA, "gemm:bf16", "uneven4k", 1, SQUARE),
     Asked("cuda", CUDA, "gemm:bf16", "cube8k", 2),
+    Asked("cuda", CLUSTER, "gemm:bf16", "cube8k", 1, f"{CLUSTER} gemm:bf16 square"),
     Asked("cuda", CUDA, "gemm:bf16", "odd4k", 1, SQUARE, general=True),
     Asked("layouts", CUDA, "gemm:f16", "square", 1, SQUARE),
     Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, SQUARE),
@@ -82,10 +84,10 @@ def rows(gpu: Gpu, out: Path, only: str, record: Callable[[Verdict], None]) -> I
         shape = problem.shape(asked.shape)
         try:
             space = find_space(asked.subject)
-            yield (space.surface, problem.name, _sizes(shape), *_one(gpu, out, log, asked, space, problem, shape, found, record),
+            yield (space.surface, space.name, problem.name, _sizes(shape), *_one(gpu, out, log, asked, space, problem, shape, found, record),
                    f"{time.perf_counter() - begun:.0f} s")
         except KirError as refused:
-            yield asked.piece, problem.name, _sizes(shape), *([""] * 7), refused.diagnostics[0].message, f"{time.perf_counter() - begun:.0f} s"
+            yield asked.piece, asked.subject, problem.name, _sizes(shape), *([""] * 7), refused.diagnostics[0].message, f"{time.perf_counter() - begun:.0f} s"
 
 
 def _one(gpu: Gpu, out: Path, log: Log, asked: Asked, space: Space, problem: Problem, shape: Shape, found: dict[str, Point],

@@ -89,9 +89,10 @@ def named_barrier(m: Machine, f: Frame, key: tuple[str, int]) -> NamedBarrier:
 
 
 def arrive_named(m: Machine, f: Frame, key: tuple[str, int], expected: int) -> None:
-    """The active threads of `f` arrive (whole warps of them, as the hardware counts)."""
+    """The active threads of `f` arrive: whole warps of them on a named barrier, as the hardware counts, each for itself on a cluster's."""
     b = named_barrier(m, f, key)
-    threads = f.threads * f.lanes if f.level != "thread" else 32 * len(np.unique(f.thread_numbers()[f.active()] // 32))
+    active = f.thread_numbers()[f.active()] if f.level == "thread" else ()
+    threads = f.threads * f.lanes if f.level != "thread" else len(active) if key[0] == "cluster" else 32 * len(np.unique(active // 32))
     if key[0] == "named" and not 0 <= key[1] <= 15:
         m.report("barrier", "error", f"there is no named barrier {key[1]}; they are numbered 0 to 15", f, id="KIR-I022")
     if key[0] == "named" and b.arrived and b.expected != expected:
