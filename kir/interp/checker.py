@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kir.interp import asynchrony
-from kir.interp.cluster import Clusters, Use
 from kir.interp.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
+from kir.interp.cluster import Clusters, Use
 from kir.interp.frame import Frame, Mask, Val, lift
 from kir.interp.memory import Handle, Memory, Place
 from kir.interp.number import Array, storage

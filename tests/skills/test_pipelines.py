@@ -127,7 +127,7 @@ def test_clusters_that_share_a_tile_are_right_and_lowered() -> None:
 def test_a_mistake_in_a_cluster_is_found(old: str, new: str, ids: set[str]) -> None:
     text = program_text(clustered())
     assert old in text
-    right, found = in_cluster(parse_program(text.replace(old, new)), "check")
+    _, found = in_cluster(parse_program(text.replace(old, new)), "check")
     assert found & ids
 
 
