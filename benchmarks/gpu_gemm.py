@@ -69,6 +69,7 @@ ASKED = (
     Asked("triton", "gemm_triton", "gemm:bf16", "narrow8k", 1, TRITON),
     Asked("triton", "gemm_triton", "gemm:f16", "square", 1, TRITON),
     Asked("tilelang", "gemm_tilelang", "gemm:bf16", "square", 4),
+    Asked("tilelang", "gemm_tilelang", "gemm:bf16", "cube2k", 1, "gemm_tilelang gemm:bf16 square"),
 )
 
 

@@ -189,8 +189,16 @@ def shared_bytes(k: n.Kernel) -> int | None:
             staged = loop_bytes(s)
             if staged is None:
                 return None
-            total += staged * int(dict(s.attrs).get("stages", 1))
+            total += staged * int(dict(s.attrs).get("stages", 1)) - _held_by_stages(s)
     return total
+
+
+def _held_by_stages(loop: n.For) -> int:
+    """Bytes of buffers that a pipelined loop declares for what it loads ahead: its stages are these buffers, so many times over."""
+    loads = staged_loads(loop)
+    filled = {s.dst.buffer.name for s in loop.body if isinstance(s, n.Copy) and s.src in loads and not s.dst.index}
+    held = [s.buffer for s in loop.body if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.buffer.name in filled]
+    return sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in held)
 
 
 def _span(b: n.Buffer, extents: list[int]) -> int:

@@ -131,15 +131,17 @@ def test_a_mistake_in_a_cluster_is_found(old: str, new: str, ids: set[str]) -> N
     assert found & ids
 
 
-def test_the_pipeline_for_triton_makes_descriptors_from_the_naive_program() -> None:
-    wanted, found = problem("nn", "bf16"), load_space(FOLDER / "gemm_triton.toml")
+@pytest.mark.parametrize(("surface", "words"), [
+    ("triton", ("tl.make_tensor_descriptor(C", "tl.dot", "tl.minimum")), ("tilelang", ("T.Pipelined", "T.gemm(As, Bs, acc)", "T.alloc_shared((128, 256)"))])
+def test_the_pipelines_for_tile_languages_start_from_the_naive_program(surface: str, words: tuple[str, ...]) -> None:
+    wanted, found = problem("nn", "bf16"), load_space(FOLDER / f"gemm_{surface}.toml")
     values = found.values({k: v[0] for k, v in found.parameters.items()}, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2})
     made = built(found, values, wanted, H200)
     shape = wanted.shape("deep")
     inputs = wanted.inputs(shape, seed=6)
     assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
-    text = backend("triton").emit(made).text
-    assert text.count("tl.make_tensor_descriptor") == 3 and "tl.dot" in text and "tl.minimum" in text
+    text = backend(surface).emit(made).text
+    assert [word for word in words if word not in text] == []
 
 
 @pytest.mark.nvcc
