@@ -51,7 +51,7 @@ def trips(kernel: n.Kernel, roles: n.Roles) -> dict[int, n.Expr]:
     names = set(Rings.of(kernel).bars)
     out: dict[int, n.Expr] = {}
     for i, r in enumerate(roles.roles):
-        loops = [s for s in _counting(r.body, names)]
+        loops = _counting(r.body, names)
         if len(loops) > 1:
             raise NoRing(f"'{r.name}' takes slots in several loops")
         if loops:

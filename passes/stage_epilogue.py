@@ -103,7 +103,7 @@ def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class StageEpilogue(Pass):
     """`panel` is the number of columns that are staged side by side (0: the whole tile as it is), `rounds` how often the same memory is
-    filled. In panels, a warpgroup stages its own rows by itself."""
+    filled. In panels, a warpgroup stages its own rows by itself: in panels that all share, or `apart`, in panels of its own."""
 
     intent: ClassVar[str] = "stage-epilogue"
     catalogue: ClassVar[tuple[int, ...]] = (5, 21)
@@ -118,6 +118,7 @@ class StageEpilogue(Pass):
 
     panel: int = 0
     rounds: int = 1
+    apart: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of a whole tile to a place in global memory."""
@@ -131,7 +132,7 @@ class StageEpilogue(Pass):
             return Miss("no panels, or no rounds")
         if self.panel:
             try:
-                staged(program, path, node, self.panel, self.rounds)
+                staged(program, path, node, self.panel, self.rounds, self.apart)
             except NoSlice as why:
                 return Miss(str(why))
         return Site(path, self)
@@ -140,7 +141,7 @@ class StageEpilogue(Pass):
         """The value into a buffer, and the buffer to its place."""
         s = _store(program, site)
         if self.panel:
-            return Rewritten(*staged(program, site.path, s, self.panel, self.rounds))
+            return Rewritten(*staged(program, site.path, s, self.panel, self.rounds, self.apart))
         shape = _extents(s.at)
         assert shape is not None
         name = fresh(f"{s.at.buffer.name}s", names_in(program, kernel_of(program, site.path)))
@@ -155,7 +156,7 @@ class StageEpilogue(Pass):
                 found = unstaged(program, path)
             except NoSlice:
                 return None
-            return Site(path, StageEpilogue(found.panel, found.rounds), {"found": found})
+            return Site(path, StageEpilogue(found.panel, found.rounds, found.apart), {"found": found})
         if not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and not node.at.index and node.mask is None):
             return None
         b, block, i = node.at.buffer, block_at(program, path), int(path[-1])
@@ -193,5 +194,5 @@ class StageEpilogue(Pass):
         """Bytes of shared memory that are added."""
         at = _store(program, site).at
         rows = share(program, site.path, 1) if self.panel else None
-        teams = rows.total if rows is not None else 1
+        teams = rows.groups if rows is not None else 1
         return math.prod(_extents(at) or ()) * at.buffer.dtype.bytes * teams // self.rounds

@@ -475,6 +475,12 @@ class Checker:
                 return
         elif s.via == "bulk":
             width = 16
+        elif s.via == "tma":
+            for place in (source, target):
+                if place.memory.space in ("shared", "cluster"):  # a swizzle moves the first 16 bytes within its 128
+                    first = place.index.reshape(place.index.shape[0], -1)[:, :1] * size
+                    self.aligned(place, first, 16 if place.handle.swizzles else 128, s.via)
+            return
         else:
             return
         for place in (source, target):
