@@ -132,14 +132,15 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
     return raised(program)
 
 
-def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None) -> tuple[list[Candidate], Pruned]:
+def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None,
+           known: Prefixes | None = None) -> tuple[list[Candidate], Pruned]:
     """All candidates of a space, what the cost model thinks fastest first (ties in the order of points), and what was pruned. With
-    `most`, the rest is pruned as modelled slower."""
+    `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one dtype."""
     given = given_of(space, problem, shape, target)
     reasons: dict[str, int] = {}
     first: dict[str, Point] = {}
     found: dict[str, Candidate] = {}
-    known: Prefixes = {}
+    known = {} if known is None else known
 
     def out(reason: str, point: Point) -> None:
         reasons[reason] = reasons.get(reason, 0) + 1

@@ -131,6 +131,19 @@ def test_a_mistake_in_a_cluster_is_found(old: str, new: str, ids: set[str]) -> N
     assert found & ids
 
 
+def test_the_pipeline_for_hopper_is_retuned_by_its_holes_alone() -> None:
+    wanted, found = problem("nn", "bf16"), load_space(FOLDER / "gemm_sm90.toml")
+    point = {"rows": 192, "columns": 128, "stages": 4, "raster": 8, "rounds": 2}
+    values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2})
+    assert found.refusal(values) == ""
+    made = built(found, values, wanted, H200)
+    for name in ("deep", "odd"):
+        shape = wanted.shape(name)
+        inputs = wanted.inputs(shape, seed=8)
+        assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
+    assert "box [192, 64]" in program_text(made)
+
+
 @pytest.mark.parametrize(("surface", "words"), [
     ("triton", ("tl.make_tensor_descriptor(C", "tl.dot", "tl.minimum")), ("tilelang", ("T.Pipelined", "T.gemm(As, Bs, acc)", "T.alloc_shared((128, 256)"))])
 def test_the_pipelines_for_tile_languages_start_from_the_naive_program(surface: str, words: tuple[str, ...]) -> None:
