@@ -155,12 +155,13 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str]) -> str:
     kernel = next(k for k in p.kernels if k.name == e.kernel)
     arrays = {names.get(s.buffer.name, s.buffer.name): [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
               if isinstance(s, n.Alloc) and len(s.buffer.shape) > 1 and s.buffer.space in ("shared", "register")}
+    flat = {s.at.buffer.name for s in walk(kernel) if isinstance(s, n.View) and not s.axes and not s.at.index}
     tensors = {}
     for a, q in zip(e.arguments, _parameters(p), strict=False):
         if isinstance(q.of, n.Buffer):
             strides = None if q.of.strides is None else texts(q.of.strides)
             tensors[a.name] = Tensor(shape=texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align,
-                                     name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1)
+                                     name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1 and q.name not in flat)
     metas: dict[str, int | float | bool | str] = {"threads_x": e.threads}
     dynamic = dict(e.options).get("dynamic_shared")
     if isinstance(dynamic, int):
