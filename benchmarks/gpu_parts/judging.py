@@ -33,7 +33,7 @@ def smoke(s: Session) -> None:
         for honest in [h for h in HONEST if h.name in SMOKE]:
             begun = time.perf_counter()
             program, problem, surface = honest.loaded()
-            shape = min((x for x in problem.shapes_for(program) if "timed" in x.tags), key=lambda x: sum(x.sizes.values()))
+            shape = min(problem.timed_for(program), key=lambda x: sum(x.sizes.values()))
             options = Options(shapes=(shape.name,), panel=False)
             verdict = tried(s, "smoke", functools.partial(gate_gpu, s.gpu, program, problem, surface, options=options))
             wall = f"{time.perf_counter() - begun:.1f} s"
@@ -99,7 +99,7 @@ def honest(s: Session) -> None:
                 continue
             begun = time.perf_counter()
             program, problem, surface = each.loaded()
-            shapes = [x for x in problem.shapes_for(program) if "timed" in x.tags]
+            shapes = problem.timed_for(program)
             smallest = min(shapes, key=lambda x: sum(x.sizes.values()))
             options = Options(shapes=(smallest.name,), panel=False, interpret=False, budget=0.4)
             verdict = tried(s, "honest", functools.partial(gate_gpu, s.gpu, program, problem, surface, options=options))

@@ -315,7 +315,8 @@ def _map(s: State, row: dict[str, Any]) -> Map:
                                          row["pixels"], swizzle=row["swizzle"], steps=row.get("steps", ()))
     else:
         raw = s.driver.tensor_map(row["dtype"], address, row["extents"], row["strides"], row["box"], swizzle=row["swizzle"],
-                                  steps=row.get("steps", ()))
+                                  steps=row.get("steps", ()), interleave=row.get("interleave", 0), promotion=row.get("promotion", 2),
+                                  nan_fill=row.get("nan_fill", False))
     return Map.from_buffer_copy(raw)
 
 

@@ -132,6 +132,7 @@ def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]
 
 
 def elements_of(problem: Problem, s: Shape) -> int:
+    """The most elements that a tensor of the problem has at a shape."""
     return max((math.prod(problem.tensor_shape(t, s)) for t in problem.spec.tensors), default=0)
 
 

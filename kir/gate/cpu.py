@@ -160,7 +160,7 @@ def _profiled(program: Program, problem: Problem | None) -> list[Shaped]:
     """Where the profile is modelled: the problem's timed shapes that the program allows (else its largest), or sizes from the facts."""
     if problem is not None:
         allowed = problem.shapes_for(program)
-        return [(s.name, s.sizes) for s in [s for s in allowed if "timed" in s.tags] or list(allowed[-1:])]
+        return [(s.name, s.sizes) for s in problem.timed_for(program) or allowed[-1:]]
     shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,)) or size_sets(program, (1024, 256, 64))[:1]]
     sized = any(p.role == "size" and isinstance(p.of, DType) for p in program.params)
     return shapes or ([] if sized else [("fixed", {})])

@@ -177,7 +177,7 @@ def _timed_shapes(problem: Problem, program: Program, chosen: Options) -> list[S
     if chosen.shapes:
         wanted = [problem.shape(name) for name in chosen.shapes]
         return [s for s in wanted if s in allowed]
-    return [s for s in allowed if "timed" in s.tags]
+    return list(problem.timed_for(program))
 
 
 def _candidate(gpu: Gpu, surface: str, program: Program, problem: Problem, given: Mapping[str, str], shapes: Sequence[Shape]) -> Candidate:

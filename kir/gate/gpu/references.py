@@ -20,6 +20,15 @@ def matmul(t: Tensors, v: Values) -> Call:
     return lambda: {"C": torch.matmul(t["A"], t["B"])}
 
 
+def _matmul_of(turn_a: bool, turn_b: bool) -> Reference:
+    """cuBLAS through torch, operands turned as views: the layouts are its own."""
+    def build(t: Tensors, v: Values) -> Call:
+        import torch
+        a, b = t["A"].t() if turn_a else t["A"], t["B"].t() if turn_b else t["B"]
+        return lambda: {"C": torch.matmul(a, b)}
+    return build
+
+
 def conv2d(t: Tensors, v: Values) -> Call:
     """cuDNN on NHWC, as given: channels-last views."""
     import torch
@@ -157,6 +166,9 @@ def of_file(path: str, text: str) -> Reference:
 
 REFERENCES: Mapping[str, Reference] = {
     "torch.matmul": matmul,
+    "torch.matmul (B given as [N, K])": _matmul_of(False, True),
+    "torch.matmul (A given as [K, M])": _matmul_of(True, False),
+    "torch.matmul (A given as [K, M] and B as [N, K])": _matmul_of(True, True),
     "torch.nn.functional.conv2d": conv2d,
     "torch.nn.functional.conv2d (NCHW)": conv2d_nchw,
     "torch.nn.functional.scaled_dot_product_attention": _attention("FLASH_ATTENTION"),
