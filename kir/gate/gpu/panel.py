@@ -173,7 +173,7 @@ def _answered(state: Any, references: Mapping[str, Reference], message: Mapping[
     version = getattr(__import__(library), "__version__", "")
     values = {**message["values"], "sizes": message["sizes"]}
     d: Driver = state.driver
-    stream = torch.cuda.ExternalStream(d.stream.value)
+    stream = torch.cuda.ExternalStream(int(d.stream.handle))
     with torch.cuda.stream(stream):
         tensors = _tensors(message, torch)
         for which, blob in zip(message["given"], blobs, strict=True):
@@ -210,10 +210,10 @@ def _seconds(state: Any, reference: Reference, values: Mapping[str, Any], messag
         if number == 0:
             call()
         torch.cuda.synchronize()
-        d.forget_persisting()
+        d.more.forget_persisting()
         pointer, size = state.cleared
         own(state, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(seed & 0xFFFF))
-        d.launch(state.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(10 * DELAY_BASE),))
+        d.launch(state.harness["delay"], (1,), 1, (ctypes.c_uint64(10 * DELAY_BASE),))
         d.record(start)
         kept = call()
         d.record(stop)
