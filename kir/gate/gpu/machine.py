@@ -103,7 +103,7 @@ class Gpu:
     @cached_property
     def executors(self) -> Server:
         """The fork server of candidates."""
-        return self._served(Server(self.task, [self.task.partition(":")[0], *LAUNCHER] if self.task == EXECUTOR else [self.task.partition(":")[0]]))
+        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {"OPENBLAS_NUM_THREADS": "1"}))
 
     @cached_property
     def oracles(self) -> Server:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from kir import machine
 from kir.confine import Limits
 from kir.device import driver, executor
 from kir.device.driver import CudaError, Driver, pycuda
 from kir.device.libcuda import Map
 from kir.diagnostic import KirError
-from kir.gate.gpu import machine as gpu_machine
+from kir.gate.gpu.machine import require_device
 
 
 class Error(Exception):
@@ -29,7 +30,7 @@ class Cuda(ModuleType):
         self.launched: list[tuple[Any, ...]] = []
         self.Error = Error
         names = SimpleNamespace
-        self.device_attribute = names(**{v: 90 for v in driver.DEVICE.values()})
+        self.device_attribute = names(**dict.fromkeys(driver.DEVICE.values(), 90))
         self.function_attribute = names(**{v: v for v in (*driver.FUNCTION.values(), "MAX_DYNAMIC_SHARED_SIZE_BYTES")})
         self.limit = names(PRINTF_FIFO_SIZE=1, MALLOC_HEAP_SIZE=2)
         self.Context = names(synchronize=lambda: None, set_limit=lambda which, size: None)
@@ -106,7 +107,8 @@ def opened(**image: Any) -> executor.State:
 
 def call(state: executor.State, **launch: Any) -> tuple[dict[str, Any], list[bytearray]]:
     buffers = [{"name": "Y", "bytes": 16, "elements": 4, "dtype": "f32", "fill": {"byte": 255}, "intact": False}]
-    launches = [{"image": 0, "grid": [2, 3], "threads": 64, "arguments": [["buffer", "Y"], ["scalar", "i32", 7], ["scalar", "bool", 1], ["scalar", "f16", 1.0]], **launch}]
+    arguments = [["buffer", "Y"], ["scalar", "i32", 7], ["scalar", "bool", 1], ["scalar", "f16", 1.0]]
+    launches = [{"image": 0, "grid": [2, 3], "threads": 64, "arguments": arguments, **launch}]
     return executor.called(state, {"buffers": buffers, "launches": launches, "memsets": [], "return": ["Y"], "salt": 5}, [])
 
 
@@ -143,7 +145,7 @@ def test_without_pycuda_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "pycuda", None)
     with pytest.raises(OSError, match="pip install"):
         pycuda()
-    monkeypatch.setattr(gpu_machine.machine, "gpus", lambda: [object()])
-    monkeypatch.setattr(gpu_machine.machine, "package_version", lambda name: None)
+    monkeypatch.setattr(machine, "gpus", lambda: [object()])
+    monkeypatch.setattr(machine, "package_version", lambda name: None)
     with pytest.raises(KirError, match="KIR-G920"):
-        gpu_machine.require_device()
+        require_device()
