@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import accumulated, rounded, summed, widened
-from kir.ir.types import F32, I32, DType, TupleType, broadcast_shapes, dtype_of, shape_of
+from kir.ir.types import BOOL, F32, I32, DType, TupleType, broadcast_shapes, dtype_of, shape_of
 
 from . import operators
 from .emit import as_expr, whole
 from .inference import parameters
 from .shapes import axis_of, filled, reshaped, shape_from, size, stretched
-from .values import Builtin, Items, Jit, NotUnderstood, Run, Static, TypeOf, Value, describe, is_number
+from .values import Builtin, Choice, Items, Jit, NotUnderstood, Run, Static, TypeOf, Value, describe, is_number
 
 if TYPE_CHECKING:
     from .reader import Arguments, Reader
@@ -104,7 +104,10 @@ def cumulated(r: Reader, op: str, a: Arguments) -> Value:
     if op == "sum":
         dtype = a.get(3, "dtype")
         e = build.cast(e, dtype.dtype if isinstance(dtype, TypeOf) else summed(dtype_of(e.type)))
-    return Run(_scan(e, op, a.get(1, "axis", 0), a.get(2, "reverse", False)))
+    axis, reverse = a.get(1, "axis", 0), a.get(2, "reverse", False)
+    if isinstance(reverse, Static):
+        return Choice(operators.number(reverse, BOOL), Run(_scan(e, op, axis, True)), Run(_scan(e, op, axis, False)))
+    return Run(_scan(e, op, axis, reverse))
 
 
 def _scan(e: n.Expr, op: str, axis: Value, reverse: Value) -> n.Expr:
