@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import accumulated, rounded, summed, widened
-from kir.ir.types import BOOL, F32, I32, DType, TupleType, broadcast_shapes, dtype_of, shape_of
+from kir.ir.types import F32, I32, DType, TupleType, broadcast_shapes, dtype_of, shape_of
 
 from . import operators
 from .emit import as_expr, whole
@@ -105,8 +105,9 @@ def cumulated(r: Reader, op: str, a: Arguments) -> Value:
         dtype = a.get(3, "dtype")
         e = build.cast(e, dtype.dtype if isinstance(dtype, TypeOf) else summed(dtype_of(e.type)))
     axis, reverse = a.get(1, "axis", 0), a.get(2, "reverse", False)
+    reverse = operators.truth(reverse) if isinstance(reverse, Static) else reverse
     if isinstance(reverse, Static):
-        return Choice(operators.number(reverse, BOOL), Run(_scan(e, op, axis, True)), Run(_scan(e, op, axis, False)))
+        return Choice(reverse.expr, Run(_scan(e, op, axis, True)), Run(_scan(e, op, axis, False)))
     return Run(_scan(e, op, axis, reverse))
 
 
