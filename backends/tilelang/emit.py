@@ -48,7 +48,7 @@ def write(program: n.Program) -> Written:
         locals_ = [*(a.name for a in k.grid), *bound_names(k.body)]
         names = {**top, **spelled([*(p.name for p in params), *locals_], top.values())}
         to = Expressions(names, Facts.from_program(said))
-        body = Statements(to, Tiles(to))
+        body = Statements(to, Tiles(to, int_value(k.threads) or 1))
         wanted = said.name if len(said.kernels) == 1 and said.name != k.name else f"{k.name}_kernel"
         factories[k.name] = fresh(wanted, {*names.values(), *factories.values()})
         lines = _kernel(k, factories[k.name], params, to, body)

@@ -102,6 +102,7 @@ class Statements:
             case "shared":
                 self.put(f"{name} = T.alloc_shared({shown}, {to.dtype(b.dtype)})", depth, path)
             case "fragment":
+                self.tiles.fits([int_value(d) or 1 for d in b.shape], f"'{b.name}'")
                 self.put(f"{name} = T.alloc_fragment({shown if b.shape else '(1,)'}, {to.dtype(b.dtype)})", depth, path)
             case "register" if not b.shape:
                 init = "" if s.init is None else f", init={to.text(s.init)}"
