@@ -23,7 +23,7 @@ def common_form(program: Program) -> Program:
     """The program in normal form without what a surface or a caller adds: names, labels, facts, alignment and `restrict`. Parameters and axes of
     the grid stand by (role and) first use. Two programs that compute one thing in the same steps have one such form."""
     normal = normalize(program)
-    plain = canonical(replace(normal, kernels=tuple(replace(k, grid=_by_use(k)) for k in normal.kernels)))
+    plain = canonical(replace(normal, kernels=tuple(replace(k, grid=by_use(k)) for k in normal.kernels)))
     kernels = {k.name: f"kernel{i}" for i, k in enumerate(plain.kernels)}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -48,12 +48,21 @@ def common_form(program: Program) -> Program:
     return rename(replace(bare, name="program", params=tuple(params), facts=()), names)
 
 
+def parameter_order(program: Program) -> tuple[str, ...]:
+    """The names of a program's parameters, then of other outer names that it uses, in the order of their common form."""
+    plain = canonical(replace(program, kernels=tuple(replace(k, grid=by_use(k)) for k in program.kernels)))
+    used = _uses(plain)
+    ordered = sorted(plain.params, key=lambda p: (ROLES.index(p.role), used.index(p.name) if p.name in used else len(used)))
+    names = [p.name for p in ordered]
+    return (*names, *(x for x in used if x not in names))
+
+
 def meetings(programs: Sequence[Program]) -> tuple[str, ...]:
     """For each program the content hash of its common form: equal hashes are one program."""
     return tuple(content_hash(common_form(p)) for p in programs)
 
 
-def _by_use(kernel: n.Kernel) -> tuple[n.Axis, ...]:
+def by_use(kernel: n.Kernel) -> tuple[n.Axis, ...]:
     """The axes of a kernel's grid in the order in which its body uses them."""
     names = list(dict.fromkeys(x.name for s in kernel.body for x in walk(s) if isinstance(x, n.Var)))
     return tuple(sorted(kernel.grid, key=lambda axis: names.index(axis.name) if axis.name in names else len(names)))
