@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from kir.analysis.normal_form import normalize
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
-from kir.ir.canonical import bound_names
+from kir.ir.canonical import bound_names, outer_names
+from kir.ir.promote import promoted
 from kir.ir.types import F32, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 
@@ -25,6 +27,14 @@ def prepared(program: n.Program) -> n.Program:
     """The program in TileLang's form."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
     return replace(program, tensor_maps=(), kernels=tuple(_kernel(k, taken | {x.name for x in program.kernels}) for k in program.kernels))
+
+
+def form(program: n.Program) -> n.Program:
+    """The program that an emitted text is read back as: TileLang's form, its fragments values again where nothing else writes them."""
+    made = prepared(program)
+    outer = frozenset(outer_names(made))
+    kernels = tuple(replace(k, body=promoted(k.body, outer | {a.name for a in k.grid})) for k in made.kernels)
+    return normalize(replace(made, kernels=kernels))
 
 
 def _kernel(k: n.Kernel, taken: set[str]) -> n.Kernel:
@@ -243,4 +253,4 @@ def _chosen(e: n.Expr) -> n.Expr:
     return made
 
 
-__all__ = ["F32", "Iterable", "int_value", "is_const", "prepared", "walk"]
+__all__ = ["form", "prepared"]
