@@ -13,6 +13,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 
 from .expressions import Expressions, is_zero, refuse
 from .names import fresh
+from .prepare import is_only_element
 
 _REDUCTIONS = {"sum": "T.reduce_sum", "max": "T.reduce_max", "min": "T.reduce_min", "and": "T.reduce_bitand", "or": "T.reduce_bitor",
                "xor": "T.reduce_bitxor"}
@@ -69,6 +70,8 @@ class Tiles:
         """A store of a tile or a scalar."""
         if s.cache:
             raise refuse("KIR-B008", f"TileLang has no cache policy on a store ('{s.cache}')", "a copy with an eviction policy")
+        if isinstance(s.value, n.Call) and s.value.fn == "reduce" and is_only_element(s.at):
+            return [(self.reduction(s.value, n.Region(s.at.buffer), True), 0)]
         if not isinstance(s.at.type, TileType):
             return self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
         found = self._whole(s) if s.mask is None else None
