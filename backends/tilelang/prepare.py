@@ -18,6 +18,8 @@ from kir.ir.promote import promoted
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, substitute, substitute_buffers, transform
 
+from .threads import ThreadForm
+
 COLLECTIVE = frozenset({"reduce", "scan"})
 TEAMS = frozenset({"thread", "warp", "warpgroup"})
 TENSOR_CORES = frozenset({"f16", "bf16", "i8", "u8", "f8e4m3", "f8e5m2", "f64"})
@@ -93,6 +95,8 @@ class _Form:
     def statement(self, s: n.Stmt, values: Values) -> Sequence[n.Stmt]:
         """What stands for a statement in which no name of a tile is left."""
         match s:
+            case n.For() if s.kind == "thread":
+                return (replace(s, body=ThreadForm(self.fresh, _scalar).block(s.body, {})),)
             case n.For() if s.kind in TEAMS:
                 return (s,)
             case n.For():
@@ -232,6 +236,11 @@ def is_only_element(at: n.Region) -> bool:
     """Whether a region is the element of a fragment that has but one."""
     return at.buffer.space == "fragment" and bool(at.index) and all(is_const(i, 0) for i in at.index if isinstance(i, n.Expr)) and all(
         is_const(d, 1) for d in at.buffer.shape) and not any(isinstance(i, n.Span) for i in at.index)
+
+
+def _scalar(e: n.Expr) -> n.Expr:
+    """A scalar with its loads as TileLang makes them."""
+    return _chosen(transform(e, lambda old, new: _checked(new) if isinstance(new, n.Load) else new))
 
 
 def joins(op: str, e: n.Call) -> bool:

@@ -30,6 +30,7 @@ class Statements:
     refused: list[StatementPath] = field(default_factory=list)
     layouts: list[str] = field(default_factory=list)
     uses_layout: bool = False
+    in_thread: bool = False
 
     def put(self, text: str, depth: int, path: StatementPath | None) -> None:
         """One line of code, broken where it is long."""
@@ -149,18 +150,32 @@ class Statements:
                 head = f"T.Pipelined({bounds}{stages}{lists})"
             case "unroll":
                 known = {"factor"}
-                count, whole = attrs.get("factor"), int_value(n.Binary("sub", s.hi, s.lo)) if False else _trips(s)
+                count, whole = attrs.get("factor"), _trips(s)
                 head = f"T.unroll({bounds}{'' if count is None or count == whole else f', unroll_factor={count}'})"
             case "vectorize":
                 known, head = set[str](), f"T.vectorized({bounds})"
             case "static":
                 known, head = set[str](), f"range({bounds})"
+            case "thread":
+                self._threads(s, path, depth)
+                return
             case _:
-                raise refuse("KIR-B304", f"a loop over {s.kind}s is not written yet")
+                raise refuse("KIR-B304", f"a loop over {s.kind}s: TileLang has CTAs, roles and threads", "the inverse of what spread it over them")
         if extra := [k for k in attrs if k not in known]:
             raise refuse("KIR-B301", f"a loop of TileLang has no option '{extra[0]}'")
         self.put(f"for {to.names[s.var.name]} in {head}:", depth, path)
         self.block(s.body, (*path, "body"), depth + 1)
+
+    def _threads(self, s: n.For, path: StatementPath, depth: int) -> None:
+        """Code of each thread: the thread's number has a name, and the rest follows."""
+        if self.in_thread or lo_hi_step(s) != (0, self.tiles.threads, 1) or s.attrs:
+            raise refuse("KIR-B304", "a loop over some of the CTA's threads", f"one over 0..{self.tiles.threads}")
+        self.in_thread = True
+        try:
+            self.put(f"{self.to.names[s.var.name]} = T.get_thread_binding()", depth, path)
+            self.block(s.body, (*path, "body"), depth)
+        finally:
+            self.in_thread = False
 
     def _jump(self, s: n.Jump, path: StatementPath, depth: int) -> None:
         if s.values:
@@ -190,6 +205,11 @@ class Statements:
                 pass
             case _:
                 self.put(to.text(call), depth, path)
+
+
+def lo_hi_step(s: n.For) -> tuple[int | None, int | None, int | None]:
+    """The numbers of a loop."""
+    return int_value(s.lo), int_value(s.hi), int_value(s.step)
 
 
 def _trips(s: n.For) -> int | None:
