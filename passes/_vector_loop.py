@@ -232,7 +232,7 @@ def aligned(program: n.Program, site: Site, space: str) -> Verdict:
             return refuted(f"'{r.buffer.name}' is aligned to {r.buffer.align} bytes", f"the vector at byte {r.buffer.align}", needs=f"align {width}")
         if loop.var.name not in names_read(r):
             continue
-        offset = _offset(r)
+        offset = offset_of(r)
         if offset is None:
             return unknown(f"the place in '{r.buffer.name}' is no sum of indices of one width")
         first: Any = substitute(offset, {loop.var.name: build.const(0)})
@@ -246,7 +246,7 @@ def aligned(program: n.Program, site: Site, space: str) -> Verdict:
     return proved("every vector starts at a multiple of its width")
 
 
-def _offset(r: n.Region) -> n.Expr | None:
+def offset_of(r: n.Region) -> n.Expr | None:
     out: n.Expr | None = None
     step: n.Expr = build.const(1)
     strides: list[n.Expr] = []

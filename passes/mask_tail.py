@@ -49,6 +49,8 @@ from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 
+from ._past_end import past_end
+
 
 def _governed(loop: n.For, r: n.Region) -> bool:
     """Whether a region of global memory is indexed by the loop variable itself, in a dimension that ends where the loop does."""
@@ -90,7 +92,7 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
         wanted = {"add": 0.0, "max": -math.inf, "min": math.inf}.get(v.op if isinstance(v, n.Binary) else "")
         if not (isinstance(v, n.Binary) and v.a == n.Load(s.at)) or wanted is None:
             return unknown(f"'{s.at.buffer.name}' is not a running sum, maximum or minimum")
-        got = _past_end(params._masked(loop, v.b), maxima)
+        got = past_end(params._masked(loop, v.b), maxima)
         if got != wanted:
             return unknown(f"past the end {'something unknown' if got is None else got} is folded into '{s.at.buffer.name}'",
                            needs=f"{wanted} there", attempt=f"mask-tail{{extent={params.extent} fill=lowest}}")
@@ -106,32 +108,6 @@ def _running_maxima(kernel: n.Kernel) -> set[str]:
             running = isinstance(s.value, n.Binary) and s.value.op == "max" and s.value.a == n.Load(s.at)
             written[s.at.buffer.name] = written.get(s.at.buffer.name, True) and running
     return {name for name, running in written.items() if running}
-
-
-def _past_end(e: n.Expr, maxima: set[str]) -> float | None:
-    """The value of an expression whose clipped loads give their `other`; None when it is not a constant."""
-    def value(x: n.Expr) -> float | None:
-        return _past_end(x, maxima)
-    match e:
-        case n.Const():
-            return float(e.value)
-        case n.Load() if e.clip and e.other is not None:
-            return value(e.other)
-        case n.Cast() if dtype_of(e.type).is_float and dtype_of(e.x.type).is_float:
-            return value(e.x)
-        case n.Binary(op="sub") if value(e.a) == -math.inf and isinstance(e.b, n.Load) and e.b.at.buffer.name in maxima:
-            return -math.inf
-        case n.Binary(op="mul" | "add" | "sub" | "max" | "min"):
-            a, b = value(e.a), value(e.b)
-            if a is None or b is None:
-                return None
-            result = {"mul": lambda: a * b, "add": lambda: a + b, "sub": lambda: a - b, "max": lambda: max(a, b), "min": lambda: min(a, b)}[e.op]()
-            return None if math.isnan(result) else result
-        case n.Call(fn="exp" | "exp2", args=(n.Expr() as x,)):
-            inner = value(x)
-            return 0.0 if inner == -math.inf else 1.0 if inner == 0.0 else None
-        case _:
-            return None
 
 
 @dataclass(frozen=True)

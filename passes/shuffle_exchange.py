@@ -160,14 +160,14 @@ class ShuffleExchange(Pass):
             return None
         if team_at(program, path) is None:
             return Miss("it is not inside one loop over all threads of the CTA")
-        found = _ladder(node)
+        found = ladder_of(node)
         return Miss("its steps are not those of a reduction over a group") if found is None else Site(path, ShuffleExchange(found[2]))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each lane writes its slot and folds those of its group."""
         loop, team = node_at(program, site.path), team_at(program, site.path)
         assert isinstance(loop, n.For) and team is not None
-        ladder = _ladder(loop)
+        ladder = ladder_of(loop)
         assert ladder is not None
         value, op, _, width = ladder
         taken = names_in(program, kernel_of(program, site.path))
@@ -189,7 +189,7 @@ def _labeled(s: n.Stmt, label: str | None) -> n.Stmt:
     return replace(s, label=label)
 
 
-def _ladder(loop: n.For) -> tuple[n.Buffer, str, bool, int] | None:
+def ladder_of(loop: n.For) -> tuple[n.Buffer, str, bool, int] | None:
     """(scalar, operation, rising, lanes in a group) of a ladder of shuffles."""
     steps = build.int_value(loop.hi)
     first, second = loop.body

@@ -168,11 +168,17 @@ class SpreadThreads(Pass):
         team = whole_team(program, (*path, len(front)), node.body[-1]) if len(node.body) == len(front) + 1 else None
         if team is None:
             return None
-        try:
-            _, numbers = _Gather(team, names_in(program, node)).body()
-        except CannotGather as bad:
-            return Miss(str(bad))
-        return Site(path, SpreadThreads(team.threads, numbers)) if numbers else Miss("no loop is shared by the threads")
+        found: dict[tuple[int, ...], Site] = {}
+        reason = "no loop is shared by the threads"
+        for whole in (False, True):
+            try:
+                _, numbers = _Gather(team, names_in(program, node), whole).body()
+            except CannotGather as bad:
+                reason = str(bad)
+                continue
+            if numbers:
+                found.setdefault(numbers, Site(path, SpreadThreads(team.threads, numbers), {"whole": whole}))
+        return tuple(found.values()) or Miss(reason)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """What all threads did, by one."""
@@ -180,7 +186,7 @@ class SpreadThreads(Pass):
         front = _shared(kernel.body)
         team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
         assert team is not None
-        body, _ = _Gather(team, names_in(program, kernel)).body()
+        body, _ = _Gather(team, names_in(program, kernel), bool(site.captures.get("whole"))).body()
         made = replace(kernel, threads=build.const(1), body=(*front, *body))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
@@ -219,6 +225,11 @@ def _effects(s: n.Stmt) -> bool:
 
 def _is_atomic(x: n.Node) -> bool:
     return isinstance(x, n.Call) and x.fn.startswith("atomic_")
+
+
+def _waits(s: n.Stmt) -> bool:
+    """Whether threads wait for each other inside."""
+    return any(is_call(x, "barrier") for x in walk(s) if isinstance(x, n.Stmt))
 
 
 def _reads(x: n.Node, names: Names) -> bool:
@@ -267,10 +278,12 @@ def _dealt(block: n.Block, shared: set[int], t: n.Var, threads: int) -> Items:
 
 @dataclass(frozen=True)
 class _Gather:
-    """What all threads of a team do, written for one."""
+    """What all threads of a team do, written for one. `whole`: a loop that each thread runs for itself, with nobody waiting inside, is
+    the thread's share as a whole; otherwise what is inside is, where the loop is the same for all."""
 
     team: ThreadTeam
     taken: set[str]
+    whole: bool = False
 
     def body(self) -> tuple[n.Block, tuple[int, ...]]:
         """The statements, and the numbers of the loops that were shared among the threads."""
@@ -297,7 +310,8 @@ class _Gather:
             elif whole is not None and build.int_value(whole.hi) != self.team.threads and not (_reads(whole, names) or _exchanges(whole)):
                 marked.add(whole.var.name)
                 out.append(whole)
-            elif isinstance(s, n.For) and not any(depends(e, names) for e in (s.lo, s.hi, s.step)) and self._meets(s):
+            elif isinstance(s, n.For) and not any(depends(e, names) for e in (s.lo, s.hi, s.step)) and self._meets(s) and not (
+                    self.whole and not _waits(s) and depends(s, names)):
                 out.append(replace(s, body=self.block(s.body, (*path, i, "body"), known, marked)))
             elif isinstance(s, n.If) and not depends(s.cond, names) and self._meets(s):
                 out.append(replace(s, then=self.block(s.then, (*path, i, "then"), known, marked),
@@ -320,7 +334,7 @@ class _Gather:
     def _own(self, block: n.Block, i: int, path: Path, known: Mapping[Path, Names]) -> bool:
         """Whether a statement is a thread's own: it computes with what varies, or declares what will vary."""
         s = block[i]
-        if any(is_call(x, "barrier") for x in walk(s) if isinstance(x, n.Stmt)):
+        if _waits(s):
             return False
         if isinstance(s, n.If) and s.cond == build.compare("eq", self.team.thread, 0):
             return False

@@ -102,8 +102,8 @@ def _partial_is_done(program: n.Program, site: Site, context: Context) -> Verdic
     return proved("nothing reads the thread's own value afterwards")
 
 
-def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, n.If, int] | None:
-    """(warp's exchange, fold over the warps, what publishes the warp's result, number of statements) at a store of a slot."""
+def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, int] | None:
+    """(warp's exchange, fold over the warps, whether all lanes publish the warp's result, number of statements) at a store of a slot."""
     block, i, trailing, team = block_at(program, path), int(path[-1]), is_in_loop(program, path), team_at(program, path)
     found = exchange_at(block, i, trailing)
     if found is None or team is None:
@@ -114,10 +114,11 @@ def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, n.If, i
         return None
     publish, sync = (block[i + size + k] if i + size + k < len(block) else None for k in range(2))
     top = fold_at(block, i + size + 2)
-    if top is None or not isinstance(publish, n.If) or not is_call(sync, "barrier"):
+    if top is None or not is_call(sync, "barrier"):
         return None
     made, length = top
-    wanted = _publish(team, made.slots, warp.result)
+    everyone = isinstance(publish, n.Store)
+    wanted = _publish(team, made.slots, warp.result, everyone)
     if publish != wanted or made.op != warp.op or made.count != team.threads // WARP or not build.is_const(made.base, 0):
         return None
     if not made.fresh and (made.result != warp.result or made.onto != (made.op in IDEMPOTENT)):
@@ -127,19 +128,19 @@ def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, n.If, i
         if i + size >= len(block) or not is_call(block[i + size], "barrier"):
             return None
         size += 1
-    return warp, made, publish, size
+    return warp, made, everyone, size
 
 
-def _publish(team: ThreadTeam, warps: n.Buffer, value: n.Buffer) -> n.If:
-    """Lane 0 of each warp writes the warp's result."""
+def _publish(team: ThreadTeam, warps: n.Buffer, value: n.Buffer, everyone: bool) -> n.Stmt:
+    """Lane 0 of each warp writes the warp's result, or all its lanes write it."""
     t = team.thread
-    place = build.region(warps, build.floordiv(t, WARP))
-    return n.If(build.compare("eq", build.mod(t, WARP), 0), (n.Store(place, whole(value)),))
+    store = n.Store(build.region(warps, build.floordiv(t, WARP)), whole(value))
+    return store if everyone else n.If(build.compare("eq", build.mod(t, WARP), 0), (store,))
 
 
 @dataclass(frozen=True)
 class TwoLevelReduction(Pass):
-    """No parameters: the first level is the warp."""
+    """The first level is the warp. `everyone`: all its lanes write its result to one slot, otherwise the first one does."""
 
     intent: ClassVar[str] = "tree-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (44,)
@@ -149,6 +150,8 @@ class TwoLevelReduction(Pass):
         Precondition("KIR-P444", "validity", "shape", "the CTA is several whole warps", _whole_warps),
         Precondition("KIR-P445", "validity", "storage", "nothing reads the thread's own value afterwards", _partial_is_done),
     )
+
+    everyone: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the store of a slot, all of which every thread then folds."""
@@ -180,7 +183,7 @@ class TwoLevelReduction(Pass):
         assert isinstance(loop, n.For)
         first, *lower = warp.statements(n.Var(fresh("u", taken), I32), trailing)
         upper = top.fold(n.Var(fresh("w", taken), I32))
-        stmts = (replace(_store(first), label=block[i].label), *lower, _publish(team, warps, value), barrier(), *upper,
+        stmts = (replace(_store(first), label=block[i].label), *lower, _publish(team, warps, value, self.everyone), barrier(), *upper,
                  *((barrier(),) if trailing else ()))
         out = replace_stmts(program, site.path, stmts, size)
         return Rewritten(with_shared(out, team, warps), shifted(site.path, int(team.path[1]), 1))
@@ -196,7 +199,7 @@ class TwoLevelReduction(Pass):
         home = declaration(program, path, warps.name)
         if home is None or home.init is not None or uses(program, path, warps.name) > 2:
             return Miss(f"'{warps.name}' serves more than the reduction")
-        return Site(path, self)
+        return Site(path, TwoLevelReduction(found[2]))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One fold of all slots."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -41,7 +42,9 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         if back.code != 0:
             words = back.err.strip().splitlines() or ["no reason given"]
             raise KirError(Diagnostic("KIR-B010", f"ptxas refuses this: {words[-1]}"))
-        used, disassembly = _cubin.usage(folder / "emitted.cubin"), _cubin.sass(folder / "emitted.cubin")
+        with ThreadPoolExecutor(max_workers=2) as beside:
+            usage, sass = beside.submit(_cubin.usage, folder / "emitted.cubin"), beside.submit(_cubin.sass, folder / "emitted.cubin")
+            used, disassembly = usage.result(), sass.result()
         ptx, spills, mixes = (folder / "emitted.ptx").read_text(), spilled(back.err), _cubin.mixes(disassembly)
         cubin = (folder / "emitted.cubin").read_bytes()
         entries = list({e.function: e for e in emitted.entries}.values())

@@ -388,13 +388,17 @@ def shared(r: Reader, node: Node, d: Node, name: str, extern: bool, scope: Scope
     return r.static_shared[key]
 
 
+POOL_ALIGN = 1024
+"""Bytes that a pool of bytes is taken to start at a multiple of: what TMA and swizzles of 128 bytes need; typed arrays start at one of 16."""
+
+
 def dynamic_shared(r: Reader, name: str, kind: Arr) -> Value:
     """The one pool of dynamic shared memory, whatever names it is declared under."""
     found = leaf(kind.of)
     if found is None:
         raise NotUnderstood(f"dynamic shared memory of type {kind.of}")
     if r.pool is None:
-        r.pool = Store(r.m.fresh(name), "shared", found[0], (), r.pool_bytes, align=1024)
+        r.pool = Store(r.m.fresh(name), "shared", found[0], (), r.pool_bytes, align=POOL_ALIGN if found[0].bytes == 1 else 0)
         r.stores.append(r.pool)
         r.shared.append(r.pool)
     return Located(start(r.pool), Arr(kind.of, 0))

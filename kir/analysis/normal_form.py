@@ -9,6 +9,8 @@ from dataclasses import replace
 
 from kir.analysis.facts import Facts
 from kir.analysis.order import after
+from kir.analysis.pools import separated
+from kir.analysis.recombine import recombined
 from kir.analysis.simplify import is_true, simplified, simplify
 from kir.analysis.spelling import spell
 from kir.instructions import instruction
@@ -24,7 +26,7 @@ ROUNDS = 8
 def normalize(program: n.Program) -> n.Program:
     """The program in normal form."""
     for _ in range(ROUNDS):
-        spelled = spell(program)
+        spelled = separated(spell(program))
         made = replace(spelled, kernels=tuple(_kernel(spelled, without_copies(k)) for k in spelled.kernels))
         if made == program:
             break
@@ -62,11 +64,11 @@ def _block(block: n.Block, known: Facts) -> n.Block:
 def _stmt(s: n.Stmt, known: Facts) -> n.Block:
     match s:
         case n.For():
-            lo, hi, step = simplify(s.lo, known), simplify(s.hi, known), simplify(s.step, known)
+            lo, hi, step = (recombined(simplify(e, known), known) for e in (s.lo, s.hi, s.step))
             body = _block(s.body, known.ranging(s.var, lo, hi, step))
             return (s if (lo, hi, step, body) == (s.lo, s.hi, s.step, s.body) else replace(s, lo=lo, hi=hi, step=step, body=body),)
         case n.If():
-            cond = simplify(s.cond, known)
+            cond = recombined(simplify(s.cond, known), known)
             if is_true(cond) and not _binds(s.then):
                 return _block(s.then, known)
             if cond == build.const(False, BOOL) and not _binds(s.orelse):
@@ -80,7 +82,7 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
         case n.Opaque():
             return (s,)
         case _:
-            return (simplified(s, known),)
+            return (recombined(simplified(s, known), known),)
 
 
 def _binds(block: n.Block) -> bool:

@@ -10,7 +10,7 @@ import ctypes
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ class _Buffer:
 
 @dataclass
 class State:
-    """What lives as long as the child."""
+    """What lives as long as the child. `plain`: L2 is not cleared and no time is bought for the host: nothing is measured."""
 
     driver: Driver
     harness: dict[str, ctypes.c_void_p]
@@ -74,6 +74,7 @@ class State:
     cleared: tuple[int, int] = (0, 0)
     sums: int = 0
     guard: int = GUARD
+    plain: bool = False
 
 
 def serve(channel: socket.socket) -> None:
@@ -86,6 +87,8 @@ def serve(channel: socket.socket) -> None:
                 case "open":
                     state, answer = opened(message, blobs)
                     wire.send(channel, answer)
+                case "load" if state is not None:
+                    wire.send(channel, {"functions": loaded(state, message["images"], blobs)})
                 case "call" if state is not None:
                     answer, back = called(state, message, blobs)
                     wire.send(channel, answer, back)
@@ -111,20 +114,28 @@ def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict
     driver.limit(2, HEAP_BYTES)
     module = driver.module(bytes(blobs[0]))
     names = ("draw", "unit_rows", "sum", "clear", "delay", "nothing")
-    state = State(driver, {name: driver.function(module, f"kir_{name}") for name in names}, [], guard=int(message.get("guard", GUARD)))
-    about = []
-    for image, code in zip(message["images"], blobs[1:], strict=True):
-        function = driver.function(driver.module(bytes(code)), image["function"])
-        cluster = tuple(image.get("cluster", ()))
-        driver.allow(function, image["dynamic_shared"], cluster)
-        state.images.append(_Image(function, image["dynamic_shared"], cluster, tuple(image.get("hidden", ())), bool(image.get("cooperative"))))
-        about.append(driver.about_function(function))
-    size = CLEAR_FACTOR * max(driver.attribute("l2_bytes"), 1 << 22)
-    state.cleared = (driver.allocate(size), size)
-    driver.fill_bytes(state.cleared[0], 1, size)
+    state = State(driver, {name: driver.function(module, f"kir_{name}") for name in names}, [], guard=int(message.get("guard", GUARD)),
+                  plain=bool(message.get("plain")))
+    about = loaded(state, message["images"], blobs[1:])
+    if not state.plain:
+        size = CLEAR_FACTOR * max(driver.attribute("l2_bytes"), 1 << 22)
+        state.cleared = (driver.allocate(size), size)
+        driver.fill_bytes(state.cleared[0], 1, size)
     state.sums = driver.allocate(8 * 256)
     driver.synchronize()
     return state, {"level": level.to_json() if level else None, "device": driver.about(), "functions": about, "free": driver.free_bytes()}
+
+
+def loaded(s: State, images: Sequence[Mapping[str, Any]], cubins: Sequence[bytes | bytearray]) -> list[dict[str, int]]:
+    """Load cubins, and what the driver says of each function. Raises CudaError."""
+    about = []
+    for image, code in zip(images, cubins, strict=True):
+        function = s.driver.function(s.driver.module(bytes(code)), image["function"])
+        cluster = tuple(image.get("cluster", ()))
+        s.driver.allow(function, image["dynamic_shared"], cluster)
+        s.images.append(_Image(function, image["dynamic_shared"], cluster, tuple(image.get("hidden", ())), bool(image.get("cooperative"))))
+        about.append(s.driver.about_function(function))
+    return about
 
 
 # -------------------------------------------------------------------------------------------------------------------------- call
@@ -133,6 +144,8 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     """One call: the answer, and the buffers asked for. Raises CudaError."""
     d, rows, salt = s.driver, message["buffers"], int(message["salt"])
     _fit(s, rows)
+    first, last = d.event(), d.event()
+    d.record(first)
     for row in rows:
         _fill(s, row, blobs)
     for name, b in s.buffers.items():
@@ -150,10 +163,11 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
         d.begin_graph()
         _run(s, message, launches)
         graph = d.end_graph()
-    d.forget_persisting()
-    pointer, size = s.cleared
-    own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
-    d.launch(s.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
+    if not s.plain:
+        d.forget_persisting()
+        pointer, size = s.cleared
+        own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
+        d.launch(s.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
     begun = time.perf_counter()
     d.record(start)
     if graph is not None:
@@ -167,14 +181,17 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     late = time.perf_counter() - ended
     wall = time.perf_counter() - begun
     after = _sums(s, rows, salt)
-    d("cuEventDestroy_v2", start)
-    d("cuEventDestroy_v2", stop)
+    back = [d.download(s.buffers[name].data, s.buffers[name].size) for name in message["return"]]
+    d.record(last)
+    beyond = d.elapsed(first, last) - seconds
+    for event in (start, stop, first, last):
+        d("cuEventDestroy_v2", event)
     if graph is not None:
         d("cuGraphExecDestroy", graph)
     changed = sorted({name.partition("@")[0] for name in before if "@" not in name and before[name] != after[name]})
     broken = sorted({name.partition("@")[0] for name in before if "@" in name and before[name] != after[name]})
-    back = [d.download(s.buffers[name].data, s.buffers[name].size) for name in message["return"]]
-    return {"seconds": seconds, "wall": wall, "late": late, "changed": changed, "broken": broken, "threads": len(os.listdir("/proc/self/task"))}, back
+    return {"seconds": seconds, "beyond": beyond, "wall": wall, "late": late, "changed": changed, "broken": broken,
+            "threads": len(os.listdir("/proc/self/task"))}, back
 
 
 def _run(s: State, message: dict[str, Any], launches: list[tuple[_Image, dict[str, Any], list[Any]]]) -> None:

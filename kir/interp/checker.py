@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kir.interp import asynchrony
+from kir.interp.cluster import Clusters, Use
 from kir.interp.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
 from kir.interp.frame import Frame, Mask, Val, lift
 from kir.interp.memory import Handle, Memory, Place
@@ -287,6 +288,22 @@ class Checker:
         clocks, rows, own = self._who(f)
         clocks.learn(rows[lanes], own[lanes], agents[lanes])
 
+    def peer_use(self, clusters: Clusters, owner: Frame, f: Frame) -> None:
+        """A CTA uses the shared memory of another, which must know of it before it ends."""
+        clocks, rows, agents = self._who(f)
+        live = f.active()
+        clusters.uses.setdefault(id(owner), []).append(
+            Use(int(clocks.numbers[0]), agents[live].copy(), clocks.now(rows, agents)[live].copy(), self.m.site))
+
+    def peers_are_done(self, clusters: Clusters, f: Frame) -> None:
+        """Reports a CTA that may end while others still use its shared memory (KIR-I030)."""
+        clocks, _, _ = self._who(f)
+        for use in clusters.uses.pop(id(f), ()):
+            if not clocks.knows_foreign(0, use.cta, use.agents, use.clocks).all():
+                self.m.site = use.site
+                self.m.report("cluster", "error", f"CTA {int(clocks.numbers[0])} may end before CTA {use.cta} has used its shared memory here", f,
+                              id="KIR-I030")
+
     def ended(self, queue: asynchrony.Queue, f: Frame) -> None:
         """Reports operations that nobody waited for (KIR-I017): an error when shared memory may go before it has been read."""
         for o, why in asynchrony.unfinished(queue):
@@ -378,7 +395,7 @@ class Checker:
         self._conflict(found, memory, lanes, f, "update", None)
         found = memory.shadow.reads.conflicts(g, clocks, rows, agents, lanes, cta, "read")
         self._conflict(found, memory, lanes, f, "update", None)
-        memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1)
+        memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1 or self.m.clusters.size > 1)
         self._synchronize(memory, g[:: max(1, width // memory.granule)], lanes[:: max(1, width // memory.granule)], f,
                           str(attrs.get("order", "relaxed")))
         return None
@@ -458,6 +475,12 @@ class Checker:
                 return
         elif s.via == "bulk":
             width = 16
+        elif s.via == "tma":
+            for place in (source, target):
+                if place.memory.space in ("shared", "cluster"):  # a swizzle moves the first 16 bytes within its 128
+                    first = place.index.reshape(place.index.shape[0], -1)[:, :1] * size
+                    self.aligned(place, first, 16 if place.handle.swizzles else 128, s.via)
+            return
         else:
             return
         for place in (source, target):
@@ -522,7 +545,7 @@ class Checker:
         cta = clocks.numbers[rows_]
         self._conflict(shadow.after_write(g, clocks, rows_, cta, agent, f.proxy, True), memory, lanes, f, "read", None)
         self._conflict(shadow.updates.conflicts(g, clocks, rows, agents, lanes, cta, "update"), memory, lanes, f, "read", None)
-        shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), clocks.count > 1)
+        shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), clocks.count > 1 or self.m.clusters.size > 1)
 
     def _write(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, same: Array | None) -> None:
         """`g` [elements, granules each] by frame lanes `lanes` [elements]; `same` where the value is already there."""

@@ -46,9 +46,12 @@ def init_barriers(m: Machine, region: Region, count: int, f: Frame) -> None:
         m.mbarriers[(m.number_of(place.memory), int(at))] = Mbarrier(name, count, count)
 
 
-def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int, agents: Array | None) -> list[Mbarrier]:
-    """The barrier that each active lane names. One that is not initialized is reported (KIR-I021) and made with one arrival."""
+def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int, agents: Array | None,
+             rank: int | None = None) -> list[Mbarrier]:
+    """The barrier that each active lane names, in the CTA of a `rank` of its cluster where one is given. One that is not initialized is reported (KIR-I021) and made with one arrival."""
     place = resolve(m, region, f)
+    if rank is not None:
+        place = m.in_peer(place, rank, f)
     m.out_of_bounds(place, f, None, verb, place.inside)
     if m.checking:
         m.checker.on_barrier_object(place, f, "read", proxy, agents)

@@ -1,203 +1,241 @@
-"""A pipeline that was learned from one kernel, replayed on another: which steps carry over, and why the others do not.
+"""Crossing: the steps of a lineage replayed on a kernel that it was not learned from, in whatever language that is written.
 
-The other kernel's names are its own. Where it meets the naive program of the lineage (`kir.lineage.meeting`), they are replaced by the lineage's
-for the time of the replay, so that every place and every parameter means what it meant; once a step has been left out, or where the kernels differ,
-anchors and patterns decide, and parameters that speak of names which are not there are found anew. Preconditions are judged afresh in any case.
-A step whose result the surface cannot say is left out, as far as the surface goes, with the surface's own reason.
+Each forward step is looked for on the other program (at the same place, else at the one that matches best), its preconditions are judged
+there anew, and the surface that is to be written must be able to say the result. What does not hold is left out, with the reason, and the
+next step is tried on what there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal
 
+from kir.analysis.normal_form import normalize
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names, content_hash, rename
+from kir.ir.canonical import rename
 from kir.ir.nodes import Program
-from kir.ir.visit import walk
-from kir.lineage.meeting import by_use, meetings, parameter_order
-from kir.rewrite import Context, Pass, Site, Step, apply, pass_class
+from kir.ir.visit import transform
+from kir.lineage.folder import Folder
+from kir.lineage.meeting import common_form, common_names
+from kir.lineage.record import Lineage
+from kir.lineage.record import Step as Recorded
+from kir.rewrite import Context, Pass, Path, Site, Step, apply, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
+from kir.rewrite.base import Option
 from kir.rewrite.driver import forward_site
-from kir.rewrite.pipeline import find_site
-from kir.rewrite.residue import NOTHING
-from kir.surface import Backend
+from kir.rewrite.residue import NOTHING, Residue
 
-Why = Literal["", "place", "precondition", "surface"]
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A step of a lineage on its way forward: the program that it was taken from, and the step with its place and residue."""
-
-    before: Program
-    step: Step
-
-    @property
-    def intent(self) -> str:
-        """The intent of its pass."""
-        return pass_class(self.step.name).intent or self.step.name
+Outcome = Literal["carried", "elsewhere", "adapted", "refused", "no place", "unsaid"]
+"""`carried`: at the same place; `elsewhere`: at another; `adapted`: with another parameter, or by another pass of the same intent;
+`refused`: by a precondition; `unsaid`: the surface cannot say the result."""
+MOST_NAMED = 3
+"""Steps left out earlier that a step without a place names."""
+Says = Callable[[Program], tuple[Diagnostic, ...]]
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """One step on the other kernel. `why` tells the kinds of refusal apart: no `place` where it applies, a `precondition`, or the
-    `surface`, which cannot say the result. `done` is the step as it was taken there."""
+    """What became of one step: its number from the naive end, the step as stored, and as applied (or as it was tried), and why not."""
 
     number: int
-    learned: str
-    intent: str
-    carried: bool
-    done: str = ""
-    why: Why = ""
+    step: Recorded
+    outcome: Outcome
+    text: str
     reason: str = ""
-    diagnostic: str = ""
+    diagnostic: Diagnostic | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {"number": self.number, "step": self.learned, "intent": self.intent, "carried": self.carried, "done": self.done, "why": self.why,
-                "reason": self.reason, "diagnostic": self.diagnostic}
+    @property
+    def carried(self) -> bool:
+        return self.outcome in ("carried", "elsewhere", "adapted")
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """The outcome: every step, the program that came of those that were carried, and whether the kernel met the lineage's naive program."""
+    """The program after all steps that were carried, and what became of each. `meets`: it was the lineage's naive program, in other words;
+    perhaps after one step back, `taken_back` (a surface may not be able to say the naive program itself: Triton has no CTA of one thread)."""
 
-    met: bool
-    steps: tuple[Crossing, ...]
     program: Program
-
-    @property
-    def carried(self) -> int:
-        """How many steps were carried over."""
-        return sum(s.carried for s in self.steps)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {"met": self.met, "carried": self.carried, "refused": len(self.steps) - self.carried, "hash": content_hash(self.program),
-                "steps": [s.to_json() for s in self.steps]}
+    steps: tuple[Crossing, ...]
+    meets: bool
+    taken_back: str = ""
 
 
-def cross(learned: Sequence[Learned], on: Program, by: Backend | None = None, context: Context | None = None) -> Crossed:
-    """Replay a lineage's steps on `on`. With a backend, each result must be one that its surface can say. Raises KirError with the
-    backend's refusals when it cannot say `on` itself."""
-    context = context or Context()
-    if by is not None and (refused := by.accepts(on)):
-        raise KirError(*refused)
-    naive = learned[0].before if learned else on
-    met = meetings([on]) == meetings([naive])
-    there, back = _aligned(on, naive) if met else (on, {})
-    out: list[Crossing] = []
-    whole = met
-    for number, each in enumerate(learned, 1):
-        whole = whole and meetings([there]) == meetings([each.before])
-        said = _said(each.step, there)
-        try:
-            made, done = _taken(each, there, whole, context)
-        except KirError as bad:
-            first = bad.diagnostics[0]
-            why: Why = "place" if first.id.startswith("KIR-R") else "precondition"
-            out.append(Crossing(number, said, each.intent, False, "", why, _reason(first), first.id))
-            continue
-        if by is not None and (refused := by.accepts(_named_back(made, back))):
-            out.append(Crossing(number, said, each.intent, False, done, "surface", _reason(refused[0]), refused[0].id))
-            continue
-        there = made
-        out.append(Crossing(number, said, each.intent, True, done))
-    return Crossed(met, tuple(out), _named_back(there, back))
+def cross(lineage: Lineage, folder: Folder, program: Program, says: Says = lambda _: (), assume: Iterable[str] = (),
+          context: Context | None = None) -> Crossed:
+    """Replay the lineage's steps on `program` (specialized). `says` is what a surface cannot say of a program; `assume` are precondition
+    ids that count as assumed where they cannot be decided. Raises KirError only when a stored program is missing or was changed."""
+    naive = folder.program(lineage.states[-1])
+    now, taken_back = _met(common_form(naive), normalize(program))
+    meets = common_form(naive) == common_form(now)
+    names: Mapping[str, str] = {}
+    if meets:
+        now, names = in_words_of(naive, now)
+    kernels = dict(zip((k.name for k in naive.kernels), (k.name for k in now.kernels), strict=False))
+    done: list[Crossing] = []
+    for number, step in lineage.transitions():
+        assert step.after is not None
+        source = folder.program(step.after)
+        crossing, now = _Attempt(number, step, source, now, names, kernels, frozenset(assume), context or Context(), says).run()
+        left = [each for each in done if not each.carried]
+        if crossing.outcome == "no place" and left:
+            first = ", ".join(f"{each.number} {each.step.intent}" for each in left[:MOST_NAMED])
+            crossing = replace(crossing, reason=f"no such place; left out before it: {first}{', ..' if len(left) > MOST_NAMED else ''}")
+        done.append(crossing)
+    return Crossed(now, tuple(done), meets, taken_back)
 
 
-def _said(step: Step, program: Program) -> str:
-    return str(replace(step, residue=NOTHING, path=None, hash=""))
+def _met(wanted: Program, program: Program) -> tuple[Program, str]:
+    """The program, or what one step back from it gives where only that is the program that is wanted."""
+    if common_form(program) == wanted:
+        return program, ""
+    for cls in passes():
+        for site in sites(cls.with_options({}), program, "backward"):
+            try:
+                back = apply(program, site.params, site, "backward").program
+            except KirError:
+                continue
+            if common_form(back) == wanted:
+                return back, f"~{site.params}@{anchor_text(program, site.path)}"
+    return program, ""
 
 
-def _reason(d: Diagnostic) -> str:
-    return f"{d.message}{f' (needs {d.needs})' if d.needs else ''}"
+def in_words_of(naive: Program, program: Program) -> tuple[Program, dict[str, str]]:
+    """`naive` with the names, parameters and promises of `program`, which computes the same; and the names: naive's -> program's.
+    What differs from `program` is the order of the grid's axes, and the names of locals."""
+    here, there = common_names(naive), common_names(program)
+    back = {common: name for name, common in there.items()}
+    names = {name: back[common] for name, common in here.items()}
+    buffers = {p.name: p.of for p in program.params if isinstance(p.of, n.Buffer)}
+    kernels = {a.name: b.name for a, b in zip(naive.kernels, program.kernels, strict=True)}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Buffer(space="global") if new.name in buffers:
+                return buffers[new.name]
+            case n.Kernel():
+                return replace(new, name=kernels[new.name])
+            case n.Launch():
+                return replace(new, kernel=kernels[new.kernel])
+            case _:
+                return new
+
+    spelled: Program = transform(rename(_apart(naive, names), names), leave)
+    return replace(spelled, name=program.name, params=program.params, facts=program.facts, plan=program.plan), names | kernels
 
 
-def _taken(each: Learned, there: Program, whole: bool, context: Context) -> tuple[Program, str]:
-    """The program after a step, and the step as it was taken. Raises KirError: KIR-R.. for no place, else a precondition's."""
-    step = each.step
-    item = pass_class(step.name).with_options(step.options)
-    if whole and step.path is not None:
-        site = forward_site(there, item, step.path)
-        made = apply(there, item, site, "forward", assume=step.assume, left=step.residue, context=context)
-    else:
-        item, site = _found(step, there)
-        made = apply(there, item, site, "forward", assume=step.assume, left=NOTHING, context=context)
-    return made.program, str(Step.of(site.params, anchor_text(there, site.path)))
-
-
-def _found(step: Step, there: Program) -> tuple[Pass, Site]:
-    """Where a step means to act in a program that is not the one it was learned from: at its anchor, else at the one place where it applies,
-    with all its parameters, else with those that mention no name which is not there."""
-    names = {x.name for k in there.kernels for x in walk(k) if isinstance(x, (n.Var, n.Buffer))}
-    cls = pass_class(step.name)
-    known = {k: v for k, v in step.options.items() if not _speaks_of_others(v, names)}
-    plain = replace(step, residue=NOTHING, path=None, hash="")
-    first: KirError | None = None
-    for attempt in (plain, replace(plain, at=""), replace(plain, at="", options=known)):
-        try:
-            cls.with_options(attempt.options)
-            return find_site(there, attempt)
-        except KirError as bad:
-            if first is None or first.diagnostics[0].id == "KIR-R004":
-                first = bad if first is None or bad.diagnostics[0].id != "KIR-R004" else first
-    assert first is not None
-    raise first
-
-
-def _speaks_of_others(value: object, names: set[str]) -> bool:
-    """Whether a parameter names something that the program has not."""
-    if not isinstance(value, str) or "[" not in value:
-        return False
-    words = "".join(c if c.isalnum() or c == "_" else " " for c in value).split()
-    common = {"load", "cast", "else", "clip", "where", "cache", "expand", "axis", "trans", "iota", "exp", "select"}
-    return any(not (w[0].isdigit() or w in names or w in common or w in ("f16", "bf16", "f32", "i32")) for w in words)
-
-
-def _aligned(on: Program, naive: Program) -> tuple[Program, dict[str, str]]:
-    """`on` with the lineage's names and its order of grid axes, and the names to give back to what a caller sees."""
+def _apart(naive: Program, names: Mapping[str, str]) -> Program:
+    """`naive` with local names moved out of the way of the names that its parameters are to have."""
+    from kir.ir.canonical import bound_names
+    wanted = set(names.values())
     kernels = []
-    names: dict[str, str] = {}
-    for mine, theirs in zip(on.kernels, naive.kernels, strict=True):
-        axes = dict(zip((a.name for a in by_use(theirs)), by_use(mine), strict=True))
-        kernels.append(replace(mine, grid=tuple(axes[a.name] for a in theirs.grid)))
-        names |= dict(zip((a.name for a in kernels[-1].grid), (a.name for a in theirs.grid), strict=True))
-        names |= dict(zip(bound_names(mine.body), bound_names(theirs.body), strict=True))
-    params = dict(zip(parameter_order(on), parameter_order(naive), strict=True))
-    names |= params
-    calls = {mine.name: theirs.name for mine, theirs in zip(on.kernels, naive.kernels, strict=True)}
-    made = _renamed(replace(on, kernels=tuple(kernels)), names, calls)
-    return made, {new: old for old, new in (*params.items(), *calls.items())}
+    for k in naive.kernels:
+        local = dict.fromkeys((*(a.name for a in k.grid), *bound_names(k.body)))
+        taken = {*local, *names, *wanted}
+        moved: dict[str, str] = {}
+        for name in local:
+            if name in wanted:
+                moved[name] = next(x for i in range(1, len(taken) + 2) if (x := f"{name}_{i}") not in taken)
+                taken.add(moved[name])
+        kernels.append(rename(k, moved))
+    return replace(naive, kernels=tuple(kernels))
 
 
-def _renamed(p: Program, names: Mapping[str, str], calls: Mapping[str, str]) -> Program:
-    """The program with names replaced all at once, those of parameters and kernels too."""
-    made: Program = rename(p, dict(names))
-    params = tuple(replace(q, name=names.get(q.name, q.name)) for q in made.params)
-    maps = tuple(replace(m, of=names.get(m.of, m.of)) for m in made.tensor_maps)
-    plan = tuple(replace(s, kernel=calls.get(s.kernel, s.kernel)) if isinstance(s, n.Launch) else s for s in made.plan)
-    kernels = tuple(replace(k, name=calls.get(k.name, k.name)) for k in made.kernels)
-    return replace(made, params=params, tensor_maps=maps, plan=plan, kernels=kernels)
+@dataclass(frozen=True)
+class _Attempt:
+    """One step on one program."""
 
+    number: int
+    step: Recorded
+    source: Program
+    program: Program
+    names: Mapping[str, str]
+    kernels: Mapping[str, str]
+    assume: frozenset[str]
+    context: Context
+    says: Says
 
-def _named_back(p: Program, back: Mapping[str, str]) -> Program:
-    """The program with its own names for what a caller sees; a local name in their way gives way."""
-    if not back:
-        return p
-    outer = {back.get(q.name, q.name) for q in p.params}
-    local = [x for k in p.kernels for x in (*(a.name for a in k.grid), *bound_names(k.body))]
-    taken = {*outer, *local, *back}
-    names = {q.name: back[q.name] for q in p.params if q.name in back}
-    for x in local:
-        if x in outer:
-            fresh = next(f"{x}_{i}" for i in range(1, len(taken) + 2) if f"{x}_{i}" not in taken)
-            taken.add(fresh)
-            names[x] = fresh
-    return _renamed(p, names, {k.name: back[k.name] for k in p.kernels if k.name in back})
+    def run(self) -> tuple[Crossing, Program]:
+        """The step itself; where that cannot be, what says the same less exactly."""
+        stored = Step.from_json(self.step.witness)
+        options = {k: self._translated(v) for k, v in stored.options.items()}
+        first, made = self._tried(pass_class(stored.name), options)
+        if first.carried:
+            return first, made
+        for cls, fewer in self._alternatives(stored.name, options):
+            again, made = self._tried(cls, fewer)
+            if again.carried:
+                return replace(again, outcome="adapted", reason=first.reason, diagnostic=first.diagnostic), made
+        return first, self.program
 
+    def _alternatives(self, name: str, options: Mapping[str, Option]) -> Iterator[tuple[type[Pass], Mapping[str, Option]]]:
+        """The same pass with one parameter left to it; other passes of the same intent, with the parameters that they share."""
+        own = pass_class(name)
+        for left in options:
+            yield own, {k: v for k, v in options.items() if k != left}
+        for cls in passes():
+            if cls.intent == own.intent and cls is not own:
+                known = {f.name for f in fields(cls)}
+                yield cls, {k: v for k, v in options.items() if k in known}
 
-__all__ = ["Crossed", "Crossing", "Learned", "cross"]
+    def _tried(self, cls: type[Pass], options: Mapping[str, Option]) -> tuple[Crossing, Program]:
+        stored = Step.from_json(self.step.witness)
+        item = cls.with_options(options)
+        try:
+            site, outcome = self._site(item, options, self._place(stored))
+        except KirError as bad:
+            return self._left("no place", str(item), bad.diagnostics[0])
+        text = f"{site.params}@{anchor_text(self.program, site.path)}"
+        assume = (stored.assume | self.assume) & {p.id for p in site.params.preconditions}
+        try:
+            made = self._applied(site, stored.residue, assume)
+        except KirError as bad:
+            refused = next((d for d in bad.diagnostics if d.id.startswith("KIR-P")), bad.diagnostics[0])
+            return self._left("refused", text, refused)
+        if unsaid := self.says(made):
+            return self._left("unsaid", text, unsaid[0])
+        return Crossing(self.number, self.step, outcome, text), made
+
+    def _left(self, outcome: Outcome, text: str, why: Diagnostic) -> tuple[Crossing, Program]:
+        told = "; ".join((f"{why.id}: {why.message}", *why.witness[:1]))
+        return Crossing(self.number, self.step, outcome, text, told, why), self.program
+
+    def _translated(self, value: Option) -> Option:
+        if isinstance(value, tuple):
+            return tuple(self.names.get(x, x) if isinstance(x, str) else x for x in value)  # type: ignore[return-value]  # of one type, as before
+        return self.names.get(value, value) if isinstance(value, str) else value
+
+    def _place(self, stored: Step) -> Path:
+        path = stored.path or (self.source.kernels[0].name,)
+        return (self.kernels.get(str(path[0]), path[0]), *path[1:])
+
+    def _site(self, item: Pass, options: Mapping[str, Option], path: Path) -> tuple[Site, Outcome]:
+        """The same place if the pass applies there, else the one that stands where the step's stood among its own."""
+        try:
+            return forward_site(self.program, item, path), "carried"
+        except KirError:
+            here = [s for s in item.sites(self.program) if all(getattr(s.params, k) == v for k, v in options.items())]
+            if not here:
+                raise
+        exact = [s for s in here if s.path == path]
+        if exact:
+            return exact[0], "carried"
+        stored = Step.from_json(self.step.witness)
+        own = pass_class(stored.name).with_options(stored.options)
+        there = [s.path for s in own.sites(self.source) if all(getattr(s.params, k) == v for k, v in stored.options.items())]
+        at = there.index(stored.path) if stored.path in there else 0
+        return here[min(at, len(here) - 1)], "elsewhere"
+
+    def _applied(self, site: Site, left: Residue, assume: frozenset[str]) -> Program:
+        """The step with its own names and order where these fit, else without."""
+        for residue in (left, NOTHING) if left else (NOTHING,):
+            try:
+                return apply(self.program, site.params, site, "forward", assume=assume, left=residue, context=self.context).program
+            except KirError as bad:
+                if residue is NOTHING or any(d.id.startswith("KIR-P") for d in bad.diagnostics):
+                    raise
+            except (KeyError, IndexError, ValueError, StopIteration):
+                if residue is NOTHING:
+                    raise
+        raise AssertionError

@@ -22,8 +22,21 @@ ROLES = ("size", "scalar", "in", "inout", "out")
 def common_form(program: Program) -> Program:
     """The program in normal form without what a surface or a caller adds: names, labels, facts, alignment and `restrict`. Parameters and axes of
     the grid stand by (role and) first use. Two programs that compute one thing in the same steps have one such form."""
-    normal = normalize(program)
-    plain = canonical(replace(normal, kernels=tuple(replace(k, grid=by_use(k)) for k in normal.kernels)))
+    bare, order = _bare(normalize(program))
+    names = _numbered(bare, order)
+    params = {p.name: p for p in bare.params}
+    listed = tuple(replace(params[name], name=names[name]) for name in order)
+    return rename(replace(bare, name="program", params=listed, facts=()), names)
+
+
+def common_names(program: Program) -> dict[str, str]:
+    """What `common_form` calls each parameter, workspace and tensor map of a program in normal form."""
+    return _numbered(*_bare(program))
+
+
+def _bare(normal: Program) -> tuple[Program, tuple[str, ...]]:
+    """The program without labels, names of its own and promises; and its parameters in order."""
+    plain = canonical(replace(normal, kernels=tuple(replace(k, grid=_by_use(k)) for k in normal.kernels)))
     kernels = {k.name: f"kernel{i}" for i, k in enumerate(plain.kernels)}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -42,19 +55,12 @@ def common_form(program: Program) -> Program:
     bare: Program = transform(plain, leave)
     used = _uses(bare)
     params = sorted(bare.params, key=lambda p: (ROLES.index(p.role), used.index(p.name) if p.name in used else len(used)))
-    names = {p.name: f"p{i}" for i, p in enumerate(params)}
-    names |= {old: f"q{i}" for i, old in enumerate(x for x in used if x not in names)}
-    params = [replace(p, name=names[p.name]) for p in params]
-    return rename(replace(bare, name="program", params=tuple(params), facts=()), names)
+    return bare, tuple(p.name for p in params)
 
 
-def parameter_order(program: Program) -> tuple[str, ...]:
-    """The names of a program's parameters, then of other outer names that it uses, in the order of their common form."""
-    plain = canonical(replace(program, kernels=tuple(replace(k, grid=by_use(k)) for k in program.kernels)))
-    used = _uses(plain)
-    ordered = sorted(plain.params, key=lambda p: (ROLES.index(p.role), used.index(p.name) if p.name in used else len(used)))
-    names = [p.name for p in ordered]
-    return (*names, *(x for x in used if x not in names))
+def _numbered(bare: Program, order: Sequence[str]) -> dict[str, str]:
+    names = {name: f"p{i}" for i, name in enumerate(order)}
+    return names | {old: f"q{i}" for i, old in enumerate(x for x in _uses(bare) if x not in names)}
 
 
 def meetings(programs: Sequence[Program]) -> tuple[str, ...]:
@@ -62,7 +68,7 @@ def meetings(programs: Sequence[Program]) -> tuple[str, ...]:
     return tuple(content_hash(common_form(p)) for p in programs)
 
 
-def by_use(kernel: n.Kernel) -> tuple[n.Axis, ...]:
+def _by_use(kernel: n.Kernel) -> tuple[n.Axis, ...]:
     """The axes of a kernel's grid in the order in which its body uses them."""
     names = list(dict.fromkeys(x.name for s in kernel.body for x in walk(s) if isinstance(x, n.Var)))
     return tuple(sorted(kernel.grid, key=lambda axis: names.index(axis.name) if axis.name in names else len(names)))

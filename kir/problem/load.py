@@ -89,6 +89,10 @@ class Problem:
         """The shapes that have one of these tags."""
         return tuple(s for s in self.shapes if set(s.tags) & set(tags))
 
+    def timed_for(self, program: n.Program) -> tuple[Shape, ...]:
+        """The shapes of `shapes_for` that are timed when none is asked for by name."""
+        return tuple(s for s in self.shapes_for(program) if "timed" in s.tags and "asked" not in s.tags)
+
     def shapes_for(self, program: n.Program) -> tuple[Shape, ...]:
         """The shapes at which every fact of `program` holds: where it may be called."""
         def holds(fact: n.Expr, shape: Shape) -> bool:
@@ -221,6 +225,19 @@ class Problem:
         return with_storage(program, DTYPES[self.spec.dtypes[0]], DTYPES[self.dtype])
 
 
+def shape_of(problem: Problem, text: str) -> Shape:
+    """A shape by its name, or by its sizes (`M=64,N=64,K=64`). Raises KirError KIR-G902 for no such name or wrong sizes."""
+    if "=" not in text:
+        return problem.shape(text)
+    parts = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in text.split(","))}
+    wanted = list(problem.shapes[0].sizes)
+    if set(parts) != set(wanted) or not all(value.isdigit() and int(value) for value in parts.values()):
+        raise error("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}'", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")
+    sizes = {name: int(parts[name]) for name in wanted}
+    known = next((s for s in problem.shapes if s.sizes == sizes), None)
+    return known or Shape(name=" ".join(f"{k}{v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes)
+
+
 def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
     """`program` with every buffer, value, literal and cast of dtype `old` made `new`: the same algorithm over another storage dtype."""
     def of(t: Type) -> Type:
@@ -293,8 +310,9 @@ def load_problem(name_or_path: str | Path) -> Problem:
     raw = _read(file)
     home = file.parent
     if base := raw.pop("extends", None):
-        home = file.parent.parent / str(base)
-        raw = {**_read(home / "problem.toml"), **raw}
+        other = file.parent.parent / str(base)
+        home = file.parent if (file.parent / "reference.py").is_file() else other
+        raw = {**_read(other / "problem.toml"), **raw}
     try:
         spec = ProblemFile.model_validate(raw)
     except ValidationError as bad:

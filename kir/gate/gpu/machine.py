@@ -20,6 +20,9 @@ from kir.device import clocks as nvml
 from kir.device.client import Child, Server
 from kir.diagnostic import error
 from kir.gate.artifacts import ArtifactCache
+from kir.gate.gpu.interpreting import MODULES as INTERPRETER_MODULES
+from kir.gate.gpu.interpreting import TASK as INTERPRETER
+from kir.gate.gpu.standby import Standbys
 from kir.surface import Artifact, Backend, Emitted
 from kir.target import ARCHITECTURES, DEVICES, Target, target
 
@@ -103,6 +106,16 @@ class Gpu:
         return self._served(Server(ORACLE, [ORACLE.partition(":")[0]], {"CUDA_VISIBLE_DEVICES": ""}))
 
     @cached_property
+    def interpreters(self) -> Server:
+        """The fork server of interpreters. It sees no device."""
+        return self._served(Server(INTERPRETER, list(INTERPRETER_MODULES), {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}))
+
+    @cached_property
+    def sanitizers(self) -> Standbys:
+        """Processes under compute-sanitizer that wait for their job."""
+        return Standbys(self.number, self.task == EXECUTOR)
+
+    @cached_property
     def panels(self) -> Server:
         """The fork server of references: torch is imported where it is installed, CUDA is not touched. Not confined, for it runs no
         candidate, and libraries compile themselves."""
@@ -123,13 +136,32 @@ class Gpu:
         limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, gpu=True).to_json()
         return child.ask({"op": "open", "device": self.number, "limits": limits, "images": images}, [self.harness, *cubins], seconds)[0]
 
+    def opened(self) -> tuple[Child, dict[str, Any]]:
+        """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself. Raises ChildGone."""
+        child = self.child()
+        try:
+            return child, self.ask_open(child, [], [])
+        except BaseException:
+            child.close()
+            raise
+
     def close(self) -> None:
         """End all servers."""
         for server in self._open:
             server.close()
         self._open.clear()
-        for name in ("executors", "oracles", "panels"):
+        if "sanitizers" in self.__dict__:
+            self.sanitizers.close()
+        for name in ("executors", "oracles", "panels", "interpreters", "sanitizers"):
             self.__dict__.pop(name, None)
+
+    def warm(self) -> None:
+        """Start what a session needs once: fork servers, the harness, measured peaks, a first pair of sanitizers."""
+        self.harness, self.peaks  # noqa: B018  # made now, kept
+        self.sanitizers.refill()
+        for server in (self.oracles, self.executors, self.interpreters):
+            server.child().close()
+        self.sanitizers.settle()
 
     def __enter__(self) -> Gpu:
         return self

@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 import random
 import socket
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,9 +137,17 @@ def serve(channel: socket.socket) -> None:
                 answer, back = _answered(state, message, blobs)
                 wire.send(channel, answer, back)
         except Exception as fault:  # a library's code: whatever it raises is the reason why it is missing
-            wire.send(channel, {"missing": f"{type(fault).__name__}: {str(fault).strip().splitlines()[0] if str(fault).strip() else ''}"})
+            wire.send(channel, {"missing": _said(fault)})
             if isinstance(fault, CudaError):
                 return
+
+
+def _said(fault: Exception) -> str:
+    """The first line of what was raised; where it says nothing, the line of code that raised it."""
+    words = str(fault).strip().splitlines()
+    if not words and (frames := traceback.extract_tb(fault.__traceback__)):
+        words = [f"{frames[-1].line} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"]
+    return f"{type(fault).__name__}: {words[0] if words else ''}"
 
 
 def _answered(state: Any, message: Mapping[str, Any], blobs: list[bytearray]) -> tuple[dict[str, Any], list[bytes]]:

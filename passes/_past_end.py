@@ -1,0 +1,33 @@
+"""What an expression is in iterations that lie past the end of memory."""
+from __future__ import annotations
+
+import math
+
+from kir.ir import nodes as n
+from kir.ir.types import dtype_of
+
+
+def past_end(e: n.Expr, maxima: set[str]) -> float | None:
+    """The value of an expression whose clipped loads give their `other`; None when it is not a constant."""
+    def value(x: n.Expr) -> float | None:
+        return past_end(x, maxima)
+    match e:
+        case n.Const():
+            return float(e.value)
+        case n.Load() if e.clip and e.other is not None:
+            return value(e.other)
+        case n.Cast() if dtype_of(e.type).is_float and dtype_of(e.x.type).is_float:
+            return value(e.x)
+        case n.Binary(op="sub") if value(e.a) == -math.inf and isinstance(e.b, n.Load) and e.b.at.buffer.name in maxima:
+            return -math.inf
+        case n.Binary(op="mul" | "add" | "sub" | "max" | "min"):
+            a, b = value(e.a), value(e.b)
+            if a is None or b is None:
+                return None
+            result = {"mul": lambda: a * b, "add": lambda: a + b, "sub": lambda: a - b, "max": lambda: max(a, b), "min": lambda: min(a, b)}[e.op]()
+            return None if math.isnan(result) else result
+        case n.Call(fn="exp" | "exp2", args=(n.Expr() as x,)):
+            inner = value(x)
+            return 0.0 if inner == -math.inf else 1.0 if inner == 0.0 else None
+        case _:
+            return None
