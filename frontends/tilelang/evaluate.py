@@ -13,6 +13,7 @@ from kir.ir.visit import transform
 
 from . import arithmetic
 from .arithmetic import convert
+from .names import DTYPES
 from .reader import Reader, Undecided, zero
 from .values import (
     Builtin,
@@ -271,8 +272,6 @@ def _member_of_open(r: Reader, owner: Open, name: str) -> Value:
 
 def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope: Scope) -> Value:
     """A parameter or field that is open, with what its annotation says."""
-    if name in r.given:
-        return r.given[name]
     kind, of = "", None
     text = scope.module.code(annotation).replace(" ", "") if annotation is not None else ""
     plain = text.removeprefix("Optional[").removesuffix("]") if text.startswith("Optional[") else text.removesuffix("|None")
@@ -288,6 +287,11 @@ def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope
             of = None
     if kind and text != plain and kind != "bool":
         kind = "any" if kind != "str" else "str"
+    if kind in ("", "str") and r.kinds.get(name) == "dtype":
+        kind = "dtype"
+    if name in r.given:
+        value = r.given[name]
+        return TypeOf(DTYPES[value]) if kind == "dtype" and isinstance(value, str) and value in DTYPES else value
     if kind == "str":
         r.meta(name, "str")
         return Text(name)
@@ -382,6 +386,9 @@ def _span(r: Reader, s: Slice, dim: n.Expr) -> n.Span:
             hi = build.add(convert(dim, _index(hi)), hi)
         a, b = arithmetic.both(hi, lo)
         lo, extent = b, build.sub(a, b)
+        meant = build.sub(r.meaning(a), r.meaning(b))
+        if r.is_static(meant):
+            extent = meant
     return build.span(lo, convert(extent, I32))
 
 
@@ -569,8 +576,6 @@ def _expr(x: bool | n.Expr) -> n.Expr:
 
 
 def _names_dtype(text: str) -> bool:
-    from .names import DTYPES
-
     return text in DTYPES
 
 
@@ -609,13 +614,30 @@ def _boolean(r: Reader, scope: Scope, e: cst.BooleanOperation) -> Value:
     conjunction = isinstance(e.operator, cst.And)
     if isinstance(found, bool):
         return evaluate(r, scope, e.right) if found == conjunction else left
-    right = r.truth(evaluate(r, scope, e.right))
+    other = r.settled(evaluate(r, scope, e.right))
+    if _is_thing(r, left) or _is_thing(r, other):
+        return Choice(found, other, left) if conjunction else Choice(found, left, other)
+    right = r.truth(other)
     if isinstance(right, bool):
         if right == conjunction:
             return Num(found)
         return right
-    right = guarded(r, right, found if conjunction else build.invert(found))
+    right = guarded(r, right)
     return Num((build.logical_and if conjunction else build.logical_or)(found, right))
+
+
+def _is_thing(r: Reader, v: Value) -> bool:
+    """Whether a value is no condition: `a or b` then means one of them."""
+    match v:
+        case Open():
+            kind = r.metas[v.name].kind if v.name in r.metas else r.kinds.get(v.name) or v.kind
+            return kind not in ("bool", "") and kind != "any"
+        case TypeOf() | Items() | Text() | Table() | Memory():
+            return not (isinstance(v, Memory) and v.var)
+        case Choice():
+            return _is_thing(r, v.a) or _is_thing(r, v.b)
+        case _:
+            return isinstance(v, str) or v is None
 
 
 def _comparison(r: Reader, scope: Scope, e: cst.Comparison) -> Value:
@@ -681,17 +703,15 @@ def _conditional(r: Reader, scope: Scope, e: cst.IfExp) -> Value:
 def chosen(r: Reader, cond: n.Expr, a: Value, b: Value) -> Value:
     """`a` where a condition of the kernel holds, else `b`; what only one of them reads is read under its condition."""
     left, right = arithmetic.paired(r.settled(a), r.settled(b), r.run)
-    return Num(build.select(cond, guarded(r, left, cond), guarded(r, right, build.invert(cond))))
+    return Num(build.select(cond, guarded(r, left), guarded(r, right)))
 
 
-def guarded(r: Reader, e: n.Expr, cond: n.Expr) -> n.Expr:
-    """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there. Global memory
-    is checked anyway."""
+def guarded(r: Reader, e: n.Expr) -> n.Expr:
+    """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if not isinstance(new, n.Load) or new.clip or not new.at.index or plainly_inside(r, new.at):
             return new
-        mask = cond if new.mask is None else build.logical_and(new.mask, cond)
-        return build.load(new.at, mask, zero(new.at.buffer.dtype))
+        return build.load(new.at, new.mask, zero(new.at.buffer.dtype), True)
 
     made: n.Expr = transform(e, leave, lambda x: not isinstance(x, n.Buffer))
     return made

@@ -14,7 +14,8 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, dtype_of
+from kir.ir.types import BOOL, I32, DType, dtype_of
+from kir.ir.visit import walk
 
 from ..triton.liveness import assigned_names
 from ..triton.source import small_definitions
@@ -160,7 +161,7 @@ def _run(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) -> Re
         case cst.EmptyLine():
             return None
         case cst.For() if not r.device or not r.launched:
-            return _host_for(r, f, s)
+            return _host_for(r, f, s, rest)
         case cst.While() if not r.device:
             return _host_while(r, f, s)
         case cst.Try():
@@ -271,11 +272,11 @@ def _if(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) -> Returned
     if r.launched and not r.is_static(cond):
         return _dynamic_if(r, f, s, cond, orelse)
     if _defines(s.body.body, f.target):
-        r.assumed.extend([cond])
+        r.assume(cond)
         _settle_meta(r, cond, True)
         return run_block(r, f, s.body.body)
     if _defines(orelse, f.target):
-        r.assumed.extend([build.invert(cond)])
+        r.assume(build.invert(cond))
         _settle_meta(r, cond, False)
         return run_block(r, f, orelse)
     done: list[bool] = []
@@ -384,12 +385,14 @@ def _both_ways(r: Reader, f: Frame, cond: n.Expr, then: object, orelse: object, 
         kept = 1 if raised[0] else 0
         f.scope.names.update(ends[kept])
         r.out.block.extend(blocks[kept])
-        r.assumed.append(cond if kept == 0 else build.invert(cond))
+        r.assume(cond if kept == 0 else build.invert(cond))
         return results[kept]
     merged = _joined(r, cond, before, ends, blocks)
     f.scope.names.update(merged)
     result = None
     if any(x is not None for x in results):
+        if any(x is None for x in results):
+            raise NotUnderstood("a function that returns only where a condition of the host holds")
         a, b = (x.value if x is not None else None for x in results)
         result = Returned(_phi(r, "result", cond, a, b, blocks))
     if blocks[0] or blocks[1]:
@@ -433,8 +436,6 @@ def _phi(r: Reader, name: str, cond: n.Expr, a: Value, b: Value, blocks: list[li
 
 def _local(r: Reader, v: Value, block: list[n.Stmt]) -> bool:
     """Whether a value names something that a block declares, or reads memory."""
-    from kir.ir.visit import walk
-
     if isinstance(v, (Place, Memory)):
         return True
     if not isinstance(v, Num):
@@ -458,6 +459,8 @@ def _hoisted(r: Reader, name: str, v: Value, block: list[n.Stmt]) -> Value:
         return v
     if isinstance(v, Items):
         return Items(tuple(_hoisted(r, name, x, block) for x in v.items))
+    if isinstance(v, Choice):
+        return Choice(v.cond, _hoisted(r, name, v.a, block), _hoisted(r, name, v.b, block))
     if r.launched and isinstance(v, Num) and _local(r, v, block):
         buffer = n.Buffer(r.out.fresh(name), dtype_of(v.expr.type), (), "register")
         r.out.emit(n.Alloc(buffer))
@@ -467,45 +470,47 @@ def _hoisted(r: Reader, name: str, v: Value, block: list[n.Stmt]) -> Value:
 
 
 # ------------------------------------------------------------------------------------------------------------- host's own loops
-def _host_for(r: Reader, f: Frame, s: cst.For) -> Returned | None:
+def _host_for(r: Reader, f: Frame, s: cst.For, rest: Sequence[cst.CSTNode]) -> Returned | None:
     try:
         items = iterated(r, evaluate(r, f.scope, s.iter))
     except NotUnderstood as bad:
         _ask_for(r, f, s, bad.reason)
         return None
-    return _rounds(r, f, s, items)
-
-
-def _rounds(r: Reader, f: Frame, s: cst.For, items: tuple[Value, ...]) -> Returned | None:
-    """The rounds of a loop of the host, one after another; a `return` in one under an open condition leaves the others to its else."""
-    if not items:
-        return None
-    f.scope.names.update(bound(r, s.target, items[0]))
-    body = [*s.body.body, _Rest(s, items[1:])]
-    return _run_with_rest(r, f, body)
+    return _rounds(r, f, _Rest(s, items, tuple(rest) if ends_in_return(s.body.body) else None))
 
 
 @dataclass(frozen=True)
 class _Rest:
+    """The rounds of a loop of the host that are left; `after` are the statements behind a loop that may return from its function."""
+
     loop: cst.For
     items: tuple[Value, ...]
+    after: tuple[cst.CSTNode, ...] | None
+
+    def left(self, r: Reader, f: Frame) -> Returned | None:
+        """What comes behind the loop."""
+        return None if self.after is None else run_block(r, f, self.after) or Returned(None)
 
 
-def _run_with_rest(r: Reader, f: Frame, body: list[object]) -> Returned | None:
+def _rounds(r: Reader, f: Frame, todo: _Rest) -> Returned | None:
+    """The rounds of a loop, one after another; each way through a branch goes on with the rest of the loop unless it leaves it."""
+    if not todo.items:
+        return todo.left(r, f)
+    f.scope.names.update(bound(r, todo.loop.target, todo.items[0]))
+    return _run_with_rest(r, f, [*todo.loop.body.body], _Rest(todo.loop, todo.items[1:], todo.after))
+
+
+def _run_with_rest(r: Reader, f: Frame, body: Sequence[cst.CSTNode], todo: _Rest) -> Returned | None:
     for k, s in enumerate(body):
-        if isinstance(s, _Rest):
-            return _rounds(r, f, s.loop, s.items)
-        if isinstance(s, cst.If) and isinstance(body[-1], _Rest):
-            later = body[k + 1:]
-            return _if_in_loop(r, f, s, later)
-        found = _run(r, f, s, ())  # type: ignore[arg-type]  # a node
+        if isinstance(s, cst.If):
+            return _if_in_loop(r, f, s, body[k + 1:], todo)
+        found = _run(r, f, s, ())
         if found is not None:
             return found
-    return None
+    return _rounds(r, f, todo)
 
 
-def _if_in_loop(r: Reader, f: Frame, s: cst.If, later: list[object]) -> Returned | None:
-    """A branch in a loop of the host; both ways go on with the rest of the loop unless they leave it."""
+def _if_in_loop(r: Reader, f: Frame, s: cst.If, later: Sequence[cst.CSTNode], todo: _Rest) -> Returned | None:
     cond = r.truth(evaluate(r, f.scope, s.test))
     orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
 
@@ -513,10 +518,10 @@ def _if_in_loop(r: Reader, f: Frame, s: cst.If, later: list[object]) -> Returned
         last = body[-1] if body else None
         small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
         if isinstance(small, cst.Break):
-            return run_block(r, f, body[:-1])
+            return run_block(r, f, body[:-1]) or todo.left(r, f)
         if isinstance(small, cst.Continue):
-            return run_block(r, f, body[:-1]) or _run_with_rest(r, f, [later[-1]])
-        return run_block(r, f, body) or _run_with_rest(r, f, later)
+            return run_block(r, f, body[:-1]) or _rounds(r, f, todo)
+        return run_block(r, f, body) or _run_with_rest(r, f, later, todo)
 
     if isinstance(cond, bool):
         return way(s.body.body if cond else orelse)
@@ -683,7 +688,12 @@ def _fresh_variable(r: Reader, v: Value) -> bool:
 
 
 def _let(r: Reader, name: str, e: n.Expr) -> Value:
-    return Num(r.out.let(name if name != "_" else "tmp", e))
+    if r.is_static(e):
+        return Num(e)
+    made = r.out.let(name if name != "_" else "tmp", e)
+    if isinstance(made, n.Var) and isinstance(e.type, DType) and e.type.is_integer and not any(isinstance(x, (n.Load, n.Call)) for x in walk(e)):
+        r.meanings[made.name] = r.meaning(e)
+    return Num(made)
 
 
 def store(r: Reader, where: Value, value: Value) -> None:

@@ -14,7 +14,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import blocks_of, statements, walk
 
 from ..triton.source import Module, Project, decorator_name
-from .evaluate import evaluate
+from .evaluate import evaluate, guarded
 from .execute import Found, Frame, parameter, run_block
 from .fills import with_fills
 from .kinds import kinds
@@ -28,7 +28,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, name: s
     """The generic program of a function. `given` are values of metas that are known. What is not understood is in it as `opaque`
     statements. Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
     r = Reader(project, module, dict(given))
-    r.out.taken.add(r.thread)
+    r.out.taken |= {r.thread, *(p.name.value for p in node.params.params)}
     owners = module.owners.get(id(node), ())
     try:
         scope = _factories(r, module, node, owners)
@@ -154,7 +154,7 @@ def _eager(r: Reader, module: Module, own: Scope, body: list[cst.CSTNode]) -> li
 
 def declared(r: Reader, name: str, kind: Value) -> Value:
     """A parameter of the kernel: a tensor or a number."""
-    own = r.out.fresh(name)
+    own = name
     if isinstance(kind, TensorType):
         shape = tuple(_extent(r, d) for d in kind.shape)
         strides = None if kind.strides is None else tuple(_extent(r, d) for d in kind.strides)
@@ -217,7 +217,7 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
         return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
 
     body = laid_out(r, tuple(r.out.block))
-    placing = Placing(r.threads, r.thread, frozenset(r.reducers), r.out.fresh, opaque, r.is_static)
+    placing = Placing(r.threads, r.thread, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
     body = with_fills(placing.body(body))
     params = _roles(r, body)
     used = _used(r, body, params)

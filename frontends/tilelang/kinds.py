@@ -16,7 +16,7 @@ INTEGER_WORDS = frozenset(
 SHAPED = frozenset("alloc_shared alloc_fragment alloc_local alloc_buffer alloc_reducer Tensor StridedTensor".split())
 DTYPE_FIRST = frozenset("Cast infinity max_value min_value dtype alloc_var".split())
 DTYPE_SECOND = frozenset("cast reinterpret".split())
-DTYPE_NAME = re.compile(r"(^|_)d?type(s)?$|(^|_)dtype(_|$)")
+DTYPE_NAME = re.compile(r"(^|_)dtypes?(_|$)")
 
 
 def kinds(node: cst.FunctionDef) -> dict[str, str]:
@@ -59,7 +59,8 @@ class _Evidence:
                 self.keys |= {y for s in x.slice if isinstance(s.slice, cst.Index) for y in _names(s.slice.value)} & self.parameters
             case cst.Subscript(value=owner, slice=slices):
                 if _last(owner) in SHAPED:
-                    self.tensor([s.slice.value for s in slices if isinstance(s.slice, cst.Index)])
+                    args = [s.slice.value for s in slices if isinstance(s.slice, cst.Index)]
+                    self.tensor([x.value for x in args[0].elements] if len(args) == 1 and isinstance(args[0], cst.Tuple) else args)
                 else:
                     for s in slices:
                         self.integers |= set(_arithmetic(s.slice))
@@ -92,8 +93,6 @@ class _Evidence:
             self.dtypes |= set(_names(positional[1].value))
 
     def tensor(self, args: list[cst.BaseExpression]) -> None:
-        if len(args) == 1 and isinstance(args[0], cst.Tuple):
-            args = [x.value for x in args[0].elements]
         if args:
             self.integers |= set(_arithmetic(args[0]))
         if len(args) > 1:

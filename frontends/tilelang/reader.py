@@ -12,7 +12,7 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, dtype_of, symbolic
-from kir.ir.visit import walk
+from kir.ir.visit import substitute, walk
 
 from ..triton.emit import Emitter, condition_text
 from ..triton.source import Module, Project
@@ -111,6 +111,8 @@ class Reader:
         """Buffers that the statement at hand has declared."""
         self.inside: dict[str, n.Expr] = {}
         """Loop variables that run from 0, with the end of their range."""
+        self.meanings: dict[str, n.Expr] = {}
+        """What names of integer arithmetic stand for."""
         self.reducers: set[str] = set()
         """Fragments of `T.alloc_reducer`: what `T.Parallel` adds to them is summed over the axes that they do not have."""
         self.aliases: dict[str, str] = {}
@@ -151,6 +153,11 @@ class Reader:
                     pass
         return True
 
+    def meaning(self, e: n.Expr) -> n.Expr:
+        """An expression with named arithmetic written out."""
+        made: n.Expr = substitute(e, self.meanings)
+        return made
+
     # -------------------------------------------------------------------------------------------------- what values stand for
     def settled(self, v: Value) -> Value:
         """A choice that the conditions of this place decide, taken."""
@@ -183,11 +190,28 @@ class Reader:
     def assuming(self, cond: n.Expr, holds: bool) -> Iterator[None]:
         """Inside, a static condition has this outcome."""
         mark = len(self.assumed)
-        self.assumed.extend(_conjuncts(cond if holds else build.invert(cond)))
+        self.assume(cond if holds else build.invert(cond))
         try:
             yield
         finally:
             del self.assumed[mark:]
+
+    def assume(self, cond: n.Expr) -> None:
+        """From here on a condition holds, and what follows from it and the others."""
+        new = _conjuncts(cond)
+        while new:
+            self.assumed.extend(new)
+            new = [y for x in self.assumed if (y := self._follows(x)) is not None and y not in self.assumed]
+
+    def _follows(self, x: n.Expr) -> n.Expr | None:
+        """The part of a disjunction that holds since the other does not."""
+        if isinstance(x, n.Unary) and x.op == "not" and isinstance(x.x, n.Binary) and x.x.op == "and":
+            a, b = build.invert(x.x.a), build.invert(x.x.b)
+        elif isinstance(x, n.Binary) and x.op == "or":
+            a, b = x.a, x.b
+        else:
+            return None
+        return b if build.invert(a) in self.assumed else a if build.invert(b) in self.assumed else None
 
     def decided(self, v: Value) -> Value:
         """A value that is no choice. Raises Undecided."""
@@ -338,6 +362,8 @@ class Reader:
         """What a name stands for after a static branch that binds it to `a` or `b`."""
         if same(a, b):
             return a
+        if isinstance(a, bool) and isinstance(b, bool):
+            return Num(cond if a else build.invert(cond))
         if isinstance(a, Items) and isinstance(b, Items) and len(a.items) == len(b.items):
             return Items(tuple(self.merged(cond, x, y) for x, y in zip(a.items, b.items, strict=True)))
         if self._numeric(a) and self._numeric(b):

@@ -20,7 +20,7 @@ from .control import LANES
 from .lanes import Lanes, NoTiles, nest
 from .ranges import role_parts
 from .taint import OF_ONE, Taint, is_local
-from .variables import Variables, bound_names
+from .variables import Variables, bound_names, is_run, mentions
 
 
 class NotPlaced(Exception):
@@ -49,7 +49,7 @@ class Placing:
     reducers: frozenset[str]
     fresh: Callable[[str], str]
     opaque: Callable[[n.Stmt, str], n.Stmt]
-    static: Callable[[n.Node], bool]
+    guard: Callable[[n.Expr], n.Expr]
     taint: Taint = field(default_factory=lambda: Taint(set()))
     numbers: dict[str, n.Expr] = field(default_factory=dict)
     """For each loop over threads the thread's number in its CTA."""
@@ -69,13 +69,15 @@ class Placing:
 
     def prepare(self, s: n.Stmt, taint: Taint) -> Iterator[n.Stmt]:
         match s:
+            case n.For() if s.kind == LANES and (lost := next((x for x in statements(s.body) if isinstance(x, n.Opaque)), None)) is not None:
+                yield self.opaque(s, lost.reason)
             case n.For() if s.kind == LANES and taint.own_loop(s):
                 yield serial(s)
             case n.For() if s.kind == LANES and taint.apart(s):
                 yield from self.dealt(s)
             case n.For() if s.kind == LANES:
                 try:
-                    yield from Lanes(self.fresh, self.reducers).tiles(s)
+                    yield from Lanes(self.fresh, self.reducers, self.guard).tiles(s)
                 except NoTiles:
                     yield from self.dealt(s)
             case n.For() | n.While():
@@ -161,7 +163,7 @@ class Placing:
             return "run"
         if self.taint.threaded(s):
             return "run"
-        return "neutral" if not isinstance(s, n.Jump) else "together"
+        return "neutral" if not isinstance(s, (n.Jump, n.Opaque)) else "together"
 
     def of_one(self, s: n.If) -> bool:
         """Whether a branch holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
@@ -274,7 +276,33 @@ class Placing:
     def uniform(self, block: n.Block) -> n.Block:
         """The body with variables where they belong: those of one loop over threads in it, those of several in fragments, others of the
         team."""
-        return Variables(self.taint, self.fresh, self.threads, self.numbers).settled(block)
+        return Variables(self.taint, self.fresh, self.threads, self.numbers).settled(sunk(block, self.fresh))
+
+
+def sunk(block: n.Block, fresh: Callable[[str], str]) -> n.Block:
+    """The block with registers and fragments that only roles use declared in each role that uses them: its threads hold them."""
+    out = [replace(s, body=sunk(s.body, fresh)) if isinstance(s, (n.For, n.While)) and not is_run(s) else s for s in block]
+    for s in block:
+        if not (isinstance(s, n.Alloc) and s.buffer.space in ("register", "fragment")):
+            continue
+        users = [k for k, x in enumerate(out) if x is not s and mentions(x, s.buffer.name)]
+        if not users or not all(isinstance(out[k], n.Roles) for k in users):
+            continue
+        first = True
+        for k in users:
+            found = out[k]
+            assert isinstance(found, n.Roles)
+            roles = []
+            for role in found.roles:
+                if any(mentions(x, s.buffer.name) for x in role.body):
+                    own = s.buffer if first else replace(s.buffer, name=fresh(s.buffer.name))
+                    body = role.body if first else tuple(substitute_buffers(x, {s.buffer.name: own}) for x in role.body)
+                    role = replace(role, body=(replace(s, buffer=own), *body))
+                    first = False
+                roles.append(role)
+            out[k] = replace(found, roles=tuple(roles))
+        out = [x for x in out if x is not s]
+    return tuple(out)
 
 
 def serial(s: n.For) -> n.Stmt:
