@@ -95,6 +95,8 @@ class _Form:
     def statement(self, s: n.Stmt, values: Values) -> Sequence[n.Stmt]:
         """What stands for a statement in which no name of a tile is left."""
         match s:
+            case n.For() if s.kind == "unroll" and "factor" in dict(s.attrs) and dict(s.attrs)["factor"] == trips(s):
+                return self.statement(replace(s, attrs=tuple((k, v) for k, v in s.attrs if k != "factor")), values)
             case n.For() if s.kind == "thread":
                 return (replace(s, body=ThreadForm(self.fresh, _scalar).block(s.body, {})),)
             case n.For() if s.kind in TEAMS:
@@ -236,6 +238,12 @@ def is_only_element(at: n.Region) -> bool:
     """Whether a region is the element of a fragment that has but one."""
     return at.buffer.space == "fragment" and bool(at.index) and all(is_const(i, 0) for i in at.index if isinstance(i, n.Expr)) and all(
         is_const(d, 1) for d in at.buffer.shape) and not any(isinstance(i, n.Span) for i in at.index)
+
+
+def trips(s: n.For) -> int | None:
+    """How often a loop runs, where that is known."""
+    lo, hi, step = int_value(s.lo), int_value(s.hi), int_value(s.step)
+    return None if lo is None or hi is None or not step else max(0, -(-(hi - lo) // step))
 
 
 def _scalar(e: n.Expr) -> n.Expr:

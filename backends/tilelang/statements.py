@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.types import dtype_of
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
@@ -150,8 +149,8 @@ class Statements:
                 head = f"T.Pipelined({bounds}{stages}{lists})"
             case "unroll":
                 known = {"factor"}
-                count, whole = attrs.get("factor"), _trips(s)
-                head = f"T.unroll({bounds}{'' if count is None or count == whole else f', unroll_factor={count}'})"
+                factor = f", unroll_factor={attrs['factor']}" if "factor" in attrs else ""
+                head = f"T.unroll({bounds}{factor})"
             case "vectorize":
                 known, head = set[str](), f"T.vectorized({bounds})"
             case "static":
@@ -212,14 +211,9 @@ def lo_hi_step(s: n.For) -> tuple[int | None, int | None, int | None]:
     return int_value(s.lo), int_value(s.hi), int_value(s.step)
 
 
-def _trips(s: n.For) -> int | None:
-    lo, hi, step = int_value(s.lo), int_value(s.hi), int_value(s.step)
-    return None if lo is None or hi is None or not step else max(0, -(-(hi - lo) // step))
-
-
 def _anchor(path: StatementPath, s: n.Stmt) -> str:
     """The structural path, with the label where there is one."""
     return "/".join(map(str, path)) + (f" (@{s.label})" if s.label else "")
 
 
-__all__ = ["Line", "Statements", "dtype_of"]
+__all__ = ["Line", "Statements"]

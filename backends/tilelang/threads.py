@@ -37,6 +37,8 @@ class ThreadForm:
         """What stands for a statement."""
         match s:
             case n.For() | n.While():
+                if isinstance(s, n.For) and s.kind == "unroll" and dict(s.attrs).get("factor") is not None and build.int_value(s.hi) == dict(s.attrs)["factor"]:
+                    s = replace(s, attrs=())  # all of it, which T.unroll does unasked
                 return [replace(s, body=self.block(s.body, arrays))]
             case n.If():
                 before, cond = self.folded(s.cond)
