@@ -17,6 +17,7 @@ from kir.surface import Argument, Emitted, Entry, Option, SourceLine
 
 from .expressions import Expressions, refuse
 from .names import fresh, spelled
+from .places import marked
 from .prepare import prepared
 from .statements import Line, Statements
 from .tiles import Tiles
@@ -38,7 +39,7 @@ def write(program: n.Program) -> Written:
     refusals = program_refusals(program)
     if refusals:
         return Written(None, tuple(refusals))
-    said = prepared(program)
+    said = prepared(marked(program))
     chunks: list[list[Line]] = []
     entries: list[Entry] = []
     top = spelled(k.name for k in said.kernels)

@@ -18,6 +18,7 @@ from kir.ir.promote import promoted
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, substitute, substitute_buffers, transform
 
+from .places import sourced
 from .threads import ThreadForm
 
 COLLECTIVE = frozenset({"reduce", "scan"})
@@ -90,6 +91,7 @@ class _Form:
                 values[s.names[0]] = n.Load(n.Region(buffer))
             else:
                 out += self.statement(s, values)
+            out = [x if x.origin is not None else sourced(x, s.origin) for x in out] if s.origin is not None else out
         return tuple(out)
 
     def statement(self, s: n.Stmt, values: Values) -> Sequence[n.Stmt]:

@@ -10,6 +10,7 @@ from kir.surface import StatementPath
 
 from .._wrap import wrapped
 from .expressions import Expressions, refuse
+from .places import At
 from .layouts import annotation
 from .tiles import Tiles
 
@@ -36,15 +37,16 @@ class Statements:
         self.lines.extend((line, path) for line in wrapped("    " * depth + text))
 
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
-        """A block, whose statements are at (*path, 0), (*path, 1), .."""
+        """A block of the statement at `path`."""
         before = len(self.lines)
-        for i, s in enumerate(block):
-            here = (*path, i)
+        for s in block:
+            here = s.origin.path if isinstance(s.origin, At) else path
             try:
                 self._statement(s, here, depth)
             except KirError as refused:
                 self.refused.append(here)
-                self.refusals += [replace(d, anchor=_anchor(here, s), origin=s.origin) for d in refused.diagnostics]
+                source = s.origin.origin if isinstance(s.origin, At) else s.origin
+                self.refusals += [replace(d, anchor=_anchor(here, s), origin=source) for d in refused.diagnostics]
         if len(self.lines) == before:
             self.put("pass", depth, None)
 
@@ -72,13 +74,13 @@ class Statements:
                 self._for(s, path, depth)
             case n.If():
                 self.put(f"if {to.text(s.cond)}:", depth, path)
-                self.block(s.then, (*path, "then"), depth + 1)
+                self.block(s.then, path, depth + 1)
                 if s.orelse:
                     self.put("else:", depth, path)
-                    self.block(s.orelse, (*path, "else"), depth + 1)
+                    self.block(s.orelse, path, depth + 1)
             case n.While():
                 self.put(f"while {to.text(s.cond)}:", depth, path)
-                self.block(s.body, (*path, "body"), depth + 1)
+                self.block(s.body, path, depth + 1)
             case n.Jump():
                 self._jump(s, path, depth)
             case n.Opaque() if s.surface == "tilelang":
@@ -97,7 +99,8 @@ class Statements:
         name, shape = to.names[b.name], ", ".join(to.text(d) for d in b.shape)
         shown = f"({shape}{',' if len(b.shape) == 1 else ''})"
         if b.dtype.kind == "token":
-            raise refuse("KIR-B303", f"the barriers '{b.name}' are initialized in another way than T.alloc_barrier does")
+            raise refuse("KIR-B303", f"the barriers '{b.name}' are initialized in another way than T.alloc_barrier does",
+                         "a number of arrivals for each, right after its declaration")
         match b.space:
             case "shared":
                 self.put(f"{name} = T.alloc_shared({shown}, {to.dtype(b.dtype)})", depth, path)
@@ -163,7 +166,7 @@ class Statements:
         if extra := [k for k in attrs if k not in known]:
             raise refuse("KIR-B301", f"a loop of TileLang has no option '{extra[0]}'")
         self.put(f"for {to.names[s.var.name]} in {head}:", depth, path)
-        self.block(s.body, (*path, "body"), depth + 1)
+        self.block(s.body, path, depth + 1)
 
     def _threads(self, s: n.For, path: StatementPath, depth: int) -> None:
         """Code of each thread: the thread's number has a name, and the rest follows."""
@@ -172,7 +175,7 @@ class Statements:
         self.in_thread = True
         try:
             self.put(f"{self.to.names[s.var.name]} = T.get_thread_binding()", depth, path)
-            self.block(s.body, (*path, "body"), depth)
+            self.block(s.body, path, depth)
         finally:
             self.in_thread = False
 

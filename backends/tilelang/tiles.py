@@ -147,7 +147,8 @@ class Tiles:
             mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask))
             lines = self._guarded(mask, [(self._assigned(self.to.place(at), at, value), 0)])
         except NotElementwise as what:
-            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one") from None
+            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one",
+                         "values that are computed element by element, reductions or sums along an axis") from None
         finally:
             self.to.names = with_names
         return [(self.parallel(axes), 0), *((text, depth + 1) for text, depth in lines)]
