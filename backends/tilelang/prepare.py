@@ -27,10 +27,10 @@ TENSOR_CORES = frozenset({"f16", "bf16", "i8", "u8", "f8e4m3", "f8e5m2", "f64"})
 """Operands that T.gemm multiplies as they are; f32 it takes as tf32."""
 
 
-def prepared(program: n.Program) -> n.Program:
-    """The program in TileLang's form."""
+def prepared(program: n.Program, generic: bool = False) -> n.Program:
+    """The program in TileLang's form; of a generic one, what its own source named stays as it is named."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
-    return replace(program, tensor_maps=(), kernels=tuple(_kernel(k, taken | {x.name for x in program.kernels}) for k in program.kernels))
+    return replace(program, tensor_maps=(), kernels=tuple(_kernel(k, taken | {x.name for x in program.kernels}, generic) for k in program.kernels))
 
 
 def form(program: n.Program) -> n.Program:
@@ -57,9 +57,9 @@ def _of_team(body: n.Block) -> Iterator[n.Stmt]:
                 yield from _of_team(inner)
 
 
-def _kernel(k: n.Kernel, taken: set[str]) -> n.Kernel:
+def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
     used = taken | {a.name for a in k.grid} | set(bound_names(k.body))
-    return replace(k, body=_Form(used).block(k.body, {}))
+    return replace(k, body=_Form(used, generic).block(k.body, {}))
 
 
 Values = dict[str, n.Expr]
@@ -67,8 +67,8 @@ Values = dict[str, n.Expr]
 
 
 class _Form:
-    def __init__(self, taken: set[str]) -> None:
-        self.taken = taken
+    def __init__(self, taken: set[str], generic: bool) -> None:
+        self.taken, self.generic = taken, generic
 
     def fresh(self, base: str) -> str:
         name, i = base, 0
@@ -84,7 +84,7 @@ class _Form:
         out: list[n.Stmt] = []
         for s in block:
             s = _substituted(s, values)
-            if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, TileType):
+            if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, TileType) and not self.generic:
                 buffer = _fragment(s.names[0], s.value.type)
                 out += self.statement(n.Alloc(buffer), values)
                 out += self.statement(n.Store(n.Region(buffer), s.value, label=s.label, origin=s.origin), values)
