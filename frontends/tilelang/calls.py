@@ -119,6 +119,8 @@ def _made(r: Reader, fn: Class, given: Signature) -> Value:
 
 def _method(r: Reader, fn: Method, given: Signature) -> Value:
     owner = fn.owner
+    if fn.name == "astype" and given.args and not isinstance(owner, (Items, Table, str, TypeOf)):
+        return Num(convert(r.run(owner), r.dtype(given.args[0])))
     match owner, fn.name:
         case Table(), "get":
             default = given.args[1] if len(given.args) > 1 else None

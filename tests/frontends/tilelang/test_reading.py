@@ -338,6 +338,29 @@ def factory(stages=2, rounds=5):
     assert [(r.lo, r.hi, r.registers) for r in roles.roles] == [(0, 4, 160), (4, 5, 24)]
 
 
+def test_parts_of_the_cta_do_not_wait_for_one_another_between_their_branches(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+@T.prim_func
+def kernel(x: T.Tensor((3, 64), "float32"), y: T.Tensor((3, 64), "float32")):
+    with T.Kernel(1, threads=256) as _:
+        s = T.alloc_shared((64,), "float32")
+        full = T.alloc_barrier(128)
+        free = T.alloc_barrier(128)
+        with T.ws(1):
+            for k in range(3):
+                T.barrier_wait(free, (k % 2) ^ 1)
+                T.copy(x[k, 0:64], s)
+                T.barrier_arrive(full)
+        with T.ws(0):
+            for k in range(3):
+                T.barrier_wait(full, k % 2)
+                T.copy(s, y[k, 0:64])
+                T.barrier_arrive(free)
+""")
+    x = values(3, 64)
+    np.testing.assert_array_equal(execute(file, {"x": x}, mode="check")["y"], x)
+
+
 def test_an_eager_kernel_says_what_its_parameters_are_in_its_body(tmp_path: Path) -> None:
     file = written(tmp_path, """
 @tilelang.jit
