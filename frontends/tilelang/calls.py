@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 
@@ -38,6 +39,9 @@ from .values import (
     is_known,
     is_number,
 )
+
+
+MOST_COMBINATIONS = 4096
 
 
 def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
@@ -236,6 +240,9 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
             return Table(tuple((k, v) for k, v in given.named.items()))
         case "dict", [Table() as one]:
             return Table((*one.items, *given.named.items()))
+        case "dict", [one]:
+            pairs = [x.items for x in iterated(r, one) if isinstance(x, Items) and len(x.items) == 2]
+            return Table((*((k, v) for k, v in pairs), *given.named.items()))
         case "round", _ if all(is_known(a) for a in args):
             return arithmetic.host(round, *args)
         case "pow", [a, b]:
@@ -294,12 +301,17 @@ def _gcd(r: Reader, given: Signature) -> Value:
     return out
 
 
-def _infinity(r: Reader, given: Signature) -> Value:
-    return math.inf
+def _product(r: Reader, given: Signature) -> Value:
+    """All combinations of the elements of lists."""
+    lists = [iterated(r, a) for a in given.args]
+    if math.prod(len(x) for x in lists) > MOST_COMBINATIONS:
+        raise NotUnderstood("more combinations than anybody tries")
+    return Items(tuple(Items(tuple(t)) for t in itertools.product(*lists)))
 
 
 WORDS_OF_HOST: Mapping[str, Callable[[Reader, Signature], Value]] = {
     "functools.partial": _partial,
     "dataclasses.replace": _replaced,
     "math.gcd": _gcd,
+    "itertools.product": _product,
 }

@@ -410,6 +410,25 @@ def kernel(h: T.Tensor((4,), "float16"), b: T.Tensor((4,), "bfloat16"), f: T.Ten
     assert store.value.x.type.dtype.name == want  # type: ignore[union-attr]  # a tile
 
 
+def test_a_skeleton_holds_the_table_of_an_autotuner(tmp_path: Path) -> None:
+    from kir.frontends.tilelang.frontend import TileLangFrontend
+
+    table = """
+import itertools
+from tilelang.autotuner import autotune
+def get_configs():
+    parameters = dict(block_M=[64, 128], stages=[2, 3])
+    return [dict(zip(parameters, row)) for row in itertools.product(*parameters.values())]
+
+@autotune(configs=get_configs(), warmup=3)
+"""
+    binding = TileLangFrontend().skeleton(written(tmp_path, table + GEMM.lstrip()), "kernel")
+    assert binding.configs == [{"block_M": m, "stages": s} for m in (64, 128) for s in (2, 3)]
+    assert binding.metas["block_M"] == 64
+    assert binding.metas["M"] == "?"
+    assert Binding.parse(binding.text()) == binding
+
+
 def test_text_of_a_generic_kernel_is_what_the_page_says(tmp_path: Path) -> None:
     text = program_text(read(written(tmp_path, GEMM)))
     assert "for ko in 0..ceildiv(K, block_K) pipelined {stages=stages}" in text
