@@ -141,6 +141,8 @@ class PackColumns(Pass):
         """At an array whose first and last index are the quotient and the rest of one column, somewhere."""
         if not (isinstance(node, n.Alloc) and node.buffer.space in ("shared", "register") and len(node.buffer.shape) >= 3):
             return None
+        if any(isinstance(s, n.View) and s.at.buffer == node.buffer for _, s in block_paths(kernel_of(program, path).body, path)):
+            return Miss(f"'{node.buffer.name}' is seen as a whole: its panels are packed by tiles")
         b, shape = node.buffer, sizes(node.buffer)
         if shape is None or b.layout is not None or b.strides is not None or b.dtype.kind == "token" or node.init is not None:
             return None

@@ -54,9 +54,11 @@ class Cases:
 
     def __call__(self, name: str, within: float = 2e-3) -> Callable[[Callable[[At], Checked]], Callable[[At], Checked]]:
         """A decorator."""
+
         def add(run: Callable[[At], Checked]) -> Callable[[At], Checked]:
             self.cases.append(Case(name, run, within))
             return run
+
         return add
 
     def add(self, name: str, run: Callable[[At], Checked], within: float = 2e-3) -> None:
@@ -102,8 +104,12 @@ def with_gradients(fn: Callable[..., Any], oracle: Callable[..., Any], *inputs: 
     ups = [torch.randn_like(w) for _, w in pairs]
     wanted = [x for x in theirs if isinstance(x, torch.Tensor) and x.requires_grad]
     refs = torch.autograd.grad([w for _, w in pairs], wanted, ups, allow_unused=True)
-    made = torch.autograd.grad([g for g, _ in pairs], [x for x in ours if isinstance(x, torch.Tensor) and x.requires_grad],
-                               [u.to(g.dtype) for u, (g, _) in zip(ups, pairs)], allow_unused=True)
+    made = torch.autograd.grad(
+        [g for g, _ in pairs],
+        [x for x in ours if isinstance(x, torch.Tensor) and x.requires_grad],
+        [u.to(g.dtype) for u, (g, _) in zip(ups, pairs)],
+        allow_unused=True,
+    )
     for i, (g, w) in enumerate(zip(made, refs, strict=True)):
         if w is not None and i not in exact:
             yield f"gradient {i}", g, w

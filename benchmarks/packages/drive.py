@@ -10,6 +10,7 @@ import argparse
 import importlib
 import json
 import math
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,22 +34,32 @@ def known(results: Path) -> dict[str, dict[str, Any]]:
 
 
 def outcome(case: Case, at: At) -> dict[str, Any]:
-    """What came of a case: `state` is `equal`, `differs` or `failed`; the largest error and where it is."""
+    """What came of a case: `state` is `equal`, `differs` or `failed`; `errors` of all that was compared, in order. Launches before the
+    i-th comparison and after the one before it belong to the part `CASE #i`."""
     torch.manual_seed(at.seed)
-    worst, where, names = 0.0, "", 0
+    errors: list[float] = []
+    names: list[str] = []
+    reason = ""
     begun = time.perf_counter()
+    section(f"{case.name} #0")
     try:
         for name, got, want in case.run(at):
-            names += 1
-            error = compare(got, want)
-            if not error <= worst:
-                worst, where = error, name
+            errors.append(compare(got, want))
+            names.append(name)
+            section(f"{case.name} #{len(errors)}")
     except Exception as bad:
-        return {"state": "failed", "reason": f"{type(bad).__name__}: {str(bad).strip().partition(chr(10))[0]}"[:300]}
-    state = "failed" if not names else "equal" if worst <= case.within else "differs"
-    return {"state": state, "error": None if math.isinf(worst) else float(f"{worst:.3g}"), "within": case.within, "compared": names,
-            "reason": f"{where}: {worst:.3g}" if state == "differs" else "" if names else "nothing was compared",
-            "seconds": round(time.perf_counter() - begun, 2)}
+        reason = f"{type(bad).__name__}: {str(bad).strip().partition(chr(10))[0]}"[:300]
+    wrong = [i for i, e in enumerate(errors) if not e <= case.within]
+    state = "failed" if reason or not names else "differs" if wrong else "equal"
+    if not reason and wrong:
+        reason = f"{names[wrong[0]]}: {errors[wrong[0]]:.3g}"
+    return {
+        "state": state,
+        "errors": [None if not math.isfinite(e) else float(f"{e:.3g}") for e in errors],
+        "within": case.within,
+        "reason": reason or ("" if names else "nothing was compared"),
+        "seconds": round(time.perf_counter() - begun, 2),
+    }
 
 
 def drive(cases: Iterable[Case], at: At, results: Path, only: str, shard: tuple[int, int], limit: float) -> None:
@@ -61,7 +72,6 @@ def drive(cases: Iterable[Case], at: At, results: Path, only: str, shard: tuple[
                 continue
             out.write(json.dumps({"case": case.name, "state": "begun"}) + "\n")
             out.flush()
-            section(case.name)
             row = {"case": case.name, **outcome(case, at)}
             out.write(json.dumps(row) + "\n")
             out.flush()
@@ -79,6 +89,7 @@ def main() -> None:
     parser.add_argument("--shard", default="0/1", help="every n-th case")
     parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no case begins")
     given = parser.parse_args()
+    os.environ.setdefault("FLA_DISABLE_BACKEND_DISPATCH", "1")  # its Triton kernels, not those of other languages
     first, _, count = given.shard.partition("/")
     mode = OnCpu() if given.device == "cpu" else None
     if mode is not None:

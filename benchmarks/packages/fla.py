@@ -29,6 +29,7 @@ MAKERS: dict[str, Callable[[At, dict[str, int]], torch.Tensor]] = {
     "beta": lambda at, n: at.randn(n["B"], n["T"], n["H"]).sigmoid(),
     "betak": lambda at, n: at.randn(n["B"], n["T"], n["H"], n["K"]).sigmoid(),
     "betav": lambda at, n: at.randn(n["B"], n["T"], n["H"], n["V"]).sigmoid(),
+    "levels": lambda at, n: at.rand(n["B"], n["T"], n["H"], n["T"].bit_length()),
     "lamb": lambda at, n: at.rand(n["H"], n["K"]) + 0.5,
 }
 """What an argument looks like, by a name."""
@@ -53,27 +54,43 @@ def _called(fn: Callable[..., Any], names: Sequence[str], given: dict[str, Any])
     def call(*tensors: torch.Tensor) -> Any:
         out = fn(**{k: v for k, v in zip(names, tensors) if k in takes}, **rest)
         return out[0] if isinstance(out, (tuple, list)) else out
+
     return call
 
 
 def _halved(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function given its tensors in bf16."""
+
     @functools.wraps(fn)
     def call(**given: Any) -> Any:
         return fn(**{k: v.to(torch.bfloat16) if isinstance(v, torch.Tensor) else v for k, v in given.items()})
+
     return call
 
 
 def _headed(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function that wants heads before time, called with time before heads."""
+
     def call(*tensors: torch.Tensor) -> Any:
         return fn(*(t.transpose(1, 2) if t.ndim > 2 else t for t in tensors)).transpose(1, 2)
+
     return call
 
 
-def against(name: str, ours: str, oracle: str | Callable[..., Any], arguments: str, options: dict[str, Any] | None = None, T: int = 0,
-            headed: bool = False, within: float = 1e-2, gradient: bool = True, half: bool = False) -> None:
+def against(
+    name: str,
+    ours: str,
+    oracle: str | Callable[..., Any],
+    arguments: str,
+    options: dict[str, Any] | None = None,
+    T: int = 0,
+    headed: bool = False,
+    within: float = 1e-2,
+    gradient: bool = True,
+    half: bool = False,
+) -> None:
     """A case: `ours` is `module:function` under fla.ops, `arguments` are `parameter` or `parameter=maker`; `half`: FLA is given bf16."""
+
     def run(at: At) -> Checked:
         n = _sizes(at, T)
         pairs = [(a.partition("=")[0], a.partition("=")[2] or a) for a in arguments.split()]
@@ -88,6 +105,7 @@ def against(name: str, ours: str, oracle: str | Callable[..., Any], arguments: s
                 yield "result", _called(made, names, given)(*tensors), (_headed(ref) if headed else ref)(*tensors)
             return
         yield from with_gradients(_called(made, names, given), _headed(ref) if headed else ref, *tensors)
+
     case.add(name, run, within)
 
 
@@ -97,8 +115,15 @@ def _function(place: str) -> Callable[..., Any]:
     return made
 
 
-def recurrence(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor | None = None, gk: torch.Tensor | None = None,
-               gv: torch.Tensor | None = None, scale: float = 1.0) -> torch.Tensor:
+def recurrence(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor | None = None,
+    gk: torch.Tensor | None = None,
+    gv: torch.Tensor | None = None,
+    scale: float = 1.0,
+) -> torch.Tensor:
     """S_t = decay * S_(t-1) + k_t v_t, o_t = q_t S_t."""
     state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=q.dtype, device=q.device)
     out = []
@@ -114,8 +139,9 @@ def recurrence(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tenso
     return torch.stack(out, 1)
 
 
-def delta(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor, scale: float = 1.0, g: torch.Tensor | None = None,
-          gk: torch.Tensor | None = None) -> torch.Tensor:
+def delta(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor, scale: float = 1.0, g: torch.Tensor | None = None, gk: torch.Tensor | None = None
+) -> torch.Tensor:
     """S_t = decay * S_(t-1) + beta_t k_t (v_t - k_t decay S_(t-1)), o_t = q_t S_t."""
     state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=q.dtype, device=q.device)
     out = []
@@ -130,8 +156,9 @@ def delta(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor,
     return torch.stack(out, 1)
 
 
-def low_rank(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor, gk: torch.Tensor | None = None,
-             scale: float = 1.0) -> torch.Tensor:
+def low_rank(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor, gk: torch.Tensor | None = None, scale: float = 1.0
+) -> torch.Tensor:
     """S_t = (diag(decay) + b_t a_t) S_(t-1) + k_t v_t, o_t = q_t S_t."""
     state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=q.dtype, device=q.device)
     out = []
@@ -159,10 +186,17 @@ against("simple_gla, fused chunks", "simple_gla:fused_chunk_simple_gla", lambda 
 against("simple_gla, step by step", "simple_gla:fused_recurrent_simple_gla", lambda q, k, v, g, scale: recurrence(q, k, v, g=g, scale=scale), "q k v g", T=5)
 against("simple_gla, parallel", "simple_gla:parallel_simple_gla", lambda q, k, v, g, scale: recurrence(q, k, v, g=g, scale=scale), "q k v g")
 against("linear_attn, chunks", "linear_attn:chunk_linear_attn", lambda q, k, v, scale: recurrence(q, k, v, scale=scale), "q k v", {"normalize": False})
-against("linear_attn, fused chunks", "linear_attn:fused_chunk_linear_attn", lambda q, k, v, scale: recurrence(q, k, v, scale=scale), "q k v",
-        {"normalize": False})
-against("linear_attn, step by step", "linear_attn:fused_recurrent_linear_attn", lambda q, k, v, scale: recurrence(q, k, v, scale=scale), "q k v",
-        {"normalize": False}, T=5)
+against(
+    "linear_attn, fused chunks", "linear_attn:fused_chunk_linear_attn", lambda q, k, v, scale: recurrence(q, k, v, scale=scale), "q k v", {"normalize": False}
+)
+against(
+    "linear_attn, step by step",
+    "linear_attn:fused_recurrent_linear_attn",
+    lambda q, k, v, scale: recurrence(q, k, v, scale=scale),
+    "q k v",
+    {"normalize": False},
+    T=5,
+)
 against("retention, chunks", "retention:chunk_retention", "retention.naive:naive_retention", "q k v", headed=True)
 against("retention, fused chunks", "retention:fused_chunk_retention", "retention.naive:naive_retention", "q k v", headed=True)
 against("retention, parallel", "retention:parallel_retention", "retention.naive:naive_retention", "q k v", headed=True)
@@ -172,47 +206,96 @@ against("delta_rule, step by step", "delta_rule:fused_recurrent_delta_rule", del
 against("gated_delta_rule, chunks", "gated_delta_rule:chunk_gated_delta_rule", delta, "q k v g beta")
 against("gated_delta_rule, step by step", "gated_delta_rule:fused_recurrent_gated_delta_rule", delta, "q k v g beta", T=5, gradient=False)
 against("kda, chunks", "kda:chunk_kda", lambda q, k, v, g, beta, scale: delta(q, k, v, beta, scale, gk=g), "q k v g=gk beta")
-against("kda, step by step", "kda:fused_recurrent_kda", lambda q, k, v, g, beta, scale: delta(q, k, v, beta, scale, gk=g), "q k v g=gk beta", T=5, gradient=False)
+against(
+    "kda, step by step", "kda:fused_recurrent_kda", lambda q, k, v, g, beta, scale: delta(q, k, v, beta, scale, gk=g), "q k v g=gk beta", T=5, gradient=False
+)
 against("gdn2, chunks", "gdn2:chunk_gdn2", "gdn2:naive_recurrent_gdn2", "q k v g=gk b=betak w=betav")
 against("gdn2, step by step", "gdn2:fused_recurrent_gdn2", "gdn2:naive_recurrent_gdn2", "q k v g=gk b=betak w=betav", T=5, gradient=False)
 against("comba, chunks", "comba:chunk_comba", "comba:naive_recurrent_comba", "q k v p g beta")
 against("comba, step by step", "comba:fused_recurrent_comba", "comba:naive_recurrent_comba", "q k v p g beta", T=5, gradient=False)
-against("gated_oja_rule, chunks", "gated_oja_rule:chunk_gated_oja_rule", lambda q, k, v, gv, beta, scale: _oja(q, k, v, gv, beta, scale),
-        "q k v gv beta")
-against("gated_oja_rule, step by step", "gated_oja_rule:fused_recurrent_gated_oja_rule", lambda q, k, v, gv, beta, scale: _oja(q, k, v, gv, beta, scale),
-        "q k v gv beta", T=5, gradient=False)
+against("gated_oja_rule, chunks", "gated_oja_rule:chunk_gated_oja_rule", lambda q, k, v, gv, beta, scale: _oja(q, k, v, gv, beta, scale), "q k v gv beta")
+against(
+    "gated_oja_rule, step by step",
+    "gated_oja_rule:fused_recurrent_gated_oja_rule",
+    lambda q, k, v, gv, beta, scale: _oja(q, k, v, gv, beta, scale),
+    "q k v gv beta",
+    T=5,
+    gradient=False,
+)
 against("abc, chunks", "abc:chunk_abc", "abc.naive:naive_recurrent_abc", "q k v s", headed=True)
-against("gsa, chunks", "gsa:chunk_gsa", "gsa.naive:naive_recurrent_gsa", "q k v s g=gs", headed=True)
-against("gsa, step by step", "gsa:fused_recurrent_gsa", "gsa.naive:naive_recurrent_gsa", "q k v s g=gs", T=5, headed=True)
+against("gsa, chunks", "gsa:chunk_gsa", "gsa.naive:naive_recurrent_gsa", "q k v s g=gs")
+against("gsa, step by step", "gsa:fused_recurrent_gsa", "gsa.naive:naive_recurrent_gsa", "q k v s g=gs", T=5)
 against("based, parallel", "based:parallel_based", "based.naive:naive_parallel_based", "q k v", {"use_norm": True})
 against("based, fused chunks", "based:fused_chunk_based", "based.naive:naive_parallel_based", "q k v", {"use_norm": True})
-against("rebased, parallel", "rebased:parallel_rebased", "rebased.naive:naive_parallel_rebased", "q k v", {"use_norm": True, "use_normalize": True, "use_scale": True})
+against(
+    "rebased, parallel",
+    "rebased:parallel_rebased",
+    "rebased.naive:naive_parallel_rebased",
+    "q k v",
+    {"use_norm": True, "use_normalize": True, "use_scale": True},
+)
 against("attention, parallel", "attn:parallel_attn", attention, "q k v")
 against("forgetting attention", "forgetting_attn:parallel_forgetting_attn", "forgetting_attn:naive_forgetting_attn", "q k v g")
 against("stickbreaking attention", "stickbreaking_attn:parallel_stickbreaking_attn", "stickbreaking_attn:naive_stickbreaking_attn", "q k v")
-against("parallax", "parallax:parallel_parallax", "parallax:naive_parallax", "q r k v")
+against("parallax", "parallax:parallel_parallax", "parallax:naive_parallax", "q r k v", half=True, within=4e-2)
 against("path attention", "path_attn:parallel_path_attn", "path_attn:naive_path_attn", "q k v w beta g", T=64)
-against("deltaformer", "deltaformer:deltaformer_attn", "deltaformer:naive_deltaformer_attn", "q k v beta")
 against("wall attention", "wall_attn:parallel_wall_attn", "wall_attn:naive_wall_attn", "q k v g=gk")
 against("mesa_net, chunks", "mesa_net:chunk_mesa_net", "mesa_net:naive_mesa_net_exact", "q k v g beta lamb", headed=False, gradient=False)
-against("precond_gated_delta_rule, chunks", "precond_gated_delta_rule:chunk_precond_gated_delta_rule",
-        "precond_gated_delta_rule:naive_recurrent_precond_gated_delta_rule", "q k v g_atk=g g beta_atk=beta beta", {"use_qk_l2norm_in_kernel": False})
-against("precond_gated_delta_rule, step by step", "precond_gated_delta_rule:fused_recurrent_precond_gated_delta_rule",
-        "precond_gated_delta_rule:naive_recurrent_precond_gated_delta_rule", "q k v g_atk=g g beta_atk=beta beta", {"use_qk_l2norm_in_kernel": False}, T=5,
-        gradient=False)
+against(
+    "precond_gated_delta_rule, chunks",
+    "precond_gated_delta_rule:chunk_precond_gated_delta_rule",
+    "precond_gated_delta_rule:naive_recurrent_precond_gated_delta_rule",
+    "q k v g_atk=g g beta_atk=beta beta",
+    {"use_qk_l2norm_in_kernel": False},
+)
+against(
+    "precond_gated_delta_rule, step by step",
+    "precond_gated_delta_rule:fused_recurrent_precond_gated_delta_rule",
+    "precond_gated_delta_rule:naive_recurrent_precond_gated_delta_rule",
+    "q k v g_atk=g g beta_atk=beta beta",
+    {"use_qk_l2norm_in_kernel": False},
+    T=5,
+    gradient=False,
+)
 against("precond_kda, chunks", "precond_kda:chunk_precond_kda", "precond_kda:naive_recurrent_precond_kda", "q k v g=gk g_atk=g beta_atk=beta beta")
-against("precond_kda, step by step", "precond_kda:fused_recurrent_precond_kda", "precond_kda:naive_recurrent_precond_kda",
-        "q k v g=gk g_atk=g beta_atk=beta beta", {"use_qk_l2norm_in_kernel": False}, T=5, gradient=False)
-against("momentum_delta_rule, chunks", "momentum_delta_rule:chunk_momentum_delta_rule", "momentum_delta_rule:recurrent_momentum_delta_rule_ref",
-        "q k v log_alpha=g log_mu=g p beta eta=beta", {"use_qk_l2norm_in_kernel": False, "use_p_times_alpha": False})
-against("momentum_delta_rule, step by step", "momentum_delta_rule:fused_recurrent_momentum_delta_rule",
-        "momentum_delta_rule:recurrent_momentum_delta_rule_ref", "q k v log_alpha=g log_mu=g p beta eta=beta",
-        {"use_qk_l2norm_in_kernel": False, "use_p_times_alpha": False}, T=5)
+against(
+    "precond_kda, step by step",
+    "precond_kda:fused_recurrent_precond_kda",
+    "precond_kda:naive_recurrent_precond_kda",
+    "q k v g=gk g_atk=g beta_atk=beta beta",
+    {"use_qk_l2norm_in_kernel": False},
+    T=5,
+    gradient=False,
+)
+against(
+    "momentum_delta_rule, chunks",
+    "momentum_delta_rule:chunk_momentum_delta_rule",
+    "momentum_delta_rule:recurrent_momentum_delta_rule_ref",
+    "q k v log_alpha=g log_mu=g p beta eta=beta",
+    {"use_qk_l2norm_in_kernel": False, "use_p_times_alpha": False},
+    half=True,
+    within=6e-2,
+)
+against(
+    "momentum_delta_rule, step by step",
+    "momentum_delta_rule:fused_recurrent_momentum_delta_rule",
+    "momentum_delta_rule:recurrent_momentum_delta_rule_ref",
+    "q k v log_alpha=g log_mu=g p beta eta=beta",
+    {"use_qk_l2norm_in_kernel": False, "use_p_times_alpha": False},
+    T=5,
+)
 against("iplr, chunks", "generalized_delta_rule:chunk_iplr_delta_rule", low_rank, "q k v a=k b=p", gradient=False)
 against("iplr, step by step", "generalized_delta_rule:fused_recurrent_iplr_delta_rule", low_rank, "q k v a=k b=p", T=5)
 against("dplr, chunks", "generalized_delta_rule:chunk_dplr_delta_rule", low_rank, "q k v a=k b=p gk")
 against("dplr, step by step", "generalized_delta_rule:fused_recurrent_dplr_delta_rule", low_rank, "q k v a=k b=p gk", T=5, gradient=False)
-against("log_linear_attn, chunks", "log_linear_attn:chunk_log_linear_attn", "log_linear_attn.naive:naive_log_linear_attn", "q k v g", T=64, gradient=False)
+against(
+    "log_linear_attn, chunks",
+    "log_linear_attn:chunk_log_linear_attn",
+    "log_linear_attn.naive:naive_log_linear_attn",
+    "q k v g level_scales=levels",
+    T=64,
+    gradient=False,
+)
 
 
 def _oja(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gv: torch.Tensor, beta: torch.Tensor, scale: float) -> torch.Tensor:
@@ -250,6 +333,7 @@ def rwkv6(at: At) -> Checked:
             out.append((r[:, t].unsqueeze(-1) * (state + u[None, :, :, None] * new)).sum(-2))
             state = state * w[:, t].exp().unsqueeze(-1) + new
         return torch.stack(out, 1)
+
     for fn, t in ((chunk_rwkv6, at.n(70, 512)), (fused_recurrent_rwkv6, at.n(5, 128))):
         n = _sizes(at, t)
         r, k, v, w = (MAKERS[x](at, n) for x in ("r", "k", "v", "gk"))
@@ -262,7 +346,9 @@ def rwkv7(at: At) -> Checked:
 
     n = _sizes(at, at.n(70, 512))
     r, k, v, kk, w, a = (MAKERS[x](at, n) for x in ("r", "k", "v", "p", "gk", "betak"))
-    yield from with_gradients(lambda r, w, k, v, a, b: chunk_rwkv7(r, w, k, v, a, b)[0], lambda r, w, k, v, a, b: low_rank(r, k, v, a, b, w), r, w, k, v, -kk, kk * a)
+    yield from with_gradients(
+        lambda r, w, k, v, a, b: chunk_rwkv7(r, w, k, v, a, b)[0], lambda r, w, k, v, a, b: low_rank(r, k, v, a, b, w), r, w, k, v, -kk, kk * a
+    )
     r, k, v, kk, w, a = (x[:, :5].contiguous() for x in (r, k, v, kk, w, a))
     want = low_rank(r, k, v, -kk, kk * a, w)
     with torch.no_grad():
@@ -287,6 +373,7 @@ def rwkv4(at: At) -> Checked:
             e1, e2 = (top + w - then).exp(), (k[:, i] - then).exp()
             a, b, top = e1 * a + e2 * v[:, i], e1 * b + e2, then
         return torch.stack(out, 1)
+
     state = torch.zeros(1, 3, 1, c, device=at.device)
     state[:, 2] = -1e38
     w = -at.rand(c) - 0.1
@@ -301,8 +388,9 @@ def lightnet(at: At) -> Checked:
         n = _sizes(at, t)
         slope = -(8 / n["H"] * (1 - 1 / 4)) * torch.arange(n["H"], device=at.device, dtype=torch.float32)
         g = slope[None, None].expand(1, t, n["H"])
-        yield from with_gradients(lambda q, k, v, f=fn: f(q, k, v, 1, 4, scale=0.25)[0], lambda q, k, v, g=g: recurrence(q, k, v, g=g, scale=0.25),
-                                  *(MAKERS[x](at, n) for x in "qkv"))
+        yield from with_gradients(
+            lambda q, k, v, f=fn: f(q, k, v, 1, 4, scale=0.25)[0], lambda q, k, v, g=g: recurrence(q, k, v, g=g, scale=0.25), *(MAKERS[x](at, n) for x in "qkv")
+        )
 
 
 @case("attention residuals")
@@ -312,7 +400,9 @@ def attnres(at: At) -> Checked:
     d = at.n(16, 256)
     query, weight = at.randn(d), at.randn(d)
     residuals = [at.randn(1, at.n(4, 512), d) for _ in range(3)]
-    yield from with_gradients(lambda q, a, b, c, w: fused_attnres(q, [a, b, c], w), lambda q, a, b, c, w: naive_attnres(q, [a, b, c], w), query, *residuals, weight)
+    yield from with_gradients(
+        lambda q, a, b, c, w: fused_attnres(q, [a, b, c], w), lambda q, a, b, c, w: naive_attnres(q, [a, b, c], w), query, *residuals, weight
+    )
 
 
 @case("native sparse attention", within=1e-2)
@@ -325,8 +415,14 @@ def nsa(at: At) -> Checked:
     blocks = torch.zeros(1, t, 1, 2, dtype=torch.int64, device=at.device)
     blocks[..., 1] = torch.arange(t, device=at.device)[None, :, None] // block
     options: dict[str, Any] = {"block_indices": blocks, "block_counts": 2, "block_size": block, "window_size": 0, "scale": 0.25}
-    yield from with_gradients(lambda q, k, v, g: parallel_nsa(q, k, v, g_slc=g, g_swa=None, **options), lambda q, k, v, g: naive_nsa(q, k, v, g_slc=g, g_swa=None, **options),
-                              q, k, v, gates[0])
+    yield from with_gradients(
+        lambda q, k, v, g: parallel_nsa(q, k, v, g_slc=g, g_swa=None, **options),
+        lambda q, k, v, g: naive_nsa(q, k, v, g_slc=g, g_swa=None, **options),
+        q,
+        k,
+        v,
+        gates[0],
+    )
 
 
 @case("titans and ttt", within=1e-2)

@@ -28,7 +28,9 @@ def glu(at: At) -> Checked:
     shape = (at.n(3, 1024), at.n(20, 2048))
     yield from with_gradients(ops.sigmoidglu, lambda x, y: torch.sigmoid(x) * y, at.randn(*shape), at.randn(*shape))
     w = at.randn(at.n(8, 512), shape[1])
-    yield from with_gradients(lambda x, y, w: ops.swiglu_linear(x, y, w, None), lambda x, y, w: F.linear(F.silu(x) * y, w), at.randn(*shape), at.randn(*shape), w)
+    yield from with_gradients(
+        lambda x, y, w: ops.swiglu_linear(x, y, w, None), lambda x, y, w: F.linear(F.silu(x) * y, w), at.randn(*shape), at.randn(*shape), w
+    )
 
 
 @case("l2norm")
@@ -50,7 +52,9 @@ def layer_norm(at: At) -> Checked:
     yield from with_gradients(lambda x, w: rms_norm(x, w, None), lambda x, w: F.rms_norm(x, (d,), w, 1e-5), x, w)
     yield from with_gradients(lambda x, w, b: group_norm(x, w, b, num_groups=2), lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), x, w, b)
     lw = at.randn(at.n(8, 512), d)
-    yield from with_gradients(lambda x, w, b, lw: layer_norm_linear(x, w, b, lw, None), lambda x, w, b, lw: F.linear(F.layer_norm(x, (d,), w, b, 1e-5), lw), x, w, b, lw)
+    yield from with_gradients(
+        lambda x, w, b, lw: layer_norm_linear(x, w, b, lw, None), lambda x, w, b, lw: F.linear(F.layer_norm(x, (d,), w, b, 1e-5), lw), x, w, b, lw
+    )
     yield from with_gradients(lambda x, w, lw: rms_norm_linear(x, w, None, lw, None), lambda x, w, lw: F.linear(F.rms_norm(x, (d,), w, 1e-5), lw), x, w, lw)
 
 
@@ -68,9 +72,12 @@ def norm_gated(at: At) -> Checked:
 
     for d in (at.n(32, 128), 1024):
         x, g, w, b = at.randn(at.n(5, 2048), d), at.randn(at.n(5, 2048), d), at.randn(d), at.randn(d)
-        yield from with_gradients(lambda x, g, w, b: layer_norm_gated(x, g, w, b), lambda x, g, w, b, d=d: F.layer_norm(x, (d,), w, b, 1e-5) * F.silu(g), x, g, w, b)
-        yield from with_gradients(lambda x, g, w: rms_norm_gated(x, g, w, None, activation="sigmoid"),
-                                  lambda x, g, w, d=d: F.rms_norm(x, (d,), w, 1e-5) * g.sigmoid(), x, g, w)
+        yield from with_gradients(
+            lambda x, g, w, b: layer_norm_gated(x, g, w, b), lambda x, g, w, b, d=d: F.layer_norm(x, (d,), w, b, 1e-5) * F.silu(g), x, g, w, b
+        )
+        yield from with_gradients(
+            lambda x, g, w: rms_norm_gated(x, g, w, None, activation="sigmoid"), lambda x, g, w, d=d: F.rms_norm(x, (d,), w, 1e-5) * g.sigmoid(), x, g, w
+        )
 
 
 @case("gated norm of Mamba")
@@ -90,6 +97,7 @@ def causal_conv1d(at: At) -> Checked:
 
     def oracle(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return F.silu(F.conv1d(F.pad(x.transpose(1, 2), (w - 1, 0)), weight.unsqueeze(1), bias, groups=d)).transpose(1, 2)
+
     yield from with_gradients(lambda x, k, b: made(x, k, b, activation="silu")[0], oracle, at.randn(2, t, d), at.randn(d, w), at.randn(d))
 
 
@@ -122,6 +130,7 @@ def rotary(at: At) -> Checked:
         a, b = x.chunk(2, -1)
         c, s = cos[None, :, None], sin[None, :, None]
         return torch.cat((a * c - b * s, a * s + b * c), -1)
+
     yield from with_gradients(lambda x: rotary_embedding(x, cos, sin), oracle, at.randn(1, t, 2, d))
 
 
@@ -140,7 +149,9 @@ def linear_cross_entropy(at: At) -> Checked:
 
     rows, d, v = at.n(8, 512), at.n(16, 256), at.n(24, 8192)
     y = at.ints(v, rows)
-    yield from with_gradients(lambda x, w: fused_linear_cross_entropy_loss(x, y, w), lambda x, w: F.cross_entropy(x @ w.T, y), at.randn(rows, d), at.randn(v, d, scale=0.3))
+    yield from with_gradients(
+        lambda x, w: fused_linear_cross_entropy_loss(x, y, w), lambda x, w: F.cross_entropy(x @ w.T, y), at.randn(rows, d), at.randn(v, d, scale=0.3)
+    )
 
 
 @case("fused_kl_div", within=1e-2)
@@ -149,8 +160,12 @@ def kl_div(at: At) -> Checked:
 
     rows, d, v = at.n(8, 512), at.n(16, 256), at.n(24, 8192)
     tx, tw = at.randn(rows, d), at.randn(v, d, scale=0.3)
-    yield from with_gradients(lambda x, w: fused_kl_div_loss(x, tx, w, tw),
-                              lambda x, w: F.kl_div((x @ w.T).log_softmax(-1), (tx @ tw.T).softmax(-1), reduction="batchmean"), at.randn(rows, d), at.randn(v, d, scale=0.3))
+    yield from with_gradients(
+        lambda x, w: fused_kl_div_loss(x, tx, w, tw),
+        lambda x, w: F.kl_div((x @ w.T).log_softmax(-1), (tx @ tw.T).softmax(-1), reduction="batchmean"),
+        at.randn(rows, d),
+        at.randn(v, d, scale=0.3),
+    )
 
 
 @case("cumsum")
@@ -247,5 +262,6 @@ def grpo(at: At) -> Checked:
     b, t, v = 2, at.n(5, 128), at.n(24, 4096)
     ids, mask = at.ints(v, b, t), torch.ones(b, t, dtype=torch.int64, device=at.device)
     ref, advantages = at.randn(b, t), at.randn(b)
-    yield from with_gradients(lambda x: fused_grpo_loss(x, ref, ids, advantages, 0.1, mask), lambda x: grpo_loss_torch(x, ref, ids, advantages, 0.1, mask)[0],
-                              at.randn(b, t + 1, v))
+    yield from with_gradients(
+        lambda x: fused_grpo_loss(x, ref, ids, advantages, 0.1, mask), lambda x: grpo_loss_torch(x, ref, ids, advantages, 0.1, mask), at.randn(b, t + 1, v)
+    )

@@ -76,21 +76,25 @@ def _samples(op: Any, at: At, dtype: torch.dtype) -> Iterator[Any]:
 def _calls(op: Any, sample: Any) -> Iterator[Callable[[], Any]]:
     def one() -> Any:
         return op(sample.input, *sample.args, **sample.kwargs)
+
     yield one
 
     def backward() -> None:
         results = [x for x in tree_flatten(one())[0] if isinstance(x, torch.Tensor) and x.requires_grad]
         if results:
             torch.autograd.backward(results, [torch.randn_like(x) for x in results])
+
     yield backward
     inplace = op.get_inplace()
     if inplace is not None and isinstance(sample.input, torch.Tensor):
         yield lambda: inplace(sample.input.detach().clone(), *sample.args, **sample.kwargs)
     if op.supports_out:
+
         def into() -> None:
             with torch.no_grad():
                 want = one()
                 op(sample.input, *sample.args, out=tree_map(lambda x: torch.empty_like(x) if isinstance(x, torch.Tensor) else x, want), **sample.kwargs)
+
         yield into
 
 
@@ -113,6 +117,7 @@ def _run(overload: str, ops: list[Any]) -> Callable[[At], Checked]:
             raise problem
         for i, (got, want) in enumerate(both.found):
             yield f"call {i}", got, want
+
     return run
 
 

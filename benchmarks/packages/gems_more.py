@@ -52,8 +52,13 @@ def instance_norm(at: At) -> Checked:
     import flag_gems
 
     c = at.n(3, 64)
-    yield from with_gradients(lambda x, w, b: flag_gems.instance_norm(x, w, b), lambda x, w, b: F.instance_norm(x, None, None, w, b),
-                              at.randn(2, c, at.n(20, 4096)), at.randn(c), at.randn(c))
+    yield from with_gradients(
+        lambda x, w, b: flag_gems.instance_norm(x, w, b),
+        lambda x, w, b: F.instance_norm(x, None, None, w, b),
+        at.randn(2, c, at.n(20, 4096)),
+        at.randn(c),
+        at.randn(c),
+    )
 
 
 @case("rms_norm")
@@ -61,8 +66,9 @@ def rms_norm(at: At) -> Checked:
     import flag_gems
 
     c = at.n(20, 4096)
-    yield from with_gradients(lambda x, w: flag_gems.rms_norm(x, (c,), w, 1e-6), lambda x, w: F.rms_norm(x, (c,), w, 1e-6),
-                              at.randn(at.n(3, 1024), c), at.randn(c))
+    yield from with_gradients(
+        lambda x, w: flag_gems.rms_norm(x, (c,), w, 1e-6), lambda x, w: F.rms_norm(x, (c,), w, 1e-6), at.randn(at.n(3, 1024), c), at.randn(c)
+    )
 
 
 @case("cross_entropy_loss")
@@ -73,8 +79,11 @@ def cross_entropy_loss(at: At) -> Checked:
     y, w = at.ints(v, rows), at.rand(v)
     probabilities = at.randn(rows, v).softmax(-1)
     yield from with_gradients(lambda x: flag_gems.cross_entropy_loss(x, y), lambda x: F.cross_entropy(x, y), at.randn(rows, v))
-    yield from with_gradients(lambda x: flag_gems.cross_entropy_loss(x, y, w, 0, -100, 0.1), lambda x: F.cross_entropy(x, y, w, reduction="none", label_smoothing=0.1),
-                              at.randn(rows, v))
+    yield from with_gradients(
+        lambda x: flag_gems.cross_entropy_loss(x, y, w, 0, -100, 0.1),
+        lambda x: F.cross_entropy(x, y, w, reduction="none", label_smoothing=0.1),
+        at.randn(rows, v),
+    )
     yield from with_gradients(lambda x: flag_gems.cross_entropy_loss(x, probabilities), lambda x: F.cross_entropy(x, probabilities), at.randn(rows, v))
 
 
@@ -90,6 +99,7 @@ def rotary(at: At) -> Checked:
         a, b = x.chunk(2, -1)
         c, s = cos.unsqueeze(1), sin.unsqueeze(1)
         return torch.cat((a * c - b * s, b * c + a * s), -1)
+
     got = flag_gems.apply_rotary_pos_emb(q.clone(), k.clone(), cos, sin)
     yield "q", got[0], oracle(q)
     yield "k", got[1], oracle(k)

@@ -10,9 +10,19 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-H200 = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, total_memory=139 << 30, warp_size=32,
-                       shared_memory_per_multiprocessor=233472, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20,
-                       max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536)
+H200 = SimpleNamespace(
+    name="NVIDIA H200",
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    total_memory=139 << 30,
+    warp_size=32,
+    shared_memory_per_multiprocessor=233472,
+    shared_memory_per_block_optin=232448,
+    L2_cache_size=50 << 20,
+    max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=65536,
+)
 
 
 class OnCpu(TorchFunctionMode):

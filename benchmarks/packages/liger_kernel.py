@@ -50,8 +50,9 @@ def layer_norm(at: At) -> Checked:
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction as Op
 
     c = at.n(24, 4096)
-    yield from with_gradients(lambda x, w, b: Op.apply(x, w, b, 1e-5), lambda x, w, b: F.layer_norm(x, (c,), w, b, 1e-5),
-                              at.randn(at.n(5, 4096), c), at.randn(c), at.randn(c))
+    yield from with_gradients(
+        lambda x, w, b: Op.apply(x, w, b, 1e-5), lambda x, w, b: F.layer_norm(x, (c,), w, b, 1e-5), at.randn(at.n(5, 4096), c), at.randn(c), at.randn(c)
+    )
 
 
 @case("group_norm")
@@ -59,8 +60,9 @@ def group_norm(at: At) -> Checked:
     from liger_kernel.ops.group_norm import LigerGroupNormFunction as Op
 
     c = at.n(4, 64)
-    yield from with_gradients(lambda x, w, b: Op.apply(x, w, b, c, 2, 1e-5), lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5),
-                              at.randn(2, c, at.n(12, 4096)), at.randn(c), at.randn(c))
+    yield from with_gradients(
+        lambda x, w, b: Op.apply(x, w, b, c, 2, 1e-5), lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), at.randn(2, c, at.n(12, 4096)), at.randn(c), at.randn(c)
+    )
 
 
 @case("fused_add_rms_norm")
@@ -68,8 +70,13 @@ def fused_add_rms_norm(at: At) -> Checked:
     from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction as Op
 
     c = at.n(24, 4096)
-    yield from with_gradients(lambda x, r, w: Op.apply(x, r, w, 1e-6, 0.0, "llama", False), lambda x, r, w: (_rms(x + r, w), x + r),
-                              at.randn(at.n(5, 4096), c), at.randn(at.n(5, 4096), c), at.randn(c))
+    yield from with_gradients(
+        lambda x, r, w: Op.apply(x, r, w, 1e-6, 0.0, "llama", False),
+        lambda x, r, w: (_rms(x + r, w), x + r),
+        at.randn(at.n(5, 4096), c),
+        at.randn(at.n(5, 4096), c),
+        at.randn(c),
+    )
 
 
 @case("modulated_rms_norm")
@@ -77,9 +84,14 @@ def modulated_rms_norm(at: At) -> Checked:
     from liger_kernel.ops.modulated_rms_norm import LigerModulatedRMSNormFunction as Op
 
     c, t = at.n(24, 1024), at.n(3, 512)
-    yield from with_gradients(lambda x, w, scale, shift: Op.apply(x, w, scale, shift, 1e-6, 0.0, "llama", False),
-                              lambda x, w, scale, shift: _rms(x, w) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1),
-                              at.randn(2, t, c), at.randn(c), at.randn(2, c), at.randn(2, c))
+    yield from with_gradients(
+        lambda x, w, scale, shift: Op.apply(x, w, scale, shift, 1e-6, 0.0, "llama", False),
+        lambda x, w, scale, shift: _rms(x, w) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1),
+        at.randn(2, t, c),
+        at.randn(c),
+        at.randn(2, c),
+        at.randn(2, c),
+    )
 
 
 @case("poly_norm")
@@ -88,9 +100,14 @@ def poly_norm(at: At) -> Checked:
 
     def norm(x: torch.Tensor) -> torch.Tensor:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
-    yield from with_gradients(lambda x, w, b: Op.apply(x, w, b, 1e-6, False),
-                              lambda x, w, b: w[0] * norm(x**3) + w[1] * norm(x**2) + w[2] * norm(x) + b,
-                              at.randn(at.n(5, 2048), at.n(24, 2048)), at.randn(3), at.randn(1)[0])
+
+    yield from with_gradients(
+        lambda x, w, b: Op.apply(x, w, b, 1e-6, False),
+        lambda x, w, b: w[0] * norm(x**3) + w[1] * norm(x**2) + w[2] * norm(x) + b,
+        at.randn(at.n(5, 2048), at.n(24, 2048)),
+        at.randn(3),
+        at.randn(1)[0],
+    )
 
 
 @case("dyt")
@@ -98,8 +115,9 @@ def dyt(at: At) -> Checked:
     from liger_kernel.ops.dyt import LigerDyTFunction as Op
 
     c = at.n(24, 4096)
-    yield from with_gradients(lambda x, a, g, b: Op.apply(x, a, g, b), lambda x, a, g, b: g * torch.tanh(a * x) + b,
-                              at.randn(at.n(5, 4096), c), at.randn(1), at.randn(c), at.randn(c))
+    yield from with_gradients(
+        lambda x, a, g, b: Op.apply(x, a, g, b), lambda x, a, g, b: g * torch.tanh(a * x) + b, at.randn(at.n(5, 4096), c), at.randn(1), at.randn(c), at.randn(c)
+    )
 
 
 @case("softmax")
@@ -119,6 +137,7 @@ def sparsemax(at: At) -> Checked:
         total = z.cumsum(-1)
         size = (1 + k * z > total).sum(-1, keepdim=True)
         return (x - (total.gather(-1, size - 1) - 1) / size).clamp_min(0)
+
     yield from with_gradients(lambda x: Op.apply(x, -1), oracle, at.randn(at.n(5, 1024), at.n(24, 1024)))
 
 
@@ -145,6 +164,7 @@ def swiglu_fused(at: At) -> Checked:
     def oracle(y: torch.Tensor) -> torch.Tensor:
         a, b = y.chunk(2, -1)
         return F.silu(a) * b
+
     yield from with_gradients(lambda y: Op.apply(y, False), oracle, at.randn(at.n(5, 4096), at.n(48, 4096)))
 
 
@@ -165,6 +185,7 @@ def rope(at: At) -> Checked:
 
     def oracle(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(x * cos.unsqueeze(1) + _rotated(x) * sin.unsqueeze(1) for x in (q, k))
+
     yield from with_gradients(lambda q, k: Op.apply(q, k, cos, sin), oracle, at.randn(2, 4, t, d), at.randn(2, 2, t, d))
 
 
@@ -177,6 +198,7 @@ def llama4_rope(at: At) -> Checked:
 
     def oracle(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * freqs[None, :, None]).flatten(3) for x in (q, k))
+
     yield from with_gradients(lambda q, k: Op.apply(q, k, freqs), oracle, at.randn(2, t, 4, d), at.randn(2, t, 2, d))
 
 
@@ -194,6 +216,7 @@ def qwen2vl_mrope(at: At) -> Checked:
 
     def oracle(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(x * mixed(cos) + _rotated(x) * mixed(sin) for x in (q, k))
+
     yield from with_gradients(lambda q, k: Op.apply(q, k, cos, sin, parts), oracle, at.randn(2, 4, t, d), at.randn(2, 2, t, d))
 
 
@@ -224,6 +247,7 @@ def attn_res(at: At) -> Checked:
     def oracle(v: torch.Tensor, query: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
         scores = (_rms(v, norm) * query).sum(-1)
         return (scores.softmax(0).unsqueeze(-1) * v).sum(0)
+
     yield from with_gradients(lambda v, q, w: Op.apply(v, q, w, 1e-6), oracle, at.randn(layers, rows, d), at.randn(d), at.randn(d))
 
 
@@ -237,6 +261,7 @@ def multi_token_attention(at: At) -> Checked:
         upper = torch.ones(t, t, device=scores.device).triu(1).bool()
         p = scores.masked_fill(upper, -1e9).softmax(-1)
         return F.conv2d(p, weight, None, padding=1).masked_fill(upper, 0.0)
+
     yield from with_gradients(lambda s, w: Op.apply(s, w, None, 1, 1, 1, 1, False), oracle, at.randn(1, 2, t, t), at.randn(2, 2, 3, 3))
 
 
@@ -251,6 +276,7 @@ def fused_neighborhood_attention(at: At) -> Checked:
         near = (i[:, None] - i[None, :]).abs() <= 1
         p = (q @ k.transpose(-1, -2) / d**0.5).masked_fill(~near, float("-inf")).softmax(-1)
         return p @ v
+
     yield from with_gradients(lambda q, k, v: Op.apply(q, k, v, 3, 1, None), oracle, *(at.randn(1, 2, t, d) for _ in range(3)))
 
 
@@ -259,8 +285,11 @@ def mlp(at: At) -> Checked:
     from liger_kernel.ops.mlp import LigerMLPFunction as Op
 
     m, d, h = at.n(16, 512), at.n(32, 512), at.n(64, 1024)
-    yield from with_gradients(lambda *a: Op.apply(*a, 1.0, 1.0), lambda x, g, u, w: (F.silu(x @ g.T) * (x @ u.T)) @ w.T,
-                              *(at.randn(*s, scale=0.2).to(torch.bfloat16) for s in ((1, m, d), (h, d), (h, d), (d, h))))
+    yield from with_gradients(
+        lambda *a: Op.apply(*a, 1.0, 1.0),
+        lambda x, g, u, w: (F.silu(x @ g.T) * (x @ u.T)) @ w.T,
+        *(at.randn(*s, scale=0.2).to(torch.bfloat16) for s in ((1, m, d), (h, d), (h, d), (d, h))),
+    )
 
 
 @case("fused_moe", within=1e-2)
@@ -277,6 +306,7 @@ def fused_moe(at: At) -> Checked:
             gate, value = torch.einsum("td,thd->th", x, up[chosen[:, j]]).chunk(2, -1)
             out = out + torch.einsum("th,tdh->td", F.silu(gate) * value, down[chosen[:, j]]) * weights[:, j, None]
         return out
+
     yield from with_gradients(lambda x, up, down, w: Op.apply(x, up, down, chosen, w), oracle, x, up, down, weights)
 
 
@@ -299,11 +329,20 @@ def mhc_coeffs(at: At) -> Checked:
         flat = x.flatten(-2)
         mix = (flat @ phi) * torch.rsqrt(flat.pow(2).mean(-1, keepdim=True) + 1e-6)
         one = (mix[..., :hc] * pre + b[:hc]).sigmoid() + 1e-4
-        two = (mix[..., hc:2 * hc] * post + b[hc:2 * hc]).sigmoid() * 2.0
-        grid = (mix[..., 2 * hc:] * res + b[2 * hc:]).unflatten(-1, (hc, hc))
+        two = (mix[..., hc : 2 * hc] * post + b[hc : 2 * hc]).sigmoid() * 2.0
+        grid = (mix[..., 2 * hc :] * res + b[2 * hc :]).unflatten(-1, (hc, hc))
         return one, two, _sinkhorn(grid, 5, 1e-6)
-    yield from with_gradients(lambda *a: Op.apply(*a, True, 5, 1e-6, 1e-4, 1e-6, 2.0), oracle, at.randn(rows, hc, c),
-                              at.randn(hc * c, 2 * hc + hc * hc, scale=0.1), at.randn(2 * hc + hc * hc), at.rand(1)[0], at.rand(1)[0], at.rand(1)[0])
+
+    yield from with_gradients(
+        lambda *a: Op.apply(*a, True, 5, 1e-6, 1e-4, 1e-6, 2.0),
+        oracle,
+        at.randn(rows, hc, c),
+        at.randn(hc * c, 2 * hc + hc * hc, scale=0.1),
+        at.randn(2 * hc + hc * hc),
+        at.rand(1)[0],
+        at.rand(1)[0],
+        at.rand(1)[0],
+    )
 
 
 @case("mhc before and after")
@@ -313,5 +352,11 @@ def mhc_pre_post(at: At) -> Checked:
     rows, hc, c = at.n(4, 1024), 4, at.n(16, 256)
     x, pre, post, res, f = at.randn(rows, hc, c), at.rand(rows, hc), at.rand(rows, hc), at.rand(rows, hc, hc), at.randn(rows, c)
     yield from with_gradients(LigerMHCPreFunction.apply, lambda x, h: (x * h.unsqueeze(-1)).sum(-2), x, pre)
-    yield from with_gradients(LigerMHCPostResFunction.apply,
-                              lambda x, f, post, res: torch.einsum("...oi,...ic->...oc", res, x) + post.unsqueeze(-1) * f.unsqueeze(-2), x, f, post, res)
+    yield from with_gradients(
+        LigerMHCPostResFunction.apply,
+        lambda x, f, post, res: torch.einsum("...oi,...ic->...oc", res, x) + post.unsqueeze(-1) * f.unsqueeze(-2),
+        x,
+        f,
+        post,
+        res,
+    )

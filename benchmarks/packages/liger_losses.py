@@ -25,13 +25,15 @@ def cross_entropy(at: At) -> Checked:
     rows, v = at.n(6, 2048), at.n(40, 32000)
     y, w = _labels(at, rows, v), at.rand(v)
     yield from with_gradients(lambda x: Op.apply(x, y, None)[0], lambda x: F.cross_entropy(x, y), at.randn(rows, v))
-    yield from with_gradients(lambda x: Op.apply(x, y, w, -100, 0.0, 0.1, "sum")[0],
-                              lambda x: F.cross_entropy(x, y, w, label_smoothing=0.1, reduction="sum"), at.randn(rows, v))
+    yield from with_gradients(
+        lambda x: Op.apply(x, y, w, -100, 0.0, 0.1, "sum")[0], lambda x: F.cross_entropy(x, y, w, label_smoothing=0.1, reduction="sum"), at.randn(rows, v)
+    )
 
     def capped(x: torch.Tensor) -> torch.Tensor:
         z = 5.0 * torch.tanh(x / 5.0)
         lse = z.logsumexp(-1)
         return (F.cross_entropy(z, y, reduction="none") + 0.1 * lse**2 * (y != -100)).sum() / (y != -100).sum()
+
     yield from with_gradients(lambda x: Op.apply(x, y, None, -100, 0.1, 0.0, "mean", 5.0)[0], capped, at.randn(rows, v))
 
 
@@ -62,8 +64,9 @@ def jsd(at: At) -> Checked:
     rows, v = at.n(5, 1024), at.n(24, 8192)
     teacher = at.randn(rows, v).log_softmax(-1)
     for beta in (0.5, 0.0, 1.0):
-        yield from with_gradients(lambda x, b=beta: Op.apply(x, teacher, None, b), lambda x, b=beta: _jsd(x, teacher, b).sum() / rows,
-                                  at.randn(rows, v).log_softmax(-1))
+        yield from with_gradients(
+            lambda x, b=beta: Op.apply(x, teacher, None, b), lambda x, b=beta: _jsd(x, teacher, b).sum() / rows, at.randn(rows, v).log_softmax(-1)
+        )
 
 
 @case("fused_linear_jsd", within=1e-2)
@@ -72,9 +75,12 @@ def fused_linear_jsd(at: At) -> Checked:
 
     rows, d, v = at.n(5, 512), at.n(8, 256), at.n(24, 4096)
     tx, tw = at.randn(rows, d), at.randn(v, d, scale=0.3)
-    yield from with_gradients(lambda x, w: Op.apply(x, w, tx, tw, None, 0.5, -100, 1.0),
-                              lambda x, w: _jsd((x @ w.T).log_softmax(-1), (tx @ tw.T).log_softmax(-1), 0.5).sum() / rows,
-                              at.randn(rows, d), at.randn(v, d, scale=0.3))
+    yield from with_gradients(
+        lambda x, w: Op.apply(x, w, tx, tw, None, 0.5, -100, 1.0),
+        lambda x, w: _jsd((x @ w.T).log_softmax(-1), (tx @ tw.T).log_softmax(-1), 0.5).sum() / rows,
+        at.randn(rows, d),
+        at.randn(v, d, scale=0.3),
+    )
 
 
 @case("fused_linear_kl_div", within=1e-2)
@@ -83,8 +89,12 @@ def fused_linear_kl_div(at: At) -> Checked:
 
     rows, d, v = at.n(5, 512), at.n(8, 256), at.n(24, 4096)
     target = at.randn(rows, v).softmax(-1)
-    yield from with_gradients(lambda x, w: Op.apply(x, w, target), lambda x, w: F.kl_div((x @ w.T).log_softmax(-1), target, reduction="batchmean"),
-                              at.randn(rows, d), at.randn(v, d, scale=0.3))
+    yield from with_gradients(
+        lambda x, w: Op.apply(x, w, target),
+        lambda x, w: F.kl_div((x @ w.T).log_softmax(-1), target, reduction="batchmean"),
+        at.randn(rows, d),
+        at.randn(v, d, scale=0.3),
+    )
 
 
 @case("kl_div")
@@ -94,8 +104,9 @@ def kl_div(at: At) -> Checked:
     rows, v = at.n(5, 1024), at.n(24, 8192)
     target = at.randn(rows, v).softmax(-1)
     for how in ("batchmean", "sum", "none"):
-        yield from with_gradients(lambda x, h=how: Op.apply(x, target, h, False, 1e-10), lambda x, h=how: F.kl_div(x, target, reduction=h),
-                                  at.randn(rows, v).log_softmax(-1))
+        yield from with_gradients(
+            lambda x, h=how: Op.apply(x, target, h, False, 1e-10), lambda x, h=how: F.kl_div(x, target, reduction=h), at.randn(rows, v).log_softmax(-1)
+        )
 
 
 @case("tvd")
@@ -120,6 +131,7 @@ def fused_ce_tvd(at: At) -> Checked:
     def made(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         got = Op.apply(x, teacher, y)
         return tuple(got[:2])
+
     x = at.randn(rows, v)
     got, want = made(x), oracle(x)
     for g, w, name in zip(got, want, ("cross entropy", "distance")):
@@ -132,8 +144,11 @@ def vocab_parallel(at: At) -> Checked:
 
     s, b, v = at.n(3, 512), 2, at.n(24, 8192)
     y = at.ints(v, s, b)
-    yield from with_gradients(lambda x: Op.apply(x, y, None, -100, 0.0, "standard", "mean"),
-                              lambda x: F.cross_entropy(x.reshape(-1, v), y.reshape(-1), reduction="none").reshape(s, b), at.randn(s, b, v))
+    yield from with_gradients(
+        lambda x: Op.apply(x, y, None, -100, 0.0, "standard", "mean"),
+        lambda x: F.cross_entropy(x.reshape(-1, v), y.reshape(-1), reduction="none").reshape(s, b),
+        at.randn(s, b, v),
+    )
 
 
 def _grpo(level: str, kind: str) -> Any:
@@ -147,6 +162,7 @@ def _grpo(level: str, kind: str) -> Any:
 
         def logp(x: torch.Tensor) -> torch.Tensor:
             return (x[:, :-1] / temperature).log_softmax(-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+
         old, ref = (logp(logits + 0.3 * at.randn(*logits.shape)).detach().contiguous() for _ in range(2))
 
         def oracle(x: torch.Tensor) -> torch.Tensor:
@@ -162,6 +178,7 @@ def _grpo(level: str, kind: str) -> Any:
         got = Op.apply(logits.clone().requires_grad_(), old, ref, ids, advantages, mask, temperature, beta, low, high, False, kind, None, False, level)
         kept = mask.bool()
         yield "loss", got[0][kept], oracle(logits)[kept]
+
     return run
 
 
@@ -180,5 +197,7 @@ def grpo_gradient(at: At) -> Checked:
     def oracle(x: torch.Tensor) -> torch.Tensor:
         new = x[:, :-1].log_softmax(-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
         return -((new - new.detach()).exp() * advantages[:, None])
-    yield from with_gradients(lambda x: Op.apply(x, None, None, ids, advantages, mask, 1.0, 0.0, 0.2, 0.4, False, "grpo", None, False)[0],
-                              oracle, at.randn(b, t + 1, v))
+
+    yield from with_gradients(
+        lambda x: Op.apply(x, None, None, ids, advantages, mask, 1.0, 0.0, 0.2, 0.4, False, "grpo", None, False)[0], oracle, at.randn(b, t + 1, v)
+    )

@@ -101,9 +101,9 @@ class Hook:
         too."""
         cls.run = self._untuned(cls.run)
 
-        def made(child: Any, **options: Any) -> None:
+        def made(child: type[Any], /, **options: Any) -> None:
             if "run" in vars(child):
-                child.run = self._untuned(child.run)
+                child.run = self._untuned(vars(child)["run"])
         cls.__init_subclass__ = classmethod(made)
 
     def _untuned(self, original: Any) -> Any:

@@ -84,7 +84,7 @@ def _tensor(name: str, v: Any) -> Any:
         raise Unbound(f"'{name}' has negative strides")
     storage = base.untyped_storage()
     made = torch.empty(0, dtype=v.dtype, device=base.device)
-    return made.set_(storage, (v.data_ptr() - storage.data_ptr()) // v.dtype.itemsize, tuple(v.shape), tuple(v.stride()))  # type: ignore[call-overload]  # a storage
+    return made.set_(storage, (v.data_ptr() - storage.data_ptr()) // v.dtype.itemsize, tuple(v.shape), tuple(v.stride()))
 
 
 def _meta(name: str, v: Any) -> Setting | None:

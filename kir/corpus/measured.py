@@ -60,7 +60,7 @@ def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
         if storage.data_ptr() not in memory:
             memory[storage.data_ptr()] = storage.clone()
         made = torch.empty(0, dtype=t.dtype, device=t.device)
-        made.set_(memory[storage.data_ptr()], t.storage_offset(), t.size(), t.stride())  # type: ignore[call-overload]  # a storage
+        made.set_(memory[storage.data_ptr()], t.storage_offset(), t.size(), t.stride())
         return made
     return {k: copy(v) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -141,9 +141,13 @@ def test_what_a_launch_returns_launches_once_more_with_the_original_s_arguments(
     hook = Hook("swap", str(tmp_path), measure=True)
     hook._device = True
     compared: list[dict[str, Any]] = []
+
+    def compare(values: dict[str, Any], first: Any, second: Any) -> dict[str, Any]:
+        compared.append(dict(values))
+        return {"equal": True}
     monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
     monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
-    monkeypatch.setattr(measured, "compare", lambda values, first, second: compared.append(dict(values)) or {"equal": True})
+    monkeypatch.setattr(measured, "compare", compare)
     launched = hook.launch(original, (5,), {"num_warps": 2}, (1,), lambda: "original")
     hook.part = "again"
     launched[(3,)](6, 4)
@@ -176,7 +180,7 @@ def test_tuners_made_from_triton_s_own_take_the_first_configuration_that_fits(tm
 
     class Tuner:
         arg_names = ("x",)
-        configs = [Config(128), Config(64), Config(32)]
+        configs: ClassVar = [Config(128), Config(64), Config(32)]
         fn = Inner()
 
         def prune_configs(self, kwargs: dict[str, Any]) -> list[Config]:
