@@ -62,7 +62,7 @@ def test_coordinates_of_a_thread_are_its_number_again_and_a_pool_falls_apart(tmp
           if (tx == 0) pool[ty] = 1.f;
           __syncthreads();
           y[ty * 32 + tx] = kept[127 - (tx + ty * 32)] + pool[ty];
-        }""", binding='grid = [1]\n[metas]\nthreads_x = 32\nthreads_y = 4\nshared_bytes = 528\n' + TENSOR.format("x", 128, "f32") + TENSOR.format("y", 128, "f32"))
+        }""", binding='grid = [1]\n[metas]\nthreads_x = 32\nthreads_y = 4\nshared_bytes = 528\n' + "".join(TENSOR.format(x, 128, "f32") for x in "xy"))
     body = body_of(text)
     assert "shared pool: f32[4]\n" in body and "shared pool_1: f32[128]\n" in body
     assert "pool_1[t] = x[t]" in body and "y[t] = pool_1[-t + 127] + pool[ty]" in body
