@@ -148,8 +148,8 @@ class CooperativeConsumers(Pass):
         if not isinstance(node, n.Roles) or found is None:
             return Miss(f"there is no role '{self.role}'") if isinstance(node, n.Roles) else None
         _, role = found
-        if (role.hi - role.lo) % WARPS or _groups(role) < 2:
-            return Miss(f"'{role.name}' has not several whole warpgroups")
+        if (role.hi - role.lo) % WARPS:
+            return Miss(f"'{role.name}' is not of whole warpgroups")
         if any(isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread") for s in statements(role.body)):
             return Miss(f"'{role.name}' is divided already")
         try:
@@ -180,7 +180,7 @@ class CooperativeConsumers(Pass):
         reason: Miss | None = None
         for role in node.roles:
             split = role.body[0] if len(role.body) == 1 else None
-            if not isinstance(split, n.For) or split.kind != "warpgroup" or int_value(split.hi) != _groups(role) or _groups(role) < 2:
+            if not isinstance(split, n.For) or split.kind != "warpgroup" or int_value(split.hi) != _groups(role):
                 continue
             item = CooperativeConsumers(role.name)
             try:

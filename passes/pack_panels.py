@@ -95,8 +95,8 @@ class PackPanels(Pass):
         b, shape = node.buffer, sizes(node.buffer)
         if shape is None or len(shape) != 2 or b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' is no dense matrix of known extents")
-        if not 0 < self.width < shape[1]:
-            return Miss(f"there are {shape[1]} columns, and panels are fewer")
+        if not 0 < self.width <= shape[1]:
+            return Miss(f"there are {shape[1]} columns, and panels have no more")
         for s in statements(kernel_of(program, path).body):
             if s is node or not any(mentions(x, b.name) for x in own_parts(s)):
                 continue

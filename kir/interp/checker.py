@@ -251,17 +251,18 @@ class Checker:
         clocks.acquire(rows[at], agents[at], clock)
 
     def asynchronous(self, f: Frame, family: str, grouped: bool) -> tuple[Array, Array]:
-        """Agents for the reading and the writing part of an operation: those of the open group, or of an earlier operation that all
-        issuers know to have ended, or new ones."""
+        """Agents for the reading and the writing part of an operation, for each lane that issues it: those of the open group, or of an
+        earlier operation that all issuers know to have ended, or new ones."""
         clocks, rows, own = self._who(f)
-        made = f.queue.slots.get(family) if grouped and f.queue is not None else None
-        if made is None:
-            parts = ("reads", "writes") if family == "bulk" else ("",)
-            found = [self._slot(clocks, rows, own, f, family, part) for part in parts]
-            made = (found[0], found[-1])
-            if grouped and f.queue is not None:
-                f.queue.slots[family] = made
         live = f.active()
+        kept = f.queue.slots.get(family) if grouped and f.queue is not None else None
+        if kept is None or (live & ~kept[2]).any():
+            parts = ("reads", "writes") if family == "bulk" else ("",)
+            found = [clocks.issued(rows, own, live, (*f.agent_key, family, part), f"{family} {part} of {f.level}") for part in parts]
+            kept = (found[0][0], found[-1][0], found[0][1])
+            if grouped and f.queue is not None:
+                f.queue.slots[family] = kept
+        made = kept[:2]
         last = self.followed
         following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and (last[3] == live).all()
         for agents in made if made[0] is not made[1] else made[:1]:
@@ -273,18 +274,6 @@ class Checker:
         clocks.tick(rows[live], own[live])
         self.followed = (made[0], clocks, clocks.version, live.copy())
         return made
-
-    def _slot(self, clocks: Clocks, rows: Array, own: Array, f: Frame, family: str, part: str) -> Array:
-        per_row = f.lanes // len(clocks.numbers)
-        index = np.arange(f.lanes) % max(1, per_row)
-        number = 0
-        while True:
-            key = (*f.agent_key, family, part, number)
-            fresh = (*key, per_row) not in clocks.blocks
-            agents = clocks.block(key, per_row, f"{family} {part} of {f.level}") + index
-            if fresh or (clocks.know[0, rows, own, agents] >= clocks.now(rows, agents)).all():
-                return agents
-            number += 1
 
     def observe(self, f: Frame, agents: Array, lanes: Array) -> None:
         """The lanes learn what their operations did."""

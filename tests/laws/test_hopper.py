@@ -11,9 +11,11 @@ from kir.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
+from kir.ir.features import features, kinds
 from kir.ir.measure import decreases
 from kir.ir.naive import is_naive
 from kir.ir.parser import parse_program
+from kir.ir.visit import statements
 from kir.lowering import lowered
 from kir.problem import load_problem
 from kir.rewrite import Applied, Pass, apply, passes, sites
@@ -81,6 +83,21 @@ def test_every_condition_is_proved_and_forward_replays() -> None:
         p = apply(p, w.params, forward_site(p, w.params, w.path), left=w.residue).program
         assert content_hash(p) == content_hash(before)
     assert p == expert()
+
+
+def test_parameters_alone_make_the_same_kernel_but_for_names_and_order() -> None:
+    p = lineage()[-1][1].program
+    for _, done in reversed(lineage()):
+        w = done.witness
+        try:
+            site = forward_site(p, w.params, w.path)
+        except KirError:  # statements that the residue would have moved stand elsewhere
+            site = next(s for s in w.params.sites(p) if s.params == w.params)
+        p = apply(p, w.params, site).program
+    made, wanted = (sorted(type(s).__name__ for s in statements(x.kernels[0].body)) for x in (p, expert()))
+    assert made == wanted and kinds(features(p)) == kinds(features(expert()))
+    found = interpreted(p, SIZES, checked=True)
+    assert found.errors == () and difference(interpreted(expert(), SIZES), found) == ""
 
 
 def test_every_state_computes_the_same_without_a_hazard() -> None:
