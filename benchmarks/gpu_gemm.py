@@ -53,6 +53,7 @@ TRITON = "gemm_triton gemm:bf16 square"
 ASKED = (
     Asked("cuda", CUDA, "gemm:bf16", "square", 10),
     Asked("cuda", CLUSTER, "gemm:bf16", "square", 4),
+    Asked("cuda", "gemm_sm90_multicast", "gemm:bf16", "square", 4),
     Asked("cuda", CUDA, "gemm:bf16", "cube2k", 6),
     Asked("cuda", CUDA, "gemm:bf16", "deep14k", 3),
     Asked("cuda", CUDA, "gemm:bf16", "narrow8k", 4),
