@@ -95,8 +95,8 @@ class PackPanels(Pass):
         b, shape = node.buffer, sizes(node.buffer)
         if shape is None or len(shape) != 2 or b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' is no dense matrix of known extents")
-        if not 0 < self.width < shape[1]:
-            return Miss(f"there are {shape[1]} columns, and panels are fewer")
+        if not 0 < self.width <= shape[1]:
+            return Miss(f"there are {shape[1]} columns, and panels have no more")
         for s in statements(kernel_of(program, path).body):
             if s is node or not any(mentions(x, b.name) for x in own_parts(s)):
                 continue
@@ -167,7 +167,8 @@ class PackPanels(Pass):
                     return ()
                 case n.Alloc() if s.buffer == b:
                     return (replace(s, buffer=flat),)
-                case n.For(body=(n.Copy() as c,)) if s.kind == ("unroll" if self.unrolled else "serial") and c.dst == build.region(b, s.var, build.span(0, rows), build.span(0, width)):
+                case n.For(body=(n.Copy() as c,)) if s.kind == ("unroll" if self.unrolled else "serial") and c.dst == build.region(
+                        b, s.var, build.span(0, rows), build.span(0, width)):
                     src = whole(c.src, 1, build.mul(s.var, width), count * width)
                     assert isinstance(src, n.Load)
                     return (replace(c, src=src, dst=n.Region(flat), label=c.label or s.label),)

@@ -260,8 +260,6 @@ class _Part:
         threads = int_value(k.threads)
         if threads is None or not 1 <= threads <= 1024:
             raise refuse("KIR-B007", "a CTA has 1 to 1024 threads, known when it is compiled")
-        if k.cluster and any(c != 1 for c in k.cluster):
-            raise refuse("KIR-B007", "the CUDA backend does not launch clusters", "a cluster of one CTA")
         shared = [s.buffer for s in walk(k) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
         pool = _pool(shared)
         writer, memory = Writer(), Memory()
@@ -281,12 +279,17 @@ class _Part:
         attrs = dict(k.attrs)
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
         bounds = f"__launch_bounds__({threads}{ctas})"
+        cluster = (*k.cluster, 1, 1)[:3] if any(c != 1 for c in k.cluster) else ()
+        if cluster and len(k.grid) > 3:
+            raise refuse("KIR-B007", "a cluster of a grid whose axes are numbered in one line", "a grid of up to three axes")
+        bounds += f" __cluster_dims__({', '.join(map(str, cluster))})" if cluster else ""
         limit = f" __maxnreg__({attrs['maxnreg']})" if "maxnreg" in attrs else ""
         maps = self._maps(k)
         listed = ",\n".join([*(f"    {self._parameter(p)}" for p in params), *(f"    const __grid_constant__ CUtensorMap {self.names[m.name]}" for m in maps)])
         rows = ["", f'extern "C" __global__ void {bounds}{limit}', *f"{name}(\n{listed}) {{".splitlines()]
         dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
-        options: tuple[tuple[str, int], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
+        options: tuple[tuple[str, int | str], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
+        options += (("cluster", "x".join(map(str, cluster))),) if cluster else ()
         arguments = (*map(self._argument, params), *(Argument(self.names[m.name], "map", self._dtype_of(m), of=m.name) for m in maps))
         entry = Entry(k.name, name, arguments, grid, threads, options)
         return [*((row, None) for row in rows), *_used_or_said(writer.lines), ("}", None)], entry

@@ -13,13 +13,15 @@ from kir.analysis.elements import Axes, NotElementwise, tile, tile_region
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.types import BOOL, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 
 from .control import LANES
 
 SMALL = 24
 """Nodes of an expression that is written again wherever its name is used."""
+FEW = 8
+"""Iterations of an axis that write one place, at most, for them to be written one after another."""
 COMBINING = {"add": "sum", "max": "max", "min": "min"}
 
 
@@ -47,6 +49,7 @@ class Lanes:
 
     fresh: Callable[[str], str]
     reducers: frozenset[str]
+    guard: Callable[[n.Expr], n.Expr]
     values: dict[str, n.Expr] = field(default_factory=dict)
     buffers: dict[str, tuple[n.Buffer, tuple[n.Expr, ...]]] = field(default_factory=dict)
     """Variables that the body declares: the buffer with the axes of the loop, and the indices of those axes."""
@@ -76,7 +79,8 @@ class Lanes:
     def stmt(self, s: n.Stmt, axes: Axes, mask: n.Expr | None) -> Iterator[n.Stmt]:
         match s:
             case n.Let(names=(name,)):
-                yield from self.let(name, self.scalar(s.value), axes)
+                value = self.scalar(s.value)
+                yield from self.let(name, value if mask is None else self.guard(value), axes)
             case n.Alloc() if s.buffer.space == "register":
                 extents = tuple(build.const(d) if isinstance(d, int) else d for _, d in axes)
                 made = replace(s.buffer, shape=(*extents, *s.buffer.shape), space="fragment" if extents or s.buffer.shape else "register")
@@ -136,9 +140,21 @@ class Lanes:
             mask = own if mask is None else build.logical_and(mask, own)
         if any(isinstance(i, n.Span) for i in at.index):
             raise NoTiles("a region in the body")
+        if mask is not None:
+            value = self.guard(value)
         used = [a for a in axes if any(a[0].name in names_read(i) for i in at.index)]
         missing = [a for a in axes if a not in used]
         changing = [a for a in missing if a[0].name in names_read(value) or (mask is not None and a[0].name in names_read(mask))]
+        few = next((a for a in changing if isinstance(a[1], int) and a[1] <= FEW), None)
+        if few is not None and at.buffer.name not in self.reducers:
+            for k in range(few[1] if isinstance(few[1], int) else 0):
+                one = {few[0].name: build.const(k, dtype_of(few[0].of))}
+                here = None if mask is None else substitute(mask, one)
+                if here == build.const(False, BOOL):
+                    continue
+                yield from self.store(n.Store(substitute(at, one), substitute(value, one), None, s.clip, origin=s.origin),
+                                      [a for a in axes if a is not few], here)
+            return
         if changing:
             value, made = self.summed(at, value, mask, used, changing)
             mask = None
@@ -181,7 +197,7 @@ class Lanes:
         return build.binary(value.op, here, scalar), n.Let((name,), made)
 
     def branch(self, s: n.If, axes: Axes, mask: n.Expr | None) -> Iterator[n.Stmt]:
-        cond = self.scalar(s.cond)
+        cond = self.scalar(s.cond) if mask is None else self.guard(self.scalar(s.cond))
         if s.static or not self.varies(axes, cond):
             before = dict(self.values)
             then = tuple(self.block(s.then, axes, mask))
@@ -190,6 +206,11 @@ class Lanes:
             self.values = before
             if then or orelse:
                 yield n.If(cond, then, orelse, s.static)
+            return
+        whole_store = _same_place(s)
+        if whole_store is not None:
+            at, value = whole_store
+            yield from self.store(n.Store(at, self.guard(value), None, at.buffer.space == "global", origin=s.origin), axes, mask)
             return
         if any(isinstance(x, n.Load) for x in walk(cond)) and (_stores(s.then) or _stores(s.orelse)):
             own = [a for a in axes if a[0].name in names_read(cond)]
@@ -206,12 +227,14 @@ class Lanes:
         if c.fn in ("assume", "assertion"):
             cond = self.scalar(c.args[0])  # type: ignore[arg-type]  # an expression
             if mask is not None:
-                cond = build.logical_or(build.invert(mask), cond)
+                cond = build.logical_or(build.invert(mask), self.guard(cond))
             yield n.Eval(replace(c, args=(tile(cond, [a for a in axes if a[0].name in names_read(cond)], False),)))
             return
         if not (c.fn.startswith("atomic_") and isinstance(c.args[0], n.Region) and len(c.args) == 2):
             raise NoTiles(f"'{c.fn}' in the body")
         at, value = self.region(c.args[0]), self.scalar(c.args[1])  # type: ignore[arg-type]  # an expression
+        if mask is not None:
+            value = self.guard(value)
         if any(isinstance(i, n.Span) for i in at.index):
             raise NoTiles("a region in the body")
         used = [a for a in axes if any(a[0].name in names_read(i) for i in at.index)]
@@ -235,7 +258,7 @@ class Lanes:
 
     def region(self, at: n.Region) -> n.Region:
         made: n.Region = substitute(at, self.values)
-        return transform(made, self.leave, lambda x: not isinstance(x, n.Buffer)) if self.buffers else made  # type: ignore[no-any-return]  # a region
+        return transform(made, self.leave, lambda x: not isinstance(x, n.Buffer)) if self.buffers else made
 
     def leave(self, old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Region) and new.buffer.name in self.buffers:
@@ -247,6 +270,26 @@ class Lanes:
         """Whether an expression depends on an axis."""
         own = {v.name for v, _ in axes}
         return any(own & names_read(e) for e in parts)
+
+
+def _same_place(s: n.If) -> tuple[n.Region, n.Expr] | None:
+    """The place that every way through a branch writes once, and the number that it writes; None for another branch."""
+    ways = []
+    for block in (s.then, s.orelse):
+        if len(block) != 1:
+            return None
+        inner = block[0]
+        if isinstance(inner, n.Store) and inner.mask is None:
+            ways.append((inner.at, inner.value))
+        elif isinstance(inner, n.If) and not inner.static:
+            found = _same_place(inner)
+            if found is None:
+                return None
+            ways.append(found)
+        else:
+            return None
+    (at, a), (other, b) = ways
+    return (at, build.select(s.cond, a, b)) if at == other else None
 
 
 def _neutral(op: str, dtype: DType) -> n.Expr:

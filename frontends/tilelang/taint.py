@@ -46,7 +46,7 @@ class Taint:
     @classmethod
     def of(cls, body: n.Block, thread: str) -> Taint:
         """What differs in a body, to a fixpoint."""
-        made = cls({thread})
+        made = cls({thread, "%lane", "%threads"})
         for s in statements(body):
             if isinstance(s, n.Let) and len(s.names) == 1 and not any(isinstance(x, (n.Load, n.Call)) for x in walk(s.value)):
                 made.definitions[s.names[0]] = s.value
@@ -96,7 +96,7 @@ class Taint:
                         self.values.add(s.var.name)
                     self.follow(s.body, apart)
                 case n.If():
-                    apart = divergent or self.touches(s.cond) or self.threaded(s)
+                    apart = divergent or (self.touches(s.cond) and not self.collective(s)) or self.threaded(s)
                     self.follow(s.then, apart)
                     self.follow(s.orelse, apart)
                 case n.While():
@@ -152,7 +152,7 @@ class Taint:
 
     def is_collective(self, s: n.Stmt) -> bool:
         match s:
-            case n.Mma() | n.View() | n.Roles() | n.Opaque():
+            case n.Mma() | n.View() | n.Roles():
                 return not (isinstance(s, n.View) and s.buffer.name in self.buffers)
             case n.Alloc():
                 return not is_local(s.buffer)

@@ -20,7 +20,7 @@ from .control import LANES
 from .lanes import Lanes, NoTiles, nest
 from .ranges import role_parts
 from .taint import OF_ONE, Taint, is_local
-from .variables import Variables, bound_names
+from .variables import Variables, bound_names, is_run, mentions
 
 
 class NotPlaced(Exception):
@@ -46,10 +46,11 @@ class Placing:
 
     threads: n.Expr
     thread: str
+    name: str
     reducers: frozenset[str]
     fresh: Callable[[str], str]
     opaque: Callable[[n.Stmt, str], n.Stmt]
-    static: Callable[[n.Node], bool]
+    guard: Callable[[n.Expr], n.Expr]
     taint: Taint = field(default_factory=lambda: Taint(set()))
     numbers: dict[str, n.Expr] = field(default_factory=dict)
     """For each loop over threads the thread's number in its CTA."""
@@ -69,13 +70,15 @@ class Placing:
 
     def prepare(self, s: n.Stmt, taint: Taint) -> Iterator[n.Stmt]:
         match s:
+            case n.For() if s.kind == LANES and (lost := next((x for x in statements(s.body) if isinstance(x, n.Opaque)), None)) is not None:
+                yield self.opaque(s, lost.reason)
             case n.For() if s.kind == LANES and taint.own_loop(s):
                 yield serial(s)
             case n.For() if s.kind == LANES and taint.apart(s):
                 yield from self.dealt(s)
             case n.For() if s.kind == LANES:
                 try:
-                    yield from Lanes(self.fresh, self.reducers).tiles(s)
+                    yield from Lanes(self.fresh, self.reducers, self.guard).tiles(s)
                 except NoTiles:
                     yield from self.dealt(s)
             case n.For() | n.While():
@@ -117,7 +120,7 @@ class Placing:
 
         def flush() -> None:
             tail: list[n.Stmt] = []
-            while run and isinstance(run[-1], n.Eval) and run[-1].call.fn == "barrier":
+            while run and isinstance(run[-1], n.Eval) and run[-1].call.fn in ("barrier", "mbar_wait", "named_barrier_sync"):
                 tail.append(run.pop())
             if run:
                 out.append(self.loop(run, team))
@@ -129,9 +132,7 @@ class Placing:
             s = rest.pop(0)
             try:
                 kind = self.kind(s, team)
-                if kind == "run":
-                    run.append(s)
-                elif kind == "neutral" and run and names_read(s) & {x for y in run for x in bound_names(y)}:
+                if kind == "run" or (kind == "neutral" and run and names_read(s) & {x for y in run for x in bound_names(y)}):
                     run.append(s)
                 elif kind == "neutral" and run and isinstance(s, n.Let) and not any(isinstance(x, n.Load) for x in walk(s.value)):
                     out.append(s)
@@ -161,7 +162,7 @@ class Placing:
             return "run"
         if self.taint.threaded(s):
             return "run"
-        return "neutral" if not isinstance(s, n.Jump) else "together"
+        return "neutral" if not isinstance(s, (n.Jump, n.Opaque)) else "together"
 
     def of_one(self, s: n.If) -> bool:
         """Whether a branch holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
@@ -220,6 +221,7 @@ class Placing:
         if parts is None:
             raise NotPlaced("a branch on what differs between threads, around a tile operation")
         out = []
+        bound: set[str] = set()
         for lo, hi, body in parts:
             if not body:
                 continue
@@ -229,12 +231,14 @@ class Placing:
                 count = int(first.call.args[0].value)
                 if count % 8 == 0 and 24 <= count <= 256:
                     registers, body = count, body[1:]
-            inner = self.team(self.copied(body) if out else body, Team(lo * 32, build.const((hi - lo) * 32), False))
+            body = self.copied(body, bound)
+            bound |= {x for s in body for x in bound_names(s)} | {x.buffer.name for x in statements(body) if isinstance(x, (n.Alloc, n.View))}
+            inner = self.team(body, Team(lo * 32, build.const((hi - lo) * 32), False))
             out.append(n.Role(f"warps_{lo}_{hi}", lo, hi, inner, registers))
         yield n.Roles(tuple(out), origin=s.origin)
 
-    def copied(self, body: n.Block) -> n.Block:
-        """Statements with fresh names for all that they bind."""
+    def copied(self, body: n.Block, taken: set[str]) -> n.Block:
+        """Statements with fresh names for what they bind and another role has bound already."""
         values: dict[str, n.Expr] = {}
         buffers: dict[str, n.Buffer] = {}
         names: dict[str, str] = {}
@@ -243,13 +247,15 @@ class Placing:
                 case n.Let():
                     kinds = s.value.type.elements if hasattr(s.value.type, "elements") else (s.value.type,)
                     for x, t in zip(s.names, kinds, strict=True):
+                        if x not in taken:
+                            continue
                         if x not in names:
                             names[x] = self.fresh(x)
                         values[x] = n.Var(names[x], t)
-                case n.For():
+                case n.For() if s.var.name in taken:
                     names.setdefault(s.var.name, self.fresh(s.var.name))
                     values[s.var.name] = n.Var(names[s.var.name], s.var.of)
-                case n.Alloc() | n.View():
+                case n.Alloc() | n.View() if s.buffer.name in taken:
                     if s.buffer.name not in names:
                         names[s.buffer.name] = self.fresh(s.buffer.name)
                     buffers[s.buffer.name] = replace(s.buffer, name=names[s.buffer.name])
@@ -260,12 +266,14 @@ class Placing:
                 self.taint.values.add(new)
             if old in self.taint.buffers:
                 self.taint.buffers.add(new)
+        if not names:
+            return body
         return tuple(_rebound(substitute_buffers(substitute(s, values), buffers), names) for s in body)
 
     # ------------------------------------------------------------------------------------------------------ loops over threads
     def loop(self, run: list[n.Stmt], team: Team) -> n.Stmt:
         """A run of thread statements as a loop over the threads of a team."""
-        var = n.Var(self.fresh(self.thread if not team.base else "lane"), I32)
+        var = n.Var(self.fresh(self.name if not team.base else "lane"), I32)
         number: n.Expr = build.add(var, team.base) if team.base else var
         self.numbers[var.name] = number
         values: dict[str, n.Expr] = {self.thread: number, "%lane": var, "%threads": team.count}
@@ -274,7 +282,33 @@ class Placing:
     def uniform(self, block: n.Block) -> n.Block:
         """The body with variables where they belong: those of one loop over threads in it, those of several in fragments, others of the
         team."""
-        return Variables(self.taint, self.fresh, self.threads, self.numbers).settled(block)
+        return Variables(self.taint, self.fresh, self.threads, self.numbers).settled(sunk(block, self.fresh))
+
+
+def sunk(block: n.Block, fresh: Callable[[str], str]) -> n.Block:
+    """The block with registers and fragments that only roles use declared in each role that uses them: its threads hold them."""
+    out = [replace(s, body=sunk(s.body, fresh)) if isinstance(s, (n.For, n.While)) and not is_run(s) else s for s in block]
+    for s in block:
+        if not (isinstance(s, n.Alloc) and s.buffer.space in ("register", "fragment")):
+            continue
+        users = [k for k, x in enumerate(out) if x is not s and mentions(x, s.buffer.name)]
+        if not users or not all(isinstance(out[k], n.Roles) for k in users):
+            continue
+        first = True
+        for k in users:
+            found = out[k]
+            assert isinstance(found, n.Roles)
+            roles = []
+            for role in found.roles:
+                if any(mentions(x, s.buffer.name) for x in role.body):
+                    own = s.buffer if first else replace(s.buffer, name=fresh(s.buffer.name))
+                    body = role.body if first else tuple(substitute_buffers(x, {s.buffer.name: own}) for x in role.body)
+                    role = replace(role, body=(replace(s, buffer=own), *body))
+                    first = False
+                roles.append(role)
+            out[k] = replace(found, roles=tuple(roles))
+        out = [x for x in out if x is not s]
+    return tuple(out)
 
 
 def serial(s: n.For) -> n.Stmt:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, I64, DType
+from kir.ir.types import F32, I32, I64, DType
 
 from . import arithmetic, words_math, words_memory, words_sync, words_tile
 from .names import LANGUAGE, LARGEST
@@ -100,7 +100,7 @@ def _smallest(r: Reader, given: Signature) -> Value:
 def _infinity(r: Reader, given: Signature) -> Value:
     dtype = r.dtype(given.args[0]) if given.args else None
     if dtype is None or dtype.is_symbolic:
-        return math.inf if dtype is None else Num(build.cast(build.const(math.inf, arithmetic.F32), dtype))
+        return math.inf if dtype is None else Num(build.cast(build.const(math.inf, F32), dtype))
     return Num(build.const(math.inf, dtype))
 
 
@@ -109,7 +109,7 @@ def _dtype(r: Reader, given: Signature) -> Value:
 
 
 def _tensor(r: Reader, given: Signature) -> Value:
-    from .evaluate import tensor_type
+    from .subscripts import tensor_type
 
     args = [*given.args]
     for key in ("shape", "strides", "dtype"):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, F32, I32, dtype_of
+from kir.ir.types import BOOL, F16, F32, I32, dtype_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .evaluate import chosen
+from .operators import chosen
 from .reader import Reader
 from .values import NotUnderstood, Num, Signature, TypeOf, Value, is_number
 
@@ -152,7 +152,7 @@ def _logical(op: str) -> Word:
 
 EXTERN: Mapping[str, Callable[[list[n.Expr]], n.Expr]] = {
     "__match_any_sync": lambda a: build.call("match_any", a[1]),
-    "__float2half_rz": lambda a: build.cast(a[0], arithmetic.F16, "rz"),
+    "__float2half_rz": lambda a: build.cast(a[0], F16, "rz"),
     "__popc": lambda a: build.call("popc", a[0]),
     "__clz": lambda a: build.call("clz", a[0]),
     "__ffs": lambda a: build.call("ffs", a[0]),

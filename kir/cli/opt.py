@@ -45,6 +45,7 @@ def command(
     from kir.carrier import misfits, must_be_filled, unfilled
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
+    from kir.ir.verify import is_generic
     from kir.rewrite import Pipeline, Trace, pass_class
     from kir.rewrite.driver import notes
 
@@ -71,7 +72,15 @@ def command(
         from kir.surface import backend
 
         must_be_filled(done.program)
-        emitted = backend(emit).emit(done.program)
+        by = backend(emit)
+        if by.accepts(done.program) and not is_generic(done.program):
+            from kir.analysis import normalize
+            from kir.lineage.bringing import brought
+
+            done, said = brought(Trace(normalize(done.program)), by)
+            warnings += said
+            taken += done.pipeline.steps
+        emitted = by.emit(done.program)
         text = emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")
     explained = "".join(f"{line}\n" for number in range(len(done.steps)) for line in done.explain(number).splitlines()) if trace else ""
     shown = "".join(f"# {line}\n" for line in explained.splitlines()) + text

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kir.interp import asynchrony
-from kir.interp.cluster import Clusters, Use
 from kir.interp.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
 from kir.interp.frame import Frame, Mask, Val, lift
 from kir.interp.memory import Handle, Memory, Place
@@ -132,6 +131,10 @@ class Checker:
         joined = clocks.know[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.know.shape[-1]).max(axis=2)
         clocks.know[:, parent.rows, parent.agents] = np.maximum(clocks.know[:, parent.rows, parent.agents], joined)
         clocks.tick(child.rows, child.agents)
+
+    def knowledge(self, f: Frame) -> tuple[Clocks, Array, Array]:
+        """The clocks of the CTAs of a frame, and the row and agent of each lane."""
+        return self._who(f)
 
     def _who(self, f: Frame) -> tuple[Clocks, Array, Array]:
         frame: Frame | None = f
@@ -276,22 +279,6 @@ class Checker:
         """The lanes learn what their operations did."""
         clocks, rows, own = self._who(f)
         clocks.learn(rows[lanes], own[lanes], agents[lanes])
-
-    def peer_use(self, clusters: Clusters, owner: Frame, f: Frame) -> None:
-        """A CTA uses the shared memory of another, which must know of it before it ends."""
-        clocks, rows, agents = self._who(f)
-        live = f.active()
-        clusters.uses.setdefault(id(owner), []).append(
-            Use(int(clocks.numbers[0]), agents[live].copy(), clocks.now(rows, agents)[live].copy(), self.m.site))
-
-    def peers_are_done(self, clusters: Clusters, f: Frame) -> None:
-        """Reports a CTA that may end while others still use its shared memory (KIR-I030)."""
-        clocks, _, _ = self._who(f)
-        for use in clusters.uses.pop(id(f), ()):
-            if not clocks.knows_foreign(0, use.cta, use.agents, use.clocks).all():
-                self.m.site = use.site
-                self.m.report("cluster", "error", f"CTA {int(clocks.numbers[0])} may end before CTA {use.cta} has used its shared memory here", f,
-                              id="KIR-I030")
 
     def ended(self, queue: asynchrony.Queue, f: Frame) -> None:
         """Reports operations that nobody waited for (KIR-I017): an error when shared memory may go before it has been read."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -92,15 +93,68 @@ def test_sizes_that_no_box_fits_take_the_other_kernel() -> None:
         with_otherwise(made, load_problem("softmax").naive)
 
 
-def test_the_pipeline_for_triton_makes_descriptors_from_the_naive_program() -> None:
-    wanted, found = problem("nn", "bf16"), load_space(FOLDER / "gemm_triton.toml")
+def clustered(**point: int) -> Program:
+    """A point of the space of clusters, with two clusters of two CTAs."""
+    found, wanted = load_space(FOLDER / "gemm_sm90_cluster.toml"), problem("nn")
+    chosen = {"rows": 64, "columns": 128, "stages": 3, "panels": 1, "raster": 4, **point}
+    values = found.values(chosen, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 4})
+    assert found.refusal(values) == ""
+    return built(found, values, wanted, H200)
+
+
+def in_cluster(made: Program, mode: Literal["fast", "check"], name: str = "ring") -> tuple[bool, set[str]]:
+    """Whether a program is right at a shape, and the errors found."""
+    wanted = problem("nn")
+    shape = wanted.shape(name)
+    inputs = wanted.inputs(shape, seed=7)
+    found = run(made, inputs, wanted.scalars(shape), mode=mode)
+    return wanted.compare(found.outputs, inputs, shape).ok, {f.id for f in found.findings if f.severity == "error"}
+
+
+def test_clusters_that_share_a_tile_are_right_and_lowered() -> None:
+    made = clustered()
+    assert in_cluster(made, "check") == (True, set())
+    assert in_cluster(lowered(made), "fast")[0]
+
+
+@pytest.mark.parametrize(("old", "new", "ids"), [
+    ("mbar_init(&empty[s], 2)", "mbar_init(&empty[s], 1)", {"KIR-I014", "KIR-I021"}),
+    ("  fence_mbar_init()\n  cluster_arrive()\n  cluster_wait()\n", "  fence_mbar_init()\n", {"KIR-I014", "KIR-I021", "KIR-I030"}),
+    ("        bulk_wait(0)\n        cluster_arrive()\n        cluster_wait()\n", "        bulk_wait(0)\n", {"KIR-I020"}),
+    ("multicast=3", "multicast=2", {"KIR-I020", "KIR-I014"}),
+    ("&every[r, ", "&every[rank, ", {"KIR-I014", "KIR-I020", "KIR-I021"}),
+])
+def test_a_mistake_in_a_cluster_is_found(old: str, new: str, ids: set[str]) -> None:
+    text = program_text(clustered())
+    assert old in text
+    _, found = in_cluster(parse_program(text.replace(old, new)), "check")
+    assert found & ids
+
+
+def test_the_pipeline_for_hopper_is_retuned_by_its_holes_alone() -> None:
+    wanted, found = problem("nn", "bf16"), load_space(FOLDER / "gemm_sm90.toml")
+    point = {"rows": 192, "columns": 128, "stages": 4, "raster": 8, "rounds": 2}
+    values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2})
+    assert found.refusal(values) == ""
+    made = built(found, values, wanted, H200)
+    for name in ("deep", "odd"):
+        shape = wanted.shape(name)
+        inputs = wanted.inputs(shape, seed=8)
+        assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
+    assert "box [192, 64]" in program_text(made)
+
+
+@pytest.mark.parametrize(("surface", "words"), [
+    ("triton", ("tl.make_tensor_descriptor(C", "tl.dot", "tl.minimum")), ("tilelang", ("T.Pipelined", "T.gemm(As, Bs, acc)", "T.alloc_shared((128, 256)"))])
+def test_the_pipelines_for_tile_languages_start_from_the_naive_program(surface: str, words: tuple[str, ...]) -> None:
+    wanted, found = problem("nn", "bf16"), load_space(FOLDER / f"gemm_{surface}.toml")
     values = found.values({k: v[0] for k, v in found.parameters.items()}, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2})
     made = built(found, values, wanted, H200)
     shape = wanted.shape("deep")
     inputs = wanted.inputs(shape, seed=6)
     assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
-    text = backend("triton").emit(made).text
-    assert text.count("tl.make_tensor_descriptor") == 3 and "tl.dot" in text and "tl.minimum" in text
+    text = backend(surface).emit(made).text
+    assert [word for word in words if word not in text] == []
 
 
 @pytest.mark.nvcc
