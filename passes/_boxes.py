@@ -95,7 +95,7 @@ def map_fits(s: n.Copy) -> Verdict:
         return refuted(f"rows of '{b.name}' have {whole} bytes, of which the box is {row}, and the swizzle spans {swizzle}",
                        f"byte {min(row, swizzle)} of a row", needs="rows as long as the span, in panels")
     least = 8 * swizzle or 128
-    if b.align % least:
+    if not b.align or b.align % least:
         return refuted(f"'{b.name}' is aligned to {b.align or b.dtype.bytes} bytes", f"a box begins at a multiple of {least}",
                        needs=f"align {least}")
     sides = [int_value(i.extent) for i in near.index if isinstance(i, n.Span)] or [int_value(d) for d in b.shape]

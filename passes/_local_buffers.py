@@ -83,6 +83,7 @@ def transfers(kernel: n.Kernel, name: str) -> Iterator[Transfer]:
 def goes_through_its_name(kernel: n.Kernel, name: str) -> Verdict:
     """Whether a change of the buffer's layout reaches every access: none takes its address, reinterprets its bytes, is made by a
     unit with a layout of its own (TMA, bulk copies, wgmma), or is text that was not understood."""
+    seen = {name} | {s.buffer.name for s in statements(kernel.body) if isinstance(s, n.View) and s.at.buffer.name == name}
     for s in statements(kernel.body):
         match s:
             case n.View() if s.at.buffer.name == name and not s.axes:
@@ -91,7 +92,7 @@ def goes_through_its_name(kernel: n.Kernel, name: str) -> Verdict:
             case n.Copy() if s.via in ("tma", "bulk") and name in (s.src.at.buffer.name, s.dst.buffer.name):
                 return refuted(f"a copy via {s.via} has a layout of its own for '{name}'", s.label or region_text(s.dst),
                                needs="a copy by the threads")
-            case n.Mma() if s.via == "wgmma" and (mentions(s.a, name) or mentions(s.b, name)):
+            case n.Mma() if s.via == "wgmma" and any(mentions(e, x) for e in (s.a, s.b) for x in seen):
                 return refuted(f"wgmma reads '{name}' through a descriptor of its layout", s.label or "mma",
                                needs="a descriptor that is changed with the layout")
             case n.Opaque() if "*" in s.reads + s.writes or name in s.reads + s.writes:

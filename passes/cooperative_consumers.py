@@ -79,7 +79,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from kir.instructions import instruction
 from kir.ir import build
@@ -87,7 +87,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import I32, TileType, shape_of
-from kir.ir.visit import children, names_read, statements, transform, walk
+from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 
@@ -148,8 +148,8 @@ class CooperativeConsumers(Pass):
         if not isinstance(node, n.Roles) or found is None:
             return Miss(f"there is no role '{self.role}'") if isinstance(node, n.Roles) else None
         _, role = found
-        if (role.hi - role.lo) % WARPS or _groups(role) < 2:
-            return Miss(f"'{role.name}' has not several whole warpgroups")
+        if (role.hi - role.lo) % WARPS:
+            return Miss(f"'{role.name}' is not of whole warpgroups")
         if any(isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread") for s in statements(role.body)):
             return Miss(f"'{role.name}' is divided already")
         try:
@@ -180,7 +180,7 @@ class CooperativeConsumers(Pass):
         reason: Miss | None = None
         for role in node.roles:
             split = role.body[0] if len(role.body) == 1 else None
-            if not isinstance(split, n.For) or split.kind != "warpgroup" or int_value(split.hi) != _groups(role) or _groups(role) < 2:
+            if not isinstance(split, n.For) or split.kind != "warpgroup" or int_value(split.hi) != _groups(role):
                 continue
             item = CooperativeConsumers(role.name)
             try:
@@ -323,9 +323,11 @@ class _Rows:
                 pass
             case _:
                 raise NoSlice("a value that is not computed element by element")
-        swapped = {x: self.value(x) for x in children(e) if isinstance(x, n.Expr)}
-        changes = {f: swapped.get(v, v) if isinstance(v, n.Expr) else tuple(swapped.get(x, x) for x in v) if isinstance(v, tuple) else v
-                   for f in e.compared_fields for v in (getattr(e, f),)}
-        made = replace(e, **changes)  # type: ignore[type-var]  # every Expr is a dataclass
-        assert isinstance(made, n.Expr)
-        return made
+        changes: dict[str, Any] = {}
+        for name in e.compared_fields:
+            value = getattr(e, name)
+            if isinstance(value, tuple):
+                changes[name] = tuple(self.value(x) if isinstance(x, n.Expr) else x for x in value)
+            elif isinstance(value, n.Expr):
+                changes[name] = self.value(value)
+        return cast(n.Expr, rebuild(e, changes))

@@ -9,7 +9,6 @@ program product
   in B: f16[K, 64]
   out C: f32[64, 64]
   size K: i32
-  fact K >= 1
   fact K % 8 == 0
   map A_map of A box [64, 64] {swizzle=128}
   map B_map of B box [64, 64] {swizzle=128}
@@ -49,7 +48,6 @@ program product
   in B: f16[K, 64]
   out C: f32[64, 64]
   size K: i32
-  fact K >= 1
   fact K % 8 == 0
   map A_map of A box [64, 64] {swizzle=128}
   map B_map of B box [64, 64] {swizzle=128}
@@ -89,13 +87,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.precondition import decided
 
 from ._local_buffers import mentions, team_threads
 from ._materialize import buffers_written
@@ -123,12 +119,6 @@ def _two_slots(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved(f"while one of {stages} stages is read, another arrives")
 
 
-def _some(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = _loop(program, site.path)
-    return decided(build.compare("ge", loop.hi, 1), Facts.at(program, site.path[:-2]), "the loop runs at least once",
-                   "the stage of the last product is given back although there was no product", needs="a fact that there is an iteration")
-
-
 def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, s = _loop(program, site.path), _product(program, site)
     for x in loop.body:
@@ -138,7 +128,7 @@ def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
     read = {y.buffer.name for e in (s.a, s.b) for y in _regions(e)} - set(Rings.of(kernel_of(program, site.path)).filled)
     clash = read & buffers_written(loop.body)
     if clash:
-        return refuted(f"'{min(clash)}' is written in the loop while a product reads it", f"iteration 1 writes what iteration 0's product reads")
+        return refuted(f"'{min(clash)}' is written in the loop while a product reads it", "iteration 1 writes what iteration 0's product reads")
     return proved("the result is used after the loop, and what is read stays until it is given back")
 
 
@@ -148,7 +138,7 @@ def _regions(e: n.Expr) -> list[n.Region]:
 
 @dataclass(frozen=True)
 class OverlapProducts(Pass):
-    """No parameters: one product is in flight when the next is issued."""
+    """One product is in flight when the next is issued. `last`: whether the last stage is given back too, for what comes after the loop."""
 
     intent: ClassVar[str] = "split-phase-barrier"
     catalogue: ClassVar[tuple[int, ...]] = (36,)
@@ -157,9 +147,10 @@ class OverlapProducts(Pass):
     provides: ClassVar[tuple[str, ...]] = ("group",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P763", "validity", "pipeline", "another stage can arrive while one is held back", _two_slots),
-        Precondition("KIR-P764", "validity", "shape", "there is a product whose stage is given back at the end", _some),
         Precondition("KIR-P765", "validity", "pipeline", "nothing in the loop touches what the product reads and writes", _untouched),
     )
+
+    last: bool = True
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a wgmma of one warpgroup in a counted loop over a ring, after which its stage is given back."""
@@ -185,8 +176,8 @@ class OverlapProducts(Pass):
         assert bar is not None
         body = (*loop.body[:-2], *_issued(replace(s, pending=True)), *_returned(bar, loop.var, stages))
         at = int(path[-3])
-        last = _last(bar, loop.hi, stages)
-        made = edit_block(program, path[:-2], lambda b: (*b[:at], replace(loop, body=body), *last, *b[at + 1:]))
+        end = _end(bar, loop.hi, stages, self.last)
+        made = edit_block(program, path[:-2], lambda b: (*b[:at], replace(loop, body=body), *end, *b[at + 1:]))
         return Rewritten(made, (*path[:-1], int(path[-1]) + 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -204,10 +195,13 @@ class OverlapProducts(Pass):
         if bar is None:
             return Miss("its stage is not given back in the loop")
         around, at = block_at(program, path[:-2]), int(path[-3])
-        last = _last(bar, loop.hi, stages)
-        if loop.body[i - 1:] != (*_issued(node), *_returned(bar, loop.var, stages)) or around[at + 1:at + 1 + len(last)] != last:
+        if loop.body[i - 1:] != (*_issued(node), *_returned(bar, loop.var, stages)):
             return Miss("fence, groups and stages are not where this pass puts them")
-        return Site(path, self, {"bar": bar})
+        for last in (True, False):
+            end = _end(bar, loop.hi, stages, last)
+            if around[at + 1:at + 1 + len(end)] == end:
+                return Site(path, OverlapProducts(last), {"bar": bar})
+        return Miss("the last product is not waited for after the loop")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A product that is waited for where it stands."""
@@ -215,7 +209,7 @@ class OverlapProducts(Pass):
         stages, i, at = Rings.of(kernel_of(program, path)).stages, int(path[-1]), int(path[-3])
         back = n.Eval(build.call("mbar_arrive", build.region(site.captures["bar"], slot(loop.var, stages))))
         body = (*loop.body[:i - 1], replace(s, pending=False), back)
-        count = len(_last(site.captures["bar"], loop.hi, stages))
+        count = len(_end(site.captures["bar"], loop.hi, stages, self.last))
         made = edit_block(program, path[:-2], lambda b: (*b[:at], replace(loop, body=body), *b[at + 1 + count:]))
         return Rewritten(made, (*path[:-1], i - 1))
 
@@ -237,7 +231,8 @@ def _returned(bar: n.Buffer, k: n.Var, stages: int) -> n.Block:
     return (n.If(build.compare("gt", k, 0), (n.Eval(build.call("mbar_arrive", build.region(bar, before))),)),)
 
 
-def _last(bar: n.Buffer, trips: n.Expr, stages: int) -> n.Block:
+def _end(bar: n.Buffer, trips: n.Expr, stages: int, last: bool) -> n.Block:
     """What follows the loop: the last product, and its stage."""
     at = slot(build.add(trips, stages - 1), stages)
-    return (n.Eval(build.call("wgmma_wait", build.const(0))), n.Eval(build.call("mbar_arrive", build.region(bar, at))))
+    back: n.Block = (n.Eval(build.call("mbar_arrive", build.region(bar, at))),) if last else ()
+    return (n.Eval(build.call("wgmma_wait", build.const(0))), *back)

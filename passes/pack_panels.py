@@ -75,7 +75,7 @@ def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class PackPanels(Pass):
-    """`width` is the number of columns of a panel."""
+    """`width` is the number of columns of a panel; `unrolled` says that the loops over panels are unrolled."""
 
     intent: ClassVar[str] = "pack-panels"
     catalogue: ClassVar[tuple[int, ...]] = (8,)
@@ -86,6 +86,7 @@ class PackPanels(Pass):
         Precondition("KIR-P782", "validity", "layout", "the width divides the columns", _whole_panels),)
 
     width: int = 64
+    unrolled: bool = True
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a declaration of dense shared memory of two dimensions, which is filled and multiplied as a whole."""
@@ -94,8 +95,8 @@ class PackPanels(Pass):
         b, shape = node.buffer, sizes(node.buffer)
         if shape is None or len(shape) != 2 or b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' is no dense matrix of known extents")
-        if not 0 < self.width < shape[1]:
-            return Miss(f"there are {shape[1]} columns, and panels are fewer")
+        if not 0 < self.width <= shape[1]:
+            return Miss(f"there are {shape[1]} columns, and panels have no more")
         for s in statements(kernel_of(program, path).body):
             if s is node or not any(mentions(x, b.name) for x in own_parts(s)):
                 continue
@@ -119,8 +120,8 @@ class PackPanels(Pass):
                 src = part(s.src, 1, build.mul(p, self.width), self.width)
                 assert isinstance(src, n.Load)
                 dst = build.region(panels, p, build.span(0, rows), build.span(0, self.width))
-                return (n.For(p, build.const(0), build.const(count), build.const(1), (replace(s, src=src, dst=dst),), "unroll",
-                              n.attrs(factor=count)),)
+                return (n.For(p, build.const(0), build.const(count), build.const(1), (replace(s, src=src, dst=dst),),
+                              *(("unroll", n.attrs(factor=count)) if self.unrolled else ())),)
             if _multiplies(s, b):
                 view = _view(b, panels, self.width, taken)
                 swap = {n.Load(n.Region(b)): n.Load(n.Region(view.buffer))}
@@ -140,7 +141,9 @@ class PackPanels(Pass):
             return Miss(f"'{b.name}' has a layout, or symbolic extents")
         if not any(isinstance(s, n.View) and s.at.buffer == b for s in statements(kernel_of(program, path).body)):
             return Miss(f"'{b.name}' is not seen as a whole")
-        item = PackPanels(shape[2])
+        loops = [s.kind for s in statements(kernel_of(program, path).body) if isinstance(s, n.For) and len(s.body) == 1 and isinstance(
+            c := s.body[0], n.Copy) and c.dst.buffer == b]
+        item = PackPanels(shape[2], "unroll" in loops)
         try:
             item._unpacked(program, path, b)
         except NoSlice as why:
@@ -164,7 +167,8 @@ class PackPanels(Pass):
                     return ()
                 case n.Alloc() if s.buffer == b:
                     return (replace(s, buffer=flat),)
-                case n.For(body=(n.Copy() as c,)) if s.kind == "unroll" and c.dst == build.region(b, s.var, build.span(0, rows), build.span(0, width)):
+                case n.For(body=(n.Copy() as c,)) if s.kind == ("unroll" if self.unrolled else "serial") and c.dst == build.region(
+                        b, s.var, build.span(0, rows), build.span(0, width)):
                     src = whole(c.src, 1, build.mul(s.var, width), count * width)
                     assert isinstance(src, n.Load)
                     return (replace(c, src=src, dst=n.Region(flat), label=c.label or s.label),)

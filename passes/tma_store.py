@@ -45,8 +45,7 @@ from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import shape_of
-from kir.ir.visit import walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_stmts
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -80,15 +79,6 @@ def _layout(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("a map reads the box as the buffer's layout says")
 
 
-def _read_again(program: n.Program, site: Site, context: Context) -> Verdict:
-    place, kernel = _place(program, site), kernel_of(program, site.path)
-    for x in walk(kernel):
-        if isinstance(x, n.Load) and x.at.buffer.name == place.buffer.name:
-            return unknown(f"'{place.buffer.name}' is read in the kernel, by another proxy than it is written by",
-                           needs=f"'{place.buffer.name}' written only")
-    return proved(f"nobody reads '{place.buffer.name}' in the kernel")
-
-
 def _strides(program: n.Program, site: Site, context: Context) -> Verdict:
     return strides_fit(_place(program, site), Facts.at(program, site.path))
 
@@ -118,7 +108,6 @@ class TmaStore(Pass):
         Precondition("KIR-P211", "validity", "storage", "the tile is a box that a descriptor may have", _box),
         Precondition("KIR-P212", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
         Precondition("KIR-P214", "validity", "layout", "a map reads the box in shared memory as the buffer's layout says", _layout),
-        Precondition("KIR-P215", "validity", "pipeline", "what is stored is not read again in the kernel", _read_again),
         Precondition("KIR-P213", "profit", "hardware", "the target copies boxes in hardware", _hardware),
     )
 
@@ -150,15 +139,15 @@ class TmaStore(Pass):
         """The value into a fragment, and a copy of it to its place."""
         s = node_at(program, site.path)
         if copies := _copies(s):
-            made = program
+            mapped = program
             changed: dict[n.Copy, n.Copy] = {}
             for c in copies:
-                made, name = with_map(made, c)
-                changed[c] = replace(c, via="tma", grouped=True, attrs=n.attrs(descriptor=name))
+                mapped, of = with_map(mapped, c)
+                changed[c] = replace(c, via="tma", grouped=True, attrs=n.attrs(descriptor=of))
             assert isinstance(s, (n.Copy, n.For))
             sent = changed[s] if isinstance(s, n.Copy) else replace(s, body=tuple(changed[x] for x in s.body if isinstance(x, n.Copy)))
             block = (*_before(), sent, *_after())
-            return Rewritten(replace_stmts(made, site.path, block), (*site.path[:-1], int(site.path[-1]) + 1))
+            return Rewritten(replace_stmts(mapped, site.path, block), (*site.path[:-1], int(site.path[-1]) + 1))
         assert isinstance(s, n.Store)
         name = fresh(f"{s.at.buffer.name}_tile", names_in(program, kernel_of(program, site.path)))
         shape = tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.at.type))
@@ -189,8 +178,8 @@ class TmaStore(Pass):
         s, i = node_at(program, site.path), int(site.path[-1])
         if isinstance(s, n.For) or (isinstance(s, n.Copy) and s.src.at.buffer.space == "shared"):
             plain = _plain(s) if isinstance(s, n.Copy) else replace(s, body=tuple(_plain(x) for x in s.body if isinstance(x, n.Copy)))
-            made = edit_block(program, site.path, lambda block: (*block[:i - 1], plain, *block[i + 3:]))
-            return Rewritten(without_unused_maps(made), (*site.path[:-1], i - 1))
+            bare = edit_block(program, site.path, lambda block: (*block[:i - 1], plain, *block[i + 3:]))
+            return Rewritten(without_unused_maps(bare), (*site.path[:-1], i - 1))
         above = block_at(program, site.path)[i - 1]
         assert isinstance(s, n.Copy) and isinstance(above, n.Alloc) and above.init is not None
         made = n.Store(s.dst, above.init, None, s.clip, label=s.label, origin=s.origin)

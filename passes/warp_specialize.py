@@ -97,28 +97,24 @@ def bytes_of(s: n.Stmt) -> int:
 
 
 def _parts(program: n.Program, path: Path) -> tuple[n.Block, n.Block]:
-    """The loads that a loop's body begins with, and the rest of it."""
+    """The loads that a loop's body begins with, views among them left out, and the rest of it."""
     loop = node_at(program, path)
     assert isinstance(loop, n.For)
-    count = next((i for i, s in enumerate(loop.body) if not is_load(s)), len(loop.body))
-    return loop.body[:count], loop.body[count:]
+    count = next((i for i, s in enumerate(loop.body) if not is_load(s) and not isinstance(s, n.View)), len(loop.body))
+    return tuple(s for s in loop.body[:count] if is_load(s)), tuple(s for i, s in enumerate(loop.body) if i >= count or not is_load(s))
 
 
 def _filled(loads: n.Block) -> set[str]:
     return {x.dst.buffer.name for s in loads for x in walk(s) if isinstance(x, n.Copy)}
 
 
-def _whole_warpgroups(program: n.Program, site: Site, context: Context) -> Verdict:
-    threads = int_value(kernel_of(program, site.path).threads) or 0
+def _room(program: n.Program, site: Site, context: Context) -> Verdict:
+    total = (int_value(kernel_of(program, site.path).threads) or 0) + WARPGROUP
     hardware = (context.target or target("sm_90a")).architecture
-    total = threads + WARPGROUP
-    if threads % WARPGROUP:
-        return refuted(f"{threads} threads are no whole warpgroups", f"warp {threads // WARP} would be the consumers' and nobody's",
-                       needs=f"a multiple of {WARPGROUP} threads")
     if total > hardware.max_threads_per_cta:
         return refuted(f"{total} threads with the producer's; a CTA of {hardware.name} has at most {hardware.max_threads_per_cta}",
                        f"thread {hardware.max_threads_per_cta} does not exist", needs=f"at most {hardware.max_threads_per_cta - WARPGROUP} threads")
-    return proved(f"{threads // WARPGROUP} warpgroups compute, one more copies")
+    return proved(f"{total} of the {hardware.max_threads_per_cta} threads that a CTA may have")
 
 
 def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -130,7 +126,7 @@ def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
                 read = buffers_read(x.src) | {x.src.at.buffer.name}
                 if read & written:
                     return refuted(f"'{min(read & written)}' is written by those that compute, and read by those that run ahead",
-                                   f"iteration 1 copies it before iteration 0 has written it", needs="copies of what the loop does not change")
+                                   "iteration 1 copies it before iteration 0 has written it", needs="copies of what the loop does not change")
     return proved("what is copied, and where it is, does not depend on what is computed")
 
 
@@ -161,17 +157,21 @@ class WarpSpecialize(Pass):
     provides: ClassVar[tuple[str, ...]] = ("roles",)
     conflicts: ClassVar[tuple[str, ...]] = ("roles",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P750", "validity", "hardware", "the CTA is of whole warpgroups, and has room for one more", _whole_warpgroups),
+        Precondition("KIR-P750", "validity", "hardware", "the CTA has room for one more warpgroup", _room),
         Precondition("KIR-P751", "validity", "aliasing", "what is copied does not depend on what is computed", _ahead),
         Precondition("KIR-P752", "validity", "pipeline", "what the copies fill is used in the loop alone, after them", _given_back),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop of the CTA that begins with loads of boxes."""
-        if not (isinstance(node, n.For) and len(path) == 2 and node.body and is_load(node.body[0])):
+        if not (isinstance(node, n.For) and len(path) == 2 and any(map(is_load, node.body))):
             return None
+        if not _parts(program, path)[0]:
+            return Miss("the loop computes before it copies")
         kernel = kernel_of(program, path)
         loads, rest = _parts(program, path)
+        if (int_value(kernel.threads) or 1) % WARP:
+            return Miss("the CTA is not of whole warps")
         if not counted(node) or not rest:
             return Miss("the loop does not count from 0 by 1, or only copies")
         if any(isinstance(s, n.Jump) for s in statements(kernel.body)):
@@ -248,7 +248,8 @@ class WarpSpecialize(Pass):
         if k is None or not isinstance(consumed, n.For) or (consumed.hi, consumed.kind) != (produced.hi, produced.kind) or not counted(consumed):
             raise NoRing("the consumer's loop is not as long as the producer's")
         free, expect, *loads = produced.body
-        wait, *rest, back = consumed.body
+        first = next((i for i, s in enumerate(consumed.body) if not isinstance(s, n.View)), 0)  # views touch nothing
+        wait, rest, back = consumed.body[first], [*consumed.body[:first], *consumed.body[first + 1:-1]], consumed.body[-1]
         full, empty = _bar(wait, "mbar_wait"), _bar(back, "mbar_arrive")
         if _bar(free, "mbar_wait") != empty or _bar(expect, "mbar_arrive_expect") != full or full == empty:
             raise NoRing("roles do not wait for each other in turn")

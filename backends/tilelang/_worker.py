@@ -53,8 +53,8 @@ def _lowered(factory: Any, sizes: dict[str, int], architecture: str) -> dict[str
 
     plain = getattr(factory, "func", factory)
     plain = getattr(plain, "orig_func", plain)
-    names = [x for x in inspect.signature(plain).parameters]
-    values = {name: sizes[name] if name in sizes else T.dynamic(name) for name in names}
+    parameters = inspect.signature(plain).parameters
+    values = {x: sizes[x] if x in sizes else T.dynamic(x) for x, p in parameters.items() if x in sizes or p.default is p.empty}
     target = tvm.target.Target({"kind": "cuda", "arch": architecture})
     configs = {str(getattr(k, "value", k)): v for k, v in (getattr(factory, "pass_configs", None) or {}).items()}
     with target:

@@ -1,7 +1,7 @@
 """A specialized program as a TileLang module: a factory for each kernel, which takes the sizes and gives the prim_func."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kir.analysis.facts import Facts
@@ -10,13 +10,14 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.printer import expr_text
-from kir.ir.types import DType
+from kir.ir.types import DTYPES, DType
 from kir.ir.verify import is_generic
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, Option, SourceLine
 
 from .expressions import Expressions, refuse
 from .names import fresh, spelled
+from .places import marked
 from .prepare import prepared
 from .statements import Line, Statements
 from .tiles import Tiles
@@ -35,10 +36,11 @@ class Written:
 
 def write(program: n.Program) -> Written:
     """`program` as TileLang source, with every refusal found on the way."""
+    generic = is_generic(program)
     refusals = program_refusals(program)
     if refusals:
         return Written(None, tuple(refusals))
-    said = prepared(program)
+    said = prepared(marked(program), generic)
     chunks: list[list[Line]] = []
     entries: list[Entry] = []
     top = spelled(k.name for k in said.kernels)
@@ -46,12 +48,12 @@ def write(program: n.Program) -> Written:
     for k in said.kernels:
         params = parameters(said, k)
         locals_ = [*(a.name for a in k.grid), *bound_names(k.body)]
-        names = {**top, **spelled([*(p.name for p in params), *locals_], top.values())}
-        to = Expressions(names, Facts.from_program(said))
-        body = Statements(to, Tiles(to))
+        names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values())}
+        to = Expressions(names, Facts.from_program(said), metas=frozenset(m.name for m in said.metas))
+        body = Statements(to, Tiles(to, int_value(k.threads) or 1))
         wanted = said.name if len(said.kernels) == 1 and said.name != k.name else f"{k.name}_kernel"
         factories[k.name] = fresh(wanted, {*names.values(), *factories.values()})
-        lines = _kernel(k, factories[k.name], params, to, body)
+        lines = _kernel(k, factories[k.name], said.metas, params, to, body, generic)
         refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
         chunks.append(lines)
         entries.append(_entry(k, top[k.name], factories[k.name], [(names[p.name], p) for p in params]))
@@ -64,18 +66,23 @@ def write(program: n.Program) -> Written:
     order = {e.kernel: e for e in entries}
     launched = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
     text = "\n".join(line for line, _ in rows) + "\n"
-    bindings = tuple((e.function, binding_text(program, e)) for e in entries)
+    bindings = () if generic else tuple((e.function, binding_text(program, e)) for e in entries)
     return Written(Emitted("tilelang", content_hash(program), text, source_map, tuple(order[name] for name in launched), bindings), ())
 
 
-def _kernel(k: n.Kernel, factory: str, params: list[n.Param], to: Expressions, body: Statements) -> list[Line]:
+def _kernel(k: n.Kernel, factory: str, metas: Sequence[n.Meta], params: list[n.Param], to: Expressions, body: Statements,
+            generic: bool) -> list[Line]:
     """A factory, the prim_func in it, and the kernel in that."""
     inner, attrs = to.names[k.name], dict(k.attrs)
     sizes = [q for q in params if is_size(q)]
     configs = {name: attrs.pop(name) for name in [x for x in attrs if x.startswith("tl_")]}
     before = len(body.lines)
+    given = [_meta(m, to) for m in sorted(metas, key=lambda m: m.default is not None)] if generic else [to.names[q.name] for q in sizes]
     head: list[Line] = [("@tilelang.jit" + (f"(pass_configs={{{_configs(configs)}}})" if configs else ""), None),
-                        (f"def {factory}({', '.join(to.names[q.name] for q in sizes)}):", None)]
+                        (f"def {factory}({', '.join(given)}):", None)]
+    for q in sizes if generic else ():
+        wide = "" if isinstance(q.of, DType) and q.of.name == "i32" else f", {to.dtype(q.of) if isinstance(q.of, DType) else ''}"
+        body.put(f'{to.names[q.name]} = T.dynamic("{to.names[q.name]}"{wide})', 1, None)
     body.put("@T.prim_func", 1, None)
     try:
         tensors = ", ".join(f"{to.names[q.name]}: {_annotation(q, to)}" for q in params if not is_size(q))
@@ -92,6 +99,15 @@ def _kernel(k: n.Kernel, factory: str, params: list[n.Param], to: Expressions, b
     body.block(k.body, (k.name,), 3)
     body.put(f"return {inner}", 1, None)
     return [*head, *body.lines[before:]]
+
+
+def _meta(m: n.Meta, to: Expressions) -> str:
+    """A parameter of the factory, with its kind where a default does not say it."""
+    kind = {"int": "int", "bool": "bool", "float": "float", "str": "str"}.get(m.kind, "")
+    if m.default is None:
+        return f"{to.names[m.name]}{f': {kind}' if kind else ''}"
+    shown = to.dtype(DTYPES[m.default]) if m.kind == "dtype" and isinstance(m.default, str) and m.default in DTYPES else repr(m.default)
+    return f"{to.names[m.name]}{f': {kind} = ' if kind else '='}{shown}"
 
 
 def _configs(configs: dict[str, n.Attr]) -> str:
@@ -177,9 +193,6 @@ def binding_text(p: n.Program, e: Entry) -> str:
 def program_refusals(p: n.Program) -> list[Diagnostic]:
     """What concerns the program as a whole."""
     out = []
-    if is_generic(p):
-        names = ", ".join(m.name for m in p.metas[:4]) or "its dtypes"
-        out.append(Diagnostic("KIR-B001", f"the program is generic in {names}", subject=p.name, needs="a binding: `specialize` it first"))
     if any(isinstance(step, n.Dispatch) for step in p.plan):
         out.append(Diagnostic("KIR-B007", "the launch plan takes one of several kernels at run time", subject=p.name,
                               needs="one arm: emit each as a program of its own"))
@@ -196,6 +209,6 @@ def program_refusals(p: n.Program) -> list[Diagnostic]:
         if len(k.grid) > 3:
             out.append(Diagnostic("KIR-B007", f"a grid of {len(k.grid)} axes: a launch has three", subject=p.name, anchor=k.name,
                                   needs="linear-grid, or fewer axes"))
-        if int_value(k.threads) is None:
+        if int_value(k.threads) is None and not is_generic(p):
             out.append(Diagnostic("KIR-B007", "the number of threads is not known when it is compiled", subject=p.name, anchor=k.name))
     return out

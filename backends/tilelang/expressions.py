@@ -15,6 +15,7 @@ from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.visit import walk
 
 OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 13)
 _INFIX = {"shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT),
@@ -64,6 +65,7 @@ class Expressions:
     names: Mapping[str, str]
     facts: Facts
     guards: list[n.Expr] = field(default_factory=list)
+    metas: frozenset[str] = frozenset()
 
     def text(self, e: n.Expr, least: int = 0) -> str:
         """`e`, in parentheses when it binds more loosely than `least`."""
@@ -71,8 +73,15 @@ class Expressions:
         return text if level >= least else f"({text})"
 
     def dtype(self, d: DType) -> str:
-        """A dtype as an argument."""
+        """A dtype as an argument; of a generic program, the meta that it is."""
+        if d.is_symbolic and d.name in self.metas:
+            return self.names[d.name]
         return dtype_name(d)
+
+    def is_static(self, e: n.Expr) -> bool:
+        """Whether an expression is worked out when the factory runs."""
+        return all(x.name in self.metas if isinstance(x, n.Var) else isinstance(x, (n.Const, n.Unary, n.Binary, n.Select, n.Cast)) or (
+            isinstance(x, n.Call) and instruction(x.fn).level == "static") for x in walk(e))
 
     def spell(self, e: n.Expr) -> tuple[str, int]:
         """Text and binding level. Raises KirError KIR-B002, KIR-B004, KIR-B008."""
@@ -131,6 +140,8 @@ class Expressions:
     def _select(self, e: n.Select) -> str:
         """Both arms are guarded: a load in one is made only where it is chosen."""
         from kir.ir.build import invert
+        if self.is_static(e.cond):
+            return f"({self.text(e.a, NOT)} if {self.text(e.cond, OR)} else {self.text(e.b, NOT)})"
         cond = self.text(e.cond)
         self.guards.append(e.cond)
         a = self.text(e.a)

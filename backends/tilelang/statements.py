@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.types import dtype_of
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
 from .expressions import Expressions, refuse
+from .places import At
 from .layouts import annotation
 from .tiles import Tiles
 
@@ -30,21 +30,23 @@ class Statements:
     refused: list[StatementPath] = field(default_factory=list)
     layouts: list[str] = field(default_factory=list)
     uses_layout: bool = False
+    in_thread: bool = False
 
     def put(self, text: str, depth: int, path: StatementPath | None) -> None:
         """One line of code, broken where it is long."""
         self.lines.extend((line, path) for line in wrapped("    " * depth + text))
 
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
-        """A block, whose statements are at (*path, 0), (*path, 1), .."""
+        """A block of the statement at `path`."""
         before = len(self.lines)
-        for i, s in enumerate(block):
-            here = (*path, i)
+        for s in block:
+            here = s.origin.path if isinstance(s.origin, At) else path
             try:
                 self._statement(s, here, depth)
             except KirError as refused:
                 self.refused.append(here)
-                self.refusals += [replace(d, anchor=_anchor(here, s), origin=s.origin) for d in refused.diagnostics]
+                source = s.origin.origin if isinstance(s.origin, At) else s.origin
+                self.refusals += [replace(d, anchor=_anchor(here, s), origin=source) for d in refused.diagnostics]
         if len(self.lines) == before:
             self.put("pass", depth, None)
 
@@ -72,13 +74,13 @@ class Statements:
                 self._for(s, path, depth)
             case n.If():
                 self.put(f"if {to.text(s.cond)}:", depth, path)
-                self.block(s.then, (*path, "then"), depth + 1)
+                self.block(s.then, path, depth + 1)
                 if s.orelse:
                     self.put("else:", depth, path)
-                    self.block(s.orelse, (*path, "else"), depth + 1)
+                    self.block(s.orelse, path, depth + 1)
             case n.While():
                 self.put(f"while {to.text(s.cond)}:", depth, path)
-                self.block(s.body, (*path, "body"), depth + 1)
+                self.block(s.body, path, depth + 1)
             case n.Jump():
                 self._jump(s, path, depth)
             case n.Opaque() if s.surface == "tilelang":
@@ -97,11 +99,13 @@ class Statements:
         name, shape = to.names[b.name], ", ".join(to.text(d) for d in b.shape)
         shown = f"({shape}{',' if len(b.shape) == 1 else ''})"
         if b.dtype.kind == "token":
-            raise refuse("KIR-B303", f"the barriers '{b.name}' are initialized in another way than T.alloc_barrier does")
+            raise refuse("KIR-B303", f"the barriers '{b.name}' are initialized in another way than T.alloc_barrier does",
+                         "a number of arrivals for each, right after its declaration")
         match b.space:
             case "shared":
                 self.put(f"{name} = T.alloc_shared({shown}, {to.dtype(b.dtype)})", depth, path)
             case "fragment":
+                self.tiles.fits([int_value(d) or 1 for d in b.shape], f"'{b.name}'")
                 self.put(f"{name} = T.alloc_fragment({shown if b.shape else '(1,)'}, {to.dtype(b.dtype)})", depth, path)
             case "register" if not b.shape:
                 init = "" if s.init is None else f", init={to.text(s.init)}"
@@ -148,18 +152,32 @@ class Statements:
                 head = f"T.Pipelined({bounds}{stages}{lists})"
             case "unroll":
                 known = {"factor"}
-                count, whole = attrs.get("factor"), int_value(n.Binary("sub", s.hi, s.lo)) if False else _trips(s)
-                head = f"T.unroll({bounds}{'' if count is None or count == whole else f', unroll_factor={count}'})"
+                factor = f", unroll_factor={attrs['factor']}" if "factor" in attrs else ""
+                head = f"T.unroll({bounds}{factor})"
             case "vectorize":
                 known, head = set[str](), f"T.vectorized({bounds})"
             case "static":
                 known, head = set[str](), f"range({bounds})"
+            case "thread":
+                self._threads(s, path, depth)
+                return
             case _:
-                raise refuse("KIR-B304", f"a loop over {s.kind}s is not written yet")
+                raise refuse("KIR-B304", f"a loop over {s.kind}s: TileLang has CTAs, roles and threads", "the inverse of what spread it over them")
         if extra := [k for k in attrs if k not in known]:
             raise refuse("KIR-B301", f"a loop of TileLang has no option '{extra[0]}'")
         self.put(f"for {to.names[s.var.name]} in {head}:", depth, path)
-        self.block(s.body, (*path, "body"), depth + 1)
+        self.block(s.body, path, depth + 1)
+
+    def _threads(self, s: n.For, path: StatementPath, depth: int) -> None:
+        """Code of each thread: the thread's number has a name, and the rest follows."""
+        if self.in_thread or lo_hi_step(s) != (0, self.tiles.threads, 1) or s.attrs:
+            raise refuse("KIR-B304", "a loop over some of the CTA's threads", f"one over 0..{self.tiles.threads}")
+        self.in_thread = True
+        try:
+            self.put(f"{self.to.names[s.var.name]} = T.get_thread_binding()", depth, path)
+            self.block(s.body, path, depth)
+        finally:
+            self.in_thread = False
 
     def _jump(self, s: n.Jump, path: StatementPath, depth: int) -> None:
         if s.values:
@@ -191,9 +209,9 @@ class Statements:
                 self.put(to.text(call), depth, path)
 
 
-def _trips(s: n.For) -> int | None:
-    lo, hi, step = int_value(s.lo), int_value(s.hi), int_value(s.step)
-    return None if lo is None or hi is None or not step else max(0, -(-(hi - lo) // step))
+def lo_hi_step(s: n.For) -> tuple[int | None, int | None, int | None]:
+    """The numbers of a loop."""
+    return int_value(s.lo), int_value(s.hi), int_value(s.step)
 
 
 def _anchor(path: StatementPath, s: n.Stmt) -> str:
@@ -201,4 +219,4 @@ def _anchor(path: StatementPath, s: n.Stmt) -> str:
     return "/".join(map(str, path)) + (f" (@{s.label})" if s.label else "")
 
 
-__all__ = ["Line", "Statements", "dtype_of"]
+__all__ = ["Line", "Statements"]

@@ -13,22 +13,35 @@ from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 
 from .expressions import Expressions, is_zero, refuse
 from .names import fresh
+from .prepare import is_only_element
 
 _REDUCTIONS = {"sum": "T.reduce_sum", "max": "T.reduce_max", "min": "T.reduce_min", "and": "T.reduce_bitand", "or": "T.reduce_bitor",
                "xor": "T.reduce_bitxor"}
 _MERGED = {"sum": "add", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
 """The operator that joins a reduction to what its target holds (`clear=False`)."""
 AXES = ("i", "j", "k", "l", "m", "n")
+MOST_ELEMENTS = 512
+"""Elements of a tile that one thread may have: four times what its registers hold is past all use, and nvcc needs minutes for it."""
 Lines = list[tuple[str, int]]
 """Texts with how much deeper than the statement they stand."""
 
 
 @dataclass
 class Tiles:
-    """Writes statements on tiles through `to`. `held` are scalars that a fragment of one element holds, by name."""
+    """Writes statements on tiles through `to`, for a team of so many threads."""
 
     to: Expressions
+    threads: int = 128
     taken: set[str] = field(default_factory=set)
+
+    def fits(self, shape: Sequence[int | n.Expr], what: str) -> None:
+        """Raises KirError KIR-B305 for a tile of which a thread would have too much."""
+        count = 1
+        for d in shape:
+            count *= int_value(d) or 1
+        if count > MOST_ELEMENTS * self.threads:
+            raise refuse("KIR-B305", f"{what} has {count} elements for {self.threads} thread{'s' if self.threads != 1 else ''}: TileLang would unroll "
+                         f"{count // self.threads} each", f"at most {MOST_ELEMENTS} a thread: more threads, or a smaller tile")
 
     # ---------------------------------------------------------------------------------------------------------------- regions
     def region(self, at: n.Region, whole: bool = False) -> str:
@@ -57,6 +70,8 @@ class Tiles:
         """A store of a tile or a scalar."""
         if s.cache:
             raise refuse("KIR-B008", f"TileLang has no cache policy on a store ('{s.cache}')", "a copy with an eviction policy")
+        if isinstance(s.value, n.Call) and s.value.fn == "reduce" and is_only_element(s.at):
+            return [(self.reduction(s.value, n.Region(s.at.buffer), True), 0)]
         if not isinstance(s.at.type, TileType):
             return self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
         found = self._whole(s) if s.mask is None else None
@@ -122,7 +137,8 @@ class Tiles:
 
     # ------------------------------------------------------------------------------------------------------------ elementwise
     def _elements(self, s: n.Store) -> Lines:
-        axes = self.axes(shape_of(s.at.type), s)
+        self.fits(shape_of(s.at.type), f"what is stored to '{s.at.buffer.name}'")
+        axes = self.axes(shape_of(s.at.type))
         index = [v for v, _ in axes]
         at = element_region(s.at, index)
         with_names = self._entered(axes)
@@ -131,12 +147,13 @@ class Tiles:
             mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask))
             lines = self._guarded(mask, [(self._assigned(self.to.place(at), at, value), 0)])
         except NotElementwise as what:
-            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one") from None
+            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one",
+                         "values that are computed element by element, reductions or sums along an axis") from None
         finally:
             self.to.names = with_names
         return [(self.parallel(axes), 0), *((text, depth + 1) for text, depth in lines)]
 
-    def axes(self, shape: Sequence[int | n.Expr], near: n.Node) -> list[tuple[n.Var, int | n.Expr]]:
+    def axes(self, shape: Sequence[int | n.Expr]) -> list[tuple[n.Var, int | n.Expr]]:
         """A variable for each axis, with names that nothing else has."""
         used = {*self.to.names.values(), *self.taken}
         out = []

@@ -9,21 +9,34 @@ from kir.ir.build import const, int_value
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements
 
+PAIRS = frozenset((x, x, "f32") for x in ("f16", "bf16", "f32", "f8e4m3", "f8e5m2"))
+"""Operand and accumulator dtypes; f32 is multiplied as tf32."""
 WARPGROUP, ROWS, MOST_COLUMNS = 128, 64, 256
 """Threads of a warpgroup; rows of one wgmma; the most columns of one."""
 
 
 def product_refusal(s: n.Mma, threads: int | None) -> str:
     """Why a team of that many threads does not run a product by wgmma ("" when it does)."""
+    if threads is None or threads % WARPGROUP:
+        return f"{threads if threads is not None else 'an unknown number of'} threads are no whole warpgroups of {WARPGROUP}"
+    groups, rows = threads // WARPGROUP, shape_of(s.acc.type)[0]
+    if not instruction_refusal(s) and isinstance(rows, int) and rows % (ROWS * groups):
+        return f"{rows} rows are not {ROWS} or a multiple for each of {groups} warpgroups"
+    return instruction_refusal(s)
+
+
+def instruction_refusal(s: n.Mma) -> str:
+    """Why a product is not made of wgmma instructions ("" when it is)."""
     a, b = shape_of(s.a.type), shape_of(s.b.type)
     if len(a) != 2 or not all(isinstance(d, int) for d in (*a, *b)):
         return "the product is batched, or has a symbolic extent"
+    pair = (dtype_of(s.a.type).name, dtype_of(s.b.type).name, s.acc.buffer.dtype.name)
+    if pair not in PAIRS:
+        return f"there is no wgmma {pair[0]} x {pair[1]} -> {pair[2]}"
     m, k, columns = int(str(a[0])), int(str(a[1])), int(str(b[1]))
-    if threads is None or threads % WARPGROUP:
-        return f"{threads if threads is not None else 'an unknown number of'} threads are no whole warpgroups of {WARPGROUP}"
-    groups, depth = threads // WARPGROUP, 256 // dtype_of(s.a.type).bits
-    if m % (ROWS * groups):
-        return f"{m} rows are not {ROWS} or a multiple for each of {groups} warpgroups"
+    depth = 256 // dtype_of(s.a.type).bits
+    if m % ROWS:
+        return f"{m} rows are no multiple of the {ROWS} of a wgmma"
     if columns % 8 or columns > MOST_COLUMNS:
         return f"{columns} columns are no multiple of 8 up to {MOST_COLUMNS}"
     return f"{k} elements along k are no whole steps of {depth}" if k % depth else ""
@@ -55,6 +68,6 @@ def operand_refusal(kernel: n.Kernel, e: n.Expr, left: bool) -> str:
     span, size = 16 << int(str(layout.args[0])), b.dtype.bytes
     if not isinstance(row, int) or row * size != span or (int_value(b.shape[-1]) or 0) * size != span:
         return f"a row of '{b.name}' has {row * size if isinstance(row, int) else '?'} bytes, and its swizzle spans {span}"
-    if b.align % (8 * span):
+    if not b.align or b.align % (8 * span):
         return f"'{b.name}' is aligned to {b.align or b.dtype.bytes} bytes, and its swizzle repeats after {8 * span}"
     return ""

@@ -33,6 +33,7 @@ def command(
     guard: Annotated[list[str] | None, typer.Option(help="a precondition to check at launch instead (may be repeated)")] = None,
     tuned: Annotated[str, typer.Option(help="fill the holes of a tuned subject for this problem (name or name:dtype)")] = "",
     shape: Annotated[str, typer.Option(help="with --tuned: a shape of the problem, or M=..,N=..,K=..")] = "",
+    general: Annotated[bool, typer.Option("--general", help="with --tuned: a second kernel for sizes at which the facts do not hold")] = False,
     target: Annotated[str, typer.Option(help="with --tuned: the device that it was tuned on")] = "h200",
     force: Annotated[bool, typer.Option(help="apply steps whose preconditions are refused")] = False,
     in_place: Annotated[bool, typer.Option("--in-place", help="edit the changed statements of the source, shown as a diff")] = False,
@@ -44,11 +45,12 @@ def command(
     from kir.carrier import misfits, must_be_filled, unfilled
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
+    from kir.ir.verify import is_generic
     from kir.rewrite import Pipeline, Trace, pass_class
     from kir.rewrite.driver import notes
 
     if tuned:
-        base, steps = _tuned(file, pipeline, bind, tuned, shape, target)
+        base, steps = _tuned(file, pipeline, bind, tuned, shape, target, general)
     else:
         base, steps = read(file, bind), _pipeline(pipeline).steps if pipeline else ()
     done = Trace(base)
@@ -70,7 +72,15 @@ def command(
         from kir.surface import backend
 
         must_be_filled(done.program)
-        emitted = backend(emit).emit(done.program)
+        by = backend(emit)
+        if by.accepts(done.program) and not is_generic(done.program):
+            from kir.analysis import normalize
+            from kir.lineage.bringing import brought
+
+            done, said = brought(Trace(normalize(done.program)), by)
+            warnings += said
+            taken += done.pipeline.steps
+        emitted = by.emit(done.program)
         text = emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")
     explained = "".join(f"{line}\n" for number in range(len(done.steps)) for line in done.explain(number).splitlines()) if trace else ""
     shown = "".join(f"# {line}\n" for line in explained.splitlines()) + text
@@ -109,7 +119,8 @@ def _edited(file: str, bind: Path | None, done: Trace, pipeline: str, write: boo
     return Result(data, shown if shown else "nothing to change", diagnostics=tuple(warnings))
 
 
-def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str, target: str) -> tuple[Program, tuple[Step, ...]]:
+def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str, target: str,
+           general: bool) -> tuple[Program, tuple[Step, ...]]:
     """A subject of `kir tune` as it was found best: a pipeline for FILE, or the program that FILE itself is."""
     from kir.diagnostic import usage
     from kir.problem import load_problem
@@ -123,6 +134,10 @@ def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str
         raise usage("KIR-C002", "--tuned needs the sizes that it was tuned for", needs="--shape NAME, or --shape M=..,N=..,K=..")
     space, wanted = find_space(pipeline or file), load_problem(problem)
     at, device = shape_of(wanted, shape), named(target)
+    if general:
+        from kir.tune import general as for_all
+
+        return for_all(space, tuned_program(space, wanted, at, device), wanted, device), ()
     if space.kind == "pipeline":
         return read(file, bind), Pipeline.parse(tuned_text(space, wanted, at, device), str(space.file)).steps
     if pipeline:

@@ -40,6 +40,7 @@ def unpack(raw: bytes) -> list[tuple[dict[str, Any], list[bytearray]]]:
 def wait_and_replay(device: int) -> None:
     """Open the device, say so, then replay the job file that one line of the standard input names; without one, do nothing. Raises
     CudaError."""
+    import os
     import sys
 
     from kir.device.driver import Driver
@@ -47,6 +48,8 @@ def wait_and_replay(device: int) -> None:
     print(READY, flush=True)
     if job := sys.stdin.readline().strip():
         replay(job)
+    sys.stdout.flush()
+    os._exit(0)  # pycuda's own end calls the driver once more, which after a fault aborts
 
 
 def replay(job: str) -> None:

@@ -16,6 +16,7 @@ from kir.gate.verdict import ProfileRecord
 from kir.gate.work import SECTOR, Work, count
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
+from kir.ir.plans import launches, made
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.surface import Artifact
@@ -139,17 +140,11 @@ def _compulsory(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) 
 
 
 def program_cost(program: n.Program, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None) -> tuple[Cost, ...]:
-    """The cost of each kernel that the plan launches (the first arm of a dispatch)."""
-    order = [k.name for k in program.kernels] if not program.plan else list(_launched(program.plan))
+    """The cost of each kernel that a call of these sizes launches."""
+    known = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
+    order = [step.kernel for step, taken in zip(launches(program), made(program, known), strict=True) if taken]
     kernels = {k.name: k for k in program.kernels}
     return tuple(kernel_cost(program, kernels[name], sizes, target, artifact) for name in order)
-
-
-def _launched(plan: Sequence[n.Launch | n.Dispatch]) -> Sequence[str]:
-    out: list[str] = []
-    for step in plan:
-        out += [step.kernel] if isinstance(step, n.Launch) else _launched(step.arms[0][1] if step.arms else step.orelse)
-    return out
 
 
 def profile(program: n.Program, shapes: Sequence[tuple[str, Mapping[str, int]]], target: Target,

@@ -26,7 +26,7 @@ class Measure(NamedTuple):
     launch: int
     """Kernels, workspaces, arms of the launch plan, CTAs of a cluster (bits), launch options."""
     roles: int
-    """Sub-teams with code of their own."""
+    """Sub-teams with code of their own, and those with registers of their own."""
     lanewise: int
     """Kernels that are written for each thread alone (a loop over threads somewhere)."""
     asynchrony: int
@@ -216,7 +216,7 @@ class _Counter:
             case n.If():
                 self.add("generic", s.static)
             case n.Roles():
-                self.add("roles", len(s.roles))
+                self.add("roles", len(s.roles) + sum(r.registers > 0 for r in s.roles))
             case _:
                 pass
 

@@ -62,7 +62,7 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
         raise refuse("the number of threads is not known when the program is compiled", "a binding that names it")
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {f.name for f in program.functions}
     taken |= {a.name for a in k.grid} | set(bound_names(k.body)) | {kernel.name for kernel in program.kernels}
-    facts = Facts.from_program(program)
+    facts = Facts.in_kernel(program, k.name)
     for axis in k.grid:
         dtype = dtype_of(axis.extent.type)
         facts = facts.ranging(n.Var(axis.name, dtype), n.Const(0, dtype), axis.extent)

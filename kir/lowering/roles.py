@@ -22,8 +22,10 @@ from kir.lowering.warpgroups import WARPGROUP, accumulator, released, shares
 
 ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init"})
 """What a team does once: its first thread does it."""
-WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async"})
+WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async", "cluster_arrive", "cluster_wait"})
 """What every thread of a team does."""
+MEETS = frozenset({"cluster_arrive", "cluster_wait"})
+"""What every thread of the cluster takes part in: CTAs that meet."""
 Lower = Callable[[State, n.Block], None]
 
 
@@ -62,25 +64,35 @@ def is_one_threads(s: n.Stmt) -> bool:
             return is_issued(s)
 
 
+def is_meeting(s: n.Stmt) -> bool:
+    """Whether every thread of a team takes part in a statement that CTAs of a cluster meet by."""
+    return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEETS
+
+
 def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     """The body of such a kernel. Raises KirError KIR-B030."""
     *front, last = k.body
     assert isinstance(last, n.Roles)
     values: list[n.Stmt] = []
     first: list[n.Stmt] = []
+    meeting: list[n.Stmt] = []
     facts = start.facts
     for s in front:
-        if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (isinstance(s, n.View) and s.buffer.space == "global"):
+        if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (
+                isinstance(s, n.View) and s.buffer.space in ("global", "cluster")):
             values.append(s)
         elif isinstance(s, n.Let) and is_one_threads(s):
             values.append(s)
             facts = facts.after((s,))
-        elif is_one_threads(s):
+        elif is_one_threads(s) and not meeting:
             first.append(s)
+        elif is_meeting(s):
+            meeting.append(s)
         else:
             raise refuse("a statement of the whole CTA before its roles that one thread cannot do", "values, shared memory and mbarriers alone")
     every = _loop(start, start.threads)
-    init: n.Block = (replace(every, body=(n.If(build.compare("eq", every.var, 0), tuple(first)),), label="init"),) if first else ()
+    begun: n.Block = (n.If(build.compare("eq", every.var, 0), tuple(first)),) if first else ()
+    init: n.Block = (replace(every, body=(*begun, *meeting), label="init"),) if first or meeting else ()
     known = {x for s in values if isinstance(s, n.Let) for x in s.names}
     roles = tuple(replace(r, body=_team(start, r.body, 32 * (r.hi - r.lo), facts, known, lower))
                   for r in last.roles)
@@ -93,9 +105,13 @@ def _loop(start: State, threads: int) -> n.For:
 
 def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[str], lower: Lower) -> n.Block:
     """The code of a role, or of a warpgroup of one, for its threads."""
-    if all(map(is_one_threads, body)):
+    last = len(body)
+    while last and is_meeting(body[last - 1]):
+        last -= 1
+    if all(map(is_one_threads, body[:last])):
         loop = _loop(start, threads)
-        return (replace(loop, body=(n.If(build.compare("eq", loop.var, 0), body),)),)
+        alone: n.Block = (n.If(build.compare("eq", loop.var, 0), body[:last]),) if last else ()
+        return (replace(loop, body=(*alone, *body[last:])),)
     if len(body) == 1 and isinstance(split := body[0], n.For) and split.kind == "warpgroup":
         count = int_value(split.hi)
         if count is None or count * WARPGROUP != threads or int_value(split.lo) != 0:

@@ -3,16 +3,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kir.analysis.legalize import legalize
-from kir.diagnostic import KirError
+from kir.diagnostic import KirError, error
 from kir.gate.cost import profile
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.problem import Problem, Shape
-from kir.rewrite import Context, Pipeline, run
+from kir.rewrite import Context, Pipeline, Step, Trace, run
+from kir.rewrite.guard import with_otherwise
 from kir.target import Target
 from kir.tune.space import Point, Space, Value
 
@@ -49,7 +50,11 @@ def given_of(space: Space, problem: Problem, shape: Shape, target: Target) -> di
     return {name: value for name, value in known.items() if name in space.given or name in shape.sizes}
 
 
-def built(space: Space, values: Point, problem: Problem, target: Target) -> Program:
+Prefixes = dict[tuple[str, ...], Program]
+"""Programs that pipelines have come to, by their steps so far: points that agree in their first steps take them once."""
+
+
+def built(space: Space, values: Point, problem: Problem, target: Target, known: Prefixes | None = None) -> Program:
     """The program of a point: its text parsed, the pipeline run over the problem's naive program with every precondition judged for the
     target, or the kernel specialized. Raises KirError of whatever refuses it."""
     if space.kind == "program":
@@ -60,8 +65,48 @@ def built(space: Space, values: Point, problem: Problem, target: Target) -> Prog
         check(program)
         return program
     if space.kind == "pipeline":
-        return run(problem.naive, Pipeline.parse(space.filled(values), str(space.file)), Context(target)).program
+        steps = Pipeline.parse(space.filled(values), str(space.file)).steps
+        return _after(assumed(problem.naive, space), steps, Context(target), {} if known is None else known)
     return _specialized(space, values, problem)
+
+
+def _after(base: Program, steps: Sequence[Step], context: Context, known: Prefixes) -> Program:
+    """The program after some steps, begun at the longest prefix that is known."""
+    texts = tuple(map(str, steps))
+    begin = next((i for i in range(len(texts), 0, -1) if texts[:i] in known), 0)
+    trace = Trace(known[texts[:begin]] if begin else base)
+    for i, step in enumerate(steps[begin:], begin + 1):
+        trace = trace.then(step, context)
+        known[texts[:i]] = trace.program
+    return trace.program
+
+
+def general(space: Space, program: Program, problem: Problem, target: Target) -> Program:
+    """A candidate for all sizes of the problem: where its facts do not hold, the launch plan takes what `otherwise` makes of the naive
+    program. Raises KirError KIR-U008 for a space without such a pipeline, and what running it raises."""
+    if not space.otherwise:
+        raise error("KIR-U008", f"'{space.name}' names nothing for sizes at which its facts do not hold", subject=space.name,
+                    needs="`otherwise`, a pipeline over the naive program")
+    return with_otherwise(program, run(problem.naive, Pipeline.parse(space.otherwise, str(space.file)), Context(target)).program)
+
+
+def assumed(program: Program, space: Space) -> Program:
+    """A naive program with the facts and the alignment that a pipeline takes for granted. Raises KirError KIR-F011."""
+    from kir.ir import nodes as n
+    from kir.ir.binding import expressions
+    from kir.ir.types import DType
+
+    sizes: dict[str, n.Expr] = {p.name: n.Var(p.name, p.of) for p in program.params if p.role == "size" and isinstance(p.of, DType)}
+    facts = expressions({f"facts[{i}]": text for i, text in enumerate(space.facts)}, sizes, "space")
+    new = {p.of.name: replace(p.of, align=max(space.align, p.of.align)) for p in program.params if isinstance(p.of, n.Buffer)}
+
+    def leave(_: n.Node, node: n.Node) -> n.Node:
+        return new.get(node.name, node) if isinstance(node, n.Buffer) and node.space == "global" else node
+
+    from kir.ir.visit import transform
+    aligned = transform(program, leave) if space.align else program
+    assert isinstance(aligned, Program)
+    return replace(aligned, facts=(*aligned.facts, *(f for f in facts.values() if f not in aligned.facts)))
 
 
 def _specialized(space: Space, values: Point, problem: Problem) -> Program:
@@ -87,13 +132,15 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
     return raised(program)
 
 
-def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None) -> tuple[list[Candidate], Pruned]:
+def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None,
+           known: Prefixes | None = None) -> tuple[list[Candidate], Pruned]:
     """All candidates of a space, what the cost model thinks fastest first (ties in the order of points), and what was pruned. With
-    `most`, the rest is pruned as modelled slower."""
+    `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one dtype."""
     given = given_of(space, problem, shape, target)
     reasons: dict[str, int] = {}
     first: dict[str, Point] = {}
     found: dict[str, Candidate] = {}
+    known = {} if known is None else known
 
     def out(reason: str, point: Point) -> None:
         reasons[reason] = reasons.get(reason, 0) + 1
@@ -106,7 +153,7 @@ def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: i
             continue
         space.filled(values)  # a hole that nothing fills is the space's fault, not the point's
         try:
-            program = built(space, values, problem, target)
+            program = built(space, values, problem, target, known)
         except KirError as refused:
             out(f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}", point)
             continue

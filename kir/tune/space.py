@@ -5,6 +5,9 @@ file, has the metas and launch options of its binding for holes. `NAME.toml` bes
 
     kind = "program"                     # program, pipeline, source
     surface = "cuda"
+    facts = ["K % 8 == 0"]               # pipeline: what holds of the sizes, and the bytes tensors are aligned to; the naive program says neither
+    align = 16
+    otherwise = "mma"                    # a pipeline over the naive program, for sizes at which the facts of a candidate do not hold
     given = ["dtype", "sms"]             # what a problem and a target bring along; sizes of the problem may be named too
     [parameters]                         # what is searched, in the order of points
     rows = [64, 128]
@@ -52,6 +55,9 @@ class _File(BaseModel):
     bind: str = ""
     source: str = ""
     given: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    align: int = 0
+    otherwise: str = ""
     parameters: dict[str, tuple[Value, ...]]
     derived: dict[str, str] = {}
     require: tuple[_Require, ...] = ()
@@ -74,6 +80,9 @@ class Space:
     source: str = ""
     kernel: str = ""
     bind: str = ""
+    facts: tuple[str, ...] = ()
+    align: int = 0
+    otherwise: str = ""
 
     @property
     def size(self) -> int:
@@ -148,7 +157,7 @@ def load_space(file: Path) -> Space:
             raise usage("KIR-U001", f"there is no subject {subject}", needs=f"the {held.kind} that {toml.name} tunes")
         text = subject.read_text(encoding="utf-8")
     space = Space(toml.stem, toml, held.kind, held.surface, text, held.given, held.parameters, held.derived,
-                  tuple((r.that, r.why) for r in held.require), held.source, held.kernel, held.bind)
+                  tuple((r.that, r.why) for r in held.require), held.source, held.kernel, held.bind, held.facts, held.align, held.otherwise)
     _all_used(space)
     return space
 

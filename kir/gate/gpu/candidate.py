@@ -101,8 +101,11 @@ class Candidate:
             raise
 
     def needs_host_inputs(self, s: Shape) -> bool:
-        """Whether inputs must come from the oracle for each call: those that a call overwrites, and strided ones that are drawn by rows."""
+        """Whether inputs must come from the oracle for each call: those that a call overwrites, strided ones that are
+        drawn by rows, and all of a problem whose reference draws them."""
         layouts, draws = self.at[s.name][0].layouts, self.problem.spec.distributions["normal"]
+        if self.problem.drawn_by_reference:
+            return True
         def by_rows(name: str) -> bool:
             how = draws.get(self.names.get(name, name)) or draws.get("*")
             return how is not None and how.kind in ("unit", "alternating") and not layouts[name].dense

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kir.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
+from kir.ir.plans import launches, made
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.problem import Problem, Shape, numpy_dtype
@@ -152,18 +153,23 @@ class Executable:
         else:
             raise error("KIR-G102", "the variant for these sizes was not compiled", subject=self.program.name)
         order = list(dict.fromkeys(e.function for e in emitted.entries))
-        steps = [s for s in self.program.plan if isinstance(s, n.Launch)]
         out: list[dict[str, Any]] = []
-        for number, e in enumerate(emitted.entries):
+        for e, step, wanted in zip(emitted.entries, launches(self.program), made(self.program, known), strict=True):
+            if not wanted:
+                continue
             grid = []
             for extent in e.grid:
                 value = int_value(substitute(extent, known))
                 if value is None:
                     raise error("KIR-G103", f"the grid of {e.kernel} is not known at these sizes", subject=self.program.name)
                 grid.append(value)
+            for ctas, each in zip(grid, self.images[first + order.index(e.function)].cluster, strict=False):
+                if ctas % each:
+                    raise error("KIR-G103", f"the grid of {e.kernel} has {ctas} CTAs at these sizes, which are no whole clusters of {each}",
+                                subject=self.program.name)
             grid = grid or [1]
             grid[0] *= int(dict(e.options).get("num_ctas", 1))
-            pdl = bool(dict(steps[number].attrs).get("pdl")) if number < len(steps) else False
+            pdl = bool(dict(step.attrs).get("pdl"))
             image = self.images[first + order.index(e.function)]
             passed = [self._argument(a, at) for a in e.arguments] if image.arguments is None else [_passed(a, at) for a in image.arguments]
             out.append({"image": first + order.index(e.function), "grid": grid, "threads": image.threads or e.threads, "dependent": pdl,
