@@ -40,7 +40,6 @@ from .values import (
     is_number,
 )
 
-
 MOST_COMBINATIONS = 4096
 
 
