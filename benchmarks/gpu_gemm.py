@@ -19,13 +19,14 @@ from kir.problem import Problem, Shape, load_problem
 from kir.store import Log
 from kir.tune import Candidate, Measured, Space, Tuned, general, ranked, save, search
 from kir.tune.device import DeviceMeasurer, told
+from kir.tune.rank import Prefixes
 from kir.tune.space import Point, find_space
 
 if TYPE_CHECKING:
     from kir.gate.gpu import Gpu
 
 Row = tuple[object, ...]
-HEAD = ("surface", "problem", "shape", "parameters", "measured", "95 %", "TFLOP/s", "cuBLAS", "times as fast", "candidates", "verdict", "time")
+HEAD = ("surface", "subject", "problem", "shape", "parameters", "measured", "95 %", "TFLOP/s", "cuBLAS", "times as fast", "candidates", "verdict", "time")
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,20 @@ class Asked:
         return f"{self.subject} {self.problem} {self.shape}"
 
 
-CUDA = "gemm_sm90_nn"
+CUDA, CLUSTER = "gemm_sm90", "gemm_sm90_cluster"
 SQUARE = f"{CUDA} gemm:bf16 square"
 TRITON = "gemm_triton gemm:bf16 square"
 ASKED = (
     Asked("cuda", CUDA, "gemm:bf16", "square", 10),
+    Asked("cuda", CLUSTER, "gemm:bf16", "square", 4),
+    Asked("cuda", "gemm_sm90_multicast", "gemm:bf16", "square", 4),
     Asked("cuda", CUDA, "gemm:bf16", "cube2k", 6),
     Asked("cuda", CUDA, "gemm:bf16", "deep14k", 3),
     Asked("cuda", CUDA, "gemm:bf16", "narrow8k", 4),
     Asked("cuda", CUDA, "gemm:bf16", "uneven4k", 1, SQUARE),
     Asked("cuda", CUDA, "gemm:bf16", "cube8k", 2),
-    Asked("cuda", CUDA, "gemm:bf16", "odd4k", 1, SQUARE, general=True),
+    Asked("cuda", CLUSTER, "gemm:bf16", "cube8k", 1, f"{CLUSTER} gemm:bf16 square"),
+    Asked("cuda", CUDA, "gemm:bf16", "odd4k", 1, SQUARE),
     Asked("layouts", CUDA, "gemm:f16", "square", 1, SQUARE),
     Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, SQUARE),
     Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, SQUARE),
@@ -67,6 +71,7 @@ ASKED = (
     Asked("triton", "gemm_triton", "gemm:bf16", "narrow8k", 1, TRITON),
     Asked("triton", "gemm_triton", "gemm:f16", "square", 1, TRITON),
     Asked("tilelang", "gemm_tilelang", "gemm:bf16", "square", 4),
+    Asked("tilelang", "gemm_tilelang", "gemm:bf16", "cube2k", 1, "gemm_tilelang gemm:bf16 square"),
 )
 
 
@@ -74,6 +79,7 @@ def rows(gpu: Gpu, out: Path, only: str, record: Callable[[Verdict], None]) -> I
     """Tune and gate each row that is asked for; a row that fails harms no other."""
     found: dict[str, Point] = {}
     log = Log(out / "gpu-gemm-tune.jsonl")
+    known: dict[str, Prefixes] = {}
     for asked in ASKED:
         if only and only != asked.piece:
             continue
@@ -82,19 +88,21 @@ def rows(gpu: Gpu, out: Path, only: str, record: Callable[[Verdict], None]) -> I
         shape = problem.shape(asked.shape)
         try:
             space = find_space(asked.subject)
-            yield (space.surface, problem.name, _sizes(shape), *_one(gpu, out, log, asked, space, problem, shape, found, record),
-                   f"{time.perf_counter() - begun:.0f} s")
+            prefixes = known.setdefault(f"{space.name} {problem.dtype}", {})
+            made = _one(gpu, out, log, asked, space, problem, shape, found, prefixes, record)
+            yield space.surface, space.name, problem.name, _sizes(shape), *made, f"{time.perf_counter() - begun:.0f} s"
         except KirError as refused:
-            yield asked.piece, problem.name, _sizes(shape), *([""] * 7), refused.diagnostics[0].message, f"{time.perf_counter() - begun:.0f} s"
+            said = refused.diagnostics[0].message
+            yield asked.piece, asked.subject, problem.name, _sizes(shape), *([""] * 7), said, f"{time.perf_counter() - begun:.0f} s"
 
 
 def _one(gpu: Gpu, out: Path, log: Log, asked: Asked, space: Space, problem: Problem, shape: Shape, found: dict[str, Point],
-         record: Callable[[Verdict], None]) -> Row:
+         known: Prefixes, record: Callable[[Verdict], None]) -> Row:
     if asked.like in found:
         point = found[asked.like]
         space = replace(space, parameters={k: (point[k],) if k in point else v for k, v in space.parameters.items()})
     at = problem.shape("square") if asked.general else shape
-    candidates, pruned = ranked(space, problem, at, gpu.target)
+    candidates, pruned = ranked(space, problem, at, gpu.target, known=known)
     if asked.general:
         candidates = [replace(c, program=general(space, c.program, problem, gpu.target)) for c in candidates[:1]]
     if not candidates:

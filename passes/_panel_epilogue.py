@@ -12,7 +12,7 @@ from kir.ir.build import int_value
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements
 from kir.rewrite import Path
-from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, replace_kernel, replace_stmts
+from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
 
 from ._local_buffers import mentions, own_parts
 from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
@@ -59,14 +59,15 @@ def staged(program: n.Program, path: Path, s: n.Store, panel: int, rounds: int, 
     own = share(program, path, rows)
     if own is None:
         raise NoSlice("a single warp or thread stores here")
-    count = max(1, columns // (panel * rounds))
+    count = max(1, columns // (panel * max(1, rounds)))
     b = n.Buffer(fresh(f"{s.at.buffer.name}s", taken), s.at.buffer.dtype, tuple(map(build.const, own.shape(count, panel, apart))), "shared")
     h, p, q = (n.Var(fresh(x, taken), I32) for x in ("h", "p", "q"))
-    base: n.Expr = build.mul(h, panel * count) if rounds > 1 else build.const(0)
-    filled = n.Store(build.region(b, *own.index(p, panel, apart)), part(s.value, 1, build.add(base, build.mul(p, panel)), panel), label=s.label, origin=s.origin)
+    base: n.Expr = build.mul(h, panel * count) if rounds else build.const(0)
+    staged_value = part(s.value, 1, build.add(base, build.mul(p, panel)), panel)
+    filled = n.Store(build.region(b, *own.index(p, panel, apart)), staged_value, label=s.label, origin=s.origin)
     out = n.Copy(n.Load(build.region(b, *own.index(q, panel, apart))), part_of_region(s.at, 1, build.add(base, build.mul(q, panel)), panel), clip=s.clip)
     made: n.Block = (_unrolled(p, count, filled), _unrolled(q, count, out))
-    if rounds > 1:
+    if rounds:
         made = (_unrolled(h, rounds, *made),)
     after = replace_stmts(program, path, made)
     at = kernel_of(after, path)
@@ -81,7 +82,7 @@ def _unrolled(v: n.Var, extent: int, *body: n.Stmt) -> n.For:
 
 
 def _extents(r: n.Region) -> tuple[int, int]:
-    spans = [i.extent for i in r.index if isinstance(i, n.Span)] or [int_value(d) for d in r.buffer.shape]
+    spans: list[int | n.Expr | None] = [i.extent for i in r.index if isinstance(i, n.Span)] or [int_value(d) for d in r.buffer.shape]
     if len(spans) != 2 or not all(isinstance(d, int) for d in spans):
         raise NoSlice("the place has not two dimensions of known extents")
     return int(str(spans[0])), int(str(spans[1]))
@@ -106,8 +107,11 @@ def unstaged(program: n.Program, path: Path) -> Found:
     outer = block[i]
     if not isinstance(outer, n.For):
         raise NoSlice("no loop over panels")
+    around = node_at(program, path[:-2]) if len(path) > 3 and path[-2] == "body" else None
+    if isinstance(around, n.For) and len(around.body) == 2 and _trips(around):
+        raise NoSlice("the loop is one of several rounds")
     inner = outer.body if len(outer.body) == 2 and _trips(outer) else block[i:i + 2]
-    rounds = _trips(outer) if inner is outer.body else 1
+    rounds = _trips(outer) if inner is outer.body else 0
     if len(inner) != 2 or not isinstance(fill := inner[0], n.For) or not isinstance(drain := inner[1], n.For):
         raise NoSlice("no loop that stages, with one after it that copies")
     count = _trips(fill)
@@ -126,8 +130,8 @@ def unstaged(program: n.Program, path: Path) -> Found:
     users = [x for x in statements(kernel.body) if any(mentions(y, b.name) for y in own_parts(x)) and not isinstance(x, n.Alloc)]
     if declared is None or len(users) != 2:
         raise NoSlice(f"'{b.name}' is declared or used elsewhere")
-    columns = panel * count * rounds
-    base: n.Expr = build.mul(outer.var, panel * count) if rounds > 1 else build.const(0)
+    columns = panel * count * max(1, rounds)
+    base: n.Expr = build.mul(outer.var, panel * count) if rounds else build.const(0)
     at = whole_of_region(c.dst, 1, build.add(base, build.mul(drain.var, panel)), columns)
     value = whole(s.value, 1, build.add(base, build.mul(fill.var, panel)), columns)
     made = n.Store(at, value, clip=c.clip, label=s.label or c.label or outer.label, origin=s.origin)

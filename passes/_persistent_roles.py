@@ -51,7 +51,7 @@ def trips(kernel: n.Kernel, roles: n.Roles) -> dict[int, n.Expr]:
     names = set(Rings.of(kernel).bars)
     out: dict[int, n.Expr] = {}
     for i, r in enumerate(roles.roles):
-        loops = [s for s in _counting(r.body, names)]
+        loops = _counting(r.body, names)
         if len(loops) > 1:
             raise NoRing(f"'{r.name}' takes slots in several loops")
         if loops:
@@ -65,14 +65,18 @@ def _counting(block: n.Block, names: set[str]) -> list[n.For]:
         isinstance(x, n.Eval) and x.call.fn == "mbar_wait" for x in s.body) and any(mentions(s, x) for x in names)]
 
 
-def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr) -> n.Kernel:
-    """The kernel with a loop over tiles in each role. Raises NoRing."""
+def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, named: bool) -> n.Kernel:
+    """The kernel with a loop over tiles in each role; with `named`, their number is a value before the roles. Raises NoRing."""
     parts, rings = of_tile(kernel, tile.name), Rings.of(kernel)
     slots = trips(kernel, parts.roles)
     taken = names_in(program, kernel)
     dtype = dtype_of(tile.extent.type)
     pid = n.Var(fresh("pid", taken), dtype)
     count = build.ceildiv(build.sub(tile.extent, pid), ctas)
+    lets: n.Block = ()
+    if named:
+        name = fresh("tiles", taken)
+        lets, count = (n.Let((name,), count),), n.Var(name, dtype)
     roles = []
     first = True
     for k, r in enumerate(parts.roles.roles):
@@ -93,7 +97,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr) ->
         first = first and not kept
         roles.append(replace(r, body=wrap(n.For(i, build.const(0, dtype), count, build.const(1, dtype), block))))
     made = n.Roles(tuple(roles), parts.roles.label, parts.roles.origin)
-    return replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(*parts.front, made))
+    return replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(*lets, *parts.front, made))
 
 
 def _renamed(s: n.Stmt, names: dict[str, str]) -> n.Stmt:
@@ -168,8 +172,9 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], ba
     return made
 
 
-def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr]:
-    """The kernel of one tile a CTA that such a walk is over, its grid axis, and the number of CTAs that walked. Raises NoRing."""
+def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr, bool]:
+    """The kernel of one tile a CTA that such a walk is over, its grid axis, the number of CTAs that walked, and whether the number of tiles
+    has a name. Raises NoRing."""
     found = roles_at(kernel)
     if found is None or len(kernel.grid) != 1:
         raise NoRing("the kernel does not end in roles, or its grid has several axes")
@@ -178,6 +183,8 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     dtype = dtype_of(kernel.grid[0].extent.type)
     pid, ctas = n.Var(kernel.grid[0].name, dtype), kernel.grid[0].extent
     tile = n.Var(fresh("tile", names_in(program, kernel)), dtype)
+    front = kernel.body[:-1]
+    named = next((s for s in front if isinstance(s, n.Let) and _total(s.value, pid, ctas) is not None), None)
     roles: list[n.Role] = []
     lets: list[n.Let] = []
     extent: n.Expr | None = None
@@ -185,7 +192,8 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         body, wrap = _inside(r.body)
         if len(body) != 1 or not isinstance(loop := body[0], n.For) or not counted(loop):
             raise NoRing(f"'{r.name}' does more than one loop over tiles")
-        total = _total(loop.hi, pid, ctas)
+        hi = named.value if named is not None and loop.hi == n.Var(named.names[0], dtype) else loop.hi
+        total = _total(hi, pid, ctas)
         if total is None or (extent is not None and total != extent):
             raise NoRing(f"the loop of '{r.name}' is not over every tile of its CTA")
         extent = total
@@ -201,12 +209,12 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         roles.append(replace(r, body=_unwrapped(wrap, block)))
     if extent is None:
         raise NoRing("no role walks over tiles")
-    axis, front = n.Axis(tile.name, extent), kernel.body[:-1]
+    axis, front = n.Axis(tile.name, extent), tuple(s for s in front if s is not named)
     if any(pid.name in names_read(s) for s in front):
         raise NoRing("the number of the CTA is used for more than its tiles")
     made = n.Roles(tuple(roles), found[1].label, found[1].origin)
     at = next(i for i, s in enumerate((*front, made)) if not isinstance(s, n.Let))
-    return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas
+    return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas, named is not None
 
 
 def _unwrapped(wrap: Callable[[n.Stmt], n.Block], block: n.Block) -> n.Block:

@@ -79,7 +79,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from kir.instructions import instruction
 from kir.ir import build
@@ -87,11 +87,12 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import I32, TileType, shape_of
-from kir.ir.visit import children, names_read, statements, transform, walk
+from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 
 from ._local_buffers import sizes
+from ._panel_operands import by_panel, by_view
 from ._rings import NoRing
 from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
 
@@ -148,8 +149,8 @@ class CooperativeConsumers(Pass):
         if not isinstance(node, n.Roles) or found is None:
             return Miss(f"there is no role '{self.role}'") if isinstance(node, n.Roles) else None
         _, role = found
-        if (role.hi - role.lo) % WARPS or _groups(role) < 2:
-            return Miss(f"'{role.name}' has not several whole warpgroups")
+        if (role.hi - role.lo) % WARPS:
+            return Miss(f"'{role.name}' is not of whole warpgroups")
         if any(isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread") for s in statements(role.body)):
             return Miss(f"'{role.name}' is divided already")
         try:
@@ -168,7 +169,7 @@ class CooperativeConsumers(Pass):
         at, role = found
         groups = _groups(role)
         wg = n.Var(fresh("wg", names_in(program, kernel)), I32)
-        body = _Rows(wg, groups, _fragments(role.body, groups, True), True).block(role.body)
+        body = by_panel(_Rows(wg, groups, _fragments(role.body, groups, True), True).block(role.body), wg)
         split = n.For(wg, build.const(0), build.const(groups), build.const(1), body, "warpgroup")
         return _with_role(program, path, at, (split,), _arrived(role.body), groups - 1)
 
@@ -180,7 +181,7 @@ class CooperativeConsumers(Pass):
         reason: Miss | None = None
         for role in node.roles:
             split = role.body[0] if len(role.body) == 1 else None
-            if not isinstance(split, n.For) or split.kind != "warpgroup" or int_value(split.hi) != _groups(role) or _groups(role) < 2:
+            if not isinstance(split, n.For) or split.kind != "warpgroup" or int_value(split.hi) != _groups(role):
                 continue
             item = CooperativeConsumers(role.name)
             try:
@@ -202,7 +203,8 @@ class CooperativeConsumers(Pass):
         split = role.body[0]
         assert isinstance(split, n.For)
         groups = _groups(role)
-        body = _Rows(split.var, groups, _fragments(split.body, groups, False), False).block(split.body)
+        seen = by_view(split.body, split.var, groups, names_in(program, kernel_of(program, path)))
+        body = _Rows(split.var, groups, _fragments(split.body, groups, False), False).block(seen)
         if any(split.var.name in names_read(s) for s in body):
             raise NoSlice("what a warpgroup does depends on its number in another way")
         return _with_role(program, path, at, body, _arrived(split.body), 1 - groups)
@@ -323,9 +325,11 @@ class _Rows:
                 pass
             case _:
                 raise NoSlice("a value that is not computed element by element")
-        swapped = {x: self.value(x) for x in children(e) if isinstance(x, n.Expr)}
-        changes = {f: swapped.get(v, v) if isinstance(v, n.Expr) else tuple(swapped.get(x, x) for x in v) if isinstance(v, tuple) else v
-                   for f in e.compared_fields for v in (getattr(e, f),)}
-        made = replace(e, **changes)  # type: ignore[type-var]  # every Expr is a dataclass
-        assert isinstance(made, n.Expr)
-        return made
+        changes: dict[str, Any] = {}
+        for name in e.compared_fields:
+            value = getattr(e, name)
+            if isinstance(value, tuple):
+                changes[name] = tuple(self.value(x) if isinstance(x, n.Expr) else x for x in value)
+            elif isinstance(value, n.Expr):
+                changes[name] = self.value(value)
+        return cast(n.Expr, rebuild(e, changes))

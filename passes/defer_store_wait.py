@@ -135,7 +135,7 @@ class DeferStoreWait(Pass):
         node, team = node_at(program, path), _team(program, path)
         first = _first_write(block[:i], _sources(block, i))
         assert first is not None and isinstance(node, n.Eval)
-        early = replace(_wait(read=True), label=node.label, origin=node.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
+        early = replace(_wait(read=True), label=node.label, origin=node.origin)
         made = edit_block(program, path, lambda b: (*b[:first], early, *b[first:i], *b[i + 1:]))
         made = edit_block(made, team, lambda b: (*b, _wait()))
         return Rewritten(made, (*path[:-1], first))
@@ -156,7 +156,7 @@ class DeferStoreWait(Pass):
         path, i, commit = site.path, int(site.path[-1]), int(site.captures["commit"])
         node = node_at(program, path)
         assert isinstance(node, n.Eval)
-        late = replace(_wait(), label=node.label, origin=node.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
+        late = replace(_wait(), label=node.label, origin=node.origin)
         made = edit_block(program, _team(program, path), lambda b: b[:-1])
         made = edit_block(made, path, lambda b: (*b[:i], *b[i + 1:commit + 1], late, *b[commit + 1:]))
         return Rewritten(made, (*path[:-1], commit))

@@ -128,7 +128,7 @@ def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
     read = {y.buffer.name for e in (s.a, s.b) for y in _regions(e)} - set(Rings.of(kernel_of(program, site.path)).filled)
     clash = read & buffers_written(loop.body)
     if clash:
-        return refuted(f"'{min(clash)}' is written in the loop while a product reads it", f"iteration 1 writes what iteration 0's product reads")
+        return refuted(f"'{min(clash)}' is written in the loop while a product reads it", "iteration 1 writes what iteration 0's product reads")
     return proved("the result is used after the loop, and what is read stays until it is given back")
 
 

@@ -46,6 +46,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
@@ -77,7 +78,7 @@ def _whole_slabs(program: n.Program, site: Site, context: Context) -> Verdict:
 def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
     b, width = _of(program, site)
     wide = {id(t.at): t.bytes // b.dtype.bytes for t in transfers(kernel_of(program, site.path), b.name)}
-    for known, r in _accesses(program, str(site.path[0]), b.name):
+    for known, r in accesses_of(program, str(site.path[0]), b.name):
         last = r.index[-1]
         lo, extent = (last.lo, last.extent) if isinstance(last, n.Span) else (last, 1)
         count = max(build.int_value(extent) or width + 1, wide.get(id(r), 1))
@@ -87,7 +88,7 @@ def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted(f"{region_text(r)} takes columns that are no neighbors", needs="neighbors within a slab")
         _, inside = split(lo, width, known)
         reach = known.domain(inside)
-        most = reach.hi if reach.hi is None or not reach.modulus else reach.hi - (reach.hi - reach.residue) % reach.modulus
+        most = most_of(reach)
         if most is None or most + count > width:
             return refuted(f"{region_text(r)} may cross from one slab into the next", f"{count} columns from {reach} of a slab of {width}",
                            needs="accesses that stay within a slab")
@@ -134,18 +135,20 @@ class PackColumns(Pass):
             last = r.index[-1]
             slab, inside = split(last.lo if isinstance(last, n.Span) else last, width, known)
             return build.region(made, slab, *r.index[:-1], replace(last, lo=inside) if isinstance(last, n.Span) else inside)
-        return Rewritten(_rewritten(program, site, b, made, moved), site.path)
+        return Rewritten(rewritten(program, site, b, made, moved), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an array whose first and last index are the quotient and the rest of one column, somewhere."""
         if not (isinstance(node, n.Alloc) and node.buffer.space in ("shared", "register") and len(node.buffer.shape) >= 3):
             return None
+        if any(isinstance(s, n.View) and s.at.buffer == node.buffer for _, s in block_paths(kernel_of(program, path).body, path)):
+            return Miss(f"'{node.buffer.name}' is seen as a whole: its panels are packed by tiles")
         b, shape = node.buffer, sizes(node.buffer)
         if shape is None or b.layout is not None or b.strides is not None or b.dtype.kind == "token" or node.init is not None:
             return None
         if not _plain(program, path, b.name):
             return Miss(f"'{b.name}' is used as a whole, or at a tile of places")
-        if not any(_divided(r, shape[-1]) for _, r in _accesses(program, str(path[0]), b.name)):
+        if not any(_divided(r, shape[-1]) for _, r in accesses_of(program, str(path[0]), b.name)):
             return Miss("its first axis and its last are not the quotient and the rest of one column")
         return Site(path, PackColumns(shape[-1]))
 
@@ -161,7 +164,7 @@ class PackColumns(Pass):
             assert isinstance(first, n.Expr)
             column = joined(first, last.lo if isinstance(last, n.Span) else last, width)
             return build.region(made, *r.index[1:-1], replace(last, lo=column) if isinstance(last, n.Span) else column)
-        return Rewritten(_rewritten(program, site, b, made, moved), site.path)
+        return Rewritten(rewritten(program, site, b, made, moved), site.path)
 
 
 def split(e: n.Expr, width: int, known: Facts) -> tuple[n.Expr, n.Expr]:
@@ -175,6 +178,11 @@ def split(e: n.Expr, width: int, known: Facts) -> tuple[n.Expr, n.Expr]:
     if reach.lo is not None and reach.lo >= 0 and reach.hi is not None and reach.hi < width:
         return slab, rest
     return build.add(slab, build.floordiv(rest, width)), build.mod(rest, width)
+
+
+def most_of(reach: Domain) -> int | None:
+    """The largest value of a domain."""
+    return reach.hi if reach.hi is None or not reach.modulus else reach.hi - (reach.hi - reach.residue) % reach.modulus
 
 
 def joined(slab: n.Expr, inside: n.Expr, width: int) -> n.Expr:
@@ -197,12 +205,12 @@ def _divided(r: n.Region, width: int) -> bool:
 
 def _plain(program: n.Program, path: Path, name: str) -> bool:
     """Whether every access names single columns or neighbors, and nothing is used as a whole."""
-    found = list(_accesses(program, str(path[0]), name))
+    found = list(accesses_of(program, str(path[0]), name))
     return bool(found) and all(r.index and all(isinstance((i.lo if isinstance(i, n.Span) else i).type, DType) for i in r.index) and (
         len(r.buffer.shape) < 3 or isinstance(r.index[0], n.Expr)) for _, r in found)
 
 
-def _accesses(program: n.Program, kernel: str, name: str) -> Iterator[tuple[Facts, n.Region]]:
+def accesses_of(program: n.Program, kernel: str, name: str) -> Iterator[tuple[Facts, n.Region]]:
     """Every access to a buffer, with what is known where it stands."""
     for path, s in block_paths(kernel_of(program, (kernel,)).body, (kernel,)):
         found = [x for part in own_parts(s) for x in walk(part) if isinstance(x, n.Region) and x.buffer.name == name]
@@ -211,7 +219,7 @@ def _accesses(program: n.Program, kernel: str, name: str) -> Iterator[tuple[Fact
             yield from ((known, r) for r in found)
 
 
-def _rewritten(program: n.Program, site: Site, old: n.Buffer, made: n.Buffer, moved: Callable[[n.Region, Facts], n.Region]) -> n.Program:
+def rewritten(program: n.Program, site: Site, old: n.Buffer, made: n.Buffer, moved: Callable[[n.Region, Facts], n.Region]) -> n.Program:
     """`program` with the buffer declared anew, and every access to it moved."""
     def block(body: n.Block, path: Path) -> n.Block:
         out: list[n.Stmt] = []

@@ -52,8 +52,9 @@ from typing import ClassVar
 from kir.analysis.uniform import depends, varying
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import region_text
 from kir.ir.types import I32
-from kir.ir.visit import substitute_buffers
+from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
@@ -63,12 +64,15 @@ from ._thread_team import (
     REDUCTIONS,
     Exchange,
     accumulation,
+    barrier,
     declaration,
     everyone_arrives,
     exchange_at,
+    is_call,
     is_in_loop,
     is_read_later,
     is_scalar,
+    mentions,
     shifted,
     slot_array,
     team_at,
@@ -82,9 +86,11 @@ from .tree_reduction import identity
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
     team = team_at(program, site.path)
     assert team is not None
-    loop = block_at(program, site.path)[int(site.path[-1]) + 1]
+    item, i = site.params, int(site.path[-1])
+    assert isinstance(item, PartitionReduction)
+    loop = block_at(program, site.path)[i + (2 if item.own else 1)]
     assert isinstance(loop, n.For)
-    acc = block_at(program, site.path)[int(site.path[-1])]
+    acc = block_at(program, site.path)[i]
     assert isinstance(acc, n.Alloc)
     names = varying(team.loop)[site.path[2:]] - {acc.buffer.name}
     which = sorted(x for x in names if depends(loop, {x}))
@@ -94,46 +100,108 @@ def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("every thread folds the same values")
 
 
-def _folding(block: n.Block, i: int) -> tuple[n.Alloc, n.For, str] | None:
-    """(accumulator, loop, operation) of a scalar that starts from the identity and a loop that folds into it."""
-    if i + 1 >= len(block):
+def _folding(block: n.Block, i: int, own: bool = False) -> tuple[n.Alloc, n.For, str] | None:
+    """(accumulator, loop, operation) of a scalar that starts from the identity and a loop that folds into it; `own`: with a barrier
+    between the two."""
+    k = i + 2 if own else i + 1
+    if k >= len(block) or (own and not is_call(block[i + 1], "barrier")):
         return None
-    acc, loop = block[i], block[i + 1]
+    acc, loop = block[i], block[k]
     if not (isinstance(acc, n.Alloc) and is_scalar(acc) and isinstance(loop, n.For)):
         return None
     op = accumulation(loop, acc.buffer)
     return (acc, loop, op) if op is not None and acc.init == identity(REDUCTIONS[op], acc.buffer.dtype) else None
 
 
+def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, block, i, team = site.params, block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+    assert isinstance(item, PartitionReduction) and team is not None
+    if not item.own:
+        return proved("the barrier before the fold stays")
+    found = _folding(block, i, True)
+    assert found is not None
+    part = spread(found[1], team.thread, team.threads)
+    for x in walk(part):
+        if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global") and _writes(block[:i], x.at.buffer) and not _wrote(block[:i], x.at, part):
+            return refuted(f"a thread folds elements of '{x.at.buffer.name}' that others write", region_text(x.at),
+                           needs="the barrier between the writes and the fold", attempt="own=false")
+    return proved("each thread folds what it wrote itself")
+
+
+def _writes(block: n.Block, b: n.Buffer) -> bool:
+    return any(isinstance(y, n.Store) and y.at.buffer.name == b.name for s in block for y in walk(s))
+
+
+def _wrote(block: n.Block, at: n.Region, loop: n.For) -> bool:
+    """Whether the last loop that writes the buffer writes, iteration by iteration, the places that a loop reads."""
+    writers = [s for s in block if any(isinstance(y, n.Store) and y.at.buffer.name == at.buffer.name for y in walk(s))]
+    last = writers[-1] if writers else None
+    return isinstance(last, n.For) and _canonical(last, at.buffer.name, n.Store) == _canonical(loop, at.buffer.name, n.Load) != frozenset()
+
+
+def _canonical(loop: n.For, buffer: str, kind: type[n.Load] | type[n.Store]) -> frozenset[object]:
+    """The places that a loop reads or writes, with its counters numbered."""
+    out: set[object] = set()
+
+    def visit(s: n.Stmt, names: dict[str, n.Expr], bounds: tuple[object, ...]) -> None:
+        if isinstance(s, n.For):
+            var = n.Var(f"%{len(names)}", s.var.of)
+            bounds = (*bounds, (substitute(s.lo, names), substitute(s.hi, names), substitute(s.step, names)))
+            for inner in s.body:
+                visit(inner, {**names, s.var.name: var}, bounds)
+            return
+        for x in walk(s):
+            if isinstance(x, kind) and isinstance(x, (n.Load, n.Store)) and x.at.buffer.name == buffer:
+                out.add((bounds, substitute(x.at, names), isinstance(s, n.If)))
+    visit(loop, {}, ())
+    return frozenset(out)
+
+
+def _exchange_after(block: n.Block, i: int) -> int | None:
+    """The statement after the loop at `i + 1` that writes a thread's result to shared memory; what stands between has nothing to do with it."""
+    acc = block[i]
+    assert isinstance(acc, n.Alloc)
+    for k in range(i + 2, len(block)):
+        s = block[k]
+        if isinstance(s, n.Store) and s.value == n.Load(n.Region(acc.buffer)) and s.at.buffer.space == "shared":
+            return k
+        if mentions(s, acc.buffer.name) or not isinstance(s, (n.For, n.If, n.Store)) or any(isinstance(x, (n.Eval, n.Jump)) for x in walk(s)):
+            return None
+    return None
+
+
 @dataclass(frozen=True)
 class PartitionReduction(Pass):
-    """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one."""
+    """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one. `own`: the barrier before the
+    fold goes, since each thread then folds only what it wrote itself."""
 
     intent: ClassVar[str] = "partition-reduction"
-    catalogue: ClassVar[tuple[int, ...]] = (47,)
+    catalogue: ClassVar[tuple[int, ...]] = (47, 84)
     claim: ClassVar[str] = "The values of one reduction are spread over the threads, which neither load nor fold any of them twice."
     numerics: ClassVar[str] = "reassociated(axis)"
     provides: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P474", "validity", "pipeline", "all threads of the CTA come to the barrier", everyone_arrives),
         Precondition("KIR-P475", "validity", "storage", "every thread folds the same values", _same_loop),
+        Precondition("KIR-P842", "validity", "pipeline", "without a barrier before the fold, each thread folds what it wrote itself", _own_values),
     )
 
     fresh: bool = False
+    own: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of each thread, folds into."""
         if not isinstance(node, n.Alloc) or team_at(program, path) is None:
             return None
-        found = _folding(block_at(program, path), int(path[-1]))
-        if found is None:
+        found = _folding(block_at(program, path), int(path[-1]), self.own)
+        if found is None or (self.own and is_in_loop(program, path)):
             return None
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each thread folds its share; then every thread folds the slots of all."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = _folding(block, i)
+        found = _folding(block, i, self.own)
         assert found is not None and team is not None
         acc, loop, op = found
         taken = names_in(program, kernel_of(program, site.path))
@@ -141,7 +209,7 @@ class PartitionReduction(Pass):
         result = replace(acc.buffer, name=fresh(acc.buffer.name, taken)) if self.fresh else acc.buffer
         made = Exchange(slots, team.thread, acc.buffer, "barrier", result, self.fresh, op, build.const(0), team.threads)
         tail = made.statements(n.Var(fresh("u", taken), I32), is_in_loop(program, site.path))
-        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2:])
+        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own:])
         out = edit_block(program, site.path, lambda b: (*b[:i], acc, spread(loop, team.thread, team.threads), *tail, *rest))
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
 
@@ -152,8 +220,9 @@ class PartitionReduction(Pass):
             return None
         block, i = block_at(program, path), int(path[-1])
         found = _folding(block, i)
-        made = exchange_at(block, i + 2, is_in_loop(program, path)) if found is not None and i + 2 < len(block) else None
-        if found is None or made is None or made[0].value != node.buffer:
+        at = _exchange_after(block, i)
+        made = exchange_at(block, at, is_in_loop(program, path)) if found is not None and at is not None else None
+        if found is None or at is None or made is None or made[0].value != node.buffer:
             return None
         x = made[0]
         if (x.at, x.sync, x.op, x.count) != (team.thread, "barrier", found[2], team.threads) or not build.is_const(x.base, 0):
@@ -163,23 +232,29 @@ class PartitionReduction(Pass):
         home = declaration(program, path, x.slots.name)
         if home is None or home.init is not None or uses(program, path, x.slots.name) > 2:
             return Miss(f"'{x.slots.name}' serves more than the reduction")
-        if x.fresh and is_read_later(program, (*path[:-1], i + 2), made[1], x.value.name):
+        if x.fresh and is_read_later(program, (*path[:-1], at), made[1], x.value.name):
             return Miss("the thread's own value is used afterwards")
-        return Site(path, PartitionReduction(x.fresh))
+        own = not is_in_loop(program, path) and any(isinstance(y, n.Load) and y.at.buffer.space == "shared" for y in walk(found[1]))
+        return Site(path, PartitionReduction(x.fresh, own))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found, made = _folding(block, i), exchange_at(block, i + 2, is_in_loop(program, site.path))
+        found, at = _folding(block, i), _exchange_after(block, i)
+        assert at is not None
+        made = exchange_at(block, at, is_in_loop(program, site.path))
         assert found is not None and made is not None and team is not None
         acc, loop, _ = found
+        item = site.params
+        assert isinstance(item, PartitionReduction)
         whole_loop = gathered(loop, team.thread, team.threads)
         assert whole_loop is not None
         x, size = made
-        rest = tuple(substitute_buffers(s, {x.result.name: acc.buffer}) if x.fresh else s for s in block[i + 2 + size:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], acc, whole_loop, *rest))
-        out, at = without_shared(out, str(site.path[0]), x.slots.name)
-        return Rewritten(out, shifted(site.path, at, -1))
+        rest = tuple(substitute_buffers(s, {x.result.name: acc.buffer}) if x.fresh else s for s in block[at + size:])
+        between = block[i + 2:at]
+        out = edit_block(program, site.path, lambda b: (*b[:i], *between, acc, *((barrier(),) if item.own else ()), whole_loop, *rest))
+        out, home = without_shared(out, str(site.path[0]), x.slots.name)
+        return Rewritten(out, shifted((*site.path[:-1], i + len(between)), home, -1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """A slot for each thread."""

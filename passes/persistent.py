@@ -85,7 +85,8 @@ def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class Persistent(Pass):
-    """`ctas` is the number of CTAs launched; with `capped`, no more than there are tiles."""
+    """`ctas` is the number of CTAs launched; with `capped`, no more than there are tiles. `named`: where roles walk, the number of a CTA's tiles is a
+    value that they share."""
 
     intent: ClassVar[str] = "persistent"
     catalogue: ClassVar[tuple[int, ...]] = (30,)
@@ -100,6 +101,7 @@ class Persistent(Pass):
 
     ctas: int = 132
     capped: bool = False
+    named: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with one grid axis."""
@@ -109,7 +111,7 @@ class Persistent(Pass):
             return Miss("the grid has not one plain axis")
         if roles_at(node) is not None:
             try:
-                walking(program, node, node.grid[0], self._ctas(node.grid[0]))
+                walking(program, node, node.grid[0], self._ctas(node.grid[0]), self.named)
             except NoRing as why:
                 return Miss(str(why))
             return Site(path, self)
@@ -127,7 +129,7 @@ class Persistent(Pass):
         tile = kernel.grid[0]
         dtype, ctas = dtype_of(tile.extent.type), self._ctas(tile)
         if roles_at(kernel) is not None:
-            return Rewritten(replace_kernel(program, kernel.name, walking(program, kernel, tile, ctas)), site.path)
+            return Rewritten(replace_kernel(program, kernel.name, walking(program, kernel, tile, ctas, self.named)), site.path)
         pid = build.var(fresh("pid", names_in(program, kernel)), dtype)
         loop = n.For(build.var(tile.name, dtype), pid, tile.extent, ctas, kernel.body)
         made = replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(loop,))
@@ -137,10 +139,10 @@ class Persistent(Pass):
         """At a kernel that is one loop from the CTA's number by the number of CTAs, or whose roles are such loops."""
         if isinstance(node, n.Kernel) and roles_at(node) is not None:
             try:
-                _, tiles, ctas = standing(program, node)
+                _, tiles, ctas, named = standing(program, node)
             except NoRing as why:
                 return Miss(str(why))
-            return self._launched(path, ctas, tiles.extent)
+            return self._launched(path, ctas, tiles.extent, named)
         if not (isinstance(node, n.Kernel) and len(node.grid) == 1 and len(node.body) == 1 and isinstance(loop := node.body[0], n.For)):
             return None
         axis = node.grid[0]
@@ -149,16 +151,16 @@ class Persistent(Pass):
             return Miss("the loop does not take every tile that is the CTA's own")
         if axis.name in names_read(loop.hi) or any(axis.name in names_read(s) for s in loop.body):
             return Miss("the body depends on more than the number of the tile")
-        return self._launched(path, axis.extent, loop.hi)
+        return self._launched(path, axis.extent, loop.hi, False)
 
-    def _launched(self, path: Path, ctas: n.Expr, tiles: n.Expr) -> Found:
+    def _launched(self, path: Path, ctas: n.Expr, tiles: n.Expr, named: bool) -> Found:
         literal = build.int_value(ctas)
         if literal is not None:
-            return Site(path, Persistent(literal))
+            return Site(path, Persistent(literal, False, named))
         for part in (ctas.a, ctas.b) if isinstance(ctas, n.Binary) and ctas.op == "min" else ():
             most = build.int_value(part)
             if most is not None and ctas == build.minimum(tiles, most):
-                return Site(path, Persistent(most, True))
+                return Site(path, Persistent(most, True, named))
         return Miss("the number of CTAs is neither a literal nor capped by the number of tiles")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -66,6 +66,9 @@ from ._independence import independent, order_free
 from ._spread_loop import gathered, spread
 from ._thread_team import ThreadTeam, is_call, whole_team
 
+NONE = (-1,)
+"""No loop is shared."""
+
 
 class CannotGather(Exception):
     """A statement of a thread that is neither everyone's, nor the first thread's, nor a share of a loop."""
@@ -82,7 +85,7 @@ def _order_free(program: n.Program, site: Site, context: Context) -> Verdict:
 def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
     item = site.params
     assert isinstance(item, SpreadThreads) and callable(rule)
-    verdicts = [rule(program, path, loop) for path, loop in item.loops(program, site.path)]
+    verdicts = [rule(program, path, loop) for path, loop in item.loops(program, site.path)] or [proved("no loop is shared")]
     worst = [v for v in verdicts if v.kind == "refuted"] or [v for v in verdicts if not v] or verdicts
     found = worst[0]
     assert isinstance(found, Verdict)
@@ -101,7 +104,8 @@ def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class SpreadThreads(Pass):
-    """`threads` of the CTA; `spread` are the loops that they share, by their number among the kernel's loops in reading order."""
+    """`threads` of the CTA; `spread` are the loops that they share, by their number among the kernel's loops in reading order; with
+    [-1] they share none, and all compute the same until a loop is dealt out."""
 
     intent: ClassVar[str] = "multi-threaded-block"
     catalogue: ClassVar[tuple[int, ...]] = (48, 47)
@@ -120,7 +124,7 @@ class SpreadThreads(Pass):
         """The loops that are shared, with their paths."""
         from kir.rewrite.edit import places
         every = [(p, s) for p, s in places(program) if p[0] == path[0] and isinstance(s, n.For)]
-        yield from (every[k] for k in self.spread if k < len(every))
+        yield from (every[k] for k in self.spread if 0 <= k < len(every))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of one thread, of scalar statements."""
@@ -132,9 +136,10 @@ class SpreadThreads(Pass):
             proposed = _proposal(node)
             return Site(path, replace(self, spread=proposed)) if proposed else Miss("no loop stores what others see")
         loops = [s for s in statements(node.body) if isinstance(s, n.For)]
-        if any(k >= len(loops) or k < 0 for k in self.spread):
+        numbers = () if self.spread == NONE else self.spread
+        if any(k >= len(loops) or k < 0 for k in numbers):
             return Miss(f"the kernel has {len(loops)} loops")
-        chosen = [loops[k] for k in self.spread]
+        chosen = [loops[k] for k in numbers]
         if any(s.kind != "serial" or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) for s in chosen):
             return Miss("a loop that is shared counts up from 0")
         front = _shared(node.body)
@@ -144,7 +149,7 @@ class SpreadThreads(Pass):
                 for s in statements(rest)):
             return Miss("a statement has no form for one thread of many")
         try:
-            _dealt(rest, {id(loops[k]) for k in self.spread}, n.Var("%t", I32), self.threads)
+            _dealt(rest, {id(s) for s in chosen}, n.Var("%t", I32), self.threads)
         except CannotGather as bad:
             return Miss(str(bad))
         return Site(path, self)
@@ -155,7 +160,8 @@ class SpreadThreads(Pass):
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
         t = n.Var(fresh("t", names_in(program, kernel)), I32)
         front = _shared(kernel.body)
-        items = _dealt(kernel.body[len(front):], {id(loops[k]) for k in self.spread}, t, self.threads)
+        chosen = {id(loops[k]) for k in self.spread if k >= 0}
+        items = _dealt(kernel.body[len(front):], chosen, t, self.threads)
         team = n.For(t, build.const(0), build.const(self.threads), build.const(1), with_barriers(items, t), "thread")
         made = replace(kernel, threads=build.const(self.threads), body=(*front, team))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
@@ -169,15 +175,14 @@ class SpreadThreads(Pass):
         if team is None:
             return None
         found: dict[tuple[int, ...], Site] = {}
-        reason = "no loop is shared by the threads"
+        reason = ""
         for whole in (False, True):
             try:
                 _, numbers = _Gather(team, names_in(program, node), whole).body()
             except CannotGather as bad:
                 reason = str(bad)
                 continue
-            if numbers:
-                found.setdefault(numbers, Site(path, SpreadThreads(team.threads, numbers), {"whole": whole}))
+            found.setdefault(numbers, Site(path, SpreadThreads(team.threads, numbers or NONE), {"whole": whole}))
         return tuple(found.values()) or Miss(reason)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

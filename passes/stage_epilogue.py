@@ -93,9 +93,9 @@ def _together(program: n.Program, site: Site, context: Context) -> Verdict:
 def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
     item, at = site.params, _store(program, site).at
     assert isinstance(item, StageEpilogue)
-    columns, each = (_extents(at) or (0,))[-1], item.panel * item.rounds
+    columns, each = (_extents(at) or (0,))[-1], item.panel * max(1, item.rounds)
     if each and columns % each:
-        return refuted(f"{columns} columns are not {item.rounds} rounds of whole panels of {item.panel}",
+        return refuted(f"{columns} columns are not {max(1, item.rounds)} rounds of whole panels of {item.panel}",
                        f"column {columns - columns % each} is never stored", needs=f"a multiple of {each} columns")
     return proved("the panels cover the result" if each else "the whole is staged at once")
 
@@ -103,7 +103,7 @@ def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class StageEpilogue(Pass):
     """`panel` is the number of columns that are staged side by side (0: the whole tile as it is), `rounds` how often the same memory is
-    filled. In panels, a warpgroup stages its own rows by itself: in panels that all share, or `apart`, in panels of its own."""
+    filled (0: once, without a loop). In panels, a warpgroup stages its own rows by itself: in panels that all share, or `apart`, in panels of its own."""
 
     intent: ClassVar[str] = "stage-epilogue"
     catalogue: ClassVar[tuple[int, ...]] = (5, 21)
@@ -117,7 +117,7 @@ class StageEpilogue(Pass):
     )
 
     panel: int = 0
-    rounds: int = 1
+    rounds: int = 0
     apart: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -128,7 +128,7 @@ class StageEpilogue(Pass):
             return Miss("the store has a mask or a cache policy")
         if _extents(node.at) is None or any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in node.at.index):
             return Miss("the place is scattered, or has a symbolic extent")
-        if self.panel < 0 or self.rounds < 1 or (self.rounds > 1 and not self.panel):
+        if self.panel < 0 or self.rounds < 0 or (self.rounds and not self.panel):
             return Miss("no panels, or no rounds")
         if self.panel:
             try:
@@ -195,4 +195,4 @@ class StageEpilogue(Pass):
         at = _store(program, site).at
         rows = share(program, site.path, 1) if self.panel else None
         teams = rows.groups if rows is not None else 1
-        return math.prod(_extents(at) or ()) * at.buffer.dtype.bytes * teams // self.rounds
+        return math.prod(_extents(at) or ()) * at.buffer.dtype.bytes * teams // max(1, self.rounds)

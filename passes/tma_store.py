@@ -139,15 +139,15 @@ class TmaStore(Pass):
         """The value into a fragment, and a copy of it to its place."""
         s = node_at(program, site.path)
         if copies := _copies(s):
-            made = program
+            mapped = program
             changed: dict[n.Copy, n.Copy] = {}
             for c in copies:
-                made, name = with_map(made, c)
-                changed[c] = replace(c, via="tma", grouped=True, attrs=n.attrs(descriptor=name))
+                mapped, of = with_map(mapped, c)
+                changed[c] = replace(c, via="tma", grouped=True, attrs=n.attrs(descriptor=of))
             assert isinstance(s, (n.Copy, n.For))
             sent = changed[s] if isinstance(s, n.Copy) else replace(s, body=tuple(changed[x] for x in s.body if isinstance(x, n.Copy)))
             block = (*_before(), sent, *_after())
-            return Rewritten(replace_stmts(made, site.path, block), (*site.path[:-1], int(site.path[-1]) + 1))
+            return Rewritten(replace_stmts(mapped, site.path, block), (*site.path[:-1], int(site.path[-1]) + 1))
         assert isinstance(s, n.Store)
         name = fresh(f"{s.at.buffer.name}_tile", names_in(program, kernel_of(program, site.path)))
         shape = tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.at.type))
@@ -178,8 +178,8 @@ class TmaStore(Pass):
         s, i = node_at(program, site.path), int(site.path[-1])
         if isinstance(s, n.For) or (isinstance(s, n.Copy) and s.src.at.buffer.space == "shared"):
             plain = _plain(s) if isinstance(s, n.Copy) else replace(s, body=tuple(_plain(x) for x in s.body if isinstance(x, n.Copy)))
-            made = edit_block(program, site.path, lambda block: (*block[:i - 1], plain, *block[i + 3:]))
-            return Rewritten(without_unused_maps(made), (*site.path[:-1], i - 1))
+            bare = edit_block(program, site.path, lambda block: (*block[:i - 1], plain, *block[i + 3:]))
+            return Rewritten(without_unused_maps(bare), (*site.path[:-1], i - 1))
         above = block_at(program, site.path)[i - 1]
         assert isinstance(s, n.Copy) and isinstance(above, n.Alloc) and above.init is not None
         made = n.Store(s.dst, above.init, None, s.clip, label=s.label, origin=s.origin)

@@ -80,7 +80,7 @@ class Trips:
     def governs(self, r: n.Region) -> bool:
         """Whether a region of global memory moves with the loop, in a dimension that ends where the loop does."""
         return r.buffer.space == "global" and any(
-            isinstance(i, n.Expr) and d == self.end and self.beyond(i) is not None for i, d in zip(r.index, r.buffer.shape, strict=False))
+            d == self.end and self.beyond(i.lo if isinstance(i, n.Span) else i) is not None for i, d in zip(r.index, r.buffer.shape, strict=False))
 
     def beyond(self, e: n.Expr) -> n.Expr | None:
         """How far behind the iteration's first place an index lies; None for one that does not move with the loop."""
@@ -123,7 +123,7 @@ def _cut(loop: n.For, end: n.Expr) -> Iterator[n.Expr]:
     """What is compared with the end: indices of accesses that are cut off there, and the left sides of masks."""
     for x in walk(loop):
         if isinstance(x, (n.Load, n.Store)) and x.clip:
-            yield from (i for i, d in zip(x.at.index, x.at.buffer.shape, strict=False) if d == end and isinstance(i, n.Expr))
+            yield from (i.lo if isinstance(i, n.Span) else i for i, d in zip(x.at.index, x.at.buffer.shape, strict=False) if d == end)
         if isinstance(x, (n.Load, n.Store)) and isinstance(x.mask, n.Binary) and x.mask.op == "lt" and x.mask.b == end:
             yield x.mask.a
 
@@ -139,7 +139,7 @@ def _no_thread_less(program: n.Program, site: Site, context: Context) -> Verdict
         return unknown("a thread may have more iterations than all have together", needs=f"{expr_text(trips.first)} >= 0")
     for r in _governed(loop, trips):
         for i, d in zip(r.index, r.buffer.shape, strict=False):
-            rest = trips.beyond(i) if isinstance(i, n.Expr) and d == trips.end else None
+            rest = trips.beyond(i.lo if isinstance(i, n.Span) else i) if d == trips.end else None
             if rest is not None and ((at := known.domain(rest).lo) is None or at < 0) and not _counts_up(rest, loop):
                 return unknown(f"past the end {region_text(r)} may still be inside", needs=f"{expr_text(rest)} >= 0")
     return proved("an iteration that a thread has not lies past the end as a whole")
@@ -163,9 +163,19 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
     masked = item.masked(loop, trips)
     own = set(bound_names(masked.body))
     lets: dict[str, n.Expr] = {}
+    arrays: dict[str, n.Expr] = {}
+
+    def value(e: n.Expr) -> float | None:
+        """What a value is past the end."""
+        return past_end(_off(substitute(e, lets), trips.inside, arrays), set())
+    rewritten = {s.at.buffer.name for s in statements(masked.body) if isinstance(s, n.Store)}
     for s in statements(masked.body):
         if isinstance(s, n.Let) and len(s.names) == 1:
             lets[s.names[0]] = substitute(s.value, lets)
+        if isinstance(s, n.Alloc) and s.init is not None and s.buffer.name not in rewritten:
+            got = value(s.init)
+            if got is not None:
+                arrays[s.buffer.name] = build.const(got, s.buffer.dtype) if s.buffer.dtype.is_float else build.const(int(got), s.buffer.dtype)
         if not isinstance(s, n.Store) or s.clip or s.mask is not None or s.at.buffer.name in own:
             continue
         if s.at.buffer.space == "global":
@@ -174,15 +184,19 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
         if not (isinstance(v, n.Binary) and v.op in REDUCTIONS and v.a == n.Load(s.at)):
             return unknown(f"'{s.at.buffer.name}' is no running sum, maximum or minimum", needs="a value that iterations past the end leave alone")
         wanted = float(identity(REDUCTIONS[v.op], s.at.buffer.dtype).value)
-        got = past_end(_off(substitute(v.b, lets), trips.inside), set())
+        got = value(v.b)
         if got != wanted:
             return unknown(f"past the end {'something unknown' if got is None else got} is folded into '{s.at.buffer.name}'", needs=f"{wanted} there")
     return proved("past the end nothing is stored, and what is folded in changes nothing")
 
 
-def _off(e: n.Expr, inside: n.Expr) -> n.Expr:
-    """A value with loads under that mask as what they give without it."""
-    made: n.Expr = transform(e, lambda _, new: new.other if isinstance(new, n.Load) and new.mask == inside and new.other is not None else new)
+def _off(e: n.Expr, inside: n.Expr, arrays: dict[str, n.Expr]) -> n.Expr:
+    """A value with loads under that mask as what they give without it, and elements of arrays that hold one number as that number."""
+    def leave(_: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Load) and new.mask == inside and new.other is not None:
+            return new.other
+        return arrays.get(new.at.buffer.name, new) if isinstance(new, n.Load) else new
+    made: n.Expr = transform(e, leave)
     return made
 
 

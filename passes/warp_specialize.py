@@ -97,11 +97,11 @@ def bytes_of(s: n.Stmt) -> int:
 
 
 def _parts(program: n.Program, path: Path) -> tuple[n.Block, n.Block]:
-    """The loads that a loop's body begins with, and the rest of it."""
+    """The loads that a loop's body begins with, views among them left out, and the rest of it."""
     loop = node_at(program, path)
     assert isinstance(loop, n.For)
-    count = next((i for i, s in enumerate(loop.body) if not is_load(s)), len(loop.body))
-    return loop.body[:count], loop.body[count:]
+    count = next((i for i, s in enumerate(loop.body) if not is_load(s) and not isinstance(s, n.View)), len(loop.body))
+    return tuple(s for s in loop.body[:count] if is_load(s)), tuple(s for i, s in enumerate(loop.body) if i >= count or not is_load(s))
 
 
 def _filled(loads: n.Block) -> set[str]:
@@ -126,7 +126,7 @@ def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
                 read = buffers_read(x.src) | {x.src.at.buffer.name}
                 if read & written:
                     return refuted(f"'{min(read & written)}' is written by those that compute, and read by those that run ahead",
-                                   f"iteration 1 copies it before iteration 0 has written it", needs="copies of what the loop does not change")
+                                   "iteration 1 copies it before iteration 0 has written it", needs="copies of what the loop does not change")
     return proved("what is copied, and where it is, does not depend on what is computed")
 
 
@@ -164,8 +164,10 @@ class WarpSpecialize(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop of the CTA that begins with loads of boxes."""
-        if not (isinstance(node, n.For) and len(path) == 2 and node.body and is_load(node.body[0])):
+        if not (isinstance(node, n.For) and len(path) == 2 and any(map(is_load, node.body))):
             return None
+        if not _parts(program, path)[0]:
+            return Miss("the loop computes before it copies")
         kernel = kernel_of(program, path)
         loads, rest = _parts(program, path)
         if (int_value(kernel.threads) or 1) % WARP:

@@ -40,6 +40,7 @@ kernel main grid (i: 1) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -51,6 +52,7 @@ from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 from kir.target import target
 
 from ._local_buffers import team_threads
+from ._rings import NoRing, Rings
 
 PAIRS = frozenset({("f16", "f32"), ("bf16", "f32")})
 """Operand and accumulator dtypes that wgmma takes with either axis contiguous (PTX ISA, wgmma.mma_async)."""
@@ -127,6 +129,14 @@ class Wgmma(Pass):
         if not (isinstance(node, n.Mma) and node.via == "wgmma"):
             return None
         return Miss("the product is still pending at its end") if node.pending else Site(path, self)
+
+    def inverse_sites(self, program: n.Program) -> Iterator[Site]:
+        """Products by wgmma, but none that a ring feeds: what a ring is worth shows only beside tensor cores, so it is taken back first."""
+        for site in super().inverse_sites(program):
+            try:
+                Rings.of(kernel_of(program, site.path))
+            except NoRing:
+                yield site
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product by wgmma."""

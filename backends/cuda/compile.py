@@ -62,7 +62,8 @@ def _compiled(e: Entry, used: dict[str, _cubin.Usage], spills: dict[str, int], m
     texts = {"ptx": own_ptx} if several or not disassembly else {"ptx": own_ptx, "sass": _cubin.stripped(disassembly)}
     shared = int(dict(e.options).get("dynamic_shared", 0)) + max(0, of.shared - reserved if of else 0)
     registers, mix = (of.registers if of else 0), mixes.get(e.function, {})
-    image = Image(cubin, e.function, int(dict(e.options).get("dynamic_shared", 0)))
+    cluster = tuple(int(x) for x in str(dict(e.options).get("cluster", "")).split("x") if x)
+    image = Image(cubin, e.function, int(dict(e.options).get("dynamic_shared", 0)), cluster)
     return CompiledKernel(e.kernel, registers, spills.get(e.function, 0), shared, e.threads, mix, texts, e.options, image)
 
 

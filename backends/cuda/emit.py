@@ -14,7 +14,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.plans import guards_of, has_dispatch, launches
 from kir.ir.printer import expr_text
-from kir.ir.types import DType
+from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
@@ -134,7 +134,8 @@ def write(program: n.Program) -> Written:
     launched = tuple(by_name[name] for name in order)
     started = "" if program.tensor_maps or overlapping or has_dispatch(program) or any(k.cluster for k in program.kernels) else launch(
         top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)})
-    bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel])) for e in by_name.values())
+    newer = any("__CUDA_ARCH__ >= 900" in text for text in texts)
+    bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel], newer)) for e in by_name.values())
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, bindings, launch=started), ())
 
 
@@ -143,8 +144,9 @@ def top_name(program: n.Program) -> str:
     return re.sub(r"\W", "_", program.name)
 
 
-def binding_text(p: n.Program, e: Entry, names: dict[str, str]) -> str:
-    """What the frontend needs to read an emitted kernel back as the program: sizes, facts, tensors, grid, block (TOML)."""
+def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = False) -> str:
+    """What the frontend needs to read an emitted kernel back as the program: sizes, facts, tensors, grid, block, and (where the unit says
+    something else to `newer` architectures) the target (TOML)."""
     from kir.ir.binding import Binding, Tensor
 
     def texts(expressions: tuple[n.Expr, ...]) -> list[str | int]:
@@ -167,7 +169,7 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str]) -> str:
     if isinstance(dynamic, int):
         metas["shared_bytes"] = dynamic
     made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid), scalars=dict(scalars),
-                   metas=metas, tensors=tensors, arrays=arrays)
+                   metas=metas, tensors=tensors, arrays=arrays, options={"target": "sm_90a"} if newer else {})
     return made.text()
 
 
@@ -185,7 +187,10 @@ def _used(program: n.Program) -> list[n.Function]:
 
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
+    dtypes |= {dtype_of(x.type).name for x in walk(p) if isinstance(x, n.Call) and isinstance(x.type, (DType, TileType))}
     out = ["cassert", "cmath", "cstring"]
+    if any(isinstance(x, n.Call) and x.fn == "print" for x in walk(p)):
+        out.insert(2, "cstdio")
     if p.tensor_maps:
         out.append("cuda.h")
     return out + [file for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]
@@ -259,8 +264,6 @@ class _Part:
         threads = int_value(k.threads)
         if threads is None or not 1 <= threads <= 1024:
             raise refuse("KIR-B007", "a CTA has 1 to 1024 threads, known when it is compiled")
-        if k.cluster and any(c != 1 for c in k.cluster):
-            raise refuse("KIR-B007", "the CUDA backend does not launch clusters", "a cluster of one CTA")
         shared = [s.buffer for s in walk(k) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
         pool = _pool(shared)
         writer, memory = Writer(), Memory()
@@ -280,12 +283,17 @@ class _Part:
         attrs = dict(k.attrs)
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
         bounds = f"__launch_bounds__({threads}{ctas})"
+        cluster = (*k.cluster, 1, 1)[:3] if any(c != 1 for c in k.cluster) else ()
+        if cluster and len(k.grid) > 3:
+            raise refuse("KIR-B007", "a cluster of a grid whose axes are numbered in one line", "a grid of up to three axes")
+        bounds += f" __cluster_dims__({', '.join(map(str, cluster))})" if cluster else ""
         limit = f" __maxnreg__({attrs['maxnreg']})" if "maxnreg" in attrs else ""
         maps = self._maps(k)
         listed = ",\n".join([*(f"    {self._parameter(p)}" for p in params), *(f"    const __grid_constant__ CUtensorMap {self.names[m.name]}" for m in maps)])
         rows = ["", f'extern "C" __global__ void {bounds}{limit}', *f"{name}(\n{listed}) {{".splitlines()]
         dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
-        options: tuple[tuple[str, int], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
+        options: tuple[tuple[str, int | str], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
+        options += (("cluster", "x".join(map(str, cluster))),) if cluster else ()
         arguments = (*map(self._argument, params), *(Argument(self.names[m.name], "map", self._dtype_of(m), of=m.name) for m in maps))
         entry = Entry(k.name, name, arguments, grid, threads, options)
         return [*((row, None) for row in rows), *_used_or_said(writer.lines), ("}", None)], entry

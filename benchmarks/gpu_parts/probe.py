@@ -20,8 +20,11 @@ IMPORTS = ("numpy", "pycuda.driver", "torch", "triton", "tilelang", "fla", "flas
 BARE = "import sys; sys.path[:] = {roots!r}; "
 DRIVER = """
 import time; t = time.perf_counter()
-from kir.device.driver import Driver
-a = time.perf_counter(); d = Driver(); b = time.perf_counter(); m = d.module(open({harness!r}, 'rb').read()); c = time.perf_counter()
+from kir.device.libcuda import Libcuda
+import ctypes; from ctypes import byref, c_int, c_uint, c_void_p
+d = Libcuda(); a = time.perf_counter(); x = c_void_p(); h = c_int()
+d("cuInit", c_uint(0)); d("cuDeviceGet", byref(h), c_int(0)); d("cuDevicePrimaryCtxRetain", byref(x), h); d("cuCtxSetCurrent", x)
+b = time.perf_counter(); d.function(open({harness!r}, 'rb').read(), "kir_nothing", 0, ()); c = time.perf_counter()
 print(f"import {{a - t:.3f}} s, open {{b - a:.3f}} s, load the harness {{c - b:.3f}} s")
 """
 PYCUDA = """

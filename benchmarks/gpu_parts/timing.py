@@ -40,8 +40,9 @@ def panel(s: Session) -> None:
     def rows() -> Iterator[Row]:
         for name in [x for x in WORKLOADS if s.only in x]:
             problem = load_problem(name)
+            shapes = [x for x in problem.tagged("timed") if "asked" not in x.tags]
             with s.gpu.oracles.child() as child:
-                for row in timed(s.gpu, problem, Oracle.of(child, problem), [x for x in problem.tagged("timed") if "asked" not in x.tags], random.Random(secrets.randbits(64))):
+                for row in timed(s.gpu, problem, Oracle.of(child, problem), shapes, random.Random(secrets.randbits(64))):
                     if isinstance(row, Timed):
                         e = row.estimate
                         took = (f"{e.median * 1e6:.1f} us", f"{e.low * 1e6:.1f} .. {e.high * 1e6:.1f}", e.samples)

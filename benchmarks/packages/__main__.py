@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,13 @@ def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: f
     command = [sys.executable, "-c", "from kir.cli import main; main()", "corpus", *swapped, "-o", str(folder / f"{name}-{number}"), "--json", *extra]
     paths = os.pathsep.join([str(ROOT), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [])])
     with (folder / f"{name}.log").open("a") as log:
+        environment = {**os.environ, "PYTHONPATH": paths}
+        process = subprocess.Popen([*command, "--", *drive], cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
-            return subprocess.call([*command, "--", *drive], cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, stdout=log, stderr=log, timeout=limit + 240)
+            return process.wait(limit + 60)
         except subprocess.TimeoutExpired:
-            return 1
+            os.killpg(process.pid, signal.SIGKILL)  # it is the first of its group
+            return process.wait()
 
 
 def until_done(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str]) -> None:
@@ -77,12 +81,22 @@ def until_done(package: str, folder: Path, name: str, on: str, shard: str, limit
             return
 
 
-def phase(packages: Iterable[str], out: Path, name: str, on: str, jobs: int, limit: float, extra: list[str]) -> None:
-    """All packages, `jobs` processes at once."""
+def phase(packages: list[str], out: Path, name: str, on: str, jobs: int, limit: float, extra: list[str]) -> None:
+    """All packages within `limit` seconds: side by side, or, with one job, one after another, each with its share of what is left."""
+    end = time.monotonic() + limit
+    if jobs == 1:
+        for i, p in enumerate(packages):
+            until_done(p, out / p, f"{name}0", on, "0/1", (end - time.monotonic()) / (len(packages) - i), extra)
+        return
+    shards = max(1, jobs // len(packages))
     with ThreadPoolExecutor(jobs) as pool:
-        for p in packages:
-            for i in range(jobs):
-                pool.submit(until_done, p, out / p, f"{name}{i}", on, f"{i}/{jobs}", limit, extra)
+        running = [
+            pool.submit(lambda p=p, i=i: until_done(p, out / p, f"{name}{i}", on, f"{i}/{shards}", end - time.monotonic(), extra))
+            for i in range(shards)
+            for p in packages
+        ]
+    for each in running:
+        each.result()
 
 
 def outcomes(folder: Path, name: str) -> dict[str, Row]:
@@ -242,11 +256,11 @@ def main() -> None:
     parser.add_argument("--on", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--out", type=Path, default=Path("corpus"), help="where everything is kept")
     parser.add_argument("--tables", type=Path, default=None, help="the folder of the tables (default: --out)")
-    parser.add_argument("--jobs", type=int, default=0, help="processes at once (0: one a core, at most 12)")
-    parser.add_argument("--limit", type=float, default=1800.0, help="seconds for each phase and process")
+    parser.add_argument("--jobs", type=int, default=0, help="processes at once (0: one a core, at most 15)")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds for each of the two phases")
     parser.add_argument("--record", action="store_true", help="write the bindings of kernels that are right into skills/packages")
     given = parser.parse_args()
-    jobs = given.jobs or min(12, os.cpu_count() or 1)
+    jobs = given.jobs or min(15, os.cpu_count() or 1)
     name = "run"
     phase(given.packages, given.out, name, given.on, jobs, given.limit, ["--no-tune"] if given.on == "gpu" else [])
     if given.on == "gpu":

@@ -15,6 +15,7 @@ from kir.ir.visit import walk
 from . import statements
 from .c_types import Arr, CType, Prim, Ptr, Rec, Vec, leaf
 from .carving import settle
+from .distribution import distributed, guarded
 from .errors import NotUnderstood
 from .fragments import joined
 from .memory import Finish, Place, Store, start
@@ -176,7 +177,13 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
         return (replace(loop, body=(kept,)),)
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return joined(body)
-    return joined(tidied(promoted(tidied(joined(body)), frozenset(r.m.taken))))
+    body = _settled(joined(body), r)
+    return _settled(guarded(distributed(body, r.m.fresh)), r)
+
+
+def _settled(body: n.Block, r: Reader) -> n.Block:
+    """A body with its variables as values where they are such, and its pieces joined."""
+    return joined(tidied(promoted(tidied(body), frozenset(r.m.taken))))
 
 
 def _pieces(r: Reader) -> list[n.Stmt]:

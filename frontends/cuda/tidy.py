@@ -269,7 +269,7 @@ def _fill_of(out: list[n.Stmt], x: n.Stmt, cond: n.Expr) -> int | None:
     """Where the private array that a statement loads whole is declared, filled with one number and left alone since."""
     if not (isinstance(x, n.Store) and x.at.buffer.space == "register" and not x.at.index and x.mask is None and isinstance(x.value, n.Load)):
         return None
-    if not _moves(x.value) or x.value.clip or x.value.at.buffer.space != "global" or _mentions(cond, x.at.buffer.name):
+    if not _moves(x.value) or x.value.clip or x.value.at.buffer.space not in ("global", "shared") or _mentions(cond, x.at.buffer.name):
         return None
     at = next((k for k, s in enumerate(out) if isinstance(s, n.Alloc) and s.buffer == x.at.buffer and isinstance(s.init, n.Const)), None)
     return at if at is not None and not any(_mentions(s, x.at.buffer.name) for s in out[at + 1 :]) else None

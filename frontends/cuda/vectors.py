@@ -55,14 +55,14 @@ def inlined(body: n.Block) -> n.Store | None:
         return None
     values: dict[str, n.Expr] = {}
     for s in lets:
-        if not isinstance(s, n.Let) or len(s.names) != 1 or isinstance(s.value.type, TileType) or _waits(s.value):
+        if not isinstance(s, n.Let) or len(s.names) != 1 or isinstance(s.value.type, TileType) or waits(s.value):
             return None
         values[s.names[0]] = substitute(s.value, values)
     made: n.Store = substitute(last, values)
     return made
 
 
-def _waits(e: n.Expr) -> bool:
+def waits(e: n.Expr) -> bool:
     from kir.instructions import table
 
     return any(isinstance(x, n.Call) and (x.of is not None or x.fn not in table() or table()[x.fn].level != "element" or table()[x.fn].effect)
@@ -75,7 +75,7 @@ def elementwise(s: n.For) -> n.Store | None:
     if count is None or not build.is_const(s.lo, 0) or not s.body:
         return None
     store = inlined(s.body)
-    if store is None or not store.at.index or _waits(store.value):
+    if store is None or not store.at.index or waits(store.value):
         return None
     constant = _constant_fill(s, store, count)
     if constant is not None:
@@ -85,21 +85,21 @@ def elementwise(s: n.For) -> n.Store | None:
     if isinstance(store.value.type, TileType):
         return None
     *outer, last = store.at.index
-    if isinstance(last, n.Span) or any(isinstance(i, n.Span) or _uses(i, s.var) for i in outer):
+    if isinstance(last, n.Span) or any(isinstance(i, n.Span) or uses(i, s.var) for i in outer):
         return None
     lo = build.sub(last, build.cast(s.var, dtype_of(last.type)))
-    if _uses(lo, s.var):
+    if uses(lo, s.var):
         return None
     for x in walk(store.value):
         if isinstance(x, n.Load) and x.at.buffer.name == store.at.buffer.name and x.at != store.at:
             return None
-        if isinstance(x, n.Load) and (x.mask is not None or x.clip) and _uses(x, s.var):
+        if isinstance(x, n.Load) and (x.mask is not None or x.clip) and uses(x, s.var):
             return None
     try:
         value = tile(store.value, [(s.var, count)])
     except (NotElementwise, KirError):
         return None
-    if any(isinstance(x, n.Var) and x.name == s.var.name for x in walk(value)) or _gathers(value) or shape_of(value.type) not in ((), (count,)):
+    if any(isinstance(x, n.Var) and x.name == s.var.name for x in walk(value)) or gathers(value) or shape_of(value.type) not in ((), (count,)):
         return None
     at = build.region(store.at.buffer, *outer, build.span(lo, count))
     if not isinstance(value.type, TileType) and not isinstance(value, n.Const):
@@ -116,10 +116,10 @@ def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:
 
     def longer(r: n.Region) -> n.Region | None:
         *outer, last = r.index or (n.Const(0, I32),)
-        if not isinstance(last, n.Span) or last.extent != size or last.step != 1 or any(isinstance(i, n.Span) or _uses(i, s.var) for i in outer):
+        if not isinstance(last, n.Span) or last.extent != size or last.step != 1 or any(isinstance(i, n.Span) or uses(i, s.var) for i in outer):
             return None
         lo = build.sub(last.lo, build.mul(build.cast(s.var, dtype_of(last.lo.type)), size))
-        return None if _uses(lo, s.var) else build.region(r.buffer, *outer, build.span(lo, size * count))
+        return None if uses(lo, s.var) else build.region(r.buffer, *outer, build.span(lo, size * count))
 
     at = longer(store.at)
     if at is None or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer and x.at != store.at for x in walk(store.value)):
@@ -155,7 +155,7 @@ def _constant_fill(s: n.For, store: n.Store, count: int) -> n.Store | None:
     """`for e: a[.., e, ..] = 0`."""
     if not isinstance(store.value, n.Const) or s.var.of != I32:
         return None
-    at = [k for k, i in enumerate(store.at.index) if _uses(i, s.var)]
+    at = [k for k, i in enumerate(store.at.index) if uses(i, s.var)]
     if len(at) != 1 or store.at.index[at[0]] != s.var:
         return None
     index = list(store.at.index)
@@ -163,7 +163,7 @@ def _constant_fill(s: n.For, store: n.Store, count: int) -> n.Store | None:
     return n.Store(build.region(store.at.buffer, *index), store.value, label=s.label or store.label, origin=s.origin)
 
 
-def _gathers(e: n.Expr) -> bool:
+def gathers(e: n.Expr) -> bool:
     """Whether a value is read at indices that are tiles."""
     return any(isinstance(x, n.Region) and any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in x.index) for x in walk(e)) or any(
         isinstance(x, n.Call) and x.fn in ("iota", "pick") for x in walk(e)
@@ -194,17 +194,17 @@ def fold(s: n.For, before: n.Stmt) -> n.Store | n.Alloc | None:
         every = tile(x, [(s.var, count + 1)])
     except (NotElementwise, KirError):
         return None
-    if shape_of(every.type) != (count + 1,) or _uses(every, s.var) or _gathers(every):
+    if shape_of(every.type) != (count + 1,) or uses(every, s.var) or gathers(every):
         return None
     return replace(before, value=build.call("reduce", every, axis=0, op=FOLDS[value.op]))
 
 
-def _uses(e: n.Node, v: n.Var) -> bool:
+def uses(e: n.Node, v: n.Var) -> bool:
     return any(isinstance(x, n.Var) and x.name == v.name for x in walk(e))
 
 
 def _uses_region(r: n.Region, v: n.Var) -> bool:
-    return any(_uses(i, v) for i in r.index)
+    return any(uses(i, v) for i in r.index)
 
 
 def scalars(body: n.Block) -> n.Block:

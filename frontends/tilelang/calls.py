@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import libcst as cst
 
@@ -13,8 +12,9 @@ from kir.ir.types import F32, I32, dtype_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .evaluate import binary, evaluate, iterated
+from .evaluate import evaluate, iterated
 from .names import LANGUAGE, absolute
+from .operators import binary
 from .reader import Reader, Undecided
 from .values import (
     Builtin,
@@ -44,7 +44,7 @@ def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
     """The value of a call."""
     fn = r.settled(evaluate(r, scope, e.func))
     if isinstance(fn, Builtin) and fn.name.startswith("torch.") and not fn.name.startswith(("torch.finfo", "torch.iinfo")):
-        return Open(fn.name.rsplit(".", 1)[-1], None, "asked")
+        return r.ask(fn.name.rsplit(".", 1)[-1], scope.module.code(e))
     given = Signature()
     for a in e.args:
         if isinstance(fn, Builtin) and fn.name == f"{LANGUAGE}.device_assert" and given.args:
@@ -79,7 +79,7 @@ def invoke(r: Reader, fn: Value, given: Signature, e: cst.CSTNode) -> Value:
         case Choice():
             raise Undecided(fn.cond)
         case Open():
-            return Open(fn.name, None, "asked")
+            return r.ask(fn.name, f"{fn.key or fn.name}({given.args}{given.named})")
         case Builtin():
             return _builtin(r, fn, given, e)
         case Unknown():
@@ -139,7 +139,7 @@ def _method(r: Reader, fn: Method, given: Signature) -> Value:
         case Items(), ("index" | "count"):
             key = r.decided(given.args[0])
             if is_known(key) and all(is_known(x) for x in owner.items):
-                return getattr(owner.items, fn.name)(key)
+                return int(getattr(owner.items, fn.name)(key))
     if isinstance(owner, TypeOf) and fn.name in ("as_torch",):
         return owner
     raise NotUnderstood(f"'{fn.name}' of {describe(owner)}")
@@ -165,7 +165,7 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         from .layouts import layout_word
 
         return layout_word(r, name.removeprefix("tilelang.layout."), given, e)
-    return Open(name.rsplit(".", 1)[-1], None, "asked")
+    return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
 
 
 def _counted(r: Reader, word: str, given: Signature) -> Value:
@@ -247,7 +247,8 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
         case "print", _:
             return None
         case ("isinstance" | "hasattr" | "getattr"), _:
-            return Open(f"is_{name}", None, "asked") if not args or not isinstance(args[0], Open) else Open(f"{args[0].name}_{name}", None, "bool")
+            subject = args[0].name if args and isinstance(args[0], Open) else "is"
+            return r.ask(f"{subject}_{name}", f"{name}({args})", "bool")
         case _ if name.endswith("Error") or name == "Exception":
             return Unknown("an exception")
     raise NotUnderstood(f"'{name}' of these values")
@@ -277,19 +278,25 @@ def _replaced(r: Reader, given: Signature) -> Value:
 
 
 def _gcd(r: Reader, given: Signature) -> Value:
-    """A greatest common divisor; of open numbers it is a meta of its own."""
+    """A greatest common divisor, of numbers that the binding knows."""
     args = [r.settled(a) for a in given.args]
     known = [r.known_int(a) for a in args]
     if all(k is not None for k in known):
         return math.gcd(*[k for k in known if k is not None])
-    return Open("gcd", None, "asked")
+    out = args[0]
+    for x in args[1:]:
+        a, b = r.dim(out), r.dim(x)
+        if not (r.is_static(a) and r.is_static(b)):
+            raise NotUnderstood("the greatest common divisor of sizes")
+        out = Num(build.call("gcd", a, b))
+    return out
 
 
 def _infinity(r: Reader, given: Signature) -> Value:
     return math.inf
 
 
-WORDS_OF_HOST: Mapping[str, Callable[[Reader, Signature], Any]] = {
+WORDS_OF_HOST: Mapping[str, Callable[[Reader, Signature], Value]] = {
     "functools.partial": _partial,
     "dataclasses.replace": _replaced,
     "math.gcd": _gcd,

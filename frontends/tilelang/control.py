@@ -10,9 +10,9 @@ from kir.ir.types import I32, I64, DType, dtype_of
 
 from .arithmetic import convert
 from .evaluate import bound, evaluate
-from .execute import Frame, Returned, index_of, run_block, truth_of
+from .execute import index_of, run_block, truth_of
 from .reader import Reader
-from .values import Builtin, Items, Launch, Loop, NotUnderstood, Num, Open, Value, describe
+from .values import Builtin, Frame, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, Value, describe
 
 LANES = "lanes"
 """The kind of loop that `T.Parallel` is until it becomes tile statements or a loop over threads."""
@@ -131,7 +131,7 @@ def for_statement(r: Reader, f: Frame, s: cst.For) -> Returned | None:
 
 
 def _body(r: Reader, f: Frame, s: cst.For, names: dict[str, Value], inside: dict[str, n.Expr]) -> n.Block:
-    from .execute import ends_in_return
+    from .branches import ends_in_return
 
     if ends_in_return(s.body.body):
         raise NotUnderstood("a return from inside a loop")

@@ -1,4 +1,4 @@
-"""A fragment that is filled right after it is declared is declared with that value."""
+"""What declarations say at once: a fragment that is filled right after it is declared, barriers that are made ready together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import blocks_of, walk
+from kir.ir.visit import blocks_of
+
+from .seen import seen
 
 
 def with_fills(block: n.Block) -> n.Block:
@@ -18,7 +20,7 @@ def with_fills(block: n.Block) -> n.Block:
         if isinstance(s, n.Alloc) and s.init is None and s.buffer.space in ("fragment", "register"):
             for j in range(k + 1, len(out)):
                 later = out[j]
-                if not any(isinstance(x, n.Buffer) and x.name == s.buffer.name for x in walk(later)):
+                if s.buffer.name not in seen(later).buffers:
                     continue
                 if _fills(later, s.buffer):
                     assert isinstance(later, n.Store)
@@ -29,6 +31,21 @@ def with_fills(block: n.Block) -> n.Block:
                 break
         k += 1
     return tuple(out)
+
+
+def with_ready_barriers(block: n.Block) -> n.Block:
+    """The block with a fence after the last of its barriers is initialized, as TileLang writes it."""
+    last = max((k for k, s in enumerate(block) if _readies(s)), default=None)
+    if last is None:
+        return tuple(replace(s, body=with_ready_barriers(s.body)) if isinstance(s, (n.For, n.While)) else s for s in block)
+    return (*block[:last + 1], n.Eval(build.call("fence_mbar_init"), origin=block[last].origin), *block[last + 1:])
+
+
+def _readies(s: n.Stmt) -> bool:
+    """Whether a statement initializes a barrier."""
+    if isinstance(s, n.For):
+        return any(_readies(x) for x in s.body)
+    return isinstance(s, n.Eval) and s.call.fn == "mbar_init"
 
 
 def _fills(s: n.Stmt, b: n.Buffer) -> bool:

@@ -76,17 +76,17 @@ class TileLangFrontend:
     def parse(self, source: Path, kernel: str) -> Program:
         """The generic program of one kernel. Raises KirError KIR-F001 to KIR-F003, KIR-F401 and KIR-F402."""
         module, node = self.find(source, kernel)
-        return read_kernel(self._project, module, node, kernel, {})
+        return read_kernel(self._project, module, node, kernel)
 
     def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
         """The program of a kernel whose factory runs with the values of a binding. Raises KirError as `parse` does."""
         module, node = self.find(source, kernel)
-        given: dict[str, Value] = {}
-        if binding is not None:
-            from kir.analysis.heuristics import settled
+        if binding is None:
+            return read_kernel(self._project, module, node, kernel)
+        from kir.analysis.heuristics import settled
 
-            given = {**settled(binding).metas, **dict.fromkeys(binding.absent)}
-        return read_kernel(self._project, module, node, kernel, given)
+        given: dict[str, Value] = {**settled(binding).metas, **dict.fromkeys(binding.absent)}
+        return read_kernel(self._project, module, node, kernel, given, binding.sizes)
 
     def outline(self, source: Path, kernel: str) -> Outline:
         """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""
@@ -101,7 +101,7 @@ class TileLangFrontend:
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F001 to KIR-F003."""
         module, node = self.find(source, kernel)
-        return skeleton(self._project, module, node, read_kernel(self._project, module, node, kernel, {}))
+        return skeleton(self._project, module, node, read_kernel(self._project, module, node, kernel))
 
 
 def is_kernel(f: cst.FunctionDef) -> bool:

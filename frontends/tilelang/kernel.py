@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import libcst as cst
@@ -10,25 +10,28 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-
 from kir.ir.visit import blocks_of, statements, walk
 
 from ..triton.source import Module, Project, decorator_name
-from .evaluate import evaluate, guarded
-from .execute import Found, Frame, parameter, run_block
-from .fills import with_fills
+from .evaluate import evaluate
+from .execute import Found, parameter, run_block
+from .fills import with_fills, with_ready_barriers
 from .kinds import kinds
 from .layouts import laid_out
+from .operators import guarded
 from .reader import Reader, Refused, Undecided
 from .teams import Placing
-from .values import Builtin, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
+from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
 
 
-def read_kernel(project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value]) -> n.Program:
-    """The generic program of a function. `given` are values of metas that are known. What is not understood is in it as `opaque`
+def read_kernel(
+    project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = ()
+) -> n.Program:
+    """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
+    among the sizes. What is not understood is in it as `opaque`
     statements. Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
-    r = Reader(project, module, dict(given))
-    r.out.taken |= {r.thread, *(p.name.value for p in node.params.params)}
+    r = Reader(project, module, given or {}, given is not None, sizes)
+    r.out.taken |= {p.name.value for p in node.params.params}
     owners = module.owners.get(id(node), ())
     try:
         scope = _factories(r, module, node, owners)
@@ -41,11 +44,12 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, name: s
         raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values", origin=module.origin(node),
                     needs="values for which its own checks hold") from None
     except (NotUnderstood, KirError, Undecided) as why:
-        reason = why.reason if isinstance(why, NotUnderstood) else why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
+        told = why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
+        reason = why.reason if isinstance(why, NotUnderstood) else told
         del r.out.block[:]
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
         r.params = []
-    _remaining_metas(r, module, owners, node)
+    _remaining_metas(r, module, owners or (node,))
     return _program(r, module, node, name)
 
 
@@ -66,6 +70,8 @@ def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[c
         except Found as found:
             scope = found.scope
             continue
+        if r.bound:
+            raise Raised
         raise NotUnderstood(f"'{target.name.value}' is not reached in '{f.name.value}'")
     return scope
 
@@ -117,7 +123,7 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
     """The parameters and the body of the function."""
     own = Scope({}, module, scope)
     r.device = True
-    eager = {p.name.value for p in node.params.params if p.annotation is None}
+    eager = not any(decorator_name(d) == "prim_func" for d in node.decorators)
     if eager:
         for key, kind in kinds(node).items():
             r.kinds.setdefault(key, kind)
@@ -126,10 +132,13 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
             own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
             continue
         try:
-            kind = r.decided(evaluate(r, own, p.annotation.annotation))
+            stated = r.decided(evaluate(r, own, p.annotation.annotation))
         except Undecided as open_:
             raise NotUnderstood(f"the type of '{p.name.value}' depends on a condition that the binding decides") from open_
-        own.names[p.name.value] = declared(r, p.name.value, kind)
+        if eager and not isinstance(stated, TensorType):
+            own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
+        else:
+            own.names[p.name.value] = declared(r, p.name.value, stated)
     body = list(node.body.body)
     if eager:
         body = _eager(r, module, own, body)
@@ -184,14 +193,16 @@ def _row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
     return tuple(reversed(out))
 
 
-def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...], node: cst.FunctionDef) -> None:
+def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...]) -> None:
     """Parameters of the factory that nothing uses, and those whose values were given, are metas all the same."""
     for f in owners:
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
             name = p.name.value
+            if any(q.name == name for q in r.params):
+                continue
             if name in r.given:
                 _given_meta(r, name)
-            elif name not in r.metas and name in r.kinds and r.kinds[name] != "":
+            elif name not in r.metas and name not in r.objects and r.kinds.get(name, ""):
                 r.meta(name, r.kinds[name])
     for name in sorted(r.asked):
         _given_meta(r, name)
@@ -217,8 +228,8 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
         return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
 
     body = laid_out(r, tuple(r.out.block))
-    placing = Placing(r.threads, r.thread, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
-    body = with_fills(placing.body(body))
+    placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
+    body = with_ready_barriers(with_fills(placing.body(body)))
     params = _roles(r, body)
     used = _used(r, body, params)
     sizes = tuple(p for p in r.sizes.values() if p.name in used)

@@ -9,13 +9,15 @@ import libcst as cst
 
 from ..triton.inference import nodes_below
 
-INTEGER_WORDS = frozenset(
-    "range serial Serial unroll Unroll vectorized Vectorized Parallel grid Pipelined Persistent Kernel ceildiv cdiv ceil_div align gcd "
-    "dynamic reshape view use_swizzle alloc_barrier next_power_of_2".split()
-)
-SHAPED = frozenset("alloc_shared alloc_fragment alloc_local alloc_buffer alloc_reducer Tensor StridedTensor".split())
-DTYPE_FIRST = frozenset("Cast infinity max_value min_value dtype alloc_var".split())
-DTYPE_SECOND = frozenset("cast reinterpret".split())
+_INTEGERS = """
+    range serial Serial unroll Unroll vectorized Vectorized Parallel grid Pipelined Persistent Kernel ceildiv cdiv ceil_div align gcd dynamic reshape view
+    use_swizzle alloc_barrier next_power_of_2
+"""
+INTEGER_WORDS = frozenset(_INTEGERS.split())
+"""Functions whose arguments are integers."""
+SHAPED = frozenset(["alloc_shared", "alloc_fragment", "alloc_local", "alloc_buffer", "alloc_reducer", "Tensor", "StridedTensor"])
+DTYPE_FIRST = frozenset(["Cast", "infinity", "max_value", "min_value", "dtype", "alloc_var"])
+DTYPE_SECOND = frozenset(["cast", "reinterpret"])
 DTYPE_NAME = re.compile(r"(^|_)dtypes?(_|$)")
 
 
@@ -59,8 +61,9 @@ class _Evidence:
                 self.keys |= {y for s in x.slice if isinstance(s.slice, cst.Index) for y in _names(s.slice.value)} & self.parameters
             case cst.Subscript(value=owner, slice=slices):
                 if _last(owner) in SHAPED:
-                    args = [s.slice.value for s in slices if isinstance(s.slice, cst.Index)]
-                    self.tensor([x.value for x in args[0].elements] if len(args) == 1 and isinstance(args[0], cst.Tuple) else args)
+                    within = [s.slice.value for s in slices if isinstance(s.slice, cst.Index)]
+                    only = within[0] if len(within) == 1 else None
+                    self.tensor([y.value for y in only.elements] if isinstance(only, cst.Tuple) else within)
                 else:
                     for s in slices:
                         self.integers |= set(_arithmetic(s.slice))
@@ -88,7 +91,7 @@ class _Evidence:
         elif word in SHAPED:
             self.tensor([a.value for a in positional])
         elif word in DTYPE_FIRST and positional:
-            self.dtypes |= {x for x in _names(positional[0].value)}
+            self.dtypes |= set(_names(positional[0].value))
         elif word in DTYPE_SECOND and len(positional) > 1:
             self.dtypes |= set(_names(positional[1].value))
 
@@ -96,7 +99,7 @@ class _Evidence:
         if args:
             self.integers |= set(_arithmetic(args[0]))
         if len(args) > 1:
-            self.dtypes |= {x for x in _names(args[-1])}
+            self.dtypes |= set(_names(args[-1]))
         if len(args) > 2:
             self.integers |= set(_arithmetic(args[1]))
 

@@ -54,7 +54,7 @@ def of_module(r: Reader, module: Module, name: str) -> Value:
     finally:
         r.asking.discard(key)
     if isinstance(value, Open) and value.kind == "asked":
-        value = Open(name)
+        value = r.ask(name, value.key, "")
     r.globals[key] = value
     return value
 

@@ -54,11 +54,12 @@ CONSTANTS: Mapping[str, float | int | str | None] = {"math.pi": math.pi, "math.i
 LANGUAGE = "tilelang.language"
 """What `T` is an alias of."""
 
-PYTHON = frozenset(
-    "len min max abs int float bool range tuple list str sum round isinstance enumerate zip sorted any all reversed print dict divmod "
-    "getattr hasattr ValueError AssertionError RuntimeError NotImplementedError TypeError KeyError map pow set type property "
-    "Exception ImportError AttributeError super".split()
-)
+_PYTHON = """
+    len min max abs int float bool range tuple list str sum round isinstance enumerate zip sorted any all reversed print dict divmod getattr hasattr
+    ValueError AssertionError RuntimeError NotImplementedError TypeError KeyError map pow set type property Exception ImportError AttributeError super
+"""
+PYTHON = frozenset(_PYTHON.split())
+"""Functions and errors of Python that are known by name."""
 
 
 def absolute(name: str) -> str:

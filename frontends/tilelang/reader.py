@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-
-import libcst as cst
 
 from kir.diagnostic import KirError
 from kir.ir import build
@@ -22,7 +20,6 @@ from .arithmetic import convert
 from .names import DTYPES
 from .values import (
     Choice,
-    Class,
     Items,
     LayoutOf,
     Memory,
@@ -30,7 +27,6 @@ from .values import (
     Num,
     Open,
     Place,
-    Scope,
     Text,
     TypeOf,
     Unknown,
@@ -41,7 +37,7 @@ from .values import (
 )
 
 if TYPE_CHECKING:
-    from kir.ir.types import Type
+    pass
 
 STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "next_power_of_2"})
 
@@ -61,7 +57,9 @@ class Given(dict[str, Value]):
 
     def get(self, key: str, default: Value = None) -> Value:  # type: ignore[override]  # one form
         """The value of a name, noted."""
-        return self[key] if key in self else default
+        if key not in self:
+            return default
+        return self[key]
 
 
 class Undecided(Exception):
@@ -83,8 +81,10 @@ class Refused(Exception):
 class Reader:
     """Reads one kernel. `given` are values of metas that are known already."""
 
-    def __init__(self, project: Project, module: Module, given: Mapping[str, Value]) -> None:
+    def __init__(self, project: Project, module: Module, given: Mapping[str, Value], bound: bool = False, sizes: Iterable[str] = ()) -> None:
         self.project, self.module = project, module
+        self.bound, self.bound_sizes = bound, frozenset(sizes)
+        """Whether a binding gives all values, so that what it leaves out has its default; but for what it counts among the sizes."""
         self.asked: set[str] = set()
         """Names of given values that were looked at."""
         self.given = Given(given, self.asked)
@@ -101,8 +101,9 @@ class Reader:
         self.attrs: dict[str, n.Attr] = {}
         self.layouts: dict[str, LayoutOf] = {}
         self.device = False
-        self.thread = "tid"
-        """The name of the thread's number in its CTA."""
+        self.thread = "%tid"
+        """What stands for the thread's number in its CTA until the loops over threads are made."""
+        self.thread_name = "tid"
         self.launched = False
         self.depth = 0
         self.wanted = ""
@@ -111,6 +112,9 @@ class Reader:
         """Buffers that the statement at hand has declared."""
         self.inside: dict[str, n.Expr] = {}
         """Loop variables that run from 0, with the end of their range."""
+        self.objects: set[str] = set()
+        """Parameters that are objects: their fields are metas, they are none."""
+        self.questions: dict[str, str] = {}
         self.meanings: dict[str, n.Expr] = {}
         """What names of integer arithmetic stand for."""
         self.reducers: set[str] = set()
@@ -121,6 +125,16 @@ class Reader:
         self.asking: set[tuple[str, str]] = set()
 
     # -------------------------------------------------------------------------------------------------------------- metas
+    def ask(self, name: str, key: str, kind: str = "asked") -> Value:
+        """What the binding answers to a question of the host, under a name that no other question has."""
+        unique, k = name, 1
+        while self.questions.setdefault(unique, key) != key:
+            k += 1
+            unique = f"{name}_{k}"
+        if unique in self.given and kind != "asked":
+            return self.given[unique]
+        return Open(unique, None, kind, key)
+
     def meta(self, name: str, kind: str) -> n.Var:
         """The meta of that name, made with `kind` where it is not yet there."""
         found = self.metas.get(name)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import names_read, statements, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import statements, substitute, substitute_buffers, transform
 
 from .control import LANES
-from .lanes import Lanes, NoTiles, nest
+from .lanes import Lanes, NoTiles, names_in, nest
 from .ranges import role_parts
+from .seen import seen
 from .taint import OF_ONE, Taint, is_local
 from .variables import Variables, bound_names, is_run, mentions
 
@@ -46,6 +47,7 @@ class Placing:
 
     threads: n.Expr
     thread: str
+    name: str
     reducers: frozenset[str]
     fresh: Callable[[str], str]
     opaque: Callable[[n.Stmt, str], n.Stmt]
@@ -119,7 +121,7 @@ class Placing:
 
         def flush() -> None:
             tail: list[n.Stmt] = []
-            while run and isinstance(run[-1], n.Eval) and run[-1].call.fn == "barrier":
+            while run and isinstance(run[-1], n.Eval) and run[-1].call.fn in ("barrier", "mbar_wait", "named_barrier_sync"):
                 tail.append(run.pop())
             if run:
                 out.append(self.loop(run, team))
@@ -131,11 +133,9 @@ class Placing:
             s = rest.pop(0)
             try:
                 kind = self.kind(s, team)
-                if kind == "run":
+                if kind == "run" or (kind == "neutral" and run and names_in(s) & {x for y in run for x in bound_names(y)}):
                     run.append(s)
-                elif kind == "neutral" and run and names_read(s) & {x for y in run for x in bound_names(y)}:
-                    run.append(s)
-                elif kind == "neutral" and run and isinstance(s, n.Let) and not any(isinstance(x, n.Load) for x in walk(s.value)):
+                elif kind == "neutral" and run and isinstance(s, n.Let) and not seen(s.value).loads:
                     out.append(s)
                 elif kind == "neutral" and run and self.joins(s, rest):
                     run.append(s)
@@ -185,14 +185,14 @@ class Placing:
             return False
         names = set(s.names)
         for k, later in enumerate(rest):
-            if names & names_read(later):
+            if names & names_in(later):
                 if self.taint.collective(later):
                     return False
                 if any(self.taint.collective(x) for x in rest[:k]):
                     return False
                 if isinstance(later, n.Let) and not self.taint.touches(later.value) and not self.joins(later, rest[k + 1:]):
                     return False
-        return any(names & names_read(x) for x in rest)
+        return any(names & names_in(x) for x in rest)
 
     def together(self, s: n.Stmt, team: Team) -> Iterator[n.Stmt]:
         """A statement of the whole team; compound ones with their blocks placed."""
@@ -222,6 +222,7 @@ class Placing:
         if parts is None:
             raise NotPlaced("a branch on what differs between threads, around a tile operation")
         out = []
+        bound: set[str] = set()
         for lo, hi, body in parts:
             if not body:
                 continue
@@ -231,12 +232,14 @@ class Placing:
                 count = int(first.call.args[0].value)
                 if count % 8 == 0 and 24 <= count <= 256:
                     registers, body = count, body[1:]
-            inner = self.team(self.copied(body) if out else body, Team(lo * 32, build.const((hi - lo) * 32), False))
+            body = self.copied(body, bound)
+            bound |= {x for s in body for x in bound_names(s)} | {x.buffer.name for x in statements(body) if isinstance(x, (n.Alloc, n.View))}
+            inner = self.team(body, Team(lo * 32, build.const((hi - lo) * 32), False))
             out.append(n.Role(f"warps_{lo}_{hi}", lo, hi, inner, registers))
         yield n.Roles(tuple(out), origin=s.origin)
 
-    def copied(self, body: n.Block) -> n.Block:
-        """Statements with fresh names for all that they bind."""
+    def copied(self, body: n.Block, taken: set[str]) -> n.Block:
+        """Statements with fresh names for what they bind and another role has bound already."""
         values: dict[str, n.Expr] = {}
         buffers: dict[str, n.Buffer] = {}
         names: dict[str, str] = {}
@@ -245,13 +248,15 @@ class Placing:
                 case n.Let():
                     kinds = s.value.type.elements if hasattr(s.value.type, "elements") else (s.value.type,)
                     for x, t in zip(s.names, kinds, strict=True):
+                        if x not in taken:
+                            continue
                         if x not in names:
                             names[x] = self.fresh(x)
                         values[x] = n.Var(names[x], t)
-                case n.For():
+                case n.For() if s.var.name in taken:
                     names.setdefault(s.var.name, self.fresh(s.var.name))
                     values[s.var.name] = n.Var(names[s.var.name], s.var.of)
-                case n.Alloc() | n.View():
+                case n.Alloc() | n.View() if s.buffer.name in taken:
                     if s.buffer.name not in names:
                         names[s.buffer.name] = self.fresh(s.buffer.name)
                     buffers[s.buffer.name] = replace(s.buffer, name=names[s.buffer.name])
@@ -262,12 +267,14 @@ class Placing:
                 self.taint.values.add(new)
             if old in self.taint.buffers:
                 self.taint.buffers.add(new)
+        if not names:
+            return body
         return tuple(_rebound(substitute_buffers(substitute(s, values), buffers), names) for s in body)
 
     # ------------------------------------------------------------------------------------------------------ loops over threads
     def loop(self, run: list[n.Stmt], team: Team) -> n.Stmt:
         """A run of thread statements as a loop over the threads of a team."""
-        var = n.Var(self.fresh(self.thread if not team.base else "lane"), I32)
+        var = n.Var(self.fresh(self.name if not team.base else "lane"), I32)
         number: n.Expr = build.add(var, team.base) if team.base else var
         self.numbers[var.name] = number
         values: dict[str, n.Expr] = {self.thread: number, "%lane": var, "%threads": team.count}

@@ -56,6 +56,8 @@ class Open:
     name: str
     of: Class | None = None
     kind: str = ""
+    key: str = ""
+    """What was asked of the machine or of a package, word for word: two questions never share a name."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,21 @@ class Unknown:
     reason: str
 
 
+@dataclass(frozen=True)
+class Returned:
+    """A function ends here with a value."""
+
+    value: Value
+
+
+@dataclass
+class Frame:
+    """A function while it runs; `target` is the function that is looked for in its body."""
+
+    scope: Scope
+    target: cst.FunctionDef | None = None
+
+
 @dataclass
 class Signature:
     """Arguments of a call, positional and by name."""
@@ -216,8 +233,8 @@ class Signature:
 
 
 Value: TypeAlias = (
-    "int | float | bool | str | None | Num | TypeOf | Text | Open | Choice | Items | Table | Slice | Memory | Place | TensorType | Function"
-    " | Class | Instance | Builtin | ModuleValue | Method | Loop | Launch | LayoutOf | Unknown"
+    int | float | bool | str | Num | TypeOf | Text | Open | Choice | Items | Table | Slice | Memory | Place | TensorType | Function
+    | Class | Instance | Builtin | ModuleValue | Method | Loop | Launch | LayoutOf | Unknown | None
 )
 
 

@@ -109,7 +109,7 @@ def _dtype(r: Reader, given: Signature) -> Value:
 
 
 def _tensor(r: Reader, given: Signature) -> Value:
-    from .evaluate import tensor_type
+    from .subscripts import tensor_type
 
     args = [*given.args]
     for key in ("shape", "strides", "dtype"):

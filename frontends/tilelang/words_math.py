@@ -10,7 +10,7 @@ from kir.ir.types import BOOL, F16, F32, I32, dtype_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .evaluate import chosen
+from .operators import chosen
 from .reader import Reader
 from .values import NotUnderstood, Num, Signature, TypeOf, Value, is_number
 

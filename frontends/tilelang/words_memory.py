@@ -7,7 +7,7 @@ from typing import Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, MBARRIER, DType
+from kir.ir.types import I32, MBARRIER, DType, Space
 
 from . import arithmetic
 from .arithmetic import convert
@@ -21,7 +21,7 @@ SPACES: Mapping[str, Literal["shared", "fragment", "register"]] = {
 }  # fmt: skip
 
 
-def declare(r: Reader, name: str, dtype: DType, shape: tuple[n.Expr, ...], space: n.Space, init: n.Expr | None = None) -> n.Buffer:
+def declare(r: Reader, name: str, dtype: DType, shape: tuple[n.Expr, ...], space: Space, init: n.Expr | None = None) -> n.Buffer:
     """A buffer declared here, under the name that the statement gives it."""
     buffer = n.Buffer(r.out.fresh(r.wanted or name), dtype, shape, space)
     r.born.add(buffer.name)

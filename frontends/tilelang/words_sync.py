@@ -28,7 +28,7 @@ def barrier_place(r: Reader, v: Value) -> n.Region:
 
 
 def _emit(r: Reader, fn: str, *args: n.Expr | n.Region, **attrs: n.Attr) -> None:
-    r.out.emit(n.Eval(build.call(fn, *args, **attrs)))
+    r.out.emit(n.Eval(build.call_with(fn, args, n.attrs(**attrs))))
 
 
 def _plain(fn: str) -> Word:

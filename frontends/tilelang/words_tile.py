@@ -248,7 +248,7 @@ def _cleared(r: Reader, place: n.Region, clear: Value) -> None:
     if found is False:
         return
     wipe = n.Store(place, zero(place.buffer.dtype), origin=r.out.origin)
-    r.out.emit(wipe if found is True else n.If(found, (wipe,), (), r.is_static(found)))  # type: ignore[arg-type]  # an expression
+    r.out.emit(wipe if found is True else n.If(found, (wipe,), (), r.is_static(found)))
 
 
 # ---------------------------------------------------------------------------------------------------- fills, reductions, scans
@@ -312,7 +312,7 @@ def reduced(r: Reader, op: str, absolute: bool, args: Mapping[str, Value]) -> No
         options["keep"] = True
     elif len(kept) == 1 and spans == 1:
         dst = Place(dst.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in dst.index))
-    made: n.Expr = build.call("reduce", value, **options)
+    made: n.Expr = build.call_with("reduce", (value,), n.attrs(**options))
     clear = r.truth(args.get("clear", True))
     if clear is not True:
         before = build.load(at(dst))
@@ -356,7 +356,7 @@ def _scan(op: str) -> Word:
         options: dict[str, n.Attr] = {"axis": sum(isinstance(i, n.Span) for i in src.index[:axis]), "op": op}
         if backward:
             options["reverse"] = True
-        value = build.call("scan", convert(loaded(src), dst.buffer.dtype), **options)
+        value = build.call_with("scan", (convert(loaded(src), dst.buffer.dtype),), n.attrs(**options))
         r.out.emit(n.Store(at(dst), value, None, dst.buffer.space == "global"))
         return None
 
@@ -402,7 +402,7 @@ def _atomic(fn: str) -> Word:
         if isinstance(order, str) and order != "relaxed":
             attrs["order"] = order
         try:
-            call = build.call(fn, at(where), e, **attrs)
+            call = build.call_with(fn, (at(where), e), n.attrs(**attrs))
         except KirError as bad:
             raise NotUnderstood(bad.diagnostics[0].message) from bad
         if r.truth(args.get("return_prev", False)) is True:

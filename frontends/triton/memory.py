@@ -272,6 +272,8 @@ def atomic(r: Reader, word: str, a: Arguments) -> Value:
     mask, shape = _mask(a.get(2, "mask"), shape)
     value = operators.run(r.converted(a.need(1, "val"), dtype))
     both = broadcast_shapes(shape, shape_of(value.type))
+    if both is None and may_stretch(shape_of(value.type), shape):
+        both = shape
     if both is None:
         raise NotUnderstood("an atomic whose value does not fit its pointers")
     if shape_of(value.type) != both:

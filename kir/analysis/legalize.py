@@ -25,7 +25,7 @@ TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
 
 def legalize(program: n.Program, architecture: Architecture) -> tuple[Diagnostic, ...]:
     """What the architecture cannot do of a program: KIR-V030 (threads), KIR-V031 (shared memory), KIR-V032 (a tensor-core product),
-    KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout), KIR-V036 (registers of roles)."""
+    KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout), KIR-V036 (registers of roles), KIR-V037 (a cluster)."""
     return tuple(d for k in at_defaults(program).kernels for d in _kernel(k, architecture))
 
 
@@ -38,6 +38,8 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
         extent = build.int_value(axis.extent)
         if extent is not None and not 1 <= extent <= most:
             yield Diagnostic("KIR-V033", f"'{axis.name}' has {extent} CTAs; {a.name} takes 1 to {most} there", k.origin, k.name)
+    if reason := cluster_refusal(k, a):
+        yield Diagnostic("KIR-V037", reason, k.origin, k.name, needs="a cluster that the target has and the grid is made of")
     shared = shared_bytes(k)
     if shared is not None and shared > a.shared_per_cta:
         yield Diagnostic("KIR-V031", f"the kernel stages {shared} bytes in shared memory; a CTA of {a.name} has {a.shared_per_cta}",
@@ -54,6 +56,25 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
     for s, team in _teams(k.body, threads):
         if isinstance(s, n.Mma) and s.via == "wgmma" and (reason := _wgmma_refusal(k, s, a, team)):
             yield Diagnostic("KIR-V032", reason, s.origin, k.name)
+
+
+def cluster_refusal(k: n.Kernel, a: Architecture) -> str:
+    """Why a kernel's CTAs cannot form its clusters ("" when they can): the target has none or smaller ones, or a grid of known extents is
+    not made of whole clusters. Copies to several CTAs need a mask that names CTAs of the cluster, and a target that multicasts."""
+    size = math.prod(k.cluster)
+    if size > 1 and (not a.has("cluster") or size > a.max_cluster):
+        return f"clusters of {size} CTAs, and {a.name} has {f'up to {a.max_cluster}' if a.has('cluster') else 'none'}"
+    for axis, each in zip(k.grid, k.cluster, strict=False):
+        extent = build.int_value(axis.extent)
+        if extent is not None and extent % each:
+            return f"'{axis.name}' has {extent} CTAs, which are no whole clusters of {each}"
+    for s in walk(k):
+        mask = dict(s.attrs).get("multicast") if isinstance(s, n.Copy) else None
+        if mask is not None and not (isinstance(mask, int) and 0 < mask < 1 << size):
+            return f"a copy goes to the CTAs of mask {mask}, and the cluster has {size}"
+        if mask is not None and not a.has("tma_multicast"):
+            return f"{a.name} copies to one CTA at a time"
+    return ""
 
 
 def registers_refusal(k: n.Kernel, s: n.Roles, a: Architecture) -> str:
@@ -196,8 +217,16 @@ def shared_bytes(k: n.Kernel) -> int | None:
             staged = loop_bytes(s)
             if staged is None:
                 return None
-            total += staged * int(dict(s.attrs).get("stages", 1))
+            total += staged * int(dict(s.attrs).get("stages", 1)) - _held_by_stages(s)
     return total
+
+
+def _held_by_stages(loop: n.For) -> int:
+    """Bytes of buffers that a pipelined loop declares for what it loads ahead: its stages are these buffers, so many times over."""
+    loads = staged_loads(loop)
+    filled = {s.dst.buffer.name for s in loop.body if isinstance(s, n.Copy) and s.src in loads and not s.dst.index}
+    held = [s.buffer for s in loop.body if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.buffer.name in filled]
+    return sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in held)
 
 
 def _span(b: n.Buffer, extents: list[int]) -> int:

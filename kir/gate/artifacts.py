@@ -79,5 +79,6 @@ def _kernel(row: dict[str, Any]) -> CompiledKernel:
 
 def _passed(rows: list[dict[str, Any]] | None) -> tuple[Passed, ...] | None:
     def of(row: dict[str, Any]) -> Passed:
-        return Passed(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        return Passed(**fields)
     return None if rows is None else tuple(map(of, rows))

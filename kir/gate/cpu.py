@@ -68,7 +68,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     rows = [row for target in targets for row in profile(program, shapes, target, by_target.get(target.architecture.name))]
     spent["profile"] = time.perf_counter() - begun
     where = f"; not compiled: {compiled.absent[0]}" if compiled.absent else ""
-    return verdict(True, "profile", f"right on {len(right.runs)} runs{where}", right, rows)
+    blind = f"; its check cannot tell {', '.join(problem.caveats)}" if problem is not None and problem.caveats else ""
+    return verdict(True, "profile", f"right on {len(right.runs)} runs{where}{blind}", right, rows)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ compile

@@ -62,8 +62,8 @@ class Queue:
 
     open: dict[str, list[Operation]] = field(default_factory=dict)
     groups: dict[str, list[Group]] = field(default_factory=dict)
-    slots: dict[str, tuple[Array, Array]] = field(default_factory=dict)
-    """Checking mode: the agents that stand for the operations of the group that is open."""
+    slots: dict[str, tuple[Array, Array, Array]] = field(default_factory=dict)
+    """Checking mode: the agents that stand for the operations of the group that is open, and the lanes that have one."""
 
 
 def family_of(s: Copy) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kir.interp import asynchrony
-from kir.interp.cluster import Clusters, Use
 from kir.interp.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
 from kir.interp.frame import Frame, Mask, Val, lift
 from kir.interp.memory import Handle, Memory, Place
@@ -133,6 +132,10 @@ class Checker:
         clocks.know[:, parent.rows, parent.agents] = np.maximum(clocks.know[:, parent.rows, parent.agents], joined)
         clocks.tick(child.rows, child.agents)
 
+    def knowledge(self, f: Frame) -> tuple[Clocks, Array, Array]:
+        """The clocks of the CTAs of a frame, and the row and agent of each lane."""
+        return self._who(f)
+
     def _who(self, f: Frame) -> tuple[Clocks, Array, Array]:
         frame: Frame | None = f
         while frame is not None and frame.agents is None:
@@ -248,17 +251,18 @@ class Checker:
         clocks.acquire(rows[at], agents[at], clock)
 
     def asynchronous(self, f: Frame, family: str, grouped: bool) -> tuple[Array, Array]:
-        """Agents for the reading and the writing part of an operation: those of the open group, or of an earlier operation that all
-        issuers know to have ended, or new ones."""
+        """Agents for the reading and the writing part of an operation, for each lane that issues it: those of the open group, or of an
+        earlier operation that all issuers know to have ended, or new ones."""
         clocks, rows, own = self._who(f)
-        made = f.queue.slots.get(family) if grouped and f.queue is not None else None
-        if made is None:
-            parts = ("reads", "writes") if family == "bulk" else ("",)
-            found = [self._slot(clocks, rows, own, f, family, part) for part in parts]
-            made = (found[0], found[-1])
-            if grouped and f.queue is not None:
-                f.queue.slots[family] = made
         live = f.active()
+        kept = f.queue.slots.get(family) if grouped and f.queue is not None else None
+        if kept is None or (live & ~kept[2]).any():
+            parts = ("reads", "writes") if family == "bulk" else ("",)
+            found = [clocks.issued(rows, own, live, (*f.agent_key, family, part), f"{family} {part} of {f.level}") for part in parts]
+            kept = (found[0][0], found[-1][0], found[0][1])
+            if grouped and f.queue is not None:
+                f.queue.slots[family] = kept
+        made = kept[:2]
         last = self.followed
         following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and (last[3] == live).all()
         for agents in made if made[0] is not made[1] else made[:1]:
@@ -271,38 +275,10 @@ class Checker:
         self.followed = (made[0], clocks, clocks.version, live.copy())
         return made
 
-    def _slot(self, clocks: Clocks, rows: Array, own: Array, f: Frame, family: str, part: str) -> Array:
-        per_row = f.lanes // len(clocks.numbers)
-        index = np.arange(f.lanes) % max(1, per_row)
-        number = 0
-        while True:
-            key = (*f.agent_key, family, part, number)
-            fresh = (*key, per_row) not in clocks.blocks
-            agents = clocks.block(key, per_row, f"{family} {part} of {f.level}") + index
-            if fresh or (clocks.know[0, rows, own, agents] >= clocks.now(rows, agents)).all():
-                return agents
-            number += 1
-
     def observe(self, f: Frame, agents: Array, lanes: Array) -> None:
         """The lanes learn what their operations did."""
         clocks, rows, own = self._who(f)
         clocks.learn(rows[lanes], own[lanes], agents[lanes])
-
-    def peer_use(self, clusters: Clusters, owner: Frame, f: Frame) -> None:
-        """A CTA uses the shared memory of another, which must know of it before it ends."""
-        clocks, rows, agents = self._who(f)
-        live = f.active()
-        clusters.uses.setdefault(id(owner), []).append(
-            Use(int(clocks.numbers[0]), agents[live].copy(), clocks.now(rows, agents)[live].copy(), self.m.site))
-
-    def peers_are_done(self, clusters: Clusters, f: Frame) -> None:
-        """Reports a CTA that may end while others still use its shared memory (KIR-I030)."""
-        clocks, _, _ = self._who(f)
-        for use in clusters.uses.pop(id(f), ()):
-            if not clocks.knows_foreign(0, use.cta, use.agents, use.clocks).all():
-                self.m.site = use.site
-                self.m.report("cluster", "error", f"CTA {int(clocks.numbers[0])} may end before CTA {use.cta} has used its shared memory here", f,
-                              id="KIR-I030")
 
     def ended(self, queue: asynchrony.Queue, f: Frame) -> None:
         """Reports operations that nobody waited for (KIR-I017): an error when shared memory may go before it has been read."""

@@ -99,7 +99,10 @@ def _peer(m: Machine, rank: int, name: str, f: Frame) -> Frame | None:
     if id(found) in m.clusters.gone:
         m.report("cluster", "error", f"'{name}' of CTA {rank} of the cluster is used after that CTA has ended", f, id="KIR-I030", buffer=name)
     if m.checking and found is not root_of(f):
-        m.checker.peer_use(m.clusters, found, f)
+        clocks, rows, agents = m.checker.knowledge(f)
+        live = f.active()
+        use = Use(int(clocks.numbers[0]), agents[live].copy(), clocks.now(rows, agents)[live].copy(), m.site)
+        m.clusters.uses.setdefault(id(found), []).append(use)
     return found
 
 
@@ -120,3 +123,15 @@ def in_peer(m: Machine, place: Place, rank: int, f: Frame) -> Place:
     if not isinstance(there, Handle):
         return place
     return replace(place, memory=there.memory, handle=replace(place.handle, memory=there.memory))
+
+
+def ended(m: Machine, f: Frame) -> None:
+    """A CTA ends. Reports one that may end while others still use its shared memory (KIR-I030)."""
+    m.clusters.gone.add(id(f))
+    if not m.checking:
+        return
+    clocks, _, _ = m.checker.knowledge(f)
+    for use in m.clusters.uses.pop(id(f), ()):
+        if not clocks.knows_foreign(0, use.cta, use.agents, use.clocks).all():
+            m.site = use.site
+            m.report("cluster", "error", f"CTA {int(clocks.numbers[0])} may end before CTA {use.cta} has used its shared memory here", f, id="KIR-I030")

@@ -249,10 +249,7 @@ def _cta(m: Machine, k: n.Kernel, extents: list[int], ctas: Array, threads: int)
 def _of_a_cluster(m: Machine, k: n.Kernel, f: Frame) -> Steps:
     """A CTA whose shared memory others may use for as long as it runs."""
     yield from statements.block(m, k.body, f)
-    m.clusters.gone.add(id(f))
-    if m.checking:
-        m.site = None
-        m.checker.peers_are_done(m.clusters, f)
+    cluster.ended(m, f)
 
 
 def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:

@@ -10,10 +10,10 @@ from kir.diagnostic import error
 from kir.interp import evaluate, rendezvous, statements
 from kir.interp.asynchrony import Operation, Queue
 from kir.interp.calls_matrix import MATRIX
-from kir.interp.cluster import Clusters, in_peer, peer_handle
 from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
 from kir.interp.calls_warp import WARP
+from kir.interp.cluster import Clusters, in_peer, peer_handle
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.lookahead import Lookahead
 from kir.interp.memory import Handle, Memory, Place, bytes_needed, fill_poison

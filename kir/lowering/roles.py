@@ -20,10 +20,13 @@ from kir.lowering.elements import element
 from kir.lowering.state import Held, State, refuse, shape_known
 from kir.lowering.warpgroups import WARPGROUP, accumulator, released, shares
 
-ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init"})
+ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init",
+                    "prefetch_descriptor"})
 """What a team does once: its first thread does it."""
-WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async"})
+WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async", "cluster_arrive", "cluster_wait"})
 """What every thread of a team does."""
+MEETS = frozenset({"cluster_arrive", "cluster_wait"})
+"""What every thread of the cluster takes part in: CTAs that meet."""
 Lower = Callable[[State, n.Block], None]
 
 
@@ -62,25 +65,35 @@ def is_one_threads(s: n.Stmt) -> bool:
             return is_issued(s)
 
 
+def is_meeting(s: n.Stmt) -> bool:
+    """Whether every thread of a team takes part in a statement that CTAs of a cluster meet by."""
+    return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEETS
+
+
 def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     """The body of such a kernel. Raises KirError KIR-B030."""
     *front, last = k.body
     assert isinstance(last, n.Roles)
     values: list[n.Stmt] = []
     first: list[n.Stmt] = []
+    meeting: list[n.Stmt] = []
     facts = start.facts
     for s in front:
-        if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (isinstance(s, n.View) and s.buffer.space == "global"):
+        if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (
+                isinstance(s, n.View) and s.buffer.space in ("global", "cluster")):
             values.append(s)
         elif isinstance(s, n.Let) and is_one_threads(s):
             values.append(s)
             facts = facts.after((s,))
-        elif is_one_threads(s):
+        elif is_one_threads(s) and not meeting:
             first.append(s)
+        elif is_meeting(s):
+            meeting.append(s)
         else:
             raise refuse("a statement of the whole CTA before its roles that one thread cannot do", "values, shared memory and mbarriers alone")
     every = _loop(start, start.threads)
-    init: n.Block = (replace(every, body=(n.If(build.compare("eq", every.var, 0), tuple(first)),), label="init"),) if first else ()
+    begun: n.Block = (n.If(build.compare("eq", every.var, 0), tuple(first)),) if first else ()
+    init: n.Block = (replace(every, body=(*begun, *meeting), label="init"),) if first or meeting else ()
     known = {x for s in values if isinstance(s, n.Let) for x in s.names}
     roles = tuple(replace(r, body=_team(start, r.body, 32 * (r.hi - r.lo), facts, known, lower))
                   for r in last.roles)
@@ -93,9 +106,13 @@ def _loop(start: State, threads: int) -> n.For:
 
 def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[str], lower: Lower) -> n.Block:
     """The code of a role, or of a warpgroup of one, for its threads."""
-    if all(map(is_one_threads, body)):
+    last = len(body)
+    while last and is_meeting(body[last - 1]):
+        last -= 1
+    if all(map(is_one_threads, body[:last])):
         loop = _loop(start, threads)
-        return (replace(loop, body=(n.If(build.compare("eq", loop.var, 0), body),)),)
+        alone: n.Block = (n.If(build.compare("eq", loop.var, 0), body[:last]),) if last else ()
+        return (replace(loop, body=(*alone, *body[last:])),)
     if len(body) == 1 and isinstance(split := body[0], n.For) and split.kind == "warpgroup":
         count = int_value(split.hi)
         if count is None or count * WARPGROUP != threads or int_value(split.lo) != 0:
@@ -223,29 +240,41 @@ def _place(state: State, e: n.Expr, rows: bool) -> tuple[n.Region, bool]:
 
 
 def _through(view: n.View, r: n.Region) -> tuple[n.Region, bool]:
-    """A region of a view as a region of what it views: an axis taken whole, split in panels, or both the other way round."""
-    lows = [i.lo if isinstance(i, n.Span) else i for i in r.index]
-    if len(view.axes) != 2 or len(lows) != 2 or any(not isinstance(i, n.Span) or i.step not in (1, const(1)) or int_value(i.lo) != 0 for i in r.index):
-        raise refuse(f"wgmma reads a part of the view '{view.buffer.name}'", "the whole view")
-    extents = dict(zip(view.axes, (int_value(d) for d in view.buffer.shape), strict=True))
+    """A region of a view as a region of what it views: axes taken whole or in parts, split in panels (of which a part takes whole ones), or
+    both the other way round."""
+    name = view.buffer.name
+    if len(view.axes) != 2 or len(r.index) != 2 or any(not isinstance(i, n.Span) or i.step not in (1, const(1)) for i in r.index):
+        raise refuse(f"wgmma reads a part of the view '{name}' that is no matrix", "two ranges of neighbors")
+    parts = {axis: i for axis, i in zip(view.axes, r.index, strict=True) if isinstance(i, n.Span)}
     index: list[n.Expr | n.Span] = []
     order: list[str] = []
     for i in view.at.index:
         if isinstance(i, n.Span):
-            raise refuse(f"the view '{view.buffer.name}' has spans")
+            raise refuse(f"the view '{name}' has spans")
         match i:
-            case n.Var() if i.name in extents:
-                index.append(n.Span(const(0), extents[i.name] or 0))
+            case n.Var() if i.name in parts:
+                index.append(parts[i.name])
                 order.append(i.name)
-            case n.Binary(op="floordiv", a=n.Var(name=name), b=n.Const(value=size)) if name in extents:
-                index.append(n.Span(const(0), (extents[name] or 0) // int(size)))
-            case n.Binary(op="mod", a=n.Var(name=name), b=n.Const(value=size)) if name in extents:
+            case n.Binary(op="floordiv", a=n.Var(name=axis), b=n.Const(value=size)) if axis in parts:
+                index.append(_panels(name, parts[axis], int(size)))
+            case n.Binary(op="mod", a=n.Var(name=axis), b=n.Const(value=size)) if axis in parts:
                 index.append(n.Span(const(0), int(size)))
-                order.append(name)
+                order.append(axis)
             case _:
-                if any(isinstance(x, n.Var) and x.name in extents for x in walk(i)):
-                    raise refuse(f"the view '{view.buffer.name}' is no matrix, whole or in panels")
+                if any(isinstance(x, n.Var) and x.name in parts for x in walk(i)):
+                    raise refuse(f"the view '{name}' is no matrix, whole or in panels")
                 index.append(i)
     if sorted(order) != sorted(view.axes):
-        raise refuse(f"the view '{view.buffer.name}' is no matrix, whole or in panels")
+        raise refuse(f"the view '{name}' is no matrix, whole or in panels")
     return n.Region(view.at.buffer, tuple(index)), order != list(view.axes)
+
+
+def _panels(view: str, part: n.Span, size: int) -> n.Expr | n.Span:
+    """The panels of `size` that a part of an axis takes: the one, or a range of them. Raises KirError KIR-B030 for a part of a panel."""
+    extent = part.extent if isinstance(part.extent, int) else int_value(part.extent)
+    terms = build.polynomial(part.lo)
+    if extent is None or extent % size or any(times % size for times in terms.values()):
+        raise refuse(f"wgmma reads a part of a panel of the view '{view}'", f"whole panels of {size}")
+    dtype = dtype_of(part.lo.type)
+    first = build.from_polynomial({monomial: times // size for monomial, times in terms.items()}, dtype)
+    return first if extent == size else n.Span(first, extent // size)

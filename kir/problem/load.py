@@ -95,12 +95,38 @@ class Problem:
 
     def shapes_for(self, program: n.Program) -> tuple[Shape, ...]:
         """The shapes at which every fact of `program` holds: where it may be called."""
-        def holds(fact: n.Expr, shape: Shape) -> bool:
-            sizes = {p.name: build.const(shape.sizes[p.name], p.of) for p in program.params
-                     if isinstance(p.of, DType) and p.name in shape.sizes}
-            value = substitute(fact, sizes)
-            return not isinstance(value, n.Const) or bool(value.value)
-        return tuple(s for s in self.shapes if all(holds(f, s) for f in program.facts))
+        return tuple(s for s in self.shapes if self._takes(program, s))
+
+    def _takes(self, program: n.Program, shape: Shape) -> bool:
+        """Whether facts and extents of a program agree with the sizes of a shape; what is not known from them is not against it."""
+        of = {t.name: self.tensor_shape(t, shape) for t in self.spec.tensors}
+        known = {p.name: shape.sizes[p.name] for p in program.params if isinstance(p.of, DType) and p.name in shape.sizes}
+        pairs: list[tuple[n.Expr, int]] = []
+        for p in program.params:
+            if isinstance(p.of, n.Buffer) and len(extents := of.get(str(dict(p.attrs).get("tensor", p.name)), ())) == len(p.of.shape):
+                pairs += zip(p.of.shape, extents, strict=True)
+        for d, extent in pairs:
+            if isinstance(d, n.Var):
+                known.setdefault(d.name, extent)
+        constants = {p.name: build.const(known[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in known}
+        def disagrees(e: n.Expr, wanted: int | None) -> bool:
+            value = substitute(e, constants)
+            return isinstance(value, n.Const) and (not value.value if wanted is None else value.value != wanted)
+        return not any(disagrees(f, None) for f in program.facts) and not any(disagrees(d, extent) for d, extent in pairs)
+
+    def admits(self, shape: Shape) -> bool:
+        """Whether the problem can be posed at a shape that it does not list, whose facts hold."""
+        return True
+
+    @property
+    def drawn_by_reference(self) -> bool:
+        """Whether only the reference can draw inputs, because no distribution of `schema.Draw` says what they are."""
+        return False
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Wrong answers that the check is known to let through; none for a problem that was written for it."""
+        return ()
 
     def tensor_dtype(self, tensor: Tensor) -> str:
         """The dtype of a tensor, with `T` resolved."""
@@ -295,11 +321,15 @@ def problem_names() -> tuple[str, ...]:
 
 
 def load_problem(name_or_path: str | Path) -> Problem:
-    """A shipped problem by name, or any by the path of its folder or `problem.toml`; `name:dtype` picks another `T`.
+    """A shipped problem by name, or any by the path of its folder or `problem.toml`; `name:dtype` picks another `T`. The path of a `.py` file
+    is one in the form of KernelBench (`kir.problem.model`, which refuses with KIR-G910 to KIR-G919).
 
     Raises UsageError KIR-G901 (no such problem, with near names), KirError KIR-G905 (the file is wrong, located) and KIR-G906 (no such
     dtype)."""
     text, dtype = str(name_or_path), ""
+    if text.endswith(".py"):
+        from kir.problem.model import load_model, require_plain
+        return load_model(require_plain(text))
     if ":" in text and not Path(text).exists():
         text, _, dtype = text.rpartition(":")
     path = _shipped() / text if text in problem_names() else Path(text)

@@ -12,7 +12,7 @@ from kir.gate.cost import profile
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.problem import Problem, Shape
-from kir.rewrite import Context, Pipeline, run
+from kir.rewrite import Context, Pipeline, Step, Trace, run
 from kir.rewrite.guard import with_otherwise
 from kir.target import Target
 from kir.tune.space import Point, Space, Value
@@ -50,7 +50,11 @@ def given_of(space: Space, problem: Problem, shape: Shape, target: Target) -> di
     return {name: value for name, value in known.items() if name in space.given or name in shape.sizes}
 
 
-def built(space: Space, values: Point, problem: Problem, target: Target) -> Program:
+Prefixes = dict[tuple[str, ...], Program]
+"""Programs that pipelines have come to, by their steps so far: points that agree in their first steps take them once."""
+
+
+def built(space: Space, values: Point, problem: Problem, target: Target, known: Prefixes | None = None) -> Program:
     """The program of a point: its text parsed, the pipeline run over the problem's naive program with every precondition judged for the
     target, or the kernel specialized. Raises KirError of whatever refuses it."""
     if space.kind == "program":
@@ -61,8 +65,20 @@ def built(space: Space, values: Point, problem: Problem, target: Target) -> Prog
         check(program)
         return program
     if space.kind == "pipeline":
-        return run(assumed(problem.naive, space), Pipeline.parse(space.filled(values), str(space.file)), Context(target)).program
+        steps = Pipeline.parse(space.filled(values), str(space.file)).steps
+        return _after(assumed(problem.naive, space), steps, Context(target), {} if known is None else known)
     return _specialized(space, values, problem)
+
+
+def _after(base: Program, steps: Sequence[Step], context: Context, known: Prefixes) -> Program:
+    """The program after some steps, begun at the longest prefix that is known."""
+    texts = tuple(map(str, steps))
+    begin = next((i for i in range(len(texts), 0, -1) if texts[:i] in known), 0)
+    trace = Trace(known[texts[:begin]] if begin else base)
+    for i, step in enumerate(steps[begin:], begin + 1):
+        trace = trace.then(step, context)
+        known[texts[:i]] = trace.program
+    return trace.program
 
 
 def general(space: Space, program: Program, problem: Problem, target: Target) -> Program:
@@ -116,13 +132,15 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
     return raised(program)
 
 
-def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None) -> tuple[list[Candidate], Pruned]:
+def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None,
+           known: Prefixes | None = None) -> tuple[list[Candidate], Pruned]:
     """All candidates of a space, what the cost model thinks fastest first (ties in the order of points), and what was pruned. With
-    `most`, the rest is pruned as modelled slower."""
+    `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one dtype."""
     given = given_of(space, problem, shape, target)
     reasons: dict[str, int] = {}
     first: dict[str, Point] = {}
     found: dict[str, Candidate] = {}
+    known = {} if known is None else known
 
     def out(reason: str, point: Point) -> None:
         reasons[reason] = reasons.get(reason, 0) + 1
@@ -135,7 +153,7 @@ def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: i
             continue
         space.filled(values)  # a hole that nothing fills is the space's fault, not the point's
         try:
-            program = built(space, values, problem, target)
+            program = built(space, values, problem, target, known)
         except KirError as refused:
             out(f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}", point)
             continue

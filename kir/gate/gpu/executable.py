@@ -163,6 +163,10 @@ class Executable:
                 if value is None:
                     raise error("KIR-G103", f"the grid of {e.kernel} is not known at these sizes", subject=self.program.name)
                 grid.append(value)
+            for ctas, each in zip(grid, self.images[first + order.index(e.function)].cluster, strict=False):
+                if ctas % each:
+                    raise error("KIR-G103", f"the grid of {e.kernel} has {ctas} CTAs at these sizes, which are no whole clusters of {each}",
+                                subject=self.program.name)
             grid = grid or [1]
             grid[0] *= int(dict(e.options).get("num_ctas", 1))
             pdl = bool(dict(step.attrs).get("pdl"))

@@ -116,7 +116,8 @@ def _gated(gpu: Gpu, program: Program, problem: Problem, surface: str, against: 
         return _verdict(gpu, first, seen, False, "correctness", gone.said)
     absent = [str(row["reference"]) for row in seen.panel if "missing" in row]
     missing = f"; missing references: {', '.join(dict.fromkeys(absent))}" if absent else ""
-    return _verdict(gpu, first, seen, True, "profile", f"right on {len(seen.runs)} runs on the device{missing}")
+    blind = f"; its check cannot tell {', '.join(problem.caveats)}" if problem.caveats else ""
+    return _verdict(gpu, first, seen, True, "profile", f"right on {len(seen.runs)} runs on the device{missing}{blind}")
 
 
 def _verdict(gpu: Gpu, first: Verdict, seen: _Seen, accepted: bool, stage: Stage, reason: str) -> Verdict:

@@ -28,15 +28,20 @@ from kir.target import ARCHITECTURES, DEVICES, Target, target
 
 EXECUTOR, ORACLE, PANEL = "kir.device.executor:serve", "kir.gate.gpu.oracle:serve", "kir.gate.gpu.panel:serve"
 HARNESS = Path(__file__).parents[2] / "device" / "harness.cu"
+LAUNCHER = ("numpy", "pycuda.driver")
+"""What candidates' processes need, imported before they are forked and confined; the import touches no device."""
 COMPILE_SECONDS = 120
 OPEN_SECONDS = 60.0
 """How long a child may take to start and load its modules."""
 
 
 def require_device() -> None:
-    """Refuse where there is no device. Raises KirError KIR-G004, one line that says what to do."""
+    """Refuse where nothing can be launched. Raises KirError KIR-G004 without a device, KIR-G920 without pycuda: one line that says what to do."""
     if not machine.gpus():
         raise error("KIR-G004", "--on gpu: this machine has no CUDA device", attempt="--on cpu", needs="a machine with an NVIDIA GPU and its driver")
+    if machine.package_version("pycuda") is None:
+        raise error("KIR-G920", "--on gpu: pycuda is not installed, and kernels are launched through it", attempt="--on cpu",
+                    needs="pip install 'kernel-lineage[gpu]', with a C++ compiler and the CUDA toolkit")
 
 
 @dataclass
@@ -98,7 +103,7 @@ class Gpu:
     @cached_property
     def executors(self) -> Server:
         """The fork server of candidates."""
-        return self._served(Server(self.task, [self.task.partition(":")[0]]))
+        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {"OPENBLAS_NUM_THREADS": "1"}))
 
     @cached_property
     def oracles(self) -> Server:

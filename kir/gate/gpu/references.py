@@ -139,6 +139,31 @@ def qla_gated_delta(t: Tensors, v: Values) -> Call:
     return call
 
 
+def of_file(path: str, text: str) -> Reference:
+    """The model of a file in the form of KernelBench, eager, in the precision that its dtypes declare."""
+    import torch
+
+    from kir.problem.model_run import ModelFile
+    from kir.problem.model_source import ModelSource
+    file = ModelFile(ModelSource(path, text))
+
+    def build(t: Tensors, v: Values) -> Call:
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        built = file.built(v["sizes"], 0)
+        model = built.model.cuda()
+        with torch.no_grad():
+            for x, name in zip(model.state_dict().values(), built.state, strict=True):
+                x.copy_(t[name].reshape(x.shape))
+        given = built.arguments({k: t[k].reshape(x.shape) for k, x in built.given.items()})
+
+        def call() -> dict[str, Any]:
+            with torch.no_grad():
+                out = model(*given)
+            return {"out": out if out.dim() else out.reshape(1)}
+        return call
+    return build
+
+
 REFERENCES: Mapping[str, Reference] = {
     "torch.matmul": matmul,
     "torch.matmul (B given as [N, K])": _matmul_of(False, True),
