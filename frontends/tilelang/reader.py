@@ -100,6 +100,8 @@ class Reader:
         self.cluster: tuple[int, ...] = ()
         self.attrs: dict[str, n.Attr] = {}
         self.layouts: dict[str, LayoutOf] = {}
+        self.dealt: dict[str, n.Layout] = {}
+        """Layouts of fragments that functions of the source give."""
         self.device = False
         self.thread = "%tid"
         """What stands for the thread's number in its CTA until the loops over threads are made."""
