@@ -111,7 +111,8 @@ class Statements:
         """Tiles that have a name, with the statements that use them, as one loop over their elements."""
         run, shape = [], shape_of(rest[0].value.type) if isinstance(rest[0], n.Let) else ()
         for s in rest:
-            if (isinstance(s, n.Let) and len(s.names) == 1 and shape_of(s.value.type) == shape) or (isinstance(s, n.Store) and shape_of(s.at.type) == shape and not s.cache):
+            named = isinstance(s, n.Let) and len(s.names) == 1 and shape_of(s.value.type) == shape
+            if named or (isinstance(s, n.Store) and shape_of(s.at.type) == shape and not s.cache):
                 run.append(s)
             else:
                 break
