@@ -16,7 +16,7 @@ from kir.ir.build import int_value, is_const
 from kir.ir.canonical import bound_names, outer_names
 from kir.ir.promote import promoted
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import blocks_of, substitute, substitute_buffers, transform
+from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
 
 from .places import sourced
 from .threads import ThreadForm
@@ -59,7 +59,9 @@ def _of_team(body: n.Block) -> Iterator[n.Stmt]:
 
 def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
     used = taken | {a.name for a in k.grid} | set(bound_names(k.body))
-    return replace(k, body=_Form(used, generic).block(k.body, {}))
+    loose = {x.buffer.name: replace(x.buffer, align=0) for x in statements(k.body)
+             if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
+    return replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
 
 
 Values = dict[str, n.Expr]
@@ -112,9 +114,6 @@ class _Form:
                 return (*before, replace(s, cond=cond, then=self.block(s.then, values), orelse=self.block(s.orelse, values)))
             case n.Roles():
                 return (replace(s, roles=tuple(replace(r, body=self.block(r.body, values)) for r in s.roles)),)
-            case n.Alloc() if s.buffer.space == "shared" and s.buffer.align and s.buffer.dtype.kind != "token":
-                loose = replace(s.buffer, align=0)
-                return self.statement(replace(s, buffer=loose), values)
             case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const) and s.buffer.shape:
                 return (replace(s, init=None), *self.statement(n.Store(n.Region(s.buffer), s.init, label=s.label), values))
             case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const):

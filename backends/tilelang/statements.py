@@ -7,7 +7,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value, region
 from kir.ir.types import TileType, shape_of
-from kir.ir.visit import names_read
+from kir.ir.visit import names_read, walk
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
@@ -68,19 +68,19 @@ class Statements:
         """Statements that one of TileLang's says: how many of the first ones were written, 0 for none."""
         s, after = rest[0], rest[1] if len(rest) > 1 else None
         match s, after:
-            case n.Copy(via="cp_async", grouped=True, signal=None), n.Eval(call=n.Call(fn="async_commit")):
-                self.put(self.tiles.moved("T.async_copy", s), depth, path)
+            case n.Copy(via="cp_async", grouped=True, signal=None) as moved, n.Eval(call=n.Call(fn="async_commit")):
+                self.put(self.tiles.moved("T.async_copy", moved), depth, path)
                 return 2
-            case n.Copy(via="tma", grouped=True, signal=None), n.Eval(call=n.Call(fn="bulk_commit")):
-                self.put(self.tiles.moved("T.tma_copy", s), depth, path)
+            case n.Copy(via="tma", grouped=True, signal=None) as moved, n.Eval(call=n.Call(fn="bulk_commit")):
+                self.put(self.tiles.moved("T.tma_copy", moved), depth, path)
                 return 2
-            case n.Eval(call=n.Call(fn="mbar_expect") as call), n.Copy(via="tma", grouped=False) if after.signal == call.args[0]:
-                assert isinstance(after, n.Copy) and after.signal is not None
-                self.put(self.tiles.moved("T.tma_copy", after, f", barrier={self.to.place(after.signal)}"), depth, path)
+            case n.Eval(call=n.Call(fn="mbar_expect") as call), n.Copy(via="tma", grouped=False) as moved if moved.signal == call.args[0]:
+                assert moved.signal is not None
+                self.put(self.tiles.moved("T.tma_copy", moved, f", barrier={self.to.place(moved.signal)}"), depth, path)
                 return 2
-            case n.Alloc(buffer=n.Buffer(dtype=d) as b), _ if d.name == "mbarrier" and s.init is None:
-                return self._barriers(b, rest, path, depth)
-            case n.Let(names=(_,)), _ if isinstance(s.value.type, TileType):
+            case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
+                return self._barriers(made.buffer, rest, path, depth)
+            case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType):
                 return self._named(rest, path, depth)
             case _:
                 return 0
@@ -109,11 +109,16 @@ class Statements:
 
     def _named(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
         """Tiles that have a name, with the statements that use them, as one loop over their elements."""
-        run, shape = [], shape_of(rest[0].value.type) if isinstance(rest[0], n.Let) else ()
+        run: list[n.Stmt] = []
+        shape = shape_of(rest[0].value.type) if isinstance(rest[0], n.Let) else ()
+        written: set[str] = set()
         for s in rest:
+            if any(isinstance(x, n.Load) and x.at.buffer.name in written for x in walk(s)):
+                break  # its elements may be other threads'
             named = isinstance(s, n.Let) and len(s.names) == 1 and shape_of(s.value.type) == shape
             if named or (isinstance(s, n.Store) and shape_of(s.at.type) == shape and not s.cache):
                 run.append(s)
+                written |= {s.at.buffer.name} if isinstance(s, n.Store) else set()
             else:
                 break
         names = {x for s in run if isinstance(s, n.Let) for x in s.names}
