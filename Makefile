@@ -17,7 +17,7 @@ DEMO_FULL ?= $(DEMO) && \
 WORKERS ?= 2
 
 .NOTPARALLEL:
-.PHONY: demo demo-full test lint format install full clean help
+.PHONY: demo demo-full test lint docs format install full clean help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
@@ -36,6 +36,10 @@ test: $(VENV)/.core $(VENV)/.zoo ## the test suite, without what needs a GPU
 lint: $(VENV)/.core ## ruff and mypy --strict
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy kir tests
+
+docs: $(VENV)/.core ## docs/api/index.html, from the docstrings
+	$(PIP) --editable '.[docs]'
+	$(BIN)/python docs/api.py docs/api
 
 format: $(VENV)/.core ## reformat
 	$(BIN)/python -m ruff format .

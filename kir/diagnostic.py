@@ -34,6 +34,7 @@ AREAS: Mapping[str, str] = {
     "S": "store, lineage and library",
     "C": "command line",
     "H": "hole and carrier",
+    "U": "tuning",
     "X": "plugin",
 }
 """What the letter of an id says."""

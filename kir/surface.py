@@ -141,10 +141,31 @@ class Emitted:
 
 
 @dataclass(frozen=True)
+class Passed:
+    """An argument as a surface's compiler laid it out for one set of sizes. `kind` is `pointer` or `scalar` (of the program's parameter or
+    workspace `of`, of an IR `dtype`) or `map`: a tiled tensor map over the tensor `of`, extents,
+    box and steps in elements and innermost first, strides in bytes without the innermost, `swizzle` in bytes, `promotion` and
+    `interleave` as the driver numbers them (CUDA driver API, `cuTensorMapEncodeTiled`)."""
+
+    kind: Literal["pointer", "scalar", "map"]
+    of: str
+    dtype: str
+    extents: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    box: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    swizzle: int = 0
+    interleave: int = 0
+    promotion: int = 2
+    nan_fill: bool = False
+
+
+@dataclass(frozen=True)
 class Image:
     """What a launcher needs of a compiled kernel: the cubin, the function's name in it, bytes of dynamic shared memory, the cluster in
     CTAs per axis, whether the grid is cooperative. `hidden` are pointers that the surface's calling convention appends to the arguments:
-    for each, bytes of scratch memory a CTA (0: a null pointer)."""
+    for each, bytes of scratch memory a CTA (0: a null pointer). Where the compiler decides them itself, `arguments` are what its function
+    takes instead of the entry's, and `threads` how many a CTA has (0: as the entry says)."""
 
     cubin: bytes
     function: str
@@ -152,6 +173,8 @@ class Image:
     cluster: tuple[int, ...] = ()
     cooperative: bool = False
     hidden: tuple[int, ...] = ()
+    arguments: tuple[Passed, ...] | None = None
+    threads: int = 0
 
 
 @dataclass(frozen=True)

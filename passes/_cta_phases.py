@@ -77,6 +77,7 @@ def _rendered(items: Items, t: n.Var, pending: Pending) -> tuple[n.Block, Pendin
         elif isinstance(item.of, n.For):
             while True:
                 body, after = _rendered(item.inner[0], t, pending)
+                after = _as_seen_later(after, {item.of.var.name, *bound_names(item.of.body)})
                 if after | pending == pending:
                     break
                 pending |= after
@@ -87,6 +88,11 @@ def _rendered(items: Items, t: n.Var, pending: Pending) -> tuple[n.Block, Pendin
             pending = first | second
             out.append(replace(item.of, then=then, orelse=orelse))
     return tuple(out), pending
+
+
+def _as_seen_later(pending: Pending, bound: set[str]) -> Pending:
+    """The touches of an iteration as later ones see them: a place that moves with the iteration may be another thread's in another one."""
+    return frozenset(replace(a, key=()) if any(names_read(i) & bound for i in a.key if isinstance(i, n.Expr)) else a for a in pending)
 
 
 def _head(s: n.For | n.If) -> n.Block:

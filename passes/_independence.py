@@ -1,6 +1,10 @@
 """Whether the iterations of a loop may run side by side, and in any order."""
 from __future__ import annotations
 
+import itertools
+import math
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kir.analysis.facts import Facts
@@ -12,6 +16,13 @@ from kir.ir.printer import region_text
 from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Path, Verdict, proved, refuted, unknown
+
+MOST_CASES = 1 << 14
+"""Iterations that are tried one by one."""
+OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+    "min": min, "max": max, "xor": operator.xor, "and": operator.and_, "or": operator.or_}
+"""Integer arithmetic, as Python has it."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,55 @@ def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> boo
         spread = known.domain(build.from_polynomial(rest, dtype_of(i.type)))
         if linear and step and spread.lo is not None and spread.hi is not None and spread.hi - spread.lo < abs(step):
             return True
-    return False
+    return _apart_by_cases(r, loop, inner, known)
+
+
+def _apart_by_cases(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
+    """Whether no two iterations of a loop reach one place, by trying them all: for places whose indices are an invariant part and a
+    part that few values of the loop's variable and of what is bound inside decide."""
+    moving: list[n.Expr] = []
+    for i in r.index:
+        if not isinstance(i, n.Expr) or any(isinstance(x, (n.Load, n.Call)) for x in walk(i)):
+            return False
+        rest = {m: c for m, c in build.polynomial(i).items() if any(names_read(a) & {*inner, loop.var.name} for a in m)}
+        moving.append(build.from_polynomial(rest, dtype_of(i.type)))
+    names = {loop.var.name: loop.var, **{x.name: x for e in moving for x in walk(e) if isinstance(x, n.Var)}}
+    ranges = []
+    for v in names.values():
+        domain = known.domain(v)
+        if domain.lo is None or domain.hi is None:
+            return False
+        ranges.append(range(domain.lo, domain.hi + 1))
+    if math.prod(map(len, ranges)) > MOST_CASES:
+        return False
+    reached: dict[tuple[int | None, ...], int] = {}
+    for values in itertools.product(*ranges):
+        at = dict(zip(names, values, strict=True))
+        place = tuple(_number(e, at) for e in moving)
+        if None in place or reached.setdefault(place, values[0]) != values[0]:
+            return False
+    return True
+
+
+def _number(e: n.Expr, values: Mapping[str, int]) -> int | None:
+    """The value of integer arithmetic at values of its variables; None for what is not arithmetic, or would wrap."""
+    match e:
+        case n.Const():
+            return int(e.value)
+        case n.Var():
+            return values.get(e.name)
+        case n.Unary(op="neg"):
+            x = _number(e.x, values)
+            return None if x is None else -x
+        case n.Binary():
+            a, b = _number(e.a, values), _number(e.b, values)
+            low, high = dtype_of(e.type).range
+            if a is None or b is None or (e.op in ("floordiv", "mod") and b <= 0) or e.op not in OPERATIONS:
+                return None
+            found = OPERATIONS[e.op](a, b)
+            return found if low <= found <= high else None
+        case _:
+            return None
 
 
 def _ticket(r: n.Region, loop: n.For, tickets: frozenset[str]) -> bool:

@@ -83,6 +83,7 @@ def transfers(kernel: n.Kernel, name: str) -> Iterator[Transfer]:
 def goes_through_its_name(kernel: n.Kernel, name: str) -> Verdict:
     """Whether a change of the buffer's layout reaches every access: none takes its address, reinterprets its bytes, is made by a
     unit with a layout of its own (TMA, bulk copies, wgmma), or is text that was not understood."""
+    seen = {name} | {s.buffer.name for s in statements(kernel.body) if isinstance(s, n.View) and s.at.buffer.name == name}
     for s in statements(kernel.body):
         match s:
             case n.View() if s.at.buffer.name == name and not s.axes:
@@ -91,7 +92,7 @@ def goes_through_its_name(kernel: n.Kernel, name: str) -> Verdict:
             case n.Copy() if s.via in ("tma", "bulk") and name in (s.src.at.buffer.name, s.dst.buffer.name):
                 return refuted(f"a copy via {s.via} has a layout of its own for '{name}'", s.label or region_text(s.dst),
                                needs="a copy by the threads")
-            case n.Mma() if s.via == "wgmma" and (mentions(s.a, name) or mentions(s.b, name)):
+            case n.Mma() if s.via == "wgmma" and any(mentions(e, x) for e in (s.a, s.b) for x in seen):
                 return refuted(f"wgmma reads '{name}' through a descriptor of its layout", s.label or "mma",
                                needs="a descriptor that is changed with the layout")
             case n.Opaque() if "*" in s.reads + s.writes or name in s.reads + s.writes:
@@ -132,6 +133,19 @@ def team_level(program: n.Program, path: Path) -> str:
         elif isinstance(s, n.Roles):
             level = "role"
     return level
+
+
+def team_threads(program: n.Program, path: Path) -> int | None:
+    """Threads of the team that executes the statement at `path`; None where that is not known."""
+    threads = int_value(kernel_of(program, path).threads)
+    rest = list(path)
+    for inner, s in enclosing(program, path):
+        if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread"):
+            threads = {"warpgroup": 128, "warp": 32, "thread": 1}[s.kind]
+        elif isinstance(s, n.Roles):
+            role = s.roles[int(rest[len(inner) + 1])]
+            threads = 32 * (role.hi - role.lo)
+    return threads
 
 
 def whole(b: n.Buffer, to: n.Region | None = None) -> n.Load:

@@ -8,7 +8,7 @@ from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
-from kir.ir.visit import names_read, transform
+from kir.ir.visit import names_read, statements, transform
 
 
 class CannotResize(Exception):
@@ -23,6 +23,11 @@ def tile_of(axis: n.Axis) -> int | None:
 def resized(kernel: n.Kernel, axes: TileAxes, axis: int, now: int, then: n.Expr) -> n.Kernel:
     """The kernel with tiles of `then` (a literal or a meta) instead of `now` along a grid axis. Raises CannotResize."""
     number = kernel.grid[axis]
+    for s in statements(kernel.body):
+        if isinstance(s, n.Copy) and ("descriptor" in dict(s.attrs) or s.signal is not None):
+            raise CannotResize("a tensor map, or the bytes that are waited for, spell the size out")
+        if isinstance(s, n.Mma) and s.via == "wgmma":
+            raise CannotResize("wgmma has rows of its own number")
     lo = build.mul(build.var(number.name), now)
     found = [c for c in axes.classes() if c.extent == now and c.sweeps and not c.reduced and all(x == lo and step == 1 for x, step in c.sweeps)]
     if len(found) != 1:

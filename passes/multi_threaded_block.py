@@ -83,6 +83,8 @@ class MultiThreadedBlock(Pass):
             return None
         if any(isinstance(s, n.Roles) or (isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread")) for s in walk(node)):
             return Miss("some statements belong to single threads or warps")
+        if any((isinstance(s, n.Mma) and s.via == "wgmma") or (isinstance(s, n.Copy) and s.via == "tma") for s in walk(node)):
+            return Miss("a product of whole warpgroups, or boxes that a team waits for")
         return Site(path, MultiThreadedBlock(threads))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:

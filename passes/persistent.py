@@ -34,10 +34,14 @@ from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import expr_text
 from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+
+from ._persistent_roles import of_tile, standing, trips, walking
+from ._rings import NoRing, roles_at
 
 
 def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -60,9 +64,29 @@ def _leaves(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("every tile runs to its end")
 
 
+def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel = kernel_of(program, site.path)
+    found = roles_at(kernel)
+    if found is None:
+        return proved("the team takes one tile after the other")
+    tile, counts = kernel.grid[0].name, trips(kernel, found[1])
+    names = {r.name: counts[i] for i, r in enumerate(found[1].roles) if i in counts}
+    dependent = {tile} | {x for s in of_tile(kernel, tile).lets for x in s.names}
+    for name, e in names.items():
+        if names_read(e) & dependent:
+            return refuted(f"'{name}' takes {expr_text(e)} slots for a tile, which is not the same for all", "the next tile begins in another slot",
+                           needs="as many iterations for each tile")
+    if len(set(names.values())) > 1:
+        (a, x), (b, y) = list(names.items())[:2]
+        return refuted(f"'{a}' takes {expr_text(x)} slots for a tile, and '{b}' {expr_text(y)}", "in the second tile they wait for different slots",
+                       needs="as many iterations in each role")
+    return proved("each role takes the same slots for each tile")
+
+
 @dataclass(frozen=True)
 class Persistent(Pass):
-    """`ctas` is the number of CTAs launched; with `capped`, no more than there are tiles."""
+    """`ctas` is the number of CTAs launched; with `capped`, no more than there are tiles. `named`: where roles walk, the number of a CTA's tiles is a
+    value that they share."""
 
     intent: ClassVar[str] = "persistent"
     catalogue: ClassVar[tuple[int, ...]] = (30,)
@@ -72,10 +96,12 @@ class Persistent(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P300", "validity", "aliasing", "tiles are independent of one another", _independent),
         Precondition("KIR-P301", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
+        Precondition("KIR-P766", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
     )
 
     ctas: int = 132
     capped: bool = False
+    named: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with one grid axis."""
@@ -83,24 +109,40 @@ class Persistent(Pass):
             return None
         if len(node.grid) != 1 or node.cluster:
             return Miss("the grid has not one plain axis")
+        if roles_at(node) is not None:
+            try:
+                walking(program, node, node.grid[0], self._ctas(node.grid[0]), self.named)
+            except NoRing as why:
+                return Miss(str(why))
+            return Site(path, self)
         if any(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in node.body):
             return Miss("shared memory would be declared once for each tile")
         return Site(path, self)
 
+    def _ctas(self, tile: n.Axis) -> n.Expr:
+        most = build.const(self.ctas, dtype_of(tile.extent.type))
+        return build.minimum(tile.extent, most) if self.capped else most
+
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        """One loop over the tiles of a CTA."""
+        """One loop over the tiles of a CTA, in each role where it has roles."""
         kernel = kernel_of(program, site.path)
         tile = kernel.grid[0]
-        dtype = dtype_of(tile.extent.type)
-        ctas: n.Expr = build.const(self.ctas, dtype)
-        ctas = build.minimum(tile.extent, ctas) if self.capped else ctas
+        dtype, ctas = dtype_of(tile.extent.type), self._ctas(tile)
+        if roles_at(kernel) is not None:
+            return Rewritten(replace_kernel(program, kernel.name, walking(program, kernel, tile, ctas, self.named)), site.path)
         pid = build.var(fresh("pid", names_in(program, kernel)), dtype)
         loop = n.For(build.var(tile.name, dtype), pid, tile.extent, ctas, kernel.body)
         made = replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(loop,))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel that is one loop from the CTA's number by the number of CTAs."""
+        """At a kernel that is one loop from the CTA's number by the number of CTAs, or whose roles are such loops."""
+        if isinstance(node, n.Kernel) and roles_at(node) is not None:
+            try:
+                _, tiles, ctas, named = standing(program, node)
+            except NoRing as why:
+                return Miss(str(why))
+            return self._launched(path, ctas, tiles.extent, named)
         if not (isinstance(node, n.Kernel) and len(node.grid) == 1 and len(node.body) == 1 and isinstance(loop := node.body[0], n.For)):
             return None
         axis = node.grid[0]
@@ -109,18 +151,23 @@ class Persistent(Pass):
             return Miss("the loop does not take every tile that is the CTA's own")
         if axis.name in names_read(loop.hi) or any(axis.name in names_read(s) for s in loop.body):
             return Miss("the body depends on more than the number of the tile")
-        literal = build.int_value(axis.extent)
+        return self._launched(path, axis.extent, loop.hi, False)
+
+    def _launched(self, path: Path, ctas: n.Expr, tiles: n.Expr, named: bool) -> Found:
+        literal = build.int_value(ctas)
         if literal is not None:
-            return Site(path, Persistent(literal))
-        for part in (axis.extent.a, axis.extent.b) if isinstance(axis.extent, n.Binary) and axis.extent.op == "min" else ():
+            return Site(path, Persistent(literal, False, named))
+        for part in (ctas.a, ctas.b) if isinstance(ctas, n.Binary) and ctas.op == "min" else ():
             most = build.int_value(part)
-            if most is not None and axis.extent == build.minimum(loop.hi, most):
-                return Site(path, Persistent(most, True))
+            if most is not None and ctas == build.minimum(tiles, most):
+                return Site(path, Persistent(most, True, named))
         return Miss("the number of CTAs is neither a literal nor capped by the number of tiles")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One CTA for each tile."""
         kernel = kernel_of(program, site.path)
+        if roles_at(kernel) is not None:
+            return Rewritten(replace_kernel(program, kernel.name, standing(program, kernel)[0]), site.path)
         loop = kernel.body[0]
         assert isinstance(loop, n.For)
         made = replace(kernel, grid=(n.Axis(loop.var.name, loop.hi),), body=loop.body)

@@ -67,6 +67,10 @@ from ._spread_loop import gathered, spread
 from ._thread_team import ThreadTeam, is_call, whole_team
 
 
+NONE = (-1,)
+"""No loop is shared."""
+
+
 class CannotGather(Exception):
     """A statement of a thread that is neither everyone's, nor the first thread's, nor a share of a loop."""
 
@@ -82,7 +86,7 @@ def _order_free(program: n.Program, site: Site, context: Context) -> Verdict:
 def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
     item = site.params
     assert isinstance(item, SpreadThreads) and callable(rule)
-    verdicts = [rule(program, path, loop) for path, loop in item.loops(program, site.path)]
+    verdicts = [rule(program, path, loop) for path, loop in item.loops(program, site.path)] or [proved("no loop is shared")]
     worst = [v for v in verdicts if v.kind == "refuted"] or [v for v in verdicts if not v] or verdicts
     found = worst[0]
     assert isinstance(found, Verdict)
@@ -101,7 +105,8 @@ def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class SpreadThreads(Pass):
-    """`threads` of the CTA; `spread` are the loops that they share, by their number among the kernel's loops in reading order."""
+    """`threads` of the CTA; `spread` are the loops that they share, by their number among the kernel's loops in reading order; with
+    [-1] they share none, and all compute the same until a loop is dealt out."""
 
     intent: ClassVar[str] = "multi-threaded-block"
     catalogue: ClassVar[tuple[int, ...]] = (48, 47)
@@ -120,7 +125,7 @@ class SpreadThreads(Pass):
         """The loops that are shared, with their paths."""
         from kir.rewrite.edit import places
         every = [(p, s) for p, s in places(program) if p[0] == path[0] and isinstance(s, n.For)]
-        yield from (every[k] for k in self.spread if k < len(every))
+        yield from (every[k] for k in self.spread if 0 <= k < len(every))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of one thread, of scalar statements."""
@@ -132,9 +137,10 @@ class SpreadThreads(Pass):
             proposed = _proposal(node)
             return Site(path, replace(self, spread=proposed)) if proposed else Miss("no loop stores what others see")
         loops = [s for s in statements(node.body) if isinstance(s, n.For)]
-        if any(k >= len(loops) or k < 0 for k in self.spread):
+        numbers = () if self.spread == NONE else self.spread
+        if any(k >= len(loops) or k < 0 for k in numbers):
             return Miss(f"the kernel has {len(loops)} loops")
-        chosen = [loops[k] for k in self.spread]
+        chosen = [loops[k] for k in numbers]
         if any(s.kind != "serial" or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) for s in chosen):
             return Miss("a loop that is shared counts up from 0")
         front = _shared(node.body)
@@ -144,7 +150,7 @@ class SpreadThreads(Pass):
                 for s in statements(rest)):
             return Miss("a statement has no form for one thread of many")
         try:
-            _dealt(rest, {id(loops[k]) for k in self.spread}, n.Var("%t", I32), self.threads)
+            _dealt(rest, {id(s) for s in chosen}, n.Var("%t", I32), self.threads)
         except CannotGather as bad:
             return Miss(str(bad))
         return Site(path, self)
@@ -155,7 +161,8 @@ class SpreadThreads(Pass):
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
         t = n.Var(fresh("t", names_in(program, kernel)), I32)
         front = _shared(kernel.body)
-        items = _dealt(kernel.body[len(front):], {id(loops[k]) for k in self.spread}, t, self.threads)
+        chosen = {id(loops[k]) for k in self.spread if k >= 0}
+        items = _dealt(kernel.body[len(front):], chosen, t, self.threads)
         team = n.For(t, build.const(0), build.const(self.threads), build.const(1), with_barriers(items, t), "thread")
         made = replace(kernel, threads=build.const(self.threads), body=(*front, team))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
@@ -168,11 +175,16 @@ class SpreadThreads(Pass):
         team = whole_team(program, (*path, len(front)), node.body[-1]) if len(node.body) == len(front) + 1 else None
         if team is None:
             return None
-        try:
-            _, numbers = _Gather(team, names_in(program, node)).body()
-        except CannotGather as bad:
-            return Miss(str(bad))
-        return Site(path, SpreadThreads(team.threads, numbers)) if numbers else Miss("no loop is shared by the threads")
+        found: dict[tuple[int, ...], Site] = {}
+        reason = ""
+        for whole in (False, True):
+            try:
+                _, numbers = _Gather(team, names_in(program, node), whole).body()
+            except CannotGather as bad:
+                reason = str(bad)
+                continue
+            found.setdefault(numbers, Site(path, SpreadThreads(team.threads, numbers or NONE), {"whole": whole}))
+        return tuple(found.values()) or Miss(reason)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """What all threads did, by one."""
@@ -180,7 +192,7 @@ class SpreadThreads(Pass):
         front = _shared(kernel.body)
         team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
         assert team is not None
-        body, _ = _Gather(team, names_in(program, kernel)).body()
+        body, _ = _Gather(team, names_in(program, kernel), bool(site.captures.get("whole"))).body()
         made = replace(kernel, threads=build.const(1), body=(*front, *body))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
@@ -219,6 +231,11 @@ def _effects(s: n.Stmt) -> bool:
 
 def _is_atomic(x: n.Node) -> bool:
     return isinstance(x, n.Call) and x.fn.startswith("atomic_")
+
+
+def _waits(s: n.Stmt) -> bool:
+    """Whether threads wait for each other inside."""
+    return any(is_call(x, "barrier") for x in walk(s) if isinstance(x, n.Stmt))
 
 
 def _reads(x: n.Node, names: Names) -> bool:
@@ -267,10 +284,12 @@ def _dealt(block: n.Block, shared: set[int], t: n.Var, threads: int) -> Items:
 
 @dataclass(frozen=True)
 class _Gather:
-    """What all threads of a team do, written for one."""
+    """What all threads of a team do, written for one. `whole`: a loop that each thread runs for itself, with nobody waiting inside, is
+    the thread's share as a whole; otherwise what is inside is, where the loop is the same for all."""
 
     team: ThreadTeam
     taken: set[str]
+    whole: bool = False
 
     def body(self) -> tuple[n.Block, tuple[int, ...]]:
         """The statements, and the numbers of the loops that were shared among the threads."""
@@ -297,7 +316,8 @@ class _Gather:
             elif whole is not None and build.int_value(whole.hi) != self.team.threads and not (_reads(whole, names) or _exchanges(whole)):
                 marked.add(whole.var.name)
                 out.append(whole)
-            elif isinstance(s, n.For) and not any(depends(e, names) for e in (s.lo, s.hi, s.step)) and self._meets(s):
+            elif isinstance(s, n.For) and not any(depends(e, names) for e in (s.lo, s.hi, s.step)) and self._meets(s) and not (
+                    self.whole and not _waits(s) and depends(s, names)):
                 out.append(replace(s, body=self.block(s.body, (*path, i, "body"), known, marked)))
             elif isinstance(s, n.If) and not depends(s.cond, names) and self._meets(s):
                 out.append(replace(s, then=self.block(s.then, (*path, i, "then"), known, marked),
@@ -320,7 +340,7 @@ class _Gather:
     def _own(self, block: n.Block, i: int, path: Path, known: Mapping[Path, Names]) -> bool:
         """Whether a statement is a thread's own: it computes with what varies, or declares what will vary."""
         s = block[i]
-        if any(is_call(x, "barrier") for x in walk(s) if isinstance(x, n.Stmt)):
+        if _waits(s):
             return False
         if isinstance(s, n.If) and s.cond == build.compare("eq", self.team.thread, 0):
             return False

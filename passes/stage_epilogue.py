@@ -44,6 +44,8 @@ from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, repl
 from kir.target import target
 
 from ._local_buffers import byte_count, mentions, own_parts, team_level
+from ._panel_epilogue import removed, share, staged, unstaged
+from ._slices import NoSlice
 
 
 def _store(program: n.Program, site: Site) -> n.Store:
@@ -59,11 +61,14 @@ def _extents(r: n.Region) -> tuple[int, ...] | None:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware, at = context.target or target("sm_80"), _store(program, site).at
-    total = math.prod(_extents(at) or ()) * at.buffer.dtype.bytes
+    hardware, item = context.target or target("sm_80"), site.params
+    assert isinstance(item, StageEpilogue)
+    if context.target is None and item.panel:
+        hardware = target("sm_90a")
+    total = item.staged_bytes(program, site)
     for s in statements(kernel_of(program, site.path).body):
         if isinstance(s, n.Alloc) and s.buffer.space == "shared":
-            each = byte_count(s.buffer)
+            each = 8 if s.buffer.dtype.kind == "token" else byte_count(s.buffer)
             if each is None:
                 return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
             total += each
@@ -75,16 +80,30 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _together(program: n.Program, site: Site, context: Context) -> Verdict:
-    level = team_level(program, site.path)
+    level, item = team_level(program, site.path), site.params
+    assert isinstance(item, StageEpilogue)
+    if item.panel and level in ("role", "warpgroup"):
+        return proved(f"the {level} stages rows of its own, and copies them when it is done")
     if level == "cta":
         return proved("the whole CTA stages its result, and copies it when it is complete")
     return refuted("only a part of the CTA stores here, and every part would fill the same buffer",
                    f"two {'roles' if level == 'role' else level + 's'} write it", needs="a statement of the whole CTA")
 
 
+def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, at = site.params, _store(program, site).at
+    assert isinstance(item, StageEpilogue)
+    columns, each = (_extents(at) or (0,))[-1], item.panel * max(1, item.rounds)
+    if each and columns % each:
+        return refuted(f"{columns} columns are not {max(1, item.rounds)} rounds of whole panels of {item.panel}",
+                       f"column {columns - columns % each} is never stored", needs=f"a multiple of {each} columns")
+    return proved("the panels cover the result" if each else "the whole is staged at once")
+
+
 @dataclass(frozen=True)
 class StageEpilogue(Pass):
-    """No parameters."""
+    """`panel` is the number of columns that are staged side by side (0: the whole tile as it is), `rounds` how often the same memory is
+    filled (0: once, without a loop). In panels, a warpgroup stages its own rows by itself: in panels that all share, or `apart`, in panels of its own."""
 
     intent: ClassVar[str] = "stage-epilogue"
     catalogue: ClassVar[tuple[int, ...]] = (5, 21)
@@ -93,8 +112,13 @@ class StageEpilogue(Pass):
     provides: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P052", "validity", "storage", "the tile fits in shared memory beside the others", _fits),
-        Precondition("KIR-P053", "validity", "pipeline", "the whole CTA reaches the store", _together),
+        Precondition("KIR-P053", "validity", "pipeline", "the whole CTA reaches the store, or a team that has rows of its own", _together),
+        Precondition("KIR-P768", "validity", "shape", "whole panels and rounds make up the columns", _whole_panels),
     )
+
+    panel: int = 0
+    rounds: int = 0
+    apart: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of a whole tile to a place in global memory."""
@@ -104,11 +128,20 @@ class StageEpilogue(Pass):
             return Miss("the store has a mask or a cache policy")
         if _extents(node.at) is None or any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in node.at.index):
             return Miss("the place is scattered, or has a symbolic extent")
+        if self.panel < 0 or self.rounds < 0 or (self.rounds and not self.panel):
+            return Miss("no panels, or no rounds")
+        if self.panel:
+            try:
+                staged(program, path, node, self.panel, self.rounds, self.apart)
+            except NoSlice as why:
+                return Miss(str(why))
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value into a buffer, and the buffer to its place."""
         s = _store(program, site)
+        if self.panel:
+            return Rewritten(*staged(program, site.path, s, self.panel, self.rounds, self.apart))
         shape = _extents(s.at)
         assert shape is not None
         name = fresh(f"{s.at.buffer.name}s", names_in(program, kernel_of(program, site.path)))
@@ -117,7 +150,13 @@ class StageEpilogue(Pass):
         return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a store to a whole shared buffer, which is then only copied to global memory."""
+        """At a store to a whole shared buffer, which is then only copied to global memory; or at loops that do so with panels."""
+        if isinstance(node, n.For) and node.kind == "unroll":
+            try:
+                found = unstaged(program, path)
+            except NoSlice:
+                return None
+            return Site(path, StageEpilogue(found.panel, found.rounds, found.apart), {"found": found})
         if not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and not node.at.index and node.mask is None):
             return None
         b, block, i = node.at.buffer, block_at(program, path), int(path[-1])
@@ -137,6 +176,8 @@ class StageEpilogue(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value straight to its place."""
+        if self.panel:
+            return Rewritten(*removed(program, site.path, site.captures["found"]))
         s, block, i = _store(program, site), block_at(program, site.path), int(site.path[-1])
         copy = block[site.captures["copy"]]
         assert isinstance(copy, n.Copy)
@@ -147,5 +188,11 @@ class StageEpilogue(Pass):
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The bytes of the tile."""
+        return Effect(shared_bytes=self.staged_bytes(program, site))
+
+    def staged_bytes(self, program: n.Program, site: Site) -> int:
+        """Bytes of shared memory that are added."""
         at = _store(program, site).at
-        return Effect(shared_bytes=math.prod(_extents(at) or ()) * at.buffer.dtype.bytes)
+        rows = share(program, site.path, 1) if self.panel else None
+        teams = rows.groups if rows is not None else 1
+        return math.prod(_extents(at) or ()) * at.buffer.dtype.bytes * teams // max(1, self.rounds)

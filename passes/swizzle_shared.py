@@ -87,7 +87,8 @@ def _row_conflicts(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class SwizzleShared(Pass):
-    """Byte addresses have `bits` bits from `base` on xor-ed with those `shift` above."""
+    """Byte addresses have `bits` bits from `base` on xor-ed with those `shift` above. `align`: the bytes that the buffer is aligned to (0:
+    as its elements are), which units that swizzle addresses, not offsets, need."""
 
     intent: ClassVar[str] = "swizzle-shared"
     catalogue: ClassVar[tuple[int, ...]] = (7,)
@@ -104,6 +105,7 @@ class SwizzleShared(Pass):
     bits: int = 3
     base: int = 4
     shift: int = 3
+    align: int = 0
 
     def swizzled(self, offset: int) -> int:
         """The byte offset at which the byte `offset` of the dense buffer lies."""
@@ -117,6 +119,8 @@ class SwizzleShared(Pass):
             return Miss("a swizzle has at least one bit, moved up by at least one")
         if node.buffer.layout is not None or node.buffer.strides is not None:
             return Miss(f"'{node.buffer.name}' has a layout already")
+        if node.buffer.align or self.align & (self.align - 1):
+            return Miss(f"'{node.buffer.name}' has an alignment already, or it is no power of two")
         return Site(path, self)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -127,13 +131,13 @@ class SwizzleShared(Pass):
         if layout.name != "swizzle" or len(layout.args) != 3:
             return Miss(f"the layout '{layout.name}' is no swizzle")
         bits, base, shift = (int(a) for a in layout.args if isinstance(a, int))
-        return Site(path, SwizzleShared(bits, base, shift))
+        return Site(path, SwizzleShared(bits, base, shift, node.buffer.align))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The buffer, swizzled."""
-        made = replace(_buffer(program, site), layout=n.Layout("swizzle", (self.bits, self.base, self.shift)))
+        made = replace(_buffer(program, site), layout=n.Layout("swizzle", (self.bits, self.base, self.shift)), align=self.align)
         return Rewritten(redeclared(program, site.path, made), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The buffer, row-major."""
-        return Rewritten(redeclared(program, site.path, replace(_buffer(program, site), layout=None)), site.path)
+        return Rewritten(redeclared(program, site.path, replace(_buffer(program, site), layout=None, align=0)), site.path)

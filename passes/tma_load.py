@@ -1,5 +1,7 @@
 """Loads a tile as a box of a tensor descriptor: hardware computes the addresses and the bounds, one thread asks for it.
 
+A tile that has a name becomes a fragment; a copy to shared memory stays a copy, by a tensor map of the program.
+
 before:
 
 ```kir
@@ -35,7 +37,7 @@ kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kir.analysis.facts import Facts
@@ -43,15 +45,18 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements, substitute, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import block_at, edit_block, node_at
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
+from kir.rewrite.edit import block_at, edit_block, node_at, replace_stmts
 
+from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
 from ._descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
 from ._local_buffers import mentions, own_parts, team_level
 
 
 def _load(program: n.Program, site: Site) -> n.Load:
     node = node_at(program, site.path)
+    if isinstance(node, n.Copy):
+        return node.src
     assert isinstance(node, n.Let) and isinstance(node.value, n.Load)
     return node.value
 
@@ -66,6 +71,11 @@ def _box(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _base(program: n.Program, site: Site, context: Context) -> Verdict:
     return base_fits(_load(program, site).at)
+
+
+def _layout(program: n.Program, site: Site, context: Context) -> Verdict:
+    node = node_at(program, site.path)
+    return map_fits(node) if isinstance(node, n.Copy) else proved("no thread reads the tile where the box lies")
 
 
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -84,16 +94,24 @@ class TmaLoad(Pass):
         Precondition("KIR-P200", "validity", "layout", "rows are dense and start at multiples of 16 bytes", _strides),
         Precondition("KIR-P201", "validity", "storage", "the tile is a box that a descriptor may have", _box),
         Precondition("KIR-P202", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
+        Precondition("KIR-P204", "validity", "layout", "a map lays the box out in shared memory as the buffer's layout says", _layout),
         Precondition("KIR-P203", "profit", "hardware", "the target copies boxes in hardware", _hardware),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a let of the whole CTA that names a box of global memory."""
+        """At a let of the whole CTA that names a box of global memory, or a copy of one to dense rows of shared memory."""
+        if isinstance(node, n.Copy) and is_staging(node, loads=True):
+            if team_level(program, path) != "cta":
+                return Miss("a part of the CTA does not wait for a box by itself")
+            return self._of_load(node.src, path) if is_near(node.dst) else Miss("the place in shared memory is a part of its rows")
         if not (isinstance(node, n.Let) and len(node.names) == 1 and isinstance(node.value, n.Load) and shape_of(node.value.type)):
             return None
         e = node.value
         if e.at.buffer.space != "global" or team_level(program, path) != "cta":
             return None
+        return self._of_load(e, path)
+
+    def _of_load(self, e: n.Load, path: Path) -> Found:
         if not is_box(e.at) or e.mask is not None or e.cache:
             return Miss("the place is no box of the tensor, or the load has a mask or cache policy of its own")
         if e.clip and not (isinstance(e.other, n.Const) and not e.other.value and repr(e.other.value) != "-0.0"):
@@ -103,6 +121,9 @@ class TmaLoad(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fragment, and a copy that fills it; its value wherever the let was read."""
         s = node_at(program, site.path)
+        if isinstance(s, n.Copy):
+            made, name = with_map(program, s)
+            return Rewritten(replace_stmts(made, site.path, (replace(s, via="tma", attrs=n.attrs(descriptor=name)),)), site.path)
         assert isinstance(s, n.Let) and isinstance(s.value, n.Load)
         dtype = dtype_of(s.value.type)
         b = n.Buffer(s.names[0], dtype, tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.value.type)), "fragment")
@@ -115,6 +136,10 @@ class TmaLoad(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At such a copy into a fragment that is otherwise only read as a whole, after it."""
+        if isinstance(node, n.Copy) and node.via == "tma" and (node.src.at.buffer.space, node.dst.buffer.space) == ("global", "shared"):
+            if node.signal is not None or node.grouped:
+                return Miss("the box is waited for elsewhere")
+            return Site(path, self)
         if not (isinstance(node, n.Copy) and node.via == "tma" and node.dst.buffer.space == "fragment" and node.src.at.buffer.space == "global"):
             return None
         b, block, i = node.dst.buffer, block_at(program, path), int(path[-1])
@@ -132,9 +157,13 @@ class TmaLoad(Pass):
         return Site(path, self, {"declared": declared})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """The load as a value with a name."""
-        s, i, declared = node_at(program, site.path), int(site.path[-1]), int(site.captures["declared"])
+        """The load as a value with a name, or a copy by the threads."""
+        s, i = node_at(program, site.path), int(site.path[-1])
         assert isinstance(s, n.Copy)
+        if s.dst.buffer.space == "shared":
+            made = replace_stmts(program, site.path, (replace(s, via="plain", attrs=()),))
+            return Rewritten(without_unused_maps(made), site.path)
+        declared = int(site.captures["declared"])
         b = s.dst.buffer
         held, value = n.Load(n.Region(b)), n.Var(b.name, s.src.type)
         let = n.Let((b.name,), s.src, s.label, s.origin)

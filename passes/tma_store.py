@@ -1,5 +1,8 @@
 """Stores a tile as a box of a tensor descriptor: the part outside the tensor is left out by hardware, and whole rows are written.
 
+A copy from shared memory (or a loop of such copies, panel by panel) becomes one by a tensor map of the program: what the threads wrote is
+made visible to the copying unit first, and waited for in a group afterwards.
+
 before:
 
 ```kir
@@ -35,24 +38,45 @@ kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import shape_of
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_stmts
 
+from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
 from ._descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
 from ._local_buffers import mentions, team_level
 
 
 def _place(program: n.Program, site: Site) -> n.Region:
     node = node_at(program, site.path)
-    assert isinstance(node, n.Store)
+    if not isinstance(node, n.Store):
+        copies = _copies(node)
+        assert copies
+        return copies[0].dst
     return node.at
+
+
+def _copies(node: Place) -> list[n.Copy]:
+    """The copies that a statement is: one, or those of an unrolled loop of them."""
+    if isinstance(node, n.Copy):
+        return [node]
+    if isinstance(node, n.For) and node.kind == "unroll" and node.body and all(isinstance(x, n.Copy) for x in node.body):
+        return [x for x in node.body if isinstance(x, n.Copy)]
+    return []
+
+
+def _layout(program: n.Program, site: Site, context: Context) -> Verdict:
+    for c in _copies(node_at(program, site.path)):
+        found = map_fits(c)
+        if not found:
+            return found
+    return proved("a map reads the box as the buffer's layout says")
 
 
 def _strides(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -83,11 +107,14 @@ class TmaStore(Pass):
         Precondition("KIR-P210", "validity", "layout", "rows are dense and start at multiples of 16 bytes", _strides),
         Precondition("KIR-P211", "validity", "storage", "the tile is a box that a descriptor may have", _box),
         Precondition("KIR-P212", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
+        Precondition("KIR-P214", "validity", "layout", "a map reads the box in shared memory as the buffer's layout says", _layout),
         Precondition("KIR-P213", "profit", "hardware", "the target copies boxes in hardware", _hardware),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a store of the whole CTA to a box of global memory."""
+        """At a store of the whole CTA to a box of global memory, or at copies of a team from dense rows of shared memory to such boxes."""
+        if copies := _copies(node):
+            return self._of_copies(program, path, copies)
         if not (isinstance(node, n.Store) and node.at.buffer.space == "global" and shape_of(node.at.type)) or team_level(program, path) != "cta":
             return None
         if not is_box(node.at) or node.mask is not None or node.cache:
@@ -96,9 +123,31 @@ class TmaStore(Pass):
             return Miss("the value is stretched as it is stored")
         return Site(path, self)
 
+    def _of_copies(self, program: n.Program, path: Path, copies: list[n.Copy]) -> Found:
+        if not all(is_staging(c, loads=False) for c in copies):
+            return None
+        around = node_at(program, path[:-2]) if len(path) > 3 and path[-2] == "body" else None
+        if isinstance(around, n.For) and _copies(around):
+            return None
+        if team_level(program, path) not in ("cta", "role", "warpgroup"):
+            return Miss("a single warp or thread copies")
+        if not all(is_box(c.dst) and is_near(c.src.at) and c.src.other is None for c in copies):
+            return Miss("a place is no box of the tensor, or a part of the rows in shared memory")
+        return Site(path, self)
+
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value into a fragment, and a copy of it to its place."""
         s = node_at(program, site.path)
+        if copies := _copies(s):
+            mapped = program
+            changed: dict[n.Copy, n.Copy] = {}
+            for c in copies:
+                mapped, of = with_map(mapped, c)
+                changed[c] = replace(c, via="tma", grouped=True, attrs=n.attrs(descriptor=of))
+            assert isinstance(s, (n.Copy, n.For))
+            sent = changed[s] if isinstance(s, n.Copy) else replace(s, body=tuple(changed[x] for x in s.body if isinstance(x, n.Copy)))
+            block = (*_before(), sent, *_after())
+            return Rewritten(replace_stmts(mapped, site.path, block), (*site.path[:-1], int(site.path[-1]) + 1))
         assert isinstance(s, n.Store)
         name = fresh(f"{s.at.buffer.name}_tile", names_in(program, kernel_of(program, site.path)))
         shape = tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.at.type))
@@ -107,7 +156,13 @@ class TmaStore(Pass):
         return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At such a copy from a fragment that was declared with its value just for it."""
+        """At such a copy from a fragment that was declared with its value just for it, or at copies from shared memory between fence and wait."""
+        if (copies := _copies(node)) and all(c.via == "tma" and c.grouped and (c.src.at.buffer.space, c.dst.buffer.space) == (
+                "shared", "global") for c in copies):
+            block, i = block_at(program, path), int(path[-1])
+            if block[i - 1:i] != _before() or block[i + 1:i + 3] != _after():
+                return Miss("the copies are not between a fence and the wait for their group")
+            return Site(path, self)
         if not (isinstance(node, n.Copy) and node.via == "tma" and node.src.at.buffer.space == "fragment" and node.dst.buffer.space == "global"):
             return None
         b, block, i = node.src.at.buffer, block_at(program, path), int(path[-1])
@@ -121,7 +176,23 @@ class TmaStore(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value straight to its place."""
         s, i = node_at(program, site.path), int(site.path[-1])
+        if isinstance(s, n.For) or (isinstance(s, n.Copy) and s.src.at.buffer.space == "shared"):
+            plain = _plain(s) if isinstance(s, n.Copy) else replace(s, body=tuple(_plain(x) for x in s.body if isinstance(x, n.Copy)))
+            bare = edit_block(program, site.path, lambda block: (*block[:i - 1], plain, *block[i + 3:]))
+            return Rewritten(without_unused_maps(bare), (*site.path[:-1], i - 1))
         above = block_at(program, site.path)[i - 1]
         assert isinstance(s, n.Copy) and isinstance(above, n.Alloc) and above.init is not None
         made = n.Store(s.dst, above.init, None, s.clip, label=s.label, origin=s.origin)
         return Rewritten(edit_block(program, site.path, lambda block: (*block[:i - 1], made, *block[i + 1:])), (*site.path[:-1], i - 1))
+
+
+def _plain(s: n.Copy) -> n.Copy:
+    return replace(s, via="plain", grouped=False, attrs=())
+
+
+def _before() -> n.Block:
+    return (n.Eval(build.call("fence_async")),)
+
+
+def _after() -> n.Block:
+    return (n.Eval(build.call("bulk_commit")), n.Eval(build.call("bulk_wait", build.const(0))))

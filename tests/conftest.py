@@ -20,12 +20,18 @@ def _has_zoo() -> bool:
     return all(machine.package_version(name) for name in ("flashinfer-python", "flag-gems", "liger-kernel", "fla-core", "tile-kernels", "flash-qla"))
 
 
+def browser() -> str | None:
+    """The browser that pages are looked at with."""
+    return next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+
+
 NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {
     "gpu": ("a CUDA device", lambda: bool(machine.gpus())),
     "triton": ("Triton", lambda: machine.package_version("triton") is not None),
     "tilelang": ("TileLang", lambda: machine.package_version("tilelang") is not None),
     "gxx": ("a C++ compiler for the host (g++)", lambda: shutil.which("g++") is not None),
     "nvcc": ("a CUDA toolkit", lambda: machine.toolkit() is not None),
+    "browser": ("Chromium", lambda: browser() is not None),
     "llm": ("the clients of the extra `llm`", lambda: all(machine.package_version(name) for name in ("openai", "anthropic", "genai-prices"))),
     "zoo": ("the third-party kernels of the extra `zoo`", _has_zoo),
 }

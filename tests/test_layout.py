@@ -19,7 +19,7 @@ CODE = ("passes", "frontends", "backends")
 MODULE_ORDER = (
     *("diagnostic", "instructions", "target", "registry", "machine", "confine", "device", "ir", "ptx", "analysis", "interp", "rewrite"),
     *("lowering", "surface", "problem"),
-    *("store", "edits", "gate", "carrier", "lineage", "library", "forecast", "optimize", "corpus", "report", "cli", "mcp"),
+    *("store", "edits", "gate", "carrier", "lineage", "library", "forecast", "tune", "optimize", "corpus", "report", "cli", "mcp"),
 )
 """Modules of ``kir/``, bottom up: each imports only from those before it."""
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -13,11 +14,10 @@ from kir.target import Target
 
 from .. import _cubin
 from .._process import run
+from .._ptxas import spilled
 
 SECONDS = 240.0
 """How long nvcc and ptxas may each take over one program."""
-_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_COMPILING = re.compile(r"Compiling entry function '(\w+)' for")
 _FAULT = re.compile(r"emitted\.cu\((\d+)\): error[^:]*: (.*)")
 
 
@@ -42,8 +42,10 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         if back.code != 0:
             words = back.err.strip().splitlines() or ["no reason given"]
             raise KirError(Diagnostic("KIR-B010", f"ptxas refuses this: {words[-1]}"))
-        used, disassembly = _cubin.usage(folder / "emitted.cubin"), _cubin.sass(folder / "emitted.cubin")
-        ptx, spills, mixes = (folder / "emitted.ptx").read_text(), _spilled(back.err), _cubin.mixes(disassembly)
+        with ThreadPoolExecutor(max_workers=2) as beside:
+            usage, sass = beside.submit(_cubin.usage, folder / "emitted.cubin"), beside.submit(_cubin.sass, folder / "emitted.cubin")
+            used, disassembly = usage.result(), sass.result()
+        ptx, spills, mixes = (folder / "emitted.ptx").read_text(), spilled(back.err), _cubin.mixes(disassembly)
         cubin = (folder / "emitted.cubin").read_bytes()
         entries = list({e.function: e for e in emitted.entries}.values())
         several = len(entries) > 1
@@ -60,7 +62,8 @@ def _compiled(e: Entry, used: dict[str, _cubin.Usage], spills: dict[str, int], m
     texts = {"ptx": own_ptx} if several or not disassembly else {"ptx": own_ptx, "sass": _cubin.stripped(disassembly)}
     shared = int(dict(e.options).get("dynamic_shared", 0)) + max(0, of.shared - reserved if of else 0)
     registers, mix = (of.registers if of else 0), mixes.get(e.function, {})
-    image = Image(cubin, e.function, int(dict(e.options).get("dynamic_shared", 0)))
+    cluster = tuple(int(x) for x in str(dict(e.options).get("cluster", "")).split("x") if x)
+    image = Image(cubin, e.function, int(dict(e.options).get("dynamic_shared", 0)), cluster)
     return CompiledKernel(e.kernel, registers, spills.get(e.function, 0), shared, e.threads, mix, texts, e.options, image)
 
 
@@ -69,18 +72,6 @@ def _of_kernel(ptx: str, function: str) -> str:
     start = ptx.find(f".entry {function}(")
     stop = ptx.find(".visible .entry", start + 1)
     return ptx[start: stop if stop > 0 else len(ptx)] if start >= 0 else ""
-
-
-def _spilled(log: str) -> dict[str, int]:
-    """Bytes of spill stores and loads by function, from what ptxas -v prints."""
-    out: dict[str, int] = {}
-    current = ""
-    for line in log.splitlines():
-        if head := _COMPILING.search(line):
-            current = head[1]
-        elif (row := _SPILLS.search(line)) and current:
-            out[current] = int(row[2]) + int(row[3])
-    return out
 
 
 def _faults(emitted: Emitted, log: str) -> list[Diagnostic]:

@@ -297,10 +297,34 @@ __device__ __forceinline__ void set_registers_up() {
 }
 
 //@ cluster_arrive
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+// Not the aligned form: a warp whose first thread has run code of its own may not have come together yet.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
 
 //@ cluster_wait
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+
+//@ peer_address needs shared_address
+// The address in the cluster's shared memory of what lies at `p` in the CTA of a rank.
+__device__ __forceinline__ unsigned peer_address(const void* p, unsigned rank) {
+  unsigned out;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(shared_address(p)), "r"(rank));
+  return out;
+}
+
+//@ peer_pointer
+// The same as a pointer that is read and written through.
+template <typename T>
+__device__ __forceinline__ T* peer_pointer(T* p, unsigned rank) {
+  T* out;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(out) : "l"(p), "r"(rank));
+  return out;
+}
+
+//@ mbar_arrive_peer
+// Arrives on an mbarrier of any CTA of the cluster.
+__device__ __forceinline__ void mbar_arrive_peer(unsigned bar) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
+}
 
 //@ grid_dependency_wait
 // Until the kernels before this one in the stream have written their results (nothing, where launches do not overlap).

@@ -12,6 +12,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.plans import guards_of, has_dispatch, launches
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import walk
@@ -111,7 +112,7 @@ def write(program: n.Program) -> Written:
         params = _parameters(program)
         own = [*(p.name for p in params), *(m.name for m in program.tensor_maps), *(a.name for a in k.grid), *bound_names(k.body)]
         local = names_for(own, {*top.values(), *globals_.values()})
-        part = _Part(program, facts, functions, {**top, **local})
+        part = _Part(program, Facts.in_kernel(program, k.name), functions, {**top, **local})
         local_names[k.name] = local
         try:
             text, entry = part.kernel(k, globals_[k.name], params)
@@ -126,12 +127,12 @@ def write(program: n.Program) -> Written:
         return Written(None, tuple(refusals))
     texts = [header()[name][0] for name in _closed(used)] + [made[name] for name in sorted(made)]
     text_of, before = unit(program.name, _includes(program), texts, [row for row, _ in lines])
-    order = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
-    overlapping = {s.kernel for s in program.plan if isinstance(s, n.Launch) and dict(s.attrs).get("pdl")}
+    order = [step.kernel for step in launches(program)]
+    overlapping = {s.kernel for s in launches(program) if dict(s.attrs).get("pdl")}
     by_name = {e.kernel: replace(e, options=(*e.options, ("pdl", True))) if e.kernel in overlapping else e for e in entries}
     source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     launched = tuple(by_name[name] for name in order)
-    started = "" if program.tensor_maps or overlapping or any(k.cluster for k in program.kernels) else launch(
+    started = "" if program.tensor_maps or overlapping or has_dispatch(program) or any(k.cluster for k in program.kernels) else launch(
         top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)})
     newer = any("__CUDA_ARCH__ >= 900" in text for text in texts)
     bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel], newer)) for e in by_name.values())
@@ -156,17 +157,19 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
     kernel = next(k for k in p.kernels if k.name == e.kernel)
     arrays = {names.get(s.buffer.name, s.buffer.name): [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
               if isinstance(s, n.Alloc) and len(s.buffer.shape) > 1 and s.buffer.space in ("shared", "register")}
+    flat = {s.at.buffer.name for s in walk(kernel) if isinstance(s, n.View) and not s.axes and not s.at.index}
     tensors = {}
     for a, q in zip(e.arguments, _parameters(p), strict=False):
         if isinstance(q.of, n.Buffer):
             strides = None if q.of.strides is None else texts(q.of.strides)
             tensors[a.name] = Tensor(shape=texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align,
-                                     name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1)
+                                     name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1 and q.name not in flat)
     metas: dict[str, int | float | bool | str] = {"threads_x": e.threads}
     dynamic = dict(e.options).get("dynamic_shared")
     if isinstance(dynamic, int):
         metas["shared_bytes"] = dynamic
-    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in p.facts], grid=texts(e.grid), scalars=dict(scalars),
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid),
+                   scalars=dict(scalars),
                    metas=metas, tensors=tensors, arrays=arrays, options={"target": "sm_90a"} if newer else {})
     return made.text()
 
@@ -207,9 +210,6 @@ def _program_refusals(p: n.Program) -> list[Diagnostic]:
     if p.metas or symbolic:
         names = ", ".join([*(m.name for m in p.metas), *symbolic][:4])
         out.append(Diagnostic("KIR-B001", f"the program is generic in {names}", subject=p.name, needs="a binding: `specialize` it first"))
-    if any(isinstance(step, n.Dispatch) for step in p.plan):
-        out.append(Diagnostic("KIR-B007", "the launch plan takes one of several kernels at run time", subject=p.name,
-                              needs="one arm: emit each as a program of its own"))
     if p.structs:
         out.append(Diagnostic("KIR-B002", f"the CUDA backend does not write structs ('{p.structs[0].name}')", subject=p.name))
     if not p.kernels:
@@ -264,8 +264,6 @@ class _Part:
         threads = int_value(k.threads)
         if threads is None or not 1 <= threads <= 1024:
             raise refuse("KIR-B007", "a CTA has 1 to 1024 threads, known when it is compiled")
-        if k.cluster and any(c != 1 for c in k.cluster):
-            raise refuse("KIR-B007", "the CUDA backend does not launch clusters", "a cluster of one CTA")
         shared = [s.buffer for s in walk(k) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
         pool = _pool(shared)
         writer, memory = Writer(), Memory()
@@ -285,12 +283,17 @@ class _Part:
         attrs = dict(k.attrs)
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
         bounds = f"__launch_bounds__({threads}{ctas})"
+        cluster = (*k.cluster, 1, 1)[:3] if any(c != 1 for c in k.cluster) else ()
+        if cluster and len(k.grid) > 3:
+            raise refuse("KIR-B007", "a cluster of a grid whose axes are numbered in one line", "a grid of up to three axes")
+        bounds += f" __cluster_dims__({', '.join(map(str, cluster))})" if cluster else ""
         limit = f" __maxnreg__({attrs['maxnreg']})" if "maxnreg" in attrs else ""
         maps = self._maps(k)
         listed = ",\n".join([*(f"    {self._parameter(p)}" for p in params), *(f"    const __grid_constant__ CUtensorMap {self.names[m.name]}" for m in maps)])
         rows = ["", f'extern "C" __global__ void {bounds}{limit}', *f"{name}(\n{listed}) {{".splitlines()]
         dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
-        options: tuple[tuple[str, int], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
+        options: tuple[tuple[str, int | str], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
+        options += (("cluster", "x".join(map(str, cluster))),) if cluster else ()
         arguments = (*map(self._argument, params), *(Argument(self.names[m.name], "map", self._dtype_of(m), of=m.name) for m in maps))
         entry = Entry(k.name, name, arguments, grid, threads, options)
         return [*((row, None) for row in rows), *_used_or_said(writer.lines), ("}", None)], entry

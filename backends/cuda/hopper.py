@@ -194,6 +194,9 @@ def call(to: Expressions, memory: Memory, e: n.Call) -> str | None:
     match e.fn:
         case "mbar_init" | "mbar_expect" | "mbar_arrive_expect":
             return f"{to.header(e.fn)}({bar()}, {to.scalar(values[0])});"
+        case "mbar_arrive" if isinstance(args[0], n.Region) and args[0].buffer.name in memory.peers:
+            place, rank = memory.of_peer(to, args[0], ())
+            return f"{to.header('mbar_arrive_peer')}({to.header('peer_address')}(&{place}, {rank}));"
         case "mbar_arrive":
             return f"{to.header(e.fn)}({bar()});"
         case "mbar_wait":

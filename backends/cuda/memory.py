@@ -22,6 +22,8 @@ class Memory(Places):
     """Where each buffer lives. `arrays` are the thread's own arrays by name, with their extents."""
 
     arrays: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    peers: dict[str, n.Buffer] = field(default_factory=dict)
+    """The shared buffer that each view of the cluster's memory shows."""
 
     def element(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
         """The lvalue of an element of a region: registers and arrays of the thread, shared memory, global memory."""
@@ -31,6 +33,9 @@ class Memory(Places):
             if not extents:
                 return to.names[b.name]
             return f"{to.names[b.name]}[{flat(self._indices(to, r, at), extents)}]"
+        if b.name in self.peers:
+            place, rank = self.of_peer(to, r, at)
+            return f"*{to.header('peer_pointer')}(&{place}, {rank})"
         if b.space not in ("shared", "global"):
             raise refuse("KIR-B002", f"'{b.name}' is {b.space} memory of a team: the CUDA backend writes what one thread holds",
                          needs="the pass that lowers tiles to threads")
@@ -41,6 +46,13 @@ class Memory(Places):
         bits, base, shift = swizzle
         function, size = to.header("swizzled"), b.dtype.bytes
         return f"{to.names[b.name]}[{function}<{bits}, {base}, {shift}>(({offset}) * {size}u) / {size}u]"
+
+    def of_peer(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> tuple[str, str]:
+        """Where an element of another CTA's shared memory lies in the CTA's own, and the rank of that CTA. Raises KirError KIR-B002 for a
+        place of several CTAs."""
+        if not r.index or isinstance(r.index[0], n.Span):
+            raise refuse("KIR-B002", f"'{r.buffer.name}' is memory of several CTAs", "an access that names one")
+        return self.element(to, n.Region(self.peers[r.buffer.name], r.index[1:]), at), to.scalar(r.index[0])
 
     def _indices(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> tuple[str, ...]:
         """The index along each dimension, spans taking their place from `at`."""

@@ -134,6 +134,8 @@ class Statements:
                 raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
             case n.View() if s.buffer.space in ("shared", "global") and not s.axes and s.at.buffer.space == s.buffer.space:
                 self._view(s)
+            case n.View() if s.buffer.space == "cluster" and s.at.buffer.space == "shared" and not s.axes and not s.at.index:
+                self.memory.peers[s.buffer.name] = s.at.buffer
             case n.View():
                 raise refuse("KIR-B002", f"the view '{s.buffer.name}' is not written by the CUDA backend", "accesses to what it views")
             case _:

@@ -8,6 +8,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.plans import guards_of, launches
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.verify import is_generic
@@ -62,7 +63,8 @@ def write(program: n.Program) -> Written:
         locals_ = [a.name for a in k.grid] + list(bound_names(k.body))
         names = {**top, **spelled([*(p.name for p in params), *locals_], top.values())}
         memory = Memory()
-        to = Expressions(names, facts, functions, memory)
+        known = Facts.in_kernel(program, k.name)
+        to = Expressions(names, known, functions, memory)
         for axis in k.grid:
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, _integer(axis.extent)), axis.extent)
         body = Statements(to, memory, common_stages(k))
@@ -72,7 +74,7 @@ def write(program: n.Program) -> Written:
         chunks.append([*head, *_grid_lines(k, to, names), *((f"    {line}", None) for line in memory.descriptor_lines(to)), *body.lines])
         uses_libdevice = uses_libdevice or to.uses_libdevice
         try:
-            entries.append(entry(program, k, top[k.name], [(names[p.name], p) for p in params], facts))
+            entries.append(entry(program, k, top[k.name], [(names[p.name], p) for p in params], known))
         except KirError as refused:
             refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
     if refusals:
@@ -83,7 +85,7 @@ def write(program: n.Program) -> Written:
         lines += [("", None), ("", None), *chunk]
     source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     order = {k.kernel: k for k in entries}
-    launched = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
+    launched = [step.kernel for step in launches(program)]
     text = "\n".join(line for line, _ in lines) + "\n"
     bindings = tuple((e.function, binding_text(program, e)) for e in entries)
     return Written(Emitted("triton", content_hash(program), text, source_map, tuple(order[name] for name in launched), bindings), ())
@@ -101,7 +103,8 @@ def binding_text(p: n.Program, e: Entry) -> str:
             strides = None if q.of.strides is None else _texts(q.of.strides)
             tensors[q.name] = Tensor(shape=_texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align)
     alone = {"threads": 1} if any(k.name == e.kernel and int_value(k.threads) == 1 for k in p.kernels) else {}
-    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in p.facts], grid=_texts(e.grid), scalars=dict(scalars),
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))],
+                   grid=_texts(e.grid), scalars=dict(scalars),
                    dtypes=dtypes, tensors=tensors, options={**dict(e.options), **alone})
     return made.text()
 
@@ -122,9 +125,6 @@ def program_refusals(p: n.Program) -> list[Diagnostic]:
     if p.metas or symbolic:
         names = ", ".join([*(m.name for m in p.metas), *symbolic][:4])
         out.append(Diagnostic("KIR-B001", f"the program is generic in {names}", subject=p.name, needs="a binding: `specialize` it first"))
-    if any(isinstance(step, n.Dispatch) for step in p.plan):
-        out.append(Diagnostic("KIR-B007", "the launch plan takes one of several kernels at run time", subject=p.name,
-                              needs="one arm: emit each as a program of its own"))
     if p.tensor_maps:
         out.append(Diagnostic("KIR-B002", f"Triton makes its tensor maps itself ('{p.tensor_maps[0].name}')", subject=p.name,
                               needs="copies via tma without a map"))

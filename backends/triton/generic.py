@@ -85,6 +85,8 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
 
 def _parameter(q: n.Param, used: bool) -> str:
     """A run-time parameter. What Triton's own types do not say is said in words that it passes over: `integer`, of whatever width."""
+    if isinstance(q.of, n.Buffer) and q.of.space == "fragment":
+        return f'{q.name}: "tile[{len(q.of.shape)}]"'
     if isinstance(q.of, n.Buffer):
         return q.name if used or is_descriptor(q.of) else f'{q.name}: "pointer"'
     if q.of.is_symbolic:
@@ -106,7 +108,8 @@ def _metas(p: n.Program) -> list[str]:
                     used.add(x.precision)
                 case _:
                     pass
-    descriptors = {f"{q.name}_block_{i}" for q in p.params if isinstance(q.of, n.Buffer) for i in range(len(q.of.shape)) if is_descriptor(q.of)}
+    descriptors = {f"{q.name}_{'shape' if q.of.space == 'fragment' else 'block'}_{i}"
+                   for q in p.params if isinstance(q.of, n.Buffer) for i in range(len(q.of.shape)) if is_descriptor(q.of)}
     plain, defaulted = [], []
     for m in p.metas:
         if is_derived(m) or m.name in descriptors or (m.name in _LAUNCH and m.name not in used and m.default is not None):

@@ -11,6 +11,7 @@ from kir.ir.visit import walk
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
+from .descriptors import Box, box
 from .expressions import SUM, Expressions, refuse
 from .generic_expressions import GenericExpressions, unconverted
 from .memory import Memory
@@ -173,6 +174,11 @@ class GenericStatements(Statements):
                 self.put(f"{to.names[s.dst.buffer.name]} = {_call(to, s.src.at)}.load([{_corner(to, s.src.at)}])", depth, path)
             case n.Copy() if s.via == "tma" and _boxed(s.dst):
                 self.put(f"{_call(to, s.dst)}.store([{_corner(to, s.dst)}], {to.names[s.src.at.buffer.name]})", depth, path)
+            case n.Copy() if s.via == "tma" and s.src.at.buffer.space == "global" and s.src.other is not None and _is_zero(s.src.other) and (
+                    found := box(s.src.at, s.src.mask)) is not None:
+                self.put(f"{to.names[s.dst.buffer.name]} = {_made(to, s.src.at, found)}.load([{_all(to, found.offsets)}])", depth, path)
+            case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and (found := box(s.dst, s.mask)) is not None:
+                self.put(f"{_made(to, s.dst, found)}.store([{_all(to, found.offsets)}], {to.names[s.src.at.buffer.name]})", depth, path)
             case n.Jump() if s.kind != "return":
                 self.put(s.kind, depth, path)
             case n.Jump() if s.values:
@@ -236,6 +242,16 @@ class GenericStatements(Statements):
 def _boxed(at: n.Region) -> bool:
     """Whether a place is a box of a tensor descriptor that the kernel was given."""
     return at.buffer.space == "global" and is_descriptor(at.buffer) and bool(at.index) and all(isinstance(i, n.Span) for i in at.index)
+
+
+def _made(to: GenericExpressions, at: n.Region, found: Box) -> str:
+    """A descriptor made where it is used."""
+    base = to.names[at.buffer.name] + (f" + {to.text(found.base, SUM + 1)}" if found.base is not None else "")
+    return f"tl.make_tensor_descriptor({base}, [{_all(to, found.shape)}], [{_all(to, found.strides)}], [{_all(to, found.block)}])"
+
+
+def _all(to: GenericExpressions, items: tuple[n.Expr, ...]) -> str:
+    return ", ".join(to.text(x) for x in items)
 
 
 def _call(to: GenericExpressions, at: n.Region) -> str:

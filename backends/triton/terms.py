@@ -20,6 +20,7 @@ _OF_ONE: Mapping[str, str] = {
     "quotient": f"({_ZERO} / {_ZERO}).dtype", "with_int": f"({_ZERO} + 1).dtype", "with_float": f"({_ZERO} + 1.0).dtype",
     "widened": f"tl.max({_ZERO}, 0).dtype", "summed": f"tl.sum({_ZERO}, 0).dtype", "accumulated": f"tl.dot({_TILE}, {_TILE}).dtype",
     "rounded": f"tl.maximum({_ZERO}, {_ZERO}).dtype", "unhalved": f"({_ZERO} % {_ZERO}).dtype",
+    "int_like": "tl.core.get_int_dtype({0}.primitive_bitwidth, True)", "uint_like": "tl.core.get_int_dtype({0}.primitive_bitwidth, False)",
 }
 QUESTIONS: Mapping[str, str] = {
     "float": "is_floating", "integer": "is_int", "int": "is_int_signed", "uint": "is_int_unsigned", "bool": "is_bool", "f16": "is_fp16",

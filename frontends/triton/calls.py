@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from kir.instructions import by_spelling, table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import join, quotient, rounded
-from kir.ir.types import BOOL, F32, I32, I64, DType, shape_of
+from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
+from kir.ir.types import BOOL, F32, I32, I64, DType, shape_of, symbolic
 
 from . import asm, memory, operators, random, reductions
 from .host import CALLS
@@ -142,6 +142,9 @@ def _python(r: Reader, name: str, word: str, a: Arguments) -> Value:
     if word == "log2" and isinstance(a.args[0], Static):
         return Static(build.call("log2", operators.number(a.args[0], F32)))
     if word == "isinstance":
+        kind = a.args[1] if len(a.args) > 1 else None
+        if isinstance(kind, Builtin) and kind.name.endswith(".constexpr"):
+            return is_number(a.args[0]) or is_known(a.args[0]) or isinstance(a.args[0], TypeOf)
         raise NotUnderstood("isinstance")
     if word in ("pi", "inf"):
         return {"pi": math.pi, "inf": math.inf}[word]
@@ -566,6 +569,8 @@ def _int_dtype(a: Arguments) -> Value:
     bits, signed = a.need(0, "bitwidth"), a.need(1, "signed")
     if isinstance(bits, int) and isinstance(signed, bool):
         return TypeOf(DType(f"{'i' if signed else 'u'}{bits}", "int" if signed else "uint", bits))
+    if isinstance(bits, Static) and isinstance(bits.expr, n.Call) and bits.expr.fn == "dtype_bits" and isinstance(signed, bool):
+        return TypeOf((int_like if signed else uint_like)(symbolic(str(dict(bits.expr.attrs)["term"]))))
     raise NotUnderstood("an integer dtype whose width the binding decides")
 
 

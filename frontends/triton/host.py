@@ -21,7 +21,7 @@ from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32
 from kir.ir.types import DTYPES as kir_dtypes
 
 from . import texts
-from .names import HOST_CALLS, PYTHON, TRITON_HAS
+from .names import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
 from .source import (
     TRANSPARENT_DECORATORS,
     Definition,
@@ -273,11 +273,26 @@ class HostScope:
             case Imported():
                 return self._imported(d)
             case cst.FunctionDef():
-                return Jit(self.module, d) if is_jit(d, self.module) else Host(self.module, d)
+                return self._decorated(d) if is_jit(d, self.module) else Host(self.module, d)
             case cst.ClassDef():
                 return Host(self.module, d)
             case _:
                 return self.evaluate(d)
+
+    def _decorated(self, d: cst.FunctionDef) -> Value:
+        """A jit function after its decorators: one that is no part of Triton may put another in its place."""
+        made: Value = Jit(self.module, d)
+        for each in reversed(d.decorators):
+            if decorator_name(each) in TRANSPARENT_DECORATORS:
+                continue
+            try:
+                fn = self.evaluate(each.decorator)
+                if not isinstance(fn, Host) or not isinstance(fn.node, cst.FunctionDef):
+                    return Jit(self.module, d)
+                made = self._inline(fn.module, fn.node, [made], 1, names=fn.names)
+            except NotUnderstood:
+                return Jit(self.module, d)
+        return made
 
     def _module(self, name: str) -> Module | None:
         return None if name.split(".")[0] in EXTERNAL else self.project.module(name)
@@ -315,6 +330,8 @@ class HostScope:
                     if inner is None:
                         raise
                     return ModuleValue(inner)
+            case Jit() | Host() if name == "__name__":
+                return owner.node.name.value
             case _:
                 raise NotUnderstood(f"attribute '{name}' of a host value")
 
@@ -401,11 +418,13 @@ class HostScope:
             case Builtin(name="torch.finfo" | "torch.iinfo" as word) if len(args) == 1 and isinstance(args[0], TypeOf):
                 return Builtin(f"{word}.{args[0].dtype.name}")
             case Builtin(name="builtins.hasattr") if len(args) == 2 and isinstance(args[0], Builtin):
-                return f"{args[0].name}.{args[1]}" in TRITON_HAS
+                return _has(args[0].name, str(args[1]))
             case Builtin(name=name) if name in HOST_CALLS and all(is_known(a) or isinstance(a, Items) for a in args):
                 return _wrapped(HOST_CALLS[name], *(list(a.items) if isinstance(a, Items) else a for a in args))
+            case Builtin(name="builtins.getattr") if len(args) == 2 and isinstance(args[1], str):
+                return self.attribute(args[0], args[1])
             case Host(node=cst.FunctionDef() as f):
-                return self._inline(fn.module, f, args, depth, named)
+                return self._inline(fn.module, f, args, depth, named, fn.names)
             case Builtin(name=name) if name.startswith("triton.language.") and name.rsplit(".", 1)[1] in ("tensor",):
                 return fn
             case _:
@@ -456,8 +475,16 @@ class HostScope:
             raise NotUnderstood("a configuration whose values are no dict")
         return Configuration((*kwargs.items, *((k, v) for k, v in given.items() if v is not None)))
 
-    def _inline(self, module: Module, f: cst.FunctionDef, args: list[Value], depth: int, named: Mapping[str, Value] | None = None) -> Value:
-        bound: dict[str, Value] = dict(zip((p.name.value for p in f.params.params), args))
+    def _inline(
+        self,
+        module: Module,
+        f: cst.FunctionDef,
+        args: list[Value],
+        depth: int,
+        named: Mapping[str, Value] | None = None,
+        names: Mapping[str, Value] | None = None,
+    ) -> Value:
+        bound: dict[str, Value] = {**(names or {}), **dict(zip((p.name.value for p in f.params.params), args))}
         bound.update(named or {})
         inner = self.scope(module)
         for p in (*f.params.params, *f.params.kwonly_params):
@@ -485,6 +512,8 @@ class HostScope:
                                 continue
                             case _:
                                 raise NotUnderstood(f"host statement {type(small).__name__}")
+                case cst.FunctionDef() if not s.decorators:
+                    names[s.name.value] = Host(self.module, s, names)
                 case cst.If():
                     outcome = self.evaluate(s.test, names, depth + 1)
                     if not is_known(outcome):
@@ -512,6 +541,19 @@ class HostScope:
     def _local_imports(self, s: cst.Import | cst.ImportFrom) -> dict[str, Value]:
         holder = Module(self.module.path, self.module.name, "", cst.Module(body=[]))
         return {name: self._value(d) for name, d in small_definitions(holder, s)}
+
+
+def _has(owner: str, name: str) -> bool:
+    """Whether a module of Triton's has a name, as far as that is known. Raises NotUnderstood."""
+    from .calls import element_row
+
+    if f"{owner}.{name}" in TRITON_HAS:
+        return True
+    if owner.rpartition(".")[2] == "libdevice":
+        if element_row(f"{owner}.{name}", name) is not None or name in LIBDEVICE:
+            return True
+        raise NotUnderstood(f"whether libdevice has '{name}'")
+    return False
 
 
 def _unpacked(target: cst.BaseExpression, value: Value) -> dict[str, Value]:

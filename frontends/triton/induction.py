@@ -80,9 +80,8 @@ def _times(var: n.Var, lo: n.Expr, step: n.Expr, amount: n.Expr, more: int) -> n
     if quotient is not None:
         at = build.add(build.sub(var, lo), build.mul(step, more))
         return build.mul(build.cast(at, dtype) if at.type == var.of else at, quotient)
-    # var - lo is a multiple of step and not negative, so that truncating division is exact; sources say it so.
-    division = "floordiv" if build.is_const(lo, 0) else "tdiv"
-    trip = build.add(build.binary(division, build.sub(var, lo), step), more)
+    # var - lo is a multiple of step and not negative, so that truncating division, which Triton has, is exact.
+    trip = build.add(build.binary("tdiv", build.sub(var, lo), step), more)
     return build.mul(build.cast(trip, dtype), amount)
 
 

@@ -33,6 +33,7 @@ POINTER_CALLS = frozenset(
         "advance",
     }
 )
+REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "flip", "xor_sum"})
 DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
 THROUGH_CALLS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "minimum", "maximum", "min", "max", "broadcast_to", "where"})
@@ -52,6 +53,8 @@ class Facts:
     functions: set[str] = field(default_factory=set)
     descriptors: dict[str, int] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
+    tiles: dict[str, int] = field(default_factory=dict)
+    """Parameters of helpers that must be tiles, with the fewest axes that their uses need."""
     axes: int = 1
 
 
@@ -95,6 +98,10 @@ def stated_kind(p: cst.Param) -> str:
     if word in ("integer", "scalar", "pointer"):
         return word
     return word.partition("[")[2].rstrip("]")
+
+
+def _is_none(s: cst.BaseSlice) -> bool:
+    return isinstance(s, cst.Index) and isinstance(s.value, cst.Name) and s.value.value == "None"
 
 
 _CONDITIONAL = (cst.If, cst.IfExp, cst.While, cst.Assert, cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
@@ -141,6 +148,7 @@ class _Reading:
         self.assigned: dict[str, list[cst.BaseExpression]] = {}
         self.nodes = list(nodes_below(fn.node.body))
         self._pending: list[cst.BaseExpression] = []
+        self._tiled: set[str] = set()
 
     def run(self) -> Facts:
         for p in self.params.values():
@@ -148,6 +156,8 @@ class _Reading:
                 self.facts.integers.add(p.name.value)
             if stated_kind(p) == "pointer":
                 self.facts.pointers.add(p.name.value)
+            if annotation_text(p).startswith("tile["):
+                self.facts.tiles[p.name.value] = int(stated_kind(p))
             if isinstance(p.default, cst.Integer):
                 self.facts.integers.add(p.name.value)
         for node in self.nodes:
@@ -156,6 +166,7 @@ class _Reading:
         self.local = set(self.params) | set(self.assigned)
         calls = [n for n in self.nodes if isinstance(n, cst.Call)]
         arithmetic = [n for n in self.nodes if n.__class__ in (cst.BinaryOperation, cst.AugAssign, cst.Comparison, cst.For)]
+        subscripts = [n for n in self.nodes if isinstance(n, cst.Subscript)]
         attributes = [n for n in self.nodes if n.__class__ is cst.Attribute]
         for node in arithmetic:
             self._numbers(node)
@@ -165,6 +176,9 @@ class _Reading:
                 self._integers(node)
             for call in calls:
                 self._call(call)
+            for node in subscripts:
+                if any(_is_none(x.slice) for x in node.slice):
+                    self.tile(node.value, sum(isinstance(x.slice, cst.Slice) for x in node.slice))
             for node in attributes:
                 if isinstance(node, cst.Attribute) and node.attr.value == "element_ty":
                     inner = node.value
@@ -181,6 +195,8 @@ class _Reading:
             case cst.Assign():
                 for t in node.targets:
                     self._bind(t.target, node.value)
+            case cst.AugAssign(operator=cst.AddAssign() | cst.SubtractAssign(), target=cst.Name() as name):
+                self._bind(name, cst.BinaryOperation(name, cst.Add(), node.value))
             case cst.AugAssign():
                 self._bind(node.target, node.value)
             case cst.AnnAssign() if node.value is not None:
@@ -383,6 +399,7 @@ class _Reading:
         if isinstance(fn, Jit):
             self._jit_call(fn, args, by_name)
             return
+        self._tiles(fn, [*args, *(by_name[k] for k in ("input", "other", "acc", "axis") if k in by_name)])
         if fn is None:
             return
         if fn in POINTER_CALLS:
@@ -415,11 +432,44 @@ class _Reading:
             if fn == "zeros" and len(args) > 1 and isinstance(args[1], cst.Name) and args[1].value in self.params:
                 self.facts.dtypes.add(args[1].value)
 
+    def _tiles(self, fn: str | None, args: list[cst.BaseExpression]) -> None:
+        """What a builtin says of the axes of its operands."""
+        if fn == "dot":
+            for e in args[:3]:
+                self.tile(e, 2)
+        elif fn == "trans" and len(args) == 1:
+            self.tile(args[0], 2)
+        elif fn in REDUCTIONS and args:
+            axis = args[1] if len(args) > 1 else None
+            self.tile(args[0], int(axis.value) + 1 if isinstance(axis, cst.Integer) else 1)
+
+    def tile(self, e: cst.BaseExpression, axes: int) -> None:
+        """An expression with so many axes at least: so has what it is an elementwise function of."""
+        match e:
+            case cst.Name():
+                if e.value in self.params and not is_constexpr(self.params[e.value]):
+                    self.facts.tiles[e.value] = max(axes, self.facts.tiles.get(e.value, 0))
+                for value in self.assigned.get(e.value, ()) if e.value not in self._tiled else ():
+                    self._tiled.add(e.value)
+                    self.tile(value, axes)
+            case cst.UnaryOperation():
+                self.tile(e.expression, axes)
+            case cst.Call():
+                word = self.inference.callee(self.fn, e.func, self.local)
+                if isinstance(e.func, cst.Attribute) and e.func.attr.value in ("to", "cast") and word != "cast":
+                    self.tile(e.func.value, axes)
+                elif word in ("abs", "exp", "exp2", "log", "log2", "cast", "trans", "sqrt") and e.args:
+                    self.tile(e.args[0].value, axes)
+            case _:
+                pass
+
     def _jit_call(self, fn: Jit, args: list[cst.BaseExpression], by_name: dict[str, cst.BaseExpression]) -> None:
         inner = self.inference.facts(fn)
         names = [p.name.value for p in parameters(fn.node)]
         self.facts.axes = max(self.facts.axes, inner.axes)
         for name, value in [*zip(names, args), *by_name.items()]:
+            if name in inner.tiles and name not in inner.pointers:
+                self.tile(value, inner.tiles[name])
             if name in inner.pointers:
                 self.pointer(value)
             elif name in inner.integers:

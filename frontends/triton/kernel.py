@@ -11,6 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.promote import promoted
 from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, symbolic
 
+from .emit import whole
 from .host import DTYPES as TRITON_DTYPES
 from .host import HostScope
 from .inference import Facts, Inference, annotation_text, is_constexpr, parameters, stated_kind
@@ -37,16 +38,19 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
     metas: list[n.Meta] = []
     params: list[n.Param] = []
     extents: list[n.Param] = []
-    for p in parameters(node):
-        _parameter(p, facts, scope, frame, metas, params, extents)
-    r.metas = {q.name for q in params}
     r.returns = not is_kernel(fn, inference)
+    for p in parameters(node):
+        if r.returns and facts.tiles.get(p.name.value) and not is_constexpr(p) and p.name.value not in facts.pointers:
+            _tile(p.name.value, facts.tiles[p.name.value], frame, metas, params)
+        else:
+            _parameter(p, facts, scope, frame, metas, params, extents)
+    r.metas = {q.name for q in params}
     _read_body(r, node)
     body = promoted(tuple(r.out.block))
     grid_sizes = [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
     written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
     if any(isinstance(s, n.Opaque) for s in _statements(body)):
-        written |= {q.name for q in params if isinstance(q.of, n.Buffer)}
+        written |= {q.name for q in params if isinstance(q.of, n.Buffer) and q.of.space == "global"}
         read |= written
     settled = [_role(q, q.name in read, q.name in written) for q in params]
     named = {m.name for m in metas} | {q.name for q in params}
@@ -151,6 +155,15 @@ def _parameter(
         dtype = TRITON_DTYPES[word]
     params.append(n.Param(name, "scalar", dtype))
     frame.env[name] = Run(n.Var(name, dtype))
+
+
+def _tile(name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
+    """A tile that a helper is given: its extents are metas, which its caller decides."""
+    shape = tuple(n.Var(f"{name}_shape_{k}", I32) for k in range(axes))
+    buffer = n.Buffer(name, symbolic(name), shape, "fragment")
+    params.append(n.Param(name, "in", buffer))
+    metas.extend(n.Meta(v.name, "int") for v in shape)
+    frame.env[name] = Run(whole(buffer))
 
 
 def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta]) -> None:

@@ -69,7 +69,7 @@ def load(r: Reader, a: Arguments) -> Value:
     p = a.need(0, "pointer")
     if isinstance(p, BlockPointer):
         padding = a.get(4, "padding_option", "")
-        return load_block(r, p, checked(a.get(3, "boundary_check", Items(()))), padding, policy(a))
+        return load_block(r, p, checked(a.get(3, "boundary_check", Items(())), len(p.block)), padding, policy(a))
     if not isinstance(p, Pointer):
         raise NotUnderstood(f"a load through {describe(p)}")
     shape = operators.pointer_shape(p)
@@ -88,7 +88,7 @@ def store(r: Reader, a: Arguments) -> Value:
     """`tl.store`."""
     p, value = a.need(0, "pointer"), a.need(1, "value")
     if isinstance(p, BlockPointer):
-        return store_block(r, p, value, checked(a.get(3, "boundary_check", Items(()))), policy(a))
+        return store_block(r, p, value, checked(a.get(3, "boundary_check", Items(())), len(p.block)), policy(a))
     if not isinstance(p, Pointer):
         raise NotUnderstood(f"a store through {describe(p)}")
     shape = operators.pointer_shape(p)
@@ -133,8 +133,11 @@ def advance(r: Reader, a: Arguments) -> Value:
     return BlockPointer(p.base, p.shape, p.strides, offsets, p.block)
 
 
-def checked(v: Value) -> tuple[int, ...]:
-    """The axes of `boundary_check`."""
+def checked(v: Value, rank: int) -> tuple[int, ...]:
+    """The axes of `boundary_check`, of a block of so many. Triton refuses an axis that is named twice, so as many as there are, whichever
+    they are, are all of them."""
+    if isinstance(v, Items) and len(v.items) == rank:
+        return tuple(range(rank))
     if isinstance(v, Items) and all(isinstance(x, int) for x in v.items):
         return tuple(int(x) for x in v.items)  # type: ignore[arg-type]  # checked in the condition
     if isinstance(v, int):
@@ -269,6 +272,8 @@ def atomic(r: Reader, word: str, a: Arguments) -> Value:
     mask, shape = _mask(a.get(2, "mask"), shape)
     value = operators.run(r.converted(a.need(1, "val"), dtype))
     both = broadcast_shapes(shape, shape_of(value.type))
+    if both is None and may_stretch(shape_of(value.type), shape):
+        both = shape
     if both is None:
         raise NotUnderstood("an atomic whose value does not fit its pointers")
     if shape_of(value.type) != both:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ TRITON_HAS = frozenset(
     }
 )
 """What Triton 3.6 has, as far as packages ask for it by `hasattr`."""
+
+LIBDEVICE = frozenset({"div_rn", "div_rz", "fmod", "trunc", "rint", "nearbyint", "pow", "isinf", "isnan", "finitef", "isfinited"})
+"""What libdevice has beside the rows of the instruction table that are spelled so."""
 
 HOST_CALLS: Mapping[str, Callable[..., Any]] = {
     "builtins.len": len,
@@ -37,6 +41,7 @@ HOST_CALLS: Mapping[str, Callable[..., Any]] = {
     "math.ceil": math.ceil,
     "math.floor": math.floor,
     "math.exp": math.exp,
+    "packaging.version.parse": lambda text: tuple(int(x) for x in re.findall(r"\d+", str(text).partition("+")[0])),
     "triton.next_power_of_2": lambda x: 1 << max(int(x) - 1, 0).bit_length(),
     "triton.cdiv": lambda x, y: -(-x // y),
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def bits(r: Reader, lane: int, seed: Value, offset: Value, rounds: Value) -> n.Expr:
+    """Random bits of lane `lane` (0 to 3) of Philox, as `tl.randint4x` gives them."""
     c = operators.run(offset)
     if dtype_of(c.type).bits == 64:
         low, high = build.cast(c, U32), build.cast(build.binary("shr", c, build.const(32, dtype_of(c.type))), U32)
@@ -37,15 +38,18 @@ def bits(r: Reader, lane: int, seed: Value, offset: Value, rounds: Value) -> n.E
 
 
 def randint(r: Reader, a: Arguments) -> Value:
+    """`tl.randint`."""
     return Run(bits(r, 0, a.need(0, "seed"), a.need(1, "offset"), a.get(2, "n_rounds", 10)))
 
 
 def randint4x(r: Reader, a: Arguments) -> Value:
+    """`tl.randint4x`."""
     seed, offset = r.stable("seed", a.need(0, "seed")), r.stable("offset", a.need(1, "offset"))
     return Items(tuple(Run(bits(r, k, seed, offset, a.get(2, "n_rounds", 10))) for k in range(4)))
 
 
 def rand(r: Reader, a: Arguments) -> Value:
+    """`tl.rand`."""
     made = randint(r, a)
     assert isinstance(made, Run)
     return Run(unit(made.expr))
@@ -61,12 +65,14 @@ def unit(e: n.Expr) -> n.Expr:
 
 
 def rand4x(r: Reader, a: Arguments) -> Value:
+    """`tl.rand4x`."""
     made = randint4x(r, a)
     assert isinstance(made, Items)
     return Items(tuple(Run(unit(x.expr)) for x in made.items if isinstance(x, Run)))
 
 
 def to_uniform(r: Reader, a: Arguments) -> Value:
+    """`tl.uint_to_uniform_float`."""
     x = operators.run(a.need(0, "x"))
     if dtype_of(x.type).bits not in (0, 32):
         raise NotUnderstood("random bits of another width than 32")
@@ -74,6 +80,7 @@ def to_uniform(r: Reader, a: Arguments) -> Value:
 
 
 def philox(r: Reader, a: Arguments) -> Value:
+    """`tl.philox`."""
     seed = operators.run(a.need(0, "seed"))
     c = [operators.run(a.need(k, f"c{k - 1}")) for k in range(1, 5)]
     if any(dtype_of(x.type).bits == 64 for x in c):
@@ -89,6 +96,7 @@ def philox(r: Reader, a: Arguments) -> Value:
 
 
 def randn(r: Reader, a: Arguments) -> Value:
+    """`tl.randn`."""
     made = randint4x(r, a)
     assert isinstance(made, Items)
     u = [unit(x.expr) for x in made.items[:2] if isinstance(x, Run)]
@@ -104,5 +112,6 @@ def normals(r: Reader, u: n.Expr, v: n.Expr) -> tuple[n.Expr, n.Expr]:
 
 
 def pair_to_normal(r: Reader, a: Arguments) -> Value:
+    """`tl.pair_uniform_to_normal`."""
     x, y = normals(r, operators.run(a.need(0, "u1")), operators.run(a.need(1, "u2")))
     return Items((Run(x), Run(y)))

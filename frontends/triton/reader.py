@@ -428,6 +428,8 @@ class Reader:
             )
         if isinstance(fn, TypeOf) and len(args) == 1:
             return self.over((args[0],), lambda v: self.converted(v, fn.dtype))
+        if isinstance(fn, Host) and isinstance(fn.node, cst.FunctionDef) and all(is_constexpr_value(v) for v in (*args, *named.values())):
+            return self.inline(Jit(fn.module, fn.node), args, named, host=True)
         if isinstance(fn, Host):
             raise NotUnderstood(f"a call of the host function '{fn.node.name.value}'")
         raise NotUnderstood(f"a call of {describe(fn)}")
@@ -438,11 +440,11 @@ class Reader:
             return Run(operators.as_bool(v.expr))
         return Run(operators.run(v, dtype))
 
-    def inline(self, fn: Jit, args: Sequence[Value], named: dict[str, Value]) -> Value:
-        """A jit function called: its body is read in place."""
+    def inline(self, fn: Jit, args: Sequence[Value], named: dict[str, Value], host: bool = False) -> Value:
+        """A jit function called: its body is read in place; so is that of a `host` function of constexprs, which Triton runs as it is."""
         if len(self.frames) > MAX_INLINE or any(f.fn.node is fn.node for f in self.frames):
             raise NotUnderstood(f"'{fn.node.name.value}' calls itself")
-        if not unchanged_by_decorators(fn.node):
+        if not host and not unchanged_by_decorators(fn.node):
             raise NotUnderstood(f"'{fn.node.name.value}' has a decorator that may replace it")
         from .statements import run_function
 
@@ -473,6 +475,13 @@ class Reader:
             raise NotUnderstood(f"in '{fn.node.name.value}': {bad.diagnostics[0].message}") from bad
         finally:
             self.frames.pop()
+
+
+def is_constexpr_value(v: Value) -> bool:
+    """A value that is known while the kernel is compiled: a number, text, dtype, function, or a tuple of them."""
+    if isinstance(v, Items):
+        return all(is_constexpr_value(x) for x in v.items)
+    return is_number(v) or is_known(v) or isinstance(v, (TypeOf, Builtin, Host, Jit))
 
 
 def is_number_or_run(v: Value) -> bool:

@@ -13,7 +13,7 @@ from . import operators
 from .emit import as_expr, whole
 from .inference import parameters
 from .shapes import axis_of, filled, reshaped, shape_from, size, stretched
-from .values import Builtin, Items, Jit, NotUnderstood, Run, Static, TypeOf, Value, describe, is_number
+from .values import Builtin, Choice, Items, Jit, NotUnderstood, Run, Static, TypeOf, Value, describe, is_number
 
 if TYPE_CHECKING:
     from .reader import Arguments, Reader
@@ -104,7 +104,11 @@ def cumulated(r: Reader, op: str, a: Arguments) -> Value:
     if op == "sum":
         dtype = a.get(3, "dtype")
         e = build.cast(e, dtype.dtype if isinstance(dtype, TypeOf) else summed(dtype_of(e.type)))
-    return Run(_scan(e, op, a.get(1, "axis", 0), a.get(2, "reverse", False)))
+    axis, reverse = a.get(1, "axis", 0), a.get(2, "reverse", False)
+    reverse = operators.truth(reverse) if isinstance(reverse, Static) else reverse
+    if isinstance(reverse, Static):
+        return Choice(reverse.expr, Run(_scan(e, op, axis, True)), Run(_scan(e, op, axis, False)))
+    return Run(_scan(e, op, axis, reverse))
 
 
 def _scan(e: n.Expr, op: str, axis: Value, reverse: Value) -> n.Expr:

@@ -185,7 +185,7 @@ def assign(r: Reader, target: cst.BaseExpression, value: Value) -> None:
     elif isinstance(target, (cst.Tuple, cst.List)):
         if isinstance(value, Unknown):
             raise NotUnderstood(value.reason)
-        items = r.items(value)
+        items = r.items(_of_length(value, len(target.elements)))
         if len(items) != len(target.elements):
             raise NotUnderstood(f"{len(items)} values for {len(target.elements)} names")
         if any(name in r.frame.cells for name in target_names(target)):
@@ -194,6 +194,16 @@ def assign(r: Reader, target: cst.BaseExpression, value: Value) -> None:
             assign(r, t.value, v)
     else:
         raise NotUnderstood("an assignment to something that is no name")
+
+
+def _of_length(value: Value, length: int) -> Value:
+    """Of a choice between tuples those of so many elements: Triton refuses the kernel where it comes to another."""
+    if isinstance(value, Choice):
+        arms = [_of_length(v, length) for v in (value.a, value.b)]
+        fitting = [v for v in arms if isinstance(v, Items) and len(v.items) == length]
+        if len(fitting) == 1:
+            return fitting[0]
+    return value
 
 
 def assign_name(r: Reader, name: str, value: Value) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
@@ -104,10 +105,11 @@ class Jit:
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    """A host function or class, from its source."""
+    """A host function or class, from its source; `names` are those of the function in which it was made."""
 
     module: Module
     node: cst.FunctionDef | cst.ClassDef
+    names: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.ir import nodes as n
 from kir.ir.build import int_value, polynomial
+from kir.ir.plans import guards_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
@@ -46,9 +47,17 @@ class Facts:
         return out
 
     @classmethod
+    def in_kernel(cls, program: n.Program, kernel: str) -> Facts:
+        """What the header says, and the guards under which alone the launch plan runs a kernel."""
+        out = cls.from_program(program)
+        for guard in guards_of(program, kernel):
+            out = out.knowing(guard)
+        return out
+
+    @classmethod
     def at(cls, program: n.Program, path: tuple[int | str, ...]) -> Facts:
         """What holds just before the statement at a path (of a kernel's path: at the start of its body)."""
-        out = cls.from_program(program)
+        out = cls.in_kernel(program, str(path[0]))
         kernel = next(k for k in program.kernels if k.name == path[0])
         for axis in kernel.grid:
             out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 
 from kir.analysis.metas import at_defaults
+from kir.analysis.warpgroup import operand_refusal, product_refusal
 from kir.diagnostic import Diagnostic
 from kir.ir import build
 from kir.ir import nodes as n
@@ -24,7 +25,7 @@ TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
 
 def legalize(program: n.Program, architecture: Architecture) -> tuple[Diagnostic, ...]:
     """What the architecture cannot do of a program: KIR-V030 (threads), KIR-V031 (shared memory), KIR-V032 (a tensor-core product),
-    KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout)."""
+    KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout), KIR-V036 (registers of roles), KIR-V037 (a cluster)."""
     return tuple(d for k in at_defaults(program).kernels for d in _kernel(k, architecture))
 
 
@@ -37,6 +38,8 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
         extent = build.int_value(axis.extent)
         if extent is not None and not 1 <= extent <= most:
             yield Diagnostic("KIR-V033", f"'{axis.name}' has {extent} CTAs; {a.name} takes 1 to {most} there", k.origin, k.name)
+    if reason := cluster_refusal(k, a):
+        yield Diagnostic("KIR-V037", reason, k.origin, k.name, needs="a cluster that the target has and the grid is made of")
     shared = shared_bytes(k)
     if shared is not None and shared > a.shared_per_cta:
         yield Diagnostic("KIR-V031", f"the kernel stages {shared} bytes in shared memory; a CTA of {a.name} has {a.shared_per_cta}",
@@ -46,8 +49,70 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
             yield Diagnostic("KIR-V032", reason, s.origin, k.name)
         if isinstance(s, n.Copy) and (reason := copy_refusal(s, level)):
             yield Diagnostic("KIR-V034", reason, s.origin, k.name)
+        if isinstance(s, n.Roles) and (reason := registers_refusal(k, s, a)):
+            yield Diagnostic("KIR-V036", reason, s.origin, k.name)
         if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
             yield Diagnostic("KIR-V035", reason, s.origin, k.name)
+    for s, team in _teams(k.body, threads):
+        if isinstance(s, n.Mma) and s.via == "wgmma" and (reason := _wgmma_refusal(k, s, a, team)):
+            yield Diagnostic("KIR-V032", reason, s.origin, k.name)
+
+
+def cluster_refusal(k: n.Kernel, a: Architecture) -> str:
+    """Why a kernel's CTAs cannot form its clusters ("" when they can): the target has none or smaller ones, or a grid of known extents is
+    not made of whole clusters. Copies to several CTAs need a mask that names CTAs of the cluster, and a target that multicasts."""
+    size = math.prod(k.cluster)
+    if size > 1 and (not a.has("cluster") or size > a.max_cluster):
+        return f"clusters of {size} CTAs, and {a.name} has {f'up to {a.max_cluster}' if a.has('cluster') else 'none'}"
+    for axis, each in zip(k.grid, k.cluster, strict=False):
+        extent = build.int_value(axis.extent)
+        if extent is not None and extent % each:
+            return f"'{axis.name}' has {extent} CTAs, which are no whole clusters of {each}"
+    for s in walk(k):
+        mask = dict(s.attrs).get("multicast") if isinstance(s, n.Copy) else None
+        if mask is not None and not (isinstance(mask, int) and 0 < mask < 1 << size):
+            return f"a copy goes to the CTAs of mask {mask}, and the cluster has {size}"
+        if mask is not None and not a.has("tma_multicast"):
+            return f"{a.name} copies to one CTA at a time"
+    return ""
+
+
+def registers_refusal(k: n.Kernel, s: n.Roles, a: Architecture) -> str:
+    """Why roles cannot have their registers ("" when they can, or have none of their own): they are given to whole warpgroups, 24 to 256 a
+    thread in steps of 8, and what some take others must have given back (PTX ISA, setmaxnreg)."""
+    threads = build.int_value(k.threads)
+    if threads is None or not any(r.registers for r in s.roles):
+        return ""
+    if not a.has("setmaxnreg"):
+        return f"{a.name} has no setmaxnreg: every thread has the registers of the launch"
+    launched = min(a.max_registers_per_thread, a.registers_per_sm // threads) // 8 * 8
+    total = launched * (threads - 32 * sum(r.hi - r.lo for r in s.roles))
+    for r in s.roles:
+        if r.registers and (r.registers % 8 or not 24 <= r.registers <= 256):
+            return f"'{r.name}' has {r.registers} registers a thread, which is no multiple of 8 from 24 to 256"
+        if r.registers and (r.lo % 4 or r.hi % 4):
+            return f"'{r.name}' is warps {r.lo} up to {r.hi}, and registers belong to whole warpgroups"
+        total += 32 * (r.hi - r.lo) * (r.registers or launched)
+    return f"the roles take {total} registers, and there are {a.registers_per_sm}" if total > a.registers_per_sm else ""
+
+
+def _teams(block: n.Block, threads: int | None) -> Iterator[tuple[n.Stmt, int | None]]:
+    """All statements, each with the number of threads of the team that executes it."""
+    for s in block:
+        yield s, threads
+        if isinstance(s, n.Roles):
+            for r in s.roles:
+                yield from _teams(r.body, 32 * (r.hi - r.lo))
+            continue
+        inner = {"warpgroup": 128, "warp": 32, "thread": 1}.get(s.kind, threads) if isinstance(s, n.For) else threads
+        for body in blocks_of(s):
+            yield from _teams(body, inner)
+
+
+def _wgmma_refusal(k: n.Kernel, s: n.Mma, a: Architecture, threads: int | None) -> str:
+    if not a.has("wgmma"):
+        return f"{a.name} has no wgmma"
+    return product_refusal(s, threads) or operand_refusal(k, s.a, True) or operand_refusal(k, s.b, False)
 
 
 def tensor_core_refusal(s: n.Mma) -> str:
@@ -88,6 +153,9 @@ def copy_refusal(s: n.Copy, level: str) -> str:
         far = s.src.at if s.src.at.buffer.space == "global" else s.dst
         if far.buffer.space == "global" and (reason := descriptor_refusal(far)):
             return reason
+        near = (s.dst if far is s.src.at else s.src.at).buffer
+        if near.space == "shared" and "descriptor" in dict(s.attrs) and (not near.align or near.align % 128):
+            return f"a box lies at a multiple of 128 bytes of shared memory, and '{near.name}' is aligned to {near.align or near.dtype.bytes}"
     if kind in ("ldmatrix", "stmatrix"):
         shape = shape_of(s.dst.type)
         if s.dst.buffer.dtype.bits != 16:
@@ -149,8 +217,16 @@ def shared_bytes(k: n.Kernel) -> int | None:
             staged = loop_bytes(s)
             if staged is None:
                 return None
-            total += staged * int(dict(s.attrs).get("stages", 1))
+            total += staged * int(dict(s.attrs).get("stages", 1)) - _held_by_stages(s)
     return total
+
+
+def _held_by_stages(loop: n.For) -> int:
+    """Bytes of buffers that a pipelined loop declares for what it loads ahead: its stages are these buffers, so many times over."""
+    loads = staged_loads(loop)
+    filled = {s.dst.buffer.name for s in loop.body if isinstance(s, n.Copy) and s.src in loads and not s.dst.index}
+    held = [s.buffer for s in loop.body if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.buffer.name in filled]
+    return sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in held)
 
 
 def _span(b: n.Buffer, extents: list[int]) -> int:

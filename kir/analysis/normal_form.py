@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.analysis.clipping import hangs_over, ranges_of
 from kir.analysis.facts import Facts
 from kir.analysis.order import after
 from kir.analysis.pools import separated
@@ -16,8 +17,8 @@ from kir.analysis.spelling import spell
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL
-from kir.ir.visit import names_read, statements, substitute, walk
+from kir.ir.types import BOOL, DType
+from kir.ir.visit import names_read, statements, substitute, transform, walk
 
 ROUNDS = 8
 """Most rounds of simplification; each removes at least one node, and in practice the second changes nothing."""
@@ -38,7 +39,28 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     header = Facts.from_program(program)
     grid = tuple(replace(a, extent=simplify(a.extent, header)) for a in k.grid)
     k = replace(k, grid=grid, threads=simplify(k.threads, header))
-    return replace(k, body=without_dead_lets(_block(k.body, Facts.at(replace(program, kernels=(k,)), (k.name,)))))
+    k = replace(k, body=without_dead_lets(_block(k.body, Facts.at(replace(program, kernels=(k,)), (k.name,)))))
+    return _unclipped(k, program.facts)
+
+
+def _unclipped(k: n.Kernel, facts: tuple[n.Expr, ...]) -> n.Kernel:
+    """The kernel without `clip` on single elements that lie inside their tensor: each index a CTA's place or a loop's count within the extent."""
+    ranges = ranges_of(k)
+
+    def one(r: n.Region) -> bool:
+        return r.buffer.space == "global" and bool(r.index) and all(isinstance(i, n.Expr) and isinstance(i.type, DType) for i in r.index) \
+            and not hangs_over(r, ranges, facts)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Load() if new.clip and new.mask is None and one(new.at):
+                return replace(new, clip=False, other=None)
+            case n.Store() if new.clip and new.mask is None and one(new.at):
+                return replace(new, clip=False)
+            case _:
+                return new
+    made: n.Kernel = transform(k, leave) if any(isinstance(x, (n.Load, n.Store)) and x.clip for x in walk(k)) else k
+    return made
 
 
 def without_copies(k: n.Kernel) -> n.Kernel:

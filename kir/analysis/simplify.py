@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
+from kir.analysis.edges import at_edges
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most, less
 from kir.instructions import instruction
@@ -68,6 +69,8 @@ def _step(e: n.Node, known: Facts) -> n.Node:
             return replace(e, mask=None)
         case n.Select() if is_true(e.cond):
             return build.broadcast(e.a, e.type) if isinstance(e.type, TileType) else e.a
+        case n.Select() if isinstance(e.b, n.Const):
+            return at_edges(e, known)
         case n.Call() if e.fn == "expand" and isinstance(e.args[0], n.Expr):
             return expanded_at_leaves(e.args[0], int(dict(e.attrs)["axis"]))
         case _:

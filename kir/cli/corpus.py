@@ -28,6 +28,8 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", help="with --swap, --lineages: the folder of what comes of it")] = Path("corpus"),
     apart: Annotated[list[str] | None, typer.Option(help="a pattern of files to count apart, such as '*/backend/*' (may be repeated)")] = None,
     without: Annotated[list[str] | None, typer.Option(help="a pattern of files to leave out (may be repeated)")] = None,
+    measure: Annotated[bool, typer.Option("--measure", help="with --swap, on a GPU: compare and time both kernels")] = False,
+    tune: Annotated[bool, typer.Option(help="with --swap, on a GPU: let autotuners try their configurations")] = True,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="processes at once (0: one a core)")] = 0,
     seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
     cache: Annotated[Path | None, typer.Option(help="where results are kept (default: the user's cache)")] = None,
@@ -40,7 +42,7 @@ def command(
     if lineages is not None:
         return _lineages(lineages, output, seconds, jobs)
     if swap:
-        return _swapped(packages or [], swap, output)
+        return _swapped(packages or [], swap, output, measure, tune)
     if not packages:
         raise usage("KIR-C119", "no package is named", attempt="kir corpus PACKAGE")
     import platformdirs
@@ -73,12 +75,12 @@ def _command(packages: list[str], apart: list[str], without: list[str]) -> str:
     return " ".join(["kir corpus", *(Path(p).name for p in packages), *options, "--markdown"])
 
 
-def _swapped(words: list[str], packages: list[str], output: Path) -> Result:
+def _swapped(words: list[str], packages: list[str], output: Path, measure: bool, tune: bool) -> Result:
     """Run a command with kernels that KIR wrote: which ran, how often, by their hash; and which stayed as they were, and why."""
     from kir.corpus.command import by_kernel, run_with_hook
     from kir.corpus.find import place
 
-    code, notes = run_with_hook(words, "swap", output, [str(place(p).folder) for p in packages])
+    code, notes = run_with_hook(words, "swap", output, [str(place(p).folder) for p in packages], measure, tune)
     rows = by_kernel(notes)
     ran = {(r["file"], r["kernel"]) for r in rows if r["how"] in ("swapped", "interpreted")}
     left = {(r["file"], r["kernel"]) for r in rows} - ran

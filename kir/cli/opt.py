@@ -1,5 +1,6 @@
 """run passes over a program and print the result
 
+With --tuned PROBLEM, the pipeline (or, without one, FILE) is a subject of `kir tune`, whose holes are filled as found best for --shape.
 The pipeline is text such as `tile{axis=0 extent=64}@main; ~unroll@main/k_loop`, or the name of a file that holds one (as text or JSON).
 With --in-place, what the passes changed is written into the kernel's source: shown as a unified diff, and written with --write.
 """
@@ -17,7 +18,9 @@ from kir.cli._result import Result
 
 if TYPE_CHECKING:
     from kir.diagnostic import Diagnostic
+    from kir.ir.nodes import Program
     from kir.rewrite import Pipeline, Trace
+    from kir.rewrite.text import Step
 
 
 def command(
@@ -28,6 +31,10 @@ def command(
     trace: Annotated[bool, typer.Option(help="say what each step did and why it was allowed")] = False,
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
     guard: Annotated[list[str] | None, typer.Option(help="a precondition to check at launch instead (may be repeated)")] = None,
+    tuned: Annotated[str, typer.Option(help="fill the holes of a tuned subject for this problem (name or name:dtype)")] = "",
+    shape: Annotated[str, typer.Option(help="with --tuned: a shape of the problem, or M=..,N=..,K=..")] = "",
+    general: Annotated[bool, typer.Option("--general", help="with --tuned: a second kernel for sizes at which the facts do not hold")] = False,
+    target: Annotated[str, typer.Option(help="with --tuned: the device that it was tuned on")] = "h200",
     force: Annotated[bool, typer.Option(help="apply steps whose preconditions are refused")] = False,
     in_place: Annotated[bool, typer.Option("--in-place", help="edit the changed statements of the source, shown as a diff")] = False,
     write: Annotated[bool, typer.Option("--write", help="with --in-place: write the source, and the binding where the launch changed")] = False,
@@ -38,11 +45,15 @@ def command(
     from kir.carrier import misfits, must_be_filled, unfilled
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
+    from kir.ir.verify import is_generic
     from kir.rewrite import Pipeline, Trace, pass_class
     from kir.rewrite.driver import notes
 
-    steps = _pipeline(pipeline).steps if pipeline else ()
-    done = Trace(read(file, bind))
+    if tuned:
+        base, steps = _tuned(file, pipeline, bind, tuned, shape, target, general)
+    else:
+        base, steps = read(file, bind), _pipeline(pipeline).steps if pipeline else ()
+    done = Trace(base)
     wanted, checked = frozenset(assume or ()), frozenset(guard or ())
     warnings, taken = [], []
     for step in steps:
@@ -61,7 +72,15 @@ def command(
         from kir.surface import backend
 
         must_be_filled(done.program)
-        emitted = backend(emit).emit(done.program)
+        by = backend(emit)
+        if by.accepts(done.program) and not is_generic(done.program):
+            from kir.analysis import normalize
+            from kir.lineage.bringing import brought
+
+            done, said = brought(Trace(normalize(done.program)), by)
+            warnings += said
+            taken += done.pipeline.steps
+        emitted = by.emit(done.program)
         text = emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")
     explained = "".join(f"{line}\n" for number in range(len(done.steps)) for line in done.explain(number).splitlines()) if trace else ""
     shown = "".join(f"# {line}\n" for line in explained.splitlines()) + text
@@ -98,6 +117,33 @@ def _edited(file: str, bind: Path | None, done: Trace, pipeline: str, write: boo
             "spans": [[s.start, s.end] for s in edit.splices], "diff": diff, "binding_diff": binding_diff, "written": write}
     shown = diff + binding_diff
     return Result(data, shown if shown else "nothing to change", diagnostics=tuple(warnings))
+
+
+def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str, target: str,
+           general: bool) -> tuple[Program, tuple[Step, ...]]:
+    """A subject of `kir tune` as it was found best: a pipeline for FILE, or the program that FILE itself is."""
+    from kir.diagnostic import usage
+    from kir.problem import load_problem
+    from kir.problem.load import shape_of
+    from kir.rewrite import Pipeline
+    from kir.target import target as named
+    from kir.tune import tuned_program, tuned_text
+    from kir.tune.space import find_space
+
+    if not shape:
+        raise usage("KIR-C002", "--tuned needs the sizes that it was tuned for", needs="--shape NAME, or --shape M=..,N=..,K=..")
+    space, wanted = find_space(pipeline or file), load_problem(problem)
+    at, device = shape_of(wanted, shape), named(target)
+    if general:
+        from kir.tune import general as for_all
+
+        return for_all(space, tuned_program(space, wanted, at, device), wanted, device), ()
+    if space.kind == "pipeline":
+        return read(file, bind), Pipeline.parse(tuned_text(space, wanted, at, device), str(space.file)).steps
+    if pipeline:
+        raise usage("KIR-C002", f"-p {pipeline}: '{space.name}' tunes a {space.kind}, no pipeline",
+                    attempt=f"kir opt {pipeline} --tuned {problem} --shape {shape}")
+    return tuned_program(space, wanted, at, device), ()
 
 
 def _pipeline(text: str) -> Pipeline:

@@ -1,11 +1,13 @@
 """list the passes: intent, parameters, preconditions
 
-Read from the text of the modules, so that nothing is imported; `kir plugins` says what is broken.
+Read from the text of the modules, so that nothing is imported; `kir plugins` says what is broken. --check NAME runs the
+conformance suite on one pass: its declarations, its box, its cases, and the law that its two directions are inverse.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,8 +18,12 @@ from kir.rewrite.catalog import summaries, table
 
 def command(
     markdown: Annotated[bool, typer.Option(help="the table of docs/passes.md")] = False,
+    check: Annotated[str, typer.Option(metavar="NAME", help="hold this pass to the conformance suite")] = "",
+    cases: Annotated[Path | None, typer.Option(metavar="FILE", help="with --check: the pass's case file")] = None,
 ) -> Result:
     """List the registered passes with their parameters, preconditions and catalogue rows."""
+    if check:
+        return _checked(check, cases)
     rows = summaries()
     if markdown:
         return Result({"passes": [asdict(r) for r in rows]}, table(rows))
@@ -30,3 +36,15 @@ def command(
         if r.preconditions:
             lines.append(f"{'':<{width}}    needs {' '.join(r.preconditions)}")
     return Result({"passes": [asdict(r) for r in rows]}, "\n".join(lines))
+
+
+def _checked(name: str, cases: Path | None) -> Result:
+    """What the conformance suite says of one pass."""
+    from kir.lineage.source import read_text
+    from kir.rewrite.conformance import conform
+
+    if cases is not None:
+        read_text(cases)
+    found = conform(name, cases)
+    said = f"{name} conforms" if not found else f"{name} does not conform: {len(found)} finding{'' if len(found) == 1 else 's'}"
+    return Result({"pass": name, "conforms": not found}, said, code=1 if found else 0, diagnostics=found)

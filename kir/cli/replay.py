@@ -1,6 +1,8 @@
-"""rebuild every state of a lineage from its stored steps, and fail if a hash differs
+"""rebuild every state of a lineage from its stored steps, or replay its steps on another kernel (--on FILE)
 
-LINEAGE is a folder that `kir lineage` wrote, or the lineage.json in it.
+LINEAGE is a folder that `kir lineage` wrote, or the lineage.json in it. Without --on FILE a hash that differs is a failure.
+With --on FILE each step is looked for on that kernel, whatever its language, its preconditions are judged there, and a step that the
+surface of --emit cannot say is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -12,12 +14,31 @@ import typer
 
 from kir.cli._result import Result
 
+GATES = ("none", "cpu", "gpu")
+
 
 def command(
     lineage: Annotated[Path, typer.Argument(help="a lineage's folder, or its lineage.json")],
-    on: Annotated[Literal["none", "cpu", "gpu"], typer.Option(help="cpu, gpu: gate each rebuilt state again; none: compare hashes only")] = "none",
+    on: Annotated[str, typer.Option(help="cpu, gpu: gate each rebuilt state again; none: compare hashes only; FILE[::KERNEL]: another kernel")] = "none",
+    bind: Annotated[Path | None, typer.Option(help="with --on FILE: the binding of a generic kernel")] = None,
+    emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"] | None, typer.Option(help="with --on FILE: what to write (FILE's own surface)")] = None,
+    fact: Annotated[list[str] | None, typer.Option(help="with --on FILE: what its callers promise, such as 'K % 8 == 0' (may be repeated)")] = None,
+    assume: Annotated[list[str] | None, typer.Option(help="with --on FILE: a precondition to assume where it cannot be decided")] = None,
+    gate: Annotated[Literal["none", "cpu", "gpu"], typer.Option(help="with --on FILE: judge the result under the lineage's problem")] = "none",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="with --on FILE: the file to write the result to")] = None,
 ) -> Result:
-    """Rebuild every state of a lineage from its stored steps, and fail if a hash differs."""
+    """Rebuild every state of a lineage from its stored steps, or replay its steps on another kernel."""
+    from kir.diagnostic import usage
+
+    if on not in GATES:
+        return _crossed(lineage, on, bind, emit, fact or [], assume or [], gate, output)
+    if given := [name for name, value in (("--bind", bind), ("--emit", emit), ("--fact", fact), ("--assume", assume), ("--output", output)) if value]:
+        raise usage("KIR-C002", f"{given[0]} needs --on FILE", subject="kir replay", attempt="--on FILE[::KERNEL]")
+    return _rebuilt(lineage, on)
+
+
+def _rebuilt(lineage: Path, on: str) -> Result:
+    """The same hashes, from the stored steps alone."""
     from kir.cli._progress import bar
     from kir.lineage.answers import remember
     from kir.lineage.engine import PassEngine
@@ -38,3 +59,41 @@ def command(
         code=0 if replayed.ok else 1,
         diagnostics=replayed.diagnostics,
     )
+
+
+def _crossed(lineage: Path, on: str, bind: Path | None, emit: str | None, facts: list[str], assume: list[str], gate: str, output: Path | None) -> Result:
+    """The steps on another kernel: what was carried, what was not and why, and the result as text."""
+
+    from kir.diagnostic import Diagnostic
+    from kir.ir.printer import program_text
+    from kir.lineage.crossing import cross
+    from kir.lineage.engine import PassEngine
+    from kir.lineage.folder import opened
+    from kir.lineage.judge import judge_on
+    from kir.lineage.source import load_expert, promised
+    from kir.report.terminal import crossed_json, crossed_text
+    from kir.store import write_atomic
+    from kir.surface import backend
+
+    folder = opened(lineage)
+    record = folder.read()
+    target = load_expert(on, bind)
+    surface = emit or target.surface
+    writer = backend(surface) if surface != "kir" else None
+    engine = PassEngine.of(record.header)
+    done = cross(record, folder, promised(target.program, facts), writer.accepts if writer else lambda _: (), assume, engine.context)
+    text = writer.emit(done.program).text if writer else program_text(done.program)
+    diagnostics: tuple[Diagnostic, ...] = ()
+    accepted = None
+    if gate != "none":
+        header = record.header.model_copy(update={"expert": target.name, "source": target.source, "surface": surface, "binding": target.binding})
+        with judge_on(gate, header, done.program) as judge:
+            judgement = judge.gate(done.program)
+        accepted = judgement.accepted
+        if not accepted:
+            diagnostics = (Diagnostic("KIR-S017", f"the result does not pass the gate: {judgement.stage}: {judgement.reason}"),)
+    if output is not None:
+        write_atomic(output, text)
+    data = {"lineage": str(folder.file), "on": on, "emit": surface, **crossed_json(done), "accepted": accepted, "text": text}
+    shown = crossed_text(record, done, on, surface, accepted)
+    return Result(data, shown if output is not None else f"{shown}\n\n{text}", code=0 if accepted is not False else 1, diagnostics=diagnostics)

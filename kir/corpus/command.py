@@ -12,24 +12,27 @@ import kir
 from kir.diagnostic import usage
 
 
-def run_with_hook(words: Sequence[str], mode: str, folder: Path, packages: Sequence[str] = ()) -> tuple[int, list[dict[str, Any]]]:
+def run_with_hook(words: Sequence[str], mode: str, folder: Path, packages: Sequence[str] = (), measure: bool = False,
+                  tune: bool = True) -> tuple[int, list[dict[str, Any]]]:
     """The command's exit code and the launches noted. Raises UsageError KIR-C117 for a command that is not there."""
     if not words:
         raise usage("KIR-C117", "there is no command to run", attempt="kir capture -- python app.py")
     startup = Path(__file__).parent / "startup"
     home = Path(kir.__file__).parent.parent
     paths = [str(startup), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []), str(home)]
-    settings = json.dumps({"mode": mode, "folder": str(folder.resolve()), "packages": list(packages)})
+    settings = json.dumps({"mode": mode, "folder": str(folder.resolve()), "packages": list(packages), "measure": measure, "tune": tune})
     for old in folder.glob("launches-*.jsonl"):
         old.unlink()
     try:
         code = subprocess.call(list(words), env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KIR_LAUNCHES": settings})
     except OSError as bad:
         raise usage("KIR-C117", f"'{words[0]}' cannot be run: {bad.strerror}", attempt="kir capture -- python app.py") from bad
-    notes = []
-    for path in sorted(folder.glob("launches-*.jsonl")):
-        notes += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return code, notes
+    return code, noted(folder)
+
+
+def noted(folder: Path) -> list[dict[str, Any]]:
+    """The launches that the processes of a command noted in its folder."""
+    return [json.loads(line) for path in sorted(folder.glob("launches-*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def by_kernel(notes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

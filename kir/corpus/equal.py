@@ -14,11 +14,12 @@ from hashlib import sha256
 from typing import Any
 
 from kir.instructions import table
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, canonical, rename
 from kir.ir.dtype_terms import join
 from kir.ir.printer import expr_text
-from kir.ir.types import DTYPES, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
+from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
 from kir.ir.visit import blocks_of, statements, substitute, transform, walk
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
@@ -33,10 +34,37 @@ def settled(p: n.Program) -> n.Program:
     """The form that equal programs share."""
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
     metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
-    made: n.Program = terms.program(replace(p, metas=metas))
+    made: n.Program = _widened(terms.program(replace(p, metas=metas)), frozenset(m.name for m in p.metas))
     kernels = tuple(replace(k, body=_ordered(k.body)) for k in made.kernels)
     functions = tuple(replace(f, body=_ordered(f.body)) for f in made.functions)
-    return canonical(_functions_by_use(replace(made, kernels=kernels, functions=functions)))
+    read = {x.at.buffer.name for k in kernels for x in walk(k) if isinstance(x, n.Load)}
+    read |= {x.buffer.name for k in kernels for c in walk(k) if isinstance(c, n.Call) for x in c.args if isinstance(x, n.Region)}
+    # What is read for nothing is not read.
+    params = tuple(replace(q, role="out") if q.role == "inout" and q.name not in read else q for q in made.params)
+    return canonical(_functions_by_use(replace(made, params=params, kernels=kernels, functions=functions)))
+
+
+def _widened(p: n.Program, metas: frozenset[str]) -> n.Program:
+    """The program with 64-bit values of metas worked out in 64 bits: metas are Python's integers, which have no width of their own."""
+    def static(e: n.Expr) -> bool:
+        return all(x.name in metas if isinstance(x, n.Var) else isinstance(x, (n.Const, n.Binary, n.Unary, n.Cast)) for x in walk(e))
+
+    def wide(e: n.Expr) -> n.Expr:
+        if isinstance(e, n.Binary) and e.op in _RING and e.type == I32:
+            return _RING[e.op](wide(e.a), wide(e.b))
+        return build.cast(e, I64)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Cast) and new.dtype == I64 and new.rounding == "rn" and new.x.type == I32 and static(new.x):
+            return wide(new.x)
+        if isinstance(new, n.Binary) and new is not old and new.op in _RING and new.type == I64:
+            return _RING[new.op](new.a, new.b)
+        return new
+    made: n.Program = transform(p, leave)
+    return made
+
+
+_RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
 
 
 def _functions_by_use(p: n.Program) -> n.Program:
@@ -166,8 +194,36 @@ def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
 
 def _ordered(body: n.Block) -> n.Block:
     """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
-    folded = _folded(_decided(body, ()))
+    folded = _folded(_started(_decided(body, ())))
     return _sunk(_stores_sorted(folded, _contents(folded)))
+
+
+def _started(block: n.Block) -> n.Block:
+    """The block with a declaration that is given a value before anything else mentions it, from its first value alone, declared with
+    that value there."""
+    out: list[n.Stmt] = [_with_blocks(s, _started) for s in block]
+    for i in range(len(out) - 1, -1, -1):
+        s = out[i]
+        if not isinstance(s, n.Alloc) or s.buffer.space == "global":
+            continue
+        name = s.buffer.name
+        at = next((j for j in range(i + 1, len(out)) if name in _places(out[j])), None)
+        user = out[at] if at is not None else None
+        if at is None or not isinstance(user, n.Store) or user.at != n.Region(s.buffer) or user.mask is not None or not _pure(user.value):
+            continue
+        value = _with_first(user.value, s)
+        if value is not None and (s.init is None or (_pure(s.init) and _may_move(s.init, out[i + 1:at], user, ""))):
+            out[at] = replace(s, init=value)
+            del out[i]
+    return tuple(out)
+
+
+def _with_first(value: n.Expr, s: n.Alloc) -> n.Expr | None:
+    """A value in terms of what a declaration starts with; None where it needs more of the buffer, or there is nothing to start with."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return s.init if isinstance(new, n.Load) and new == n.Load(n.Region(s.buffer)) and s.init is not None else new
+    made: n.Expr = transform(value, leave)
+    return None if any(isinstance(x, n.Buffer) and x.name == s.buffer.name for x in walk(made)) else made
 
 
 def _contents(body: n.Block) -> dict[str, str]:
@@ -207,7 +263,8 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
         if isinstance(new, n.Binary):
             return replace(new, a=_stretching(new.a, new.b), b=_stretching(new.b, new.a))
         if isinstance(new, n.Select):
-            return replace(new, a=_stretching(new.a, new.b, new.cond), b=_stretching(new.b, new.a, new.cond))
+            return replace(new, cond=_stretching(new.cond, new.a, new.b), a=_stretching(new.a, new.b, new.cond),
+                           b=_stretching(new.b, new.a, new.cond))
         return new
     out: list[n.Stmt] = []
     for s in block:

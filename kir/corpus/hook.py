@@ -1,8 +1,9 @@
 """In a process of the user's: every launch of a Triton kernel is recorded, and carried out as asked.
 
 Mode `record` notes the launch and lets it go on where there is a GPU. Mode `swap` puts kernels that KIR wrote in place of those of a
-package. Where there is no GPU both have the interpreter carry out the launch, so that results are right. What happened goes to a folder,
-one file of lines for each process.
+package; with `measure` each first launch of its kind is also carried out by both, on copies, compared and timed. Where there is no GPU
+the interpreter carries out every launch, so that results are right. What happened goes to a folder, one file of lines for each process.
+A command that runs many parts calls `section` before each, so that launches can be told apart.
 """
 from __future__ import annotations
 
@@ -18,13 +19,23 @@ from types import ModuleType
 from typing import Any
 
 TARGETS = ("triton.runtime.jit", "triton.runtime.autotuner")
+MEASURED = 2
+"""Bindings of a kernel that are measured."""
 
 
 def install(settings: str) -> None:
-    """Patch Triton as soon as it is imported; `settings` are JSON: `mode`, `folder`, `packages` (folders; empty: all)."""
+    """Patch Triton as soon as it is imported; `settings` are JSON: `mode`, `folder`, `packages` (folders; empty: all), `measure`, `tune`
+    (false: autotuners take their first configuration that fits)."""
     hook = Hook(**json.loads(settings))
     sys.meta_path.insert(0, _Finder(hook))
     atexit.register(hook.close)
+
+
+def section(name: str) -> None:
+    """Launches from here on belong to this part of the command; without a hook in the process nothing happens."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder):
+            finder.hook.part = name
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -64,8 +75,12 @@ class _Loader(importlib.abc.Loader):
 class Hook:
     """The state of one process."""
 
-    def __init__(self, mode: str, folder: str, packages: Sequence[str] = ()) -> None:
+    def __init__(self, mode: str, folder: str, packages: Sequence[str] = (), measure: bool = False, tune: bool = True) -> None:
         self.mode, self.folder, self.packages = mode, Path(folder), tuple(packages)
+        self.measure, self.tune = measure, tune
+        self.part = ""
+        self.plain: Any = None
+        self.measured: dict[tuple[str, str], set[str]] = {}
         self.counts: dict[str, dict[str, Any]] = {}
         self._device: bool | None = None
 
@@ -75,23 +90,39 @@ class Hook:
         original = cls.run
 
         def run(fn: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if warmup or self._outside(fn):
+            if warmup or (self._outside(fn) and self.has_device()):
                 return original(fn, *args, grid=grid, warmup=warmup, **kwargs)
             return self.launch(fn, args, kwargs, grid, lambda: original(fn, *args, grid=grid, warmup=warmup, **kwargs))
         cls.run = run
+        self.plain = original
 
     def patch_autotuner(self, cls: Any) -> None:
-        """Without a GPU nothing can be timed: the first configuration is taken."""
-        original = cls.run
+        """Where nothing can be timed, or shall not be, the first configuration that fits is taken; tuners made from Triton's own do so
+        too."""
+        cls.run = self._untuned(cls.run)
 
+        def made(child: type[Any], /, **options: Any) -> None:
+            if "run" in vars(child):
+                child.run = self._untuned(vars(child)["run"])
+        cls.__init_subclass__ = classmethod(made)
+
+    def _untuned(self, original: Any) -> Any:
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.has_device():
+            if self.tune and self.has_device():
                 return original(tuner, *args, **kwargs)
             tuner.nargs = dict(zip(tuner.arg_names, args))
-            config = next(iter(tuner.prune_configs(kwargs)), tuner.configs[0])
-            tuner.best_config = config
-            return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-        cls.run = run
+            configs = [*tuner.prune_configs(kwargs)] or [*tuner.configs]
+            for i, config in enumerate(configs):
+                tuner.best_config = config
+                if config.pre_hook is not None:
+                    config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
+                try:
+                    return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+                except Exception as bad:
+                    if type(bad).__name__ != "OutOfResources" or i == len(configs) - 1:
+                        raise
+            raise AssertionError("a tuner has a configuration")
+        return run
 
     def has_device(self) -> bool:
         """Whether Triton finds a GPU in this process."""
@@ -111,13 +142,13 @@ class Hook:
 
     # ---------------------------------------------------------------------------------------------------------------- launches
     def launch(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, original: Any) -> Any:
-        """Carry out one launch, and note how."""
+        """Carry out one launch, and note how. What comes back launches once more, as a compiled kernel does."""
         from kir.corpus.launch import Unbound, binding_of, launch_of
-        from kir.corpus.swapped import function_of, read_again
         from kir.diagnostic import KirError
 
         file, name = fn.fn.__code__.co_filename, fn.fn.__name__
-        note: dict[str, Any] = {"file": file, "kernel": name, "how": "original", "reason": "", "hash": "", "binding": ""}
+        note: dict[str, Any] = {"file": file, "kernel": name, "part": self.part, "how": "original", "reason": "",
+                                "hash": "", "binding": ""}
         launch = None
         try:
             launch = launch_of(fn, args, kwargs, grid)
@@ -126,27 +157,47 @@ class Hook:
             note["reason"] = str(why)
         except KirError as bad:
             note["reason"] = bad.diagnostics[0].message
-        if self.has_device():
-            again = read_again(file, name) if self.mode == "swap" else None
-            if again is not None and again.text:
-                note |= {"how": "swapped", "hash": again.digest}
-                made = function_of(file, name, str(self.folder / "kernels"))
-                given = {**dict(zip((p.name for p in fn.params), args)), **kwargs}
-                self.count(note)
-                return made.run(grid=grid, warmup=False, **_for(made, given, fn))
-            if again is not None:
-                note["reason"] = again.reason
+        made = self._on_device(note, fn, args, kwargs, grid, original) if self.has_device() else self._interpreted(note, fn, launch)
+        options = {k: v for k, v in kwargs.items() if k not in {p.name for p in fn.params}}
+        return Launched(made, lambda again, at: self.launch(fn, again, options, at, lambda: made[at](*again)))
+
+    def _on_device(self, note: dict[str, Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, original: Any) -> Any:
+        from kir.corpus.measured import compare
+        from kir.corpus.swapped import completed, function_of, read_again
+
+        text = completed(fn.fn) if self.mode == "swap" else None
+        again = read_again(note["file"], note["kernel"], text) if self.mode == "swap" else None
+        if again is None or not again.text:
+            note["reason"] = again.reason if again is not None else note["reason"]
             self.count(note)
             return original()
+        note |= {"how": "swapped", "hash": again.digest}
+        made = function_of(note["file"], note["kernel"], str(self.folder / "kernels"), text)
+        given = _for(made, {**dict(zip((p.name for p in fn.params), args)), **kwargs}, fn)
+        if self.measure and self._is_new(note):
+            self.measured.setdefault((note["file"], note["kernel"]), set()).add(note["binding"])
+            names = [p.name for p in fn.params]
+            whole = {**{p.name: p.default for p in fn.params if p.has_default}, **dict(zip(names, args)), **kwargs}
+            runs = (lambda values: self._original(fn, values, grid), lambda values: made.run(grid=grid, warmup=False, **_for(made, values, fn)))
+            note["measured"] = compare(whole, *runs)
+        self.count(note)
+        return made.run(grid=grid, warmup=False, **given)
+
+    def _original(self, fn: Any, values: dict[str, Any], grid: Any) -> Any:
+        return self.plain(fn, grid=grid, warmup=False, **values)
+
+    def _interpreted(self, note: dict[str, Any], fn: Any, launch: Any) -> Any:
+        from kir.corpus.interpreted import carry_out
+        from kir.corpus.swapped import completed, read_again
+        from kir.diagnostic import KirError
+
         note["how"] = "not run"
         if launch is not None:
-            from kir.corpus.interpreted import carry_out
-
-            again = read_again(file, name)
+            again = read_again(note["file"], note["kernel"], completed(fn.fn))
             try:
                 program = again.program
-                if self.mode == "swap":
-                    program = _reread(again, file, name)
+                if self.mode == "swap" and not self._outside(fn):
+                    program = again.reread
                     note["hash"] = again.digest
                 if program is None:
                     note["reason"] = again.reason
@@ -155,17 +206,22 @@ class Hook:
                     note["how"] = "interpreted"
             except KirError as bad:
                 note["reason"] = f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"
-        self.count(note)
+        if not self._outside(fn):
+            self.count(note)
         return None
 
     def count(self, note: dict[str, Any]) -> None:
         """Note a launch; a first one of its kind is written at once."""
-        key = json.dumps([note[k] for k in ("file", "kernel", "how", "binding", "reason")])
+        key = _key(note)
         if key in self.counts:
             self.counts[key]["launches"] += 1
             return
         self.counts[key] = {**note, "launches": 1}
         self._write()
+
+    def _is_new(self, note: dict[str, Any]) -> bool:
+        known = self.measured.get((note["file"], note["kernel"]), set())
+        return len(known) < MEASURED and note["binding"] not in known
 
     def _write(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -181,20 +237,27 @@ class Hook:
             self._write()
 
 
+class Launched:
+    """What a launch returns: everything that the compiled kernel has, and `launched[grid](..)`, with the arguments of the original, once
+    more."""
+
+    def __init__(self, made: Any, again: Any) -> None:
+        self._made, self._again = made, again
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args: self._again(args, grid)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+
+def _key(note: dict[str, Any]) -> str:
+    return json.dumps([note[k] for k in ("file", "kernel", "part", "how", "binding", "reason")])
+
+
 def _for(made: Any, given: dict[str, Any], fn: Any) -> dict[str, Any]:
     """The arguments of a launch for the kernel that takes another's place: by name, defaults of the original included."""
     names = {p.name for p in made.params}
     defaults = {p.name: p.default for p in fn.params if p.has_default and p.name in names}
     known = {p.name for p in fn.params}
     return {**defaults, **{k: v for k, v in given.items() if k in names or k not in known}}
-
-
-def _reread(again: Any, file: str, kernel: str) -> Any:
-    """The program that the text written again is read as; None where there is none."""
-    if not again.text:
-        return None
-    from kir.surface import EditableFrontend, frontend
-
-    reader = frontend("triton")
-    assert isinstance(reader, EditableFrontend)
-    return reader.parse_text(Path(file).with_name(f"{Path(file).stem}__again.py"), again.text, kernel)

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from kir.corpus.launch import Launch, binding_of, dtype_of, extent
+from kir.corpus.launch import Launch, binding_of, extent
+from kir.corpus.launch import dtype_of as dtype_of_tensor
 from kir.interp import run
 from kir.interp.number import storage
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.specialize import specialize
-from kir.ir.types import DTYPES
+from kir.ir.types import DTYPES, dtype_of
 from kir.ir.verify import is_generic, verify
+from kir.ir.visit import transform
 
 
 def carry_out(program: n.Program, launch: Launch) -> None:
@@ -20,26 +23,39 @@ def carry_out(program: n.Program, launch: Launch) -> None:
     from kir.diagnostic import error
 
     binding = binding_of(launch, flat=True)
+    # A number where the kernel has a pointer: the caller says that this way of using the kernel has none.
+    none = [q.name for q in program.params if isinstance(q.of, n.Buffer) and q.name in binding.scalars]
+    binding = binding.model_copy(update={"absent": [*binding.absent, *none], "scalars": {k: v for k, v in binding.scalars.items() if k not in none}})
     open_ = {q.name for q in program.params if not isinstance(q.of, n.Buffer) and q.of.is_symbolic}
     binding = binding.model_copy(update={"dtypes": {k: v for k, v in binding.dtypes.items() if k in open_}})
     made = specialize(program, binding)
     wrong = [d for d in verify(made) if d.severity == "error"]
     if is_generic(made) or wrong:
         raise error("KIR-C116", f"'{launch.kernel}' cannot be run under this launch: {wrong[0].message if wrong else 'it is still generic'}")
+    made = transform(made, _zero_outside)
     made = replace(made, params=tuple(replace(q, role="inout") if q.role == "out" else q for q in made.params))
     arrays = {name: memory(t) for name, t in launch.tensors.items()}
     outputs = run(made, {q.name: arrays[q.name] for q in made.params if q.name in arrays}).outputs
     for name, value in outputs.items():
         if name in arrays:
-            arrays[name].view(np.uint8).reshape(-1)[:] = np.ascontiguousarray(value).view(np.uint8).reshape(-1)
+            kept, left = (np.ascontiguousarray(x).view(np.uint8).reshape(-1) for x in (arrays[name], value))
+            changed = np.flatnonzero(kept != left)  # only these: another tensor may lie in the same memory
+            arrays[name].view(np.uint8).reshape(-1)[changed] = left[changed]
+
+
+def _zero_outside(old: n.Node, new: n.Node) -> n.Node:
+    """A masked load that does not say what it gives elsewhere: zero, as compiled code and Triton's own interpreter have it."""
+    if isinstance(new, n.Load) and new.mask is not None and new.other is None and new.at.buffer.space == "global":
+        return replace(new, other=build.cast(build.const(0), dtype_of(new.type)))
+    return new
 
 
 def memory(t: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """The memory that a CPU tensor spans, shared with it, in the dtype in which the interpreter keeps it."""
+    """The memory that a CPU tensor lies in, from its first element on, shared with it, in the dtype in which the interpreter keeps it."""
     import torch
 
     flat = torch.as_strided(t.detach(), (extent(t),), (1,))
-    dtype = dtype_of(t)
+    dtype = dtype_of_tensor(t)
     kept = storage(DTYPES[dtype])
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
     made: np.ndarray[Any, np.dtype[Any]] = flat.view(bits).numpy().view(kept)

@@ -56,7 +56,7 @@ def launch_of(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: A
         if p.is_constexpr:
             metas[p.name] = _meta(p.name, v)
         elif hasattr(v, "data_ptr") and hasattr(v, "stride"):
-            tensors[p.name] = v
+            tensors[p.name] = _tensor(p.name, v)
         elif v is None or isinstance(v, (int, float, bool)):
             values[p.name] = v
         else:
@@ -71,6 +71,22 @@ def _unwrapped(v: Any) -> Any:
     return v.value if type(v).__name__ == "constexpr" else v
 
 
+def _tensor(name: str, v: Any) -> Any:
+    """A tensor; of what only stands for one (a shape, strides and dtype over another's memory) the tensor that it is. Raises Unbound."""
+    import torch
+
+    if isinstance(v, torch.Tensor):
+        return v
+    base = getattr(v, "_base", getattr(v, "base", None))
+    if not isinstance(base, torch.Tensor) or not isinstance(getattr(v, "dtype", None), torch.dtype):
+        raise Unbound(f"'{name}' is a {type(v).__name__}")
+    if any(step < 0 for step in v.stride()):
+        raise Unbound(f"'{name}' has negative strides")
+    storage = base.untyped_storage()
+    made = torch.empty(0, dtype=v.dtype, device=base.device)
+    return made.set_(storage, (v.data_ptr() - storage.data_ptr()) // v.dtype.itemsize, tuple(v.shape), tuple(v.stride()))
+
+
 def _meta(name: str, v: Any) -> Setting | None:
     if v is None or isinstance(v, (int, float, bool, str)):
         return v
@@ -80,8 +96,8 @@ def _meta(name: str, v: Any) -> Setting | None:
 
 
 def extent(t: Any) -> int:
-    """Elements from the first of a tensor to its last, the last included."""
-    return 1 + sum((size - 1) * abs(step) for size, step in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
+    """Elements from the first of a tensor to the end of its memory, which is what a pointer to it may reach."""
+    return int(t.untyped_storage().nbytes()) // int(t.element_size()) - int(t.storage_offset())
 
 
 def dtype_of(t: Any) -> str:

@@ -14,6 +14,10 @@ from kir.corpus.count import general
 from kir.corpus.rank import recorded
 
 
+TARGET = "sm_90a"
+"""What every state is compiled for."""
+
+
 def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: Callable[[str], None] = lambda text: None) -> list[dict[str, Any]]:
     """One row a binding: `kernel`, `binding`, `ended` (`naive`, or what ended the walk), `reason`, `steps`, `intents`. A walk that was
     begun in the output folder goes on where it was. Raises UsageError KIR-C118 when nothing is recorded."""
@@ -29,7 +33,7 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
 def _walk(place: str, binding: Path, folder: Path, seconds: float) -> dict[str, Any]:
     script = "import sys; from kir.cli import main; main(sys.argv[1:])"
     words = [sys.executable, "-c", script, "lineage", place, "--bind", str(binding), "-o", str(folder), "--seconds", str(seconds),
-             "--workers", "1", "--json"]
+             "--workers", "1", "--target", TARGET, "--json"]
     row: dict[str, Any] = {"kernel": place, "binding": binding.name, "ended": "failed", "reason": "", "steps": 0, "intents": []}
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=10 * seconds + 300)

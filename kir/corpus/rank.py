@@ -1,6 +1,8 @@
 """Where passes would pay: every forward site of every recorded kernel, with its verdicts and what the cost model says of it."""
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import log2
@@ -15,6 +17,7 @@ from kir.rewrite import judge, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import run_forward
 from kir.rewrite.residue import Residue
+from kir.store import write_atomic
 from kir.target import Target
 
 MARK = "# "
@@ -50,7 +53,10 @@ class Ranking:
 
 
 def recorded(folder: Path) -> list[tuple[str, Path]]:
-    """The bindings of a folder that name their kernel, as (FILE::KERNEL, binding). Raises UsageError KIR-C118 when there are none."""
+    """The bindings of a folder that name their kernel, as (FILE::KERNEL, binding); so those of a file of JSON lines with `kernel` and
+    `binding`, which are written out first. Raises UsageError KIR-C118 when there are none."""
+    if folder.is_file():
+        folder = _unpacked(folder)
     out = []
     for path in sorted(folder.glob("*.toml")) if folder.is_dir() else []:
         first = path.read_text(encoding="utf-8").partition("\n")[0]
@@ -59,6 +65,23 @@ def recorded(folder: Path) -> list[tuple[str, Path]]:
     if not out:
         raise usage("KIR-C118", f"{folder} holds no recorded bindings", attempt="kir capture -o bindings -- python app.py")
     return out
+
+
+def _unpacked(lines: Path) -> Path:
+    """A folder with the bindings of a file of JSON lines, one file each, under the user's cache; the same content has the same folder."""
+    import platformdirs
+
+    text = lines.read_text(encoding="utf-8")
+    folder = Path(platformdirs.user_cache_dir("kir")) / "bindings" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    try:
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        files = {f"{row['kernel'].rpartition('::')[2].strip('_')}-{i}.toml": f"{MARK}{row['kernel']}\n{row['binding']}" for i, row in enumerate(rows, 1)}
+    except (ValueError, KeyError, TypeError, AttributeError) as bad:
+        raise usage("KIR-C118", f"{lines} holds no recorded bindings: {bad}", attempt="kir capture -o bindings -- python app.py") from bad
+    for name, content in files.items():
+        if not (folder / name).exists():
+            write_atomic(folder / name, content)
+    return folder
 
 
 def ranked(folder: Path, target: Target, advance: Callable[[str], None] = lambda text: None) -> Ranking:

@@ -3,6 +3,6 @@
     with Server() as server, server.child(Limits(gpu=True)) as child:
         child.ask({"op": "open", ...})
 
-`driver` is libcuda by ctypes; `executor` what a child does; `server` forks children from a process that has not touched CUDA; `client` is
-the asking side. Nothing here knows of programs, problems or verdicts.
+`driver` is a device by pycuda, `libcuda` what pycuda lacks; `executor` what a child does; `server` forks children from a process that has not
+touched CUDA; `client` is the asking side. Nothing here knows of programs, problems or verdicts.
 """

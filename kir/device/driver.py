@@ -1,260 +1,199 @@
-"""The CUDA driver, by ctypes: memory, modules, launches with attributes, events, graphs, tensor maps. One device, one stream.
+"""A CUDA device: context, memory, modules, launches and events by pycuda, and what that lacks by `kir.device.libcuda`. One stream.
 
-Every call is checked. Names and numbers are those of `cuda.h` (CUDA 13.0).
+pycuda is imported when a device is first opened: a machine without a GPU needs none.
 """
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-COOPERATIVE, CLUSTER, DEPENDENT, SPREAD = 2, 4, 6, 5
-"""Launch attributes: cooperative grid, cluster dimension, programmatic dependent launch, cluster scheduling policy."""
-FUNCTION = {"threads": 0, "static_shared": 1, "local_bytes": 3, "registers": 4, "max_dynamic_shared": 8}
-DEVICE = {"sms": 16, "l2_bytes": 38, "major": 75, "minor": 76, "shared_per_cta": 97, "clock_khz": 13, "memory_clock_khz": 36}
-TENSOR_DTYPES = {"u8": 0, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9,
-                 "i8": 0, "f8e4m3": 0, "f8e5m2": 0, "bool": 0, "i16": 1}
-"""`CUtensorMapDataType` by dtype of the IR; 8-bit floats are moved as bytes."""
-SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-"""`CUtensorMapSwizzle` by bytes."""
+from kir.device.libcuda import CudaError, Libcuda, Map
+
+FUNCTION = {"threads": "MAX_THREADS_PER_BLOCK", "static_shared": "SHARED_SIZE_BYTES", "local_bytes": "LOCAL_SIZE_BYTES", "registers": "NUM_REGS"}
+DEVICE = {"sms": "MULTIPROCESSOR_COUNT", "l2_bytes": "L2_CACHE_SIZE", "major": "COMPUTE_CAPABILITY_MAJOR", "minor": "COMPUTE_CAPABILITY_MINOR",
+          "shared_per_cta": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "clock_khz": "CLOCK_RATE", "memory_clock_khz": "MEMORY_CLOCK_RATE"}
+"""pycuda's names of attributes by ours."""
+NON_BLOCKING = 1
+MISSING = "pycuda is not installed: pip install 'kernel-lineage[gpu]' (it is built from source: a C++ compiler and the CUDA toolkit are needed)"
 
 
-class CudaError(Exception):
-    """A call that the driver refused, with its number and name (`CUDA_ERROR_ILLEGAL_ADDRESS`)."""
-
-    def __init__(self, call: str, code: int, name: str) -> None:
-        super().__init__(f"{call}: {name} ({code})")
-        self.call, self.code, self.name = call, code, name
-
-
-class _Attribute(ctypes.Structure):
-    _fields_ = (("id", c_int), ("pad", c_int), ("value", c_uint * 16))
-
-
-class _Config(ctypes.Structure):
-    _fields_ = (("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint), ("stream", c_void_p),
-                ("attributes", POINTER(_Attribute)), ("count", c_uint))
+def pycuda() -> Any:
+    """The module `pycuda.driver`. Raises OSError, which says what to do, where it is not installed."""
+    try:
+        import pycuda.driver as found
+    except ImportError as absent:
+        raise OSError(f"{MISSING} [{absent}]") from absent
+    return found
 
 
 class Driver:
-    """libcuda with the primary context of one device current. Raises OSError where there is no driver, CudaError for what it refuses."""
+    """One device with its primary context current. Raises OSError without pycuda or a driver, CudaError for what the driver refuses."""
 
     def __init__(self, device: int = 0) -> None:
-        self.lib = ctypes.CDLL("libcuda.so.1")
-        self("cuInit", c_uint(0))
-        handle = c_int()
-        self("cuDeviceGet", byref(handle), c_int(device))
-        self.device = handle.value
-        context = c_void_p()
-        self("cuDevicePrimaryCtxRetain", byref(context), handle)
-        self("cuCtxSetCurrent", context)
-        stream = c_void_p()
-        self("cuStreamCreate", byref(stream), c_uint(1))
-        self.stream = stream
+        self.cuda = pycuda()
+        self.more = Libcuda()
+        with self._named():
+            self.cuda.init()
+            self.device = self.cuda.Device(device)
+            self.context = self.device.retain_primary_context()
+            self.context.push()
+            self.stream = self.cuda.Stream(NON_BLOCKING)
+        self.more = Libcuda(int(self.stream.handle))
+        self._allocated: dict[int, Any] = {}
 
-    def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function of the driver. Raises CudaError."""
-        code = int(getattr(self.lib, name)(*arguments))
-        if code != 0:
-            text = c_char_p()
-            self.lib.cuGetErrorName(c_int(code), byref(text))
-            raise CudaError(name, code, (text.value or b"unknown").decode())
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """pycuda's errors as ours."""
+        try:
+            yield
+        except self.cuda.Error as fault:
+            raise self.more.named(str(fault)) from None
 
     # ------------------------------------------------------------------------------------------------------------- the device
     def attribute(self, name: str) -> int:
         """One of `DEVICE`."""
-        value = c_int()
-        self("cuDeviceGetAttribute", byref(value), c_int(DEVICE[name]), c_int(self.device))
-        return value.value
+        with self._named():
+            return int(self.device.get_attribute(getattr(self.cuda.device_attribute, DEVICE[name])))
 
     def about(self) -> dict[str, Any]:
         """Name, capability, memory, driver version and limits."""
-        text, version, memory = ctypes.create_string_buffer(256), c_int(), c_size_t()
-        self("cuDeviceGetName", text, c_int(256), c_int(self.device))
-        self("cuDriverGetVersion", byref(version))
-        self("cuDeviceTotalMem_v2", byref(memory), c_int(self.device))
-        return {"name": text.value.decode(), "memory": memory.value, "cuda": version.value, **{k: self.attribute(k) for k in DEVICE}}
+        with self._named():
+            named = {"name": str(self.device.name()), "memory": int(self.device.total_memory()), "cuda": int(self.cuda.get_driver_version())}
+        return {**named, **{k: self.attribute(k) for k in DEVICE}}
 
     def free_bytes(self) -> int:
         """Device memory that is free."""
-        free, total = c_size_t(), c_size_t()
-        self("cuMemGetInfo_v2", byref(free), byref(total))
-        return free.value
+        with self._named():
+            return int(self.cuda.mem_get_info()[0])
 
     def synchronize(self) -> None:
         """Wait for all streams of the context."""
-        self("cuCtxSynchronize")
+        with self._named():
+            self.cuda.Context.synchronize()
 
-    def limit(self, which: int, value: int) -> None:
-        """`cuCtxSetLimit`: 1 is the printf buffer, 2 the heap of device code, both in bytes."""
-        self("cuCtxSetLimit", c_int(which), c_size_t(value))
-
-    def forget_persisting(self) -> None:
-        """Lines of L2 that were marked persisting become ordinary."""
-        self("cuCtxResetPersistingL2Cache")
+    def limit(self, printing: int, heap: int) -> None:
+        """Bytes of the printf buffer and of the heap of device code."""
+        with self._named():
+            self.cuda.Context.set_limit(self.cuda.limit.PRINTF_FIFO_SIZE, printing)
+            self.cuda.Context.set_limit(self.cuda.limit.MALLOC_HEAP_SIZE, heap)
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def allocate(self, size: int) -> int:
         """Device memory, aligned to 256 bytes at least."""
-        pointer = c_uint64()
-        self("cuMemAlloc_v2", byref(pointer), c_size_t(max(size, 16)))
-        return pointer.value
+        with self._named():
+            made = self.cuda.mem_alloc(max(size, 16))
+        self._allocated[int(made)] = made
+        return int(made)
 
     def free(self, pointer: int) -> None:
         """Give memory back."""
-        self("cuMemFree_v2", c_uint64(pointer))
+        with self._named():
+            self._allocated.pop(pointer).free()
 
     def upload(self, pointer: int, data: bytes | bytearray) -> None:
         """Host to device, complete on return."""
-        held = (ctypes.c_char * len(data)).from_buffer_copy(data)
-        self("cuMemcpyHtoDAsync_v2", c_uint64(pointer), held, c_size_t(len(data)), self.stream)
-        self("cuStreamSynchronize", self.stream)
+        if data:
+            with self._named():
+                self.cuda.memcpy_htod_async(pointer, data, self.stream)
+                self.stream.synchronize()
 
     def download(self, pointer: int, size: int) -> bytearray:
         """Device to host, after all earlier work of the stream."""
         out = bytearray(size)
         if size:
-            held = (ctypes.c_char * size).from_buffer(out)
-            self("cuMemcpyDtoHAsync_v2", held, c_uint64(pointer), c_size_t(size), self.stream)
-            self("cuStreamSynchronize", self.stream)
+            with self._named():
+                self.cuda.memcpy_dtoh_async(out, pointer, self.stream)
+                self.stream.synchronize()
         return out
 
     def copy(self, to: int, source: int, size: int) -> None:
         """Device to device, on the stream."""
-        self("cuMemcpyDtoDAsync_v2", c_uint64(to), c_uint64(source), c_size_t(size), self.stream)
+        with self._named():
+            self.cuda.memcpy_dtod_async(to, source, size, self.stream)
 
-    def fill_bytes(self, pointer: int, value: int, size: int) -> None:
-        """`size` bytes of one value, on the stream."""
-        self("cuMemsetD8Async", c_uint64(pointer), ctypes.c_ubyte(value), c_size_t(size), self.stream)
-
-    def fill_pattern(self, pointer: int, pattern: bytes, count: int) -> None:
+    def fill(self, pointer: int, pattern: bytes, count: int) -> None:
         """`count` elements of 1, 2 or 4 bytes, on the stream."""
-        kinds: dict[int, tuple[str, Any]] = {1: ("cuMemsetD8Async", ctypes.c_ubyte), 2: ("cuMemsetD16Async", ctypes.c_ushort),
-                                             4: ("cuMemsetD32Async", c_uint)}
-        name, kind = kinds[len(pattern)]
-        self(name, c_uint64(pointer), kind(int.from_bytes(pattern, "little")), c_size_t(count), self.stream)
+        kinds = {1: self.cuda.memset_d8_async, 2: self.cuda.memset_d16_async, 4: self.cuda.memset_d32_async}
+        if count:
+            with self._named():
+                kinds[len(pattern)](pointer, int.from_bytes(pattern, "little"), count, self.stream)
 
-    # ---------------------------------------------------------------------------------------------------------------- modules
-    def module(self, image: bytes) -> c_void_p:
-        """A module of a cubin, or of PTX that ends in a zero byte."""
-        out = c_void_p()
-        self("cuModuleLoadData", byref(out), image)
-        return out
+    # ------------------------------------------------------------------------------------------------- kernels and their launches
+    def kernels(self, image: bytes, names: Sequence[str]) -> dict[str, Kernel]:
+        """Kernels of one cubin by name, launched plainly."""
+        with self._named():
+            module = self.cuda.module_from_buffer(image)
+            return {name: Kernel(self, name, image, plain=(module, module.get_function(name))) for name in names}
 
-    def function(self, module: c_void_p, name: str) -> c_void_p:
-        """A kernel by its name."""
-        out = c_void_p()
-        self("cuModuleGetFunction", byref(out), module, name.encode())
-        return out
+    def kernel(self, image: bytes, name: str, dynamic_shared: int = 0, cluster: Sequence[int] = ()) -> Kernel:
+        """A kernel of a cubin, allowed the shared memory and the cluster that it will be launched with."""
+        with self._named():
+            module = self.cuda.module_from_buffer(image)
+            function = module.get_function(name)
+            if dynamic_shared > 48 * 1024:
+                function.set_attribute(self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared)
+        return Kernel(self, name, image, dynamic_shared, tuple(cluster), (module, function))
 
-    def about_function(self, function: c_void_p) -> dict[str, int]:
-        """What `FUNCTION` names."""
-        out = {}
-        for name, number in FUNCTION.items():
-            value = c_int()
-            self("cuFuncGetAttribute", byref(value), c_int(number), function)
-            out[name] = value.value
-        return out
-
-    def allow(self, function: c_void_p, dynamic_shared: int, cluster: Sequence[int] = ()) -> None:
-        """Let a kernel have more shared memory than 48 KB, or a cluster of more than 8 CTAs."""
-        if dynamic_shared > 48 * 1024:
-            self("cuFuncSetAttribute", function, c_int(8), c_int(dynamic_shared))
-        size = 1
-        for extent in cluster:
-            size *= extent
-        if size > 8:
-            self("cuFuncSetAttribute", function, c_int(14), c_int(1))
-
-    def launch(self, function: c_void_p, grid: Sequence[int], threads: int, shared: int, values: Sequence[Any], *,
-               cluster: Sequence[int] = (), dependent: bool = False, cooperative: bool = False) -> None:
-        """`cuLaunchKernelEx` on the stream; `values` are ctypes values in the kernel's order. `dependent` allows it to begin before the
-        kernel ahead of it has ended."""
-        attributes = (_Attribute * 4)()
-        count = 0
-        if dependent:
-            attributes[count].id, attributes[count].value[0] = DEPENDENT, 1
-            count += 1
-        if cooperative:
-            attributes[count].id, attributes[count].value[0] = COOPERATIVE, 1
-            count += 1
-        if any(extent != 1 for extent in cluster):
-            attributes[count].id = CLUSTER
-            for i, extent in enumerate((*cluster, 1, 1)[:3]):
-                attributes[count].value[i] = extent
-            count += 1
+    def launch(self, kernel: Kernel, grid: Sequence[int], threads: int, values: Sequence[Any], *, dependent: bool = False,
+               cooperative: bool = False) -> None:
+        """Launch on the stream; `values` are ctypes values in the kernel's order. What needs attributes, or tensor maps as arguments, goes
+        through `cuLaunchKernelEx`, the rest through pycuda."""
+        if kernel.needs_more(values, dependent, cooperative):
+            self.more.launch(kernel.more, grid, threads, kernel.dynamic_shared, values, cluster=kernel.cluster, dependent=dependent,
+                             cooperative=cooperative)
+            return
+        _, function = kernel.plain
         x, y, z = (*grid, 1, 1, 1)[:3]
-        config = _Config((c_uint * 3)(x, y, z), (c_uint * 3)(threads, 1, 1), shared, self.stream, attributes, count)
-        pointers = (c_void_p * max(len(values), 1))(*(ctypes.cast(byref(v), c_void_p) for v in values))
-        self("cuLaunchKernelEx", byref(config), function, pointers, None)
+        with self._named():
+            function.prepare([v._type_.replace("?", "B") for v in values])  # formats of `struct`, aligned as a kernel's parameters are
+            function.prepared_async_call((x, y, z), (threads, 1, 1), self.stream, *(v.value for v in values), shared_size=kernel.dynamic_shared)
 
-    # ------------------------------------------------------------------------------------------------------- events and graphs
-    def event(self) -> c_void_p:
+    # -------------------------------------------------------------------------------------------------------------------- events
+    def event(self) -> Any:
         """An event that keeps the time."""
-        out = c_void_p()
-        self("cuEventCreate", byref(out), c_uint(0))
-        return out
+        with self._named():
+            return self.cuda.Event()
 
-    def record(self, event: c_void_p) -> None:
+    def record(self, event: Any) -> None:
         """Record an event on the stream."""
-        self("cuEventRecord", event, self.stream)
+        with self._named():
+            event.record(self.stream)
 
-    def elapsed(self, start: c_void_p, stop: c_void_p) -> float:
+    def elapsed(self, start: Any, stop: Any) -> float:
         """Seconds between two events, waiting for the second."""
-        self("cuEventSynchronize", stop)
-        out = c_float()
-        self("cuEventElapsedTime", byref(out), start, stop)
-        return out.value / 1e3
-
-    def begin_graph(self) -> None:
-        """What follows on the stream is captured, not run."""
-        self("cuStreamBeginCapture_v2", self.stream, c_int(0))
-
-    def end_graph(self) -> c_void_p:
-        """The captured work, ready to be launched."""
-        graph, ready = c_void_p(), c_void_p()
-        self("cuStreamEndCapture", self.stream, byref(graph))
-        self("cuGraphInstantiateWithFlags", byref(ready), graph, c_uint64(0))
-        self("cuGraphDestroy", graph)
-        return ready
-
-    def launch_graph(self, graph: c_void_p) -> None:
-        """Run a graph on the stream."""
-        self("cuGraphLaunch", graph, self.stream)
-
-    # ------------------------------------------------------------------------------------------------------------ tensor maps
-    def tensor_map(self, dtype: str, address: int, extents: Sequence[int], strides: Sequence[int], box: Sequence[int], *, swizzle: int = 0,
-                   steps: Sequence[int] = (), interleave: int = 0, promotion: int = 2, nan_fill: bool = False) -> bytes:
-        """`cuTensorMapEncodeTiled`: 128 bytes. Extents, box and steps in elements, innermost first; strides in bytes, of all axes but
-        the innermost; `swizzle` in bytes."""
-        rank = len(extents)
-        out = _aligned()
-        self("cuTensorMapEncodeTiled", out[1], c_int(TENSOR_DTYPES[dtype]), c_uint(rank), c_void_p(address), (c_uint64 * rank)(*extents),
-             (c_uint64 * max(rank - 1, 1))(*strides), (c_uint * rank)(*box), (c_uint * rank)(*(steps or [1] * rank)), c_int(interleave),
-             c_int(SWIZZLES[swizzle]), c_int(promotion), c_int(int(nan_fill)))
-        return ctypes.string_at(out[1], 128)
-
-    def tensor_map_im2col(self, dtype: str, address: int, extents: Sequence[int], strides: Sequence[int], lower: Sequence[int],
-                          upper: Sequence[int], channels: int, pixels: int, *, swizzle: int = 0, steps: Sequence[int] = ()) -> bytes:
-        """`cuTensorMapEncodeIm2col`: 128 bytes. `lower` and `upper` are the corners of the pixel box, innermost first, without channels
-        and batch."""
-        rank = len(extents)
-        out = _aligned()
-        self("cuTensorMapEncodeIm2col", out[1], c_int(TENSOR_DTYPES[dtype]), c_uint(rank), c_void_p(address), (c_uint64 * rank)(*extents),
-             (c_uint64 * max(rank - 1, 1))(*strides), (c_int * len(lower))(*lower), (c_int * len(upper))(*upper), c_uint(channels),
-             c_uint(pixels), (c_uint * rank)(*(steps or [1] * rank)), c_int(0), c_int(SWIZZLES[swizzle]), c_int(2), c_int(0))
-        return ctypes.string_at(out[1], 128)
+        with self._named():
+            stop.synchronize()
+            return float(stop.time_since(start)) / 1e3
 
 
-def _aligned() -> tuple[Any, c_void_p]:
-    """128 bytes at a multiple of 128, with what keeps them alive."""
-    held = ctypes.create_string_buffer(256)
-    address = -(-ctypes.addressof(held) // 128) * 128
-    return held, c_void_p(address)
+@dataclass
+class Kernel:
+    """A kernel as pycuda has it (`plain`: its module, which must live, and its function), and in libcuda where a launch needs that."""
+
+    driver: Driver
+    name: str
+    image: bytes
+    dynamic_shared: int = 0
+    cluster: tuple[int, ...] = ()
+    plain: tuple[Any, Any] = field(default=(None, None), repr=False)
+
+    @cached_property
+    def more(self) -> Any:
+        """The same kernel for `cuLaunchKernelEx`: pycuda does not give its handle away."""
+        return self.driver.more.function(self.image, self.name, self.dynamic_shared, self.cluster)
+
+    def needs_more(self, values: Sequence[Any], dependent: bool, cooperative: bool) -> bool:
+        """Whether pycuda cannot make a launch."""
+        return dependent or cooperative or any(extent != 1 for extent in self.cluster) or any(isinstance(v, Map) for v in values)
+
+    def about(self) -> dict[str, int]:
+        """What `FUNCTION` names, as the driver says."""
+        attributes = self.driver.cuda.function_attribute
+        with self.driver._named():
+            return {ours: int(self.plain[1].get_attribute(getattr(attributes, theirs))) for ours, theirs in FUNCTION.items()}
 
 
-class Map(ctypes.Structure):
-    """A tensor map as a kernel's argument: 128 bytes, passed by value."""
-
-    _fields_ = (("bytes", ctypes.c_ubyte * 128),)
+__all__ = ["CudaError", "Driver", "Kernel", "Map", "pycuda"]

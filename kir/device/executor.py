@@ -10,13 +10,13 @@ import ctypes
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kir.confine import Limits, confine
 from kir.device import wire
-from kir.device.driver import CudaError, Driver, Map
+from kir.device.driver import CudaError, Driver, Kernel, Map
 
 GUARD = 1 << 16
 """Bytes before and after each buffer that nothing may write."""
@@ -33,15 +33,15 @@ HEAP_BYTES, PRINT_BYTES = 1 << 20, 1 << 16
 """What device code may allocate and print."""
 DELAY_BASE, DELAY_LAUNCH = 40_000, 25_000
 """Nanoseconds that the stream is kept busy while the host enqueues a call: at least, and for each launch."""
+HARNESS = ("draw", "unit_rows", "sum", "clear", "delay", "nothing")
+"""Kernels of `harness.cu`, without their prefix."""
 GRAPH_FROM = 8
 """Calls of this many launches are captured as a graph."""
 
 
 @dataclass
 class _Image:
-    function: ctypes.c_void_p
-    shared: int
-    cluster: tuple[int, ...]
+    kernel: Kernel
     hidden: tuple[int, ...]
     cooperative: bool
 
@@ -64,16 +64,17 @@ class _Buffer:
 
 @dataclass
 class State:
-    """What lives as long as the child."""
+    """What lives as long as the child. `plain`: L2 is not cleared and no time is bought for the host: nothing is measured."""
 
     driver: Driver
-    harness: dict[str, ctypes.c_void_p]
+    harness: dict[str, Kernel]
     images: list[_Image]
     buffers: dict[str, _Buffer] = field(default_factory=dict)
     scratch: list[_Buffer] = field(default_factory=list)
     cleared: tuple[int, int] = (0, 0)
     sums: int = 0
     guard: int = GUARD
+    plain: bool = False
 
 
 def serve(channel: socket.socket) -> None:
@@ -86,6 +87,8 @@ def serve(channel: socket.socket) -> None:
                 case "open":
                     state, answer = opened(message, blobs)
                     wire.send(channel, answer)
+                case "load" if state is not None:
+                    wire.send(channel, {"functions": loaded(state, message["images"], blobs)})
                 case "call" if state is not None:
                     answer, back = called(state, message, blobs)
                     wire.send(channel, answer, back)
@@ -107,24 +110,27 @@ def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict
     row["writable"] = tuple(row["writable"])
     level = confine(Limits(**row)) if message.get("confine", True) else None
     driver = Driver(int(message.get("device", 0)))
-    driver.limit(1, PRINT_BYTES)
-    driver.limit(2, HEAP_BYTES)
-    module = driver.module(bytes(blobs[0]))
-    names = ("draw", "unit_rows", "sum", "clear", "delay", "nothing")
-    state = State(driver, {name: driver.function(module, f"kir_{name}") for name in names}, [], guard=int(message.get("guard", GUARD)))
-    about = []
-    for image, code in zip(message["images"], blobs[1:], strict=True):
-        function = driver.function(driver.module(bytes(code)), image["function"])
-        cluster = tuple(image.get("cluster", ()))
-        driver.allow(function, image["dynamic_shared"], cluster)
-        state.images.append(_Image(function, image["dynamic_shared"], cluster, tuple(image.get("hidden", ())), bool(image.get("cooperative"))))
-        about.append(driver.about_function(function))
-    size = CLEAR_FACTOR * max(driver.attribute("l2_bytes"), 1 << 22)
-    state.cleared = (driver.allocate(size), size)
-    driver.fill_bytes(state.cleared[0], 1, size)
+    driver.limit(PRINT_BYTES, HEAP_BYTES)
+    own = driver.kernels(bytes(blobs[0]), [f"kir_{name}" for name in HARNESS])
+    state = State(driver, {name: own[f"kir_{name}"] for name in HARNESS}, [], guard=int(message.get("guard", GUARD)), plain=bool(message.get("plain")))
+    about = loaded(state, message["images"], blobs[1:])
+    if not state.plain:
+        size = CLEAR_FACTOR * max(driver.attribute("l2_bytes"), 1 << 22)
+        state.cleared = (driver.allocate(size), size)
+        driver.fill(state.cleared[0], b"\1", size)
     state.sums = driver.allocate(8 * 256)
     driver.synchronize()
     return state, {"level": level.to_json() if level else None, "device": driver.about(), "functions": about, "free": driver.free_bytes()}
+
+
+def loaded(s: State, images: Sequence[Mapping[str, Any]], cubins: Sequence[bytes | bytearray]) -> list[dict[str, int]]:
+    """Load cubins, and what the driver says of each function. Raises CudaError."""
+    about = []
+    for image, code in zip(images, cubins, strict=True):
+        kernel = s.driver.kernel(bytes(code), image["function"], image["dynamic_shared"], tuple(image.get("cluster", ())))
+        s.images.append(_Image(kernel, tuple(image.get("hidden", ())), bool(image.get("cooperative"))))
+        about.append(kernel.about())
+    return about
 
 
 # -------------------------------------------------------------------------------------------------------------------------- call
@@ -133,6 +139,8 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     """One call: the answer, and the buffers asked for. Raises CudaError."""
     d, rows, salt = s.driver, message["buffers"], int(message["salt"])
     _fit(s, rows)
+    first, last = d.event(), d.event()
+    d.record(first)
     for row in rows:
         _fill(s, row, blobs)
     for name, b in s.buffers.items():
@@ -143,21 +151,25 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     _scratch(s, message["launches"])
     before = _sums(s, rows, salt)
     launches = [(s.images[x["image"]], x, _values(s, x)) for x in message["launches"]]
+    for image, x, values in launches:
+        if image.kernel.needs_more(values, bool(x.get("dependent")), image.cooperative):
+            image.kernel.more  # noqa: B018  # loaded now, not between the events
     start, stop = d.event(), d.event()
     graph = None
     d.synchronize()
     if len(launches) + len(message.get("memsets", ())) >= GRAPH_FROM:
-        d.begin_graph()
+        d.more.begin_graph()
         _run(s, message, launches)
-        graph = d.end_graph()
-    d.forget_persisting()
-    pointer, size = s.cleared
-    own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
-    d.launch(s.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
+        graph = d.more.end_graph()
+    if not s.plain:
+        d.more.forget_persisting()
+        pointer, size = s.cleared
+        own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
+        d.launch(s.harness["delay"], (1,), 1, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
     begun = time.perf_counter()
     d.record(start)
     if graph is not None:
-        d.launch_graph(graph)
+        d.more.launch_graph(graph)
     else:
         _run(s, message, launches)
     d.record(stop)
@@ -167,23 +179,23 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     late = time.perf_counter() - ended
     wall = time.perf_counter() - begun
     after = _sums(s, rows, salt)
-    d("cuEventDestroy_v2", start)
-    d("cuEventDestroy_v2", stop)
+    back = [d.download(s.buffers[name].data, s.buffers[name].size) for name in message["return"]]
+    d.record(last)
+    beyond = d.elapsed(first, last) - seconds
     if graph is not None:
-        d("cuGraphExecDestroy", graph)
+        d.more.drop_graph(graph)
     changed = sorted({name.partition("@")[0] for name in before if "@" not in name and before[name] != after[name]})
     broken = sorted({name.partition("@")[0] for name in before if "@" in name and before[name] != after[name]})
-    back = [d.download(s.buffers[name].data, s.buffers[name].size) for name in message["return"]]
-    return {"seconds": seconds, "wall": wall, "late": late, "changed": changed, "broken": broken, "threads": len(os.listdir("/proc/self/task"))}, back
+    return {"seconds": seconds, "beyond": beyond, "wall": wall, "late": late, "changed": changed, "broken": broken,
+            "threads": len(os.listdir("/proc/self/task"))}, back
 
 
 def _run(s: State, message: dict[str, Any], launches: list[tuple[_Image, dict[str, Any], list[Any]]]) -> None:
     """What is timed: initial values of workspaces, then the launches."""
     for m in message.get("memsets", ()):
-        s.driver.fill_pattern(s.buffers[m["name"]].data, bytes.fromhex(m["pattern"]), m["count"])
+        s.driver.fill(s.buffers[m["name"]].data, bytes.fromhex(m["pattern"]), m["count"])
     for image, x, values in launches:
-        s.driver.launch(image.function, x["grid"], x["threads"], image.shared, values, cluster=image.cluster,
-                        dependent=bool(x.get("dependent")), cooperative=image.cooperative)
+        s.driver.launch(image.kernel, x["grid"], x["threads"], values, dependent=bool(x.get("dependent")), cooperative=image.cooperative)
 
 
 def hash_of(name: str) -> int:
@@ -210,7 +222,7 @@ def _fill(s: State, row: dict[str, Any], blobs: list[bytearray]) -> None:
     if "blob" in how:
         s.driver.upload(b.data, blobs[how["blob"]])
     elif "byte" in how:
-        s.driver.fill_bytes(b.data, int(how["byte"]), b.size)
+        s.driver.fill(b.data, bytes([int(how["byte"])]), b.size)
     else:
         draw(s, b.data, int(row["elements"]), row["dtype"], how["draw"], int(how["seed"]))
 
@@ -231,7 +243,7 @@ def draw(s: State, pointer: int, elements: int, dtype: str, how: dict[str, Any],
 
 def own(s: State, name: str, items: int, *values: Any) -> None:
     """Launch one of our kernels over so many items."""
-    s.driver.launch(s.harness[name], (max(1, min(-(-items // THREADS), 4096)),), THREADS, 0, values)
+    s.driver.launch(s.harness[name], (max(1, min(-(-items // THREADS), 4096)),), THREADS, values)
 
 
 def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
@@ -244,7 +256,7 @@ def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
         if b.guard:
             places += [(f"{row['name']}@0", b.base, b.guard), (f"{row['name']}@1", b.data + b.room, b.guard)]
     places = places[:256]
-    s.driver.fill_bytes(s.sums, 0, 8 * len(places))
+    s.driver.fill(s.sums, b"\0", 8 * len(places))
     for i, (_, pointer, size) in enumerate(places):
         own(s, "sum", size // 8, ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
     raw = s.driver.download(s.sums, 8 * len(places))
@@ -294,11 +306,12 @@ def _scalar(dtype: str, value: float) -> Any:
 def _map(s: State, row: dict[str, Any]) -> Map:
     address = s.buffers[row["of"]].data
     if row.get("mode") == "im2col":
-        raw = s.driver.tensor_map_im2col(row["dtype"], address, row["extents"], row["strides"], row["lower"], row["upper"], row["channels"],
-                                         row["pixels"], swizzle=row["swizzle"], steps=row.get("steps", ()))
+        raw = s.driver.more.tensor_map_im2col(row["dtype"], address, row["extents"], row["strides"], row["lower"], row["upper"],
+                                              row["channels"], row["pixels"], swizzle=row["swizzle"], steps=row.get("steps", ()))
     else:
-        raw = s.driver.tensor_map(row["dtype"], address, row["extents"], row["strides"], row["box"], swizzle=row["swizzle"],
-                                  steps=row.get("steps", ()))
+        raw = s.driver.more.tensor_map(row["dtype"], address, row["extents"], row["strides"], row["box"], swizzle=row["swizzle"],
+                                       steps=row.get("steps", ()), interleave=row.get("interleave", 0), promotion=row.get("promotion", 2),
+                                       nan_fill=row.get("nan_fill", False))
     return Map.from_buffer_copy(raw)
 
 
@@ -317,9 +330,9 @@ def _peaks(s: State) -> dict[str, Any]:
         d.record(stop)
         best = max(best, 8 * size / d.elapsed(start, stop))
     for _ in range(50):
-        d.launch(s.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(DELAY_BASE),))
+        d.launch(s.harness["delay"], (1,), 1, (ctypes.c_uint64(DELAY_BASE),))
         d.record(start)
-        d.launch(s.harness["nothing"], (1,), 32, 0, ())
+        d.launch(s.harness["nothing"], (1,), 32, ())
         d.record(stop)
         empty = min(empty, d.elapsed(start, stop))
     d.free(a)

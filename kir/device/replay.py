@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+READY = "kir: ready for a job"
+
 
 def pack(*messages: tuple[Mapping[str, Any], Sequence[bytes]]) -> bytes:
     """Messages with their byte strings, one after another."""
@@ -33,6 +35,21 @@ def unpack(raw: bytes) -> list[tuple[dict[str, Any], list[bytearray]]]:
             at += size
         parts.append((head["message"], blobs))
     return parts
+
+
+def wait_and_replay(device: int) -> None:
+    """Open the device, say so, then replay the job file that one line of the standard input names; without one, do nothing. Raises
+    CudaError."""
+    import os
+    import sys
+
+    from kir.device.driver import Driver
+    Driver(device).synchronize()
+    print(READY, flush=True)
+    if job := sys.stdin.readline().strip():
+        replay(job)
+    sys.stdout.flush()
+    os._exit(0)  # pycuda's own end calls the driver once more, which after a fault aborts
 
 
 def replay(job: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from kir import machine
 from kir.ir.printer import expr_text
 from kir.store import write_atomic
-from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Entry, Image
+from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Entry, Image, Passed
 from kir.target import Target
 
 
@@ -73,5 +73,12 @@ def _to_json(a: Artifact) -> dict[str, Any]:
 def _kernel(row: dict[str, Any]) -> CompiledKernel:
     i = row["image"]
     image = None if i is None else Image(base64.b85decode(i["cubin"]), i["function"], i["dynamic_shared"], tuple(i["cluster"]),
-                                         i["cooperative"], tuple(i["hidden"]))
+                                         i["cooperative"], tuple(i["hidden"]), _passed(i["arguments"]), i["threads"])
     return CompiledKernel(**{**row, "options": tuple((a, b) for a, b in row["options"]), "image": image})
+
+
+def _passed(rows: list[dict[str, Any]] | None) -> tuple[Passed, ...] | None:
+    def of(row: dict[str, Any]) -> Passed:
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+        return Passed(**fields)
+    return None if rows is None else tuple(map(of, rows))

@@ -1,8 +1,9 @@
 """Correctness: the interpreter's outputs against an oracle, on several shapes, seeds and distributions, and once in checking mode."""
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.gate.verdict import CorrectnessRecord, Run
-from kir.interp import Result, run
+from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.canonical import content_hash
@@ -131,35 +132,57 @@ def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]
 
 
 def elements_of(problem: Problem, s: Shape) -> int:
+    """The most elements that a tensor of the problem has at a shape."""
     return max((math.prod(problem.tensor_shape(t, s)) for t in problem.spec.tensors), default=0)
 
 
-def check(program: n.Program, cases: list[Case], reference: str, relative: bool = False) -> CorrectnessRecord:
-    """Run every case fast and the smallest one checked. The first wrong one ends it. Fails when there is no case at all."""
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one case: the row, hazards of a checked run that refuse, and those that do not."""
+
+    run: Run
+    errors: tuple[Diagnostic, ...] = ()
+    weak: tuple[Diagnostic, ...] = ()
+
+
+Runner = Callable[[n.Program, Sequence[tuple[Case, Mode]]], Generator[Outcome, None, None]]
+"""Runs cases and gives their outcomes in their order; closed before its end when one of them refuses."""
+
+
+def check(program: n.Program, cases: Sequence[Case], reference: str, relative: bool = False, runner: Runner | None = None,
+          stopped: Callable[[], bool] = lambda: False) -> CorrectnessRecord:
+    """Run every case fast and the smallest one checked. The first wrong one ends it. Fails when there is no case at all, and, with what
+    was run until then, once `stopped` says so between two cases."""
     if not cases:
         return CorrectnessRecord(reference, False, reason="no shape of the reference satisfies the program's facts", relative=relative)
-    runs: list[Run] = []
-    weak: list[Diagnostic] = []
     judged = [c for c in cases if math.prod(c.sizes.values()) > 1] or cases
     smallest = min(judged, key=lambda c: math.prod(c.sizes.values()))
     every, cases = cases, affordable(program, cases, smallest)
     out = tuple(f"{c.shape} {c.distribution} {c.seed}" for c in every if c not in cases)
     plan: list[tuple[Case, Mode]] = [*((c, _FAST) for c in cases), (smallest, _CHECK)]
-    for case, mode in plan:
-        outcome, result = _one(program, case, mode)
-        runs.append(outcome)
-        if not outcome.ok:
-            return CorrectnessRecord(reference, False, tuple(runs), relative=relative, reason=outcome.reason, left_out=out)
-        if result is not None and mode == "check":
-            errors = tuple(f.diagnostic() for f in result.errors)
-            weak += [f.diagnostic() for f in result.findings if f.severity == "weak"]
-            if errors:
-                said = f"{errors[0].id}: {errors[0].message}"
-                return CorrectnessRecord(reference, False, tuple(runs), errors, tuple(weak), relative, said, out)
+    runs: list[Run] = []
+    weak: list[Diagnostic] = []
+    with contextlib.closing((runner or in_turn)(program, plan)) as outcomes:
+        for one in outcomes:
+            runs.append(one.run)
+            weak += one.weak
+            if not one.run.ok:
+                return CorrectnessRecord(reference, False, tuple(runs), relative=relative, reason=one.run.reason, left_out=out)
+            if one.errors:
+                said = f"{one.errors[0].id}: {one.errors[0].message}"
+                return CorrectnessRecord(reference, False, tuple(runs), one.errors, tuple(weak), relative, said, out)
+            if stopped():
+                return CorrectnessRecord(reference, False, tuple(runs), (), tuple(weak), relative, "not all cases were run", out)
     return CorrectnessRecord(reference, True, tuple(runs), (), tuple(weak), relative, left_out=out)
 
 
-def affordable(program: n.Program, cases: list[Case], smallest: Case) -> list[Case]:
+def in_turn(program: n.Program, plan: Sequence[tuple[Case, Mode]]) -> Generator[Outcome, None, None]:
+    """Every case in this process, one after another."""
+    for case, mode in plan:
+        yield outcome(program, case, mode)
+
+
+def affordable(program: n.Program, cases: Sequence[Case], smallest: Case) -> list[Case]:
     """The cases that fit the interpreter's budget, in their order. Always the smallest, the uneven shape with normal inputs, and one of
     its other distributions, by turns of the program's hash; then the others while all together stay below `MOST_STEPS`."""
     uneven = next((c.shape for c in cases if c.distribution != "normal"), cases[-1].shape)
@@ -202,7 +225,8 @@ def _steps(block: n.Block, values: Mapping[str, n.Expr]) -> int:
     return total
 
 
-def _one(program: n.Program, case: Case, mode: Mode) -> tuple[Run, Result | None]:
+def outcome(program: n.Program, case: Case, mode: Mode) -> Outcome:
+    """Interpret one case and judge it. A program that cannot be run is wrong, with the reason."""
     def row(c: Comparison) -> Run:
         return Run(case.shape, dict(case.sizes), case.distribution, case.seed, mode, c.ok, c.worst, c.where, c.bound, c.reason)
     wanted = {p.name for p in program.params}
@@ -213,8 +237,12 @@ def _one(program: n.Program, case: Case, mode: Mode) -> tuple[Run, Result | None
     except KirError as refused:
         first = refused.diagnostics[0]
         said = f"it cannot be run at shape '{case.shape}': {first.id}: {first.message}"
-        return row(Comparison(False, math.inf, first.anchor, 0.0, said)), None
-    return row(case.compare(result.outputs)), result
+        return Outcome(row(Comparison(False, math.inf, first.anchor, 0.0, said)))
+    found = row(case.compare(result.outputs))
+    if mode != "check":
+        return Outcome(found)
+    weak = tuple(f.diagnostic() for f in result.findings if f.severity == "weak")
+    return Outcome(found, tuple(f.diagnostic() for f in result.errors), weak)
 
 
 # ---------------------------------------------------------------------------------------------------- another program as the reference

@@ -16,6 +16,7 @@ from kir.gate.verdict import ProfileRecord
 from kir.gate.work import SECTOR, Work, count
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
+from kir.ir.plans import launches, made
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.surface import Artifact
@@ -78,6 +79,7 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared."""
     work = count(program, kernel, sizes)
     device, arch = target.device, target.architecture
+    uneven = _imbalance(program, kernel, sizes, work) if work.ctas <= device.sm_count else 1.0
     made = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
     threads = max(32, made.threads if made else work.threads)
     registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, 24 + work.registers)
@@ -92,12 +94,19 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     flight = resident * max(work.in_flight, SECTOR) * device.sm_count
     hidden = {"dram": flight / (device.bandwidth * LATENCY), "l2": flight / (device.bandwidth * L2_FACTOR * L2_LATENCY)}
     memory = max(parts[level] / min(1.0, hidden[level]) for level in ("dram", "l2"))
-    compute = max(parts["tensor"], parts["scalar"], parts["special"], parts["issue"], parts["shared"])
+    compute = uneven * max(parts["tensor"], parts["scalar"], parts["special"], parts["issue"], parts["shared"])
     overlap = work.overlapped or resident * threads >= arch.max_threads_per_sm // 4
     seconds = LAUNCH + tail * (max(memory, compute) + (0.0 if overlap else 0.5 * min(memory, compute)))
     parts = {**parts, "latency": memory - max(parts["dram"], parts["l2"])}
     bound = max(parts, key=lambda k: (parts[k], k)) if max(parts.values()) > LAUNCH else "launch"
     return Cost(kernel.name, seconds, bound, parts, fit, compulsory, work)
+
+
+def _imbalance(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], middle: Work) -> float:
+    """How much more the busiest CTA of a single wave does than the middle one: the first, where work is dealt out in turns."""
+    first = count(program, kernel, sizes, 0.0)
+    mine, other = sum(first.operations.values()), sum(middle.operations.values())
+    return max(1.0, mine / other) if other else 1.0
 
 
 def _parts(w: Work, d: Device, compulsory: float, busy: float) -> dict[str, float]:
@@ -131,17 +140,11 @@ def _compulsory(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) 
 
 
 def program_cost(program: n.Program, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None) -> tuple[Cost, ...]:
-    """The cost of each kernel that the plan launches (the first arm of a dispatch)."""
-    order = [k.name for k in program.kernels] if not program.plan else list(_launched(program.plan))
+    """The cost of each kernel that a call of these sizes launches."""
+    known = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
+    order = [step.kernel for step, taken in zip(launches(program), made(program, known), strict=True) if taken]
     kernels = {k.name: k for k in program.kernels}
     return tuple(kernel_cost(program, kernels[name], sizes, target, artifact) for name in order)
-
-
-def _launched(plan: Sequence[n.Launch | n.Dispatch]) -> Sequence[str]:
-    out: list[str] = []
-    for step in plan:
-        out += [step.kernel] if isinstance(step, n.Launch) else _launched(step.arms[0][1] if step.arms else step.orelse)
-    return out
 
 
 def profile(program: n.Program, shapes: Sequence[tuple[str, Mapping[str, int]]], target: Target,

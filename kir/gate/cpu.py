@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kir
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.gate.artifacts import ArtifactCache
-from kir.gate.correctness import check, problem_cases, relative_cases, size_sets
+from kir.gate.correctness import Runner, check, problem_cases, relative_cases, size_sets
 from kir.gate.cost import profile
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.ir.canonical import content_hash
@@ -28,22 +29,29 @@ PREFERRED = ("triton", "cuda", "tilelang")
 
 
 def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: Sequence[Target], against: Program | None = None, *,
-             names: Mapping[str, str] | None = None, cache: Path | None = None, interpret: bool = True) -> Verdict:
+             names: Mapping[str, str] | None = None, cache: Path | None = None, interpret: bool = True, runner: Runner | None = None) -> Verdict:
     """The CPU gate's verdict on a specialized program.
 
     `surface` is what it is written in and compiled as (`kir`: whatever backend accepts it, and none need). Correctness is judged by
     `problem`, else relative to `against`; `names` gives the problem's tensor for a parameter of another name. Compiled artifacts are kept
     in `cache`, by the hash of what went in. Without `interpret` the correctness stage is left to who asks (the GPU gate, for a program that
-    it has interpreted before). A refusal is a verdict, not an error; KirError KIR-G001 only when neither is given."""
+    it has interpreted before); `runner` interprets its cases. Compilers run beside the interpreter. A refusal is a verdict, not an error;
+    KirError KIR-G001 only when neither is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
-    spent: dict[str, float] = {}
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
-    begun = time.perf_counter()
     key = content_hash(program)
     shapes = _profiled(program, problem)
-    compiled, emitted = _compile(program, surface, targets, ArtifactCache(cache) if cache else None, shapes[0] if shapes else None)
-    spent["compile"] = time.perf_counter() - begun
+    wrong = [d for d in verify(program) if d.severity == "error"]
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        compiling = beside.submit(_compile, program, surface, targets, ArtifactCache(cache) if cache else None, shapes[0] if shapes else None, wrong)
+        begun = time.perf_counter()
+        right = CorrectnessRecord(reference, True, relative=problem is None)
+        if interpret and not wrong:
+            right = _correct(program, problem, against, names or {}, runner, lambda: compiling.done() and not compiling.result()[0].ok)
+        interpreted = time.perf_counter() - begun
+        compiled, emitted, took = compiling.result()
+    spent = {"compile": took, "correctness": interpreted}
     tools = {"kir": kir.__version__, **{name: version for a in compiled.artifacts for name, version in a.tools}}
 
     def verdict(accepted: bool, stage: Stage, reason: str, right: CorrectnessRecord | None = None,
@@ -53,9 +61,6 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     if not compiled.ok:
         first = compiled.refusals[0]
         return verdict(False, "compile", f"{first.id}: {first.message}")
-    begun = time.perf_counter()
-    right = _correct(program, problem, against, names or {}) if interpret else CorrectnessRecord(reference, True, relative=problem is None)
-    spent["correctness"] = time.perf_counter() - begun
     if not right.ok:
         return verdict(False, "correctness", right.reason, right)
     begun = time.perf_counter()
@@ -63,16 +68,24 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     rows = [row for target in targets for row in profile(program, shapes, target, by_target.get(target.architecture.name))]
     spent["profile"] = time.perf_counter() - begun
     where = f"; not compiled: {compiled.absent[0]}" if compiled.absent else ""
-    return verdict(True, "profile", f"right on {len(right.runs)} runs{where}", right, rows)
+    blind = f"; its check cannot tell {', '.join(problem.caveats)}" if problem is not None and problem.caveats else ""
+    return verdict(True, "profile", f"right on {len(right.runs)} runs{where}{blind}", right, rows)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ compile
 
-def _compile(program: Program, surface: str, targets: Sequence[Target], cache: ArtifactCache | None,
-             shape: Shaped | None) -> tuple[CompileRecord, Emitted | None]:
-    """Compile what the surface's launcher compiles at the first profiled shape."""
-    if wrong := [d for d in verify(program) if d.severity == "error"]:
-        return CompileRecord(surface, False, refusals=tuple(wrong)), None
+def _compile(program: Program, surface: str, targets: Sequence[Target], cache: ArtifactCache | None, shape: Shaped | None,
+             wrong: Sequence[Diagnostic]) -> tuple[CompileRecord, Emitted | None, float]:
+    """Compile what the surface's launcher compiles at the first profiled shape, unless the program is `wrong`; with the seconds it took."""
+    begun = time.perf_counter()
+    if wrong:
+        return CompileRecord(surface, False, refusals=tuple(wrong)), None, 0.0
+    record, emitted = _compiled(program, surface, targets, cache, shape)
+    return record, emitted, time.perf_counter() - begun
+
+
+def _compiled(program: Program, surface: str, targets: Sequence[Target], cache: ArtifactCache | None,
+              shape: Shaped | None) -> tuple[CompileRecord, Emitted | None]:
     try:
         chosen, refusals = _backend(program, surface)
     except KirError as unknown:
@@ -130,12 +143,13 @@ def _over_limits(artifacts: Sequence[Artifact], targets: Sequence[Target]) -> li
 
 # ------------------------------------------------------------------------------------------------------------- correctness, profile
 
-def _correct(program: Program, problem: Problem | None, against: Program | None, names: Mapping[str, str]) -> CorrectnessRecord:
+def _correct(program: Program, problem: Problem | None, against: Program | None, names: Mapping[str, str],
+             runner: Runner | None, stopped: Callable[[], bool]) -> CorrectnessRecord:
     try:
         if problem is not None:
-            return check(program, list(problem_cases(program, problem, names)), problem.name)
+            return check(program, list(problem_cases(program, problem, names)), problem.name, runner=runner, stopped=stopped)
         assert against is not None
-        return check(program, relative_cases(program, against), f"program {content_hash(against)[:12]}", relative=True)
+        return check(program, relative_cases(program, against), f"program {content_hash(against)[:12]}", relative=True, stopped=stopped)
     except KirError as fault:
         first = fault.diagnostics[0]
         return CorrectnessRecord(problem.name if problem else "program", False, findings=fault.diagnostics, relative=problem is None,
@@ -146,7 +160,7 @@ def _profiled(program: Program, problem: Problem | None) -> list[Shaped]:
     """Where the profile is modelled: the problem's timed shapes that the program allows (else its largest), or sizes from the facts."""
     if problem is not None:
         allowed = problem.shapes_for(program)
-        return [(s.name, s.sizes) for s in [s for s in allowed if "timed" in s.tags] or list(allowed[-1:])]
+        return [(s.name, s.sizes) for s in problem.timed_for(program) or allowed[-1:]]
     shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,)) or size_sets(program, (1024, 256, 64))[:1]]
     sized = any(p.role == "size" and isinstance(p.of, DType) for p in program.params)
     return shapes or ([] if sized else [("fixed", {})])

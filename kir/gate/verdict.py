@@ -97,7 +97,8 @@ class ProfileRecord:
 @dataclass(frozen=True)
 class DeviceRecord:
     """What the GPU gate saw: the device, the driver and versions, what confined the candidate, clocks before and after, raw samples and
-    comparisons by shape, floors, the panel, determinism and compute-sanitizer. All of it JSON."""
+    comparisons by shape, floors, the panel, determinism and compute-sanitizer. `seconds` is wall time by stage; `device_seconds` what the
+    device's streams took, `timed` between the events of samples and at most so much `beyond` them. All of it JSON."""
 
     device: Mapping[str, Any] = field(default_factory=dict)
     isolation: Mapping[str, Any] = field(default_factory=dict)
@@ -108,6 +109,7 @@ class DeviceRecord:
     sanitizer: Mapping[str, Any] = field(default_factory=dict)
     secret: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    device_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; infinite errors become texts, which JSON can hold."""

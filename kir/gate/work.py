@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kir.gate.places import offsets, run_length, sectors
 from kir.instructions import instruction, table
@@ -58,8 +58,9 @@ class _At:
     stages: int = 1
 
 
-def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> Work:
-    """The work of one kernel at these sizes (sizes and integer scalars by name)."""
+def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float = 0.5) -> Work:
+    """The work of one kernel at these sizes (sizes and integer scalars by name), as if every CTA did what the one at `place` does: 0 the
+    first of each axis, 0.5 the middle one."""
     values: dict[str, n.Expr] = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     for p in program.params:
         if p.value is not None and isinstance(p.of, DType):
@@ -71,12 +72,18 @@ def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> Wor
         if extent is None:
             work.unknown.append(f"grid axis {axis.name}")
         ctas *= max(1, extent or 1)
-        values[axis.name] = const((extent or 1) // 2, dtype_of(axis.extent.type))
+        values[axis.name] = const(min((extent or 1) - 1, int((extent or 1) * place)) if extent else 0, dtype_of(axis.extent.type))
     work.ctas, work.threads = ctas, _value(kernel.threads, values) or 1
     counter = _Counter(work)
     counter.block(kernel.body, _At(1.0, work.threads, values))
     counter.scale(ctas)
     return work
+
+
+def _ring(s: n.Copy) -> int:
+    """How many of a copy may be under way: slots of the ring that it fills, where it completes on an mbarrier of one; else 1."""
+    slots = int_value(s.signal.buffer.shape[0]) if s.signal is not None and s.signal.buffer.shape else None
+    return slots or 1
 
 
 def _value(e: n.Expr | int, values: Mapping[str, n.Expr]) -> int | None:
@@ -128,7 +135,9 @@ class _Counter:
                 self.expression(s.value, at)
                 self._access(s.at, "write", at)
             case n.Copy():
-                self.expression(s.src, at)
+                ahead = _ring(s)
+                self.work.overlapped = self.work.overlapped or ahead > 1
+                self.expression(s.src, at if ahead == 1 else replace(at, stages=max(at.stages, ahead)))
                 self._access(s.dst, "write", at)
             case n.Mma():
                 self.expression(s.a, at)

@@ -62,8 +62,8 @@ class Queue:
 
     open: dict[str, list[Operation]] = field(default_factory=dict)
     groups: dict[str, list[Group]] = field(default_factory=dict)
-    slots: dict[str, tuple[Array, Array]] = field(default_factory=dict)
-    """Checking mode: the agents that stand for the operations of the group that is open."""
+    slots: dict[str, tuple[Array, Array, Array]] = field(default_factory=dict)
+    """Checking mode: the agents that stand for the operations of the group that is open, and the lanes that have one."""
 
 
 def family_of(s: Copy) -> str:
@@ -90,13 +90,24 @@ def copy(m: Machine, s: Copy, f: Frame) -> None:
     reader, writer = m.agents_for(f, family, s.grouped)
     readers, writers = f.snapshot(reader, proxy), f.snapshot(writer, proxy)
     lanes = f.active()
+    ranks = _ranks(s)
+    targets = [target] if ranks is None else [m.in_peer(target, rank, f) for rank in ranks]
     signals: tuple[tuple[Mbarrier, int], ...] = ()
     if s.signal is not None:
         size = _bytes_of(target) if family == "bulk" else -1
-        signals = tuple((b, size) for b in m.barriers(s.signal, f, "signals", proxy=proxy, agents=writer))
-    made = Operation(family, lambda: _move(m, s, readers, writers, source, target, mask, inner, other), lanes, s, writer, reader, f,
-                     signals)
-    _launch(m, made, f)
+        signals = tuple((b, size) for rank in ranks or (None,)
+                        for b in m.barriers(s.signal, f, "signals", proxy=proxy, agents=writer, rank=rank))
+
+    def act() -> None:
+        for each in targets:
+            _move(m, s, readers, writers, source, each, mask, inner, other)
+    _launch(m, Operation(family, act, lanes, s, writer, reader, f, signals), f)
+
+
+def _ranks(s: Copy) -> tuple[int, ...] | None:
+    """The CTAs of the cluster that a multicast writes to; None for a copy that is none."""
+    mask = dict(s.attrs).get("multicast")
+    return None if mask is None else tuple(i for i in range(16) if int(mask) >> i & 1)
 
 
 def _described(m: Machine, descriptor: TensorMap, place: Place, f: Frame) -> Place:

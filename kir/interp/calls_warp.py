@@ -1,6 +1,7 @@
 """Instruction table, family `warp`: lanes of a warp exchange values. Lanes are grouped by 32 in the order of the thread loop.
 
-A shuffle from a lane that is out of range of its segment keeps the own value; from an inactive lane the value is undefined.
+A shuffle from a lane that is out of range of its segment keeps the own value; from a lane that is inactive, or that the mask does not
+name, the value is undefined.
 """
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from kir.diagnostic import error
 from kir.interp import number
 from kir.interp.frame import Frame, Val, lift
 from kir.interp.number import Array
+from kir.interp.result import Access
 from kir.ir.nodes import Call, Expr
 from kir.ir.types import dtype_of
 
@@ -30,6 +32,21 @@ def lanes_of(f: Frame) -> tuple[Array, Array]:
     own = f.thread_numbers()
     lane = own % WARP_SIZE
     return lane, np.arange(f.lanes) - lane
+
+
+def _named(m: Machine, e: Call, f: Frame) -> Array:
+    """For each lane whether the mask of a call names it. Reports a lane that makes the call without being named (KIR-I018)."""
+    lane, start = lanes_of(f)
+    named = ((int(dict(e.attrs).get("mask", 0xFFFFFFFF)) >> lane) & 1).astype(np.bool_)
+    stray = f.active() & ~named
+    if m.checking and stray.any():
+        at = int(stray.argmax())
+        peers = np.flatnonzero(named & f.active() & (start == start[at]))
+        s = m.site
+        other = Access("exchange", m.anchor(s), m.thread_name(f, int(peers[0])), s.origin if s is not None else None) if len(peers) else None
+        m.report("lanes", "error", f"lane {int(lane[at])} makes a {e.fn} whose mask does not name it", f, at, id="KIR-I018", verb="exchange",
+                 accesses=(other,) if other is not None else ())
+    return named
 
 
 def _full(x: Array, lanes: int) -> Array:
@@ -51,7 +68,9 @@ def _shuffle(m: Machine, e: Call, f: Frame) -> Val:
     data = _full(value.data, f.lanes)[target]
     if not m.checking:
         return Val(data)
+    named = _named(m, e, f)
     ok = np.ones(data.shape, np.bool_) if value.ok is None else _full(np.broadcast_to(value.ok, value.data.shape), f.lanes)[target]
+    ok = ok & lift(named[target], data.ndim - 1)
     if f.live is not None:
         ok = ok & lift(f.live[target], data.ndim - 1)
     return Val(data, None if ok.all() else ok)
@@ -61,6 +80,8 @@ def _by_warp(m: Machine, e: Call, f: Frame) -> tuple[Val, Array, Array]:
     assert isinstance(e.args[0], Expr)
     value = m.evaluate(e.args[0], f)
     m.exchange(f)
+    if e.fn != "warp_reduce":
+        _named(m, e, f)
     lane, start = lanes_of(f)
     return value, lane, start
 

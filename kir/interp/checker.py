@@ -132,6 +132,10 @@ class Checker:
         clocks.know[:, parent.rows, parent.agents] = np.maximum(clocks.know[:, parent.rows, parent.agents], joined)
         clocks.tick(child.rows, child.agents)
 
+    def knowledge(self, f: Frame) -> tuple[Clocks, Array, Array]:
+        """The clocks of the CTAs of a frame, and the row and agent of each lane."""
+        return self._who(f)
+
     def _who(self, f: Frame) -> tuple[Clocks, Array, Array]:
         frame: Frame | None = f
         while frame is not None and frame.agents is None:
@@ -247,17 +251,18 @@ class Checker:
         clocks.acquire(rows[at], agents[at], clock)
 
     def asynchronous(self, f: Frame, family: str, grouped: bool) -> tuple[Array, Array]:
-        """Agents for the reading and the writing part of an operation: those of the open group, or of an earlier operation that all
-        issuers know to have ended, or new ones."""
+        """Agents for the reading and the writing part of an operation, for each lane that issues it: those of the open group, or of an
+        earlier operation that all issuers know to have ended, or new ones."""
         clocks, rows, own = self._who(f)
-        made = f.queue.slots.get(family) if grouped and f.queue is not None else None
-        if made is None:
-            parts = ("reads", "writes") if family == "bulk" else ("",)
-            found = [self._slot(clocks, rows, own, f, family, part) for part in parts]
-            made = (found[0], found[-1])
-            if grouped and f.queue is not None:
-                f.queue.slots[family] = made
         live = f.active()
+        kept = f.queue.slots.get(family) if grouped and f.queue is not None else None
+        if kept is None or (live & ~kept[2]).any():
+            parts = ("reads", "writes") if family == "bulk" else ("",)
+            found = [clocks.issued(rows, own, live, (*f.agent_key, family, part), f"{family} {part} of {f.level}") for part in parts]
+            kept = (found[0][0], found[-1][0], found[0][1])
+            if grouped and f.queue is not None:
+                f.queue.slots[family] = kept
+        made = kept[:2]
         last = self.followed
         following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and (last[3] == live).all()
         for agents in made if made[0] is not made[1] else made[:1]:
@@ -269,18 +274,6 @@ class Checker:
         clocks.tick(rows[live], own[live])
         self.followed = (made[0], clocks, clocks.version, live.copy())
         return made
-
-    def _slot(self, clocks: Clocks, rows: Array, own: Array, f: Frame, family: str, part: str) -> Array:
-        per_row = f.lanes // len(clocks.numbers)
-        index = np.arange(f.lanes) % max(1, per_row)
-        number = 0
-        while True:
-            key = (*f.agent_key, family, part, number)
-            fresh = (*key, per_row) not in clocks.blocks
-            agents = clocks.block(key, per_row, f"{family} {part} of {f.level}") + index
-            if fresh or (clocks.know[0, rows, own, agents] >= clocks.now(rows, agents)).all():
-                return agents
-            number += 1
 
     def observe(self, f: Frame, agents: Array, lanes: Array) -> None:
         """The lanes learn what their operations did."""
@@ -378,7 +371,7 @@ class Checker:
         self._conflict(found, memory, lanes, f, "update", None)
         found = memory.shadow.reads.conflicts(g, clocks, rows, agents, lanes, cta, "read")
         self._conflict(found, memory, lanes, f, "update", None)
-        memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1)
+        memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1 or self.m.clusters.size > 1)
         self._synchronize(memory, g[:: max(1, width // memory.granule)], lanes[:: max(1, width // memory.granule)], f,
                           str(attrs.get("order", "relaxed")))
         return None
@@ -458,6 +451,12 @@ class Checker:
                 return
         elif s.via == "bulk":
             width = 16
+        elif s.via == "tma":
+            for place in (source, target):
+                if place.memory.space in ("shared", "cluster"):  # a swizzle moves the first 16 bytes within its 128
+                    first = place.index.reshape(place.index.shape[0], -1)[:, :1] * size
+                    self.aligned(place, first, 16 if place.handle.swizzles else 128, s.via)
+            return
         else:
             return
         for place in (source, target):
@@ -522,7 +521,7 @@ class Checker:
         cta = clocks.numbers[rows_]
         self._conflict(shadow.after_write(g, clocks, rows_, cta, agent, f.proxy, True), memory, lanes, f, "read", None)
         self._conflict(shadow.updates.conflicts(g, clocks, rows, agents, lanes, cta, "update"), memory, lanes, f, "read", None)
-        shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), clocks.count > 1)
+        shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), clocks.count > 1 or self.m.clusters.size > 1)
 
     def _write(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, same: Array | None) -> None:
         """`g` [elements, granules each] by frame lanes `lanes` [elements]; `same` where the value is already there."""

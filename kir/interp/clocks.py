@@ -35,14 +35,15 @@ class Clocks:
         self.names: list[str] = [""]
         self.foreign: list[Knowledge] = [{} for _ in numbers]
 
-    def block(self, key: tuple[Any, ...], size: int, name: str) -> int:
-        """The first of `size` agents that belong to `key`; made when they are new."""
+    def block(self, key: tuple[Any, ...], size: int, name: str, of: Array | None = None) -> int:
+        """The first of `size` agents that belong to `key`; made when they are new. Each is called `name` and its number in `of`, or its
+        place."""
         found = self.blocks.get((*key, size))
         if found is not None:
             return found[0]
         first = self.count
         self.count += size
-        self.names += [f"{name} {i}" for i in range(size)]
+        self.names += [f"{name} {i}" for i in (range(size) if of is None else of)]
         capacity = self.know.shape[-1]
         if self.count > capacity:
             wider = max(self.count, 2 * capacity)
@@ -51,6 +52,22 @@ class Clocks:
             self.know = grown
         self.blocks[(*key, size)] = (first, size)
         return first
+
+    def issued(self, rows: Array, own: Array, live: Array, key: tuple[Any, ...], name: str) -> tuple[Array, Array]:
+        """By lane, agents for what the `live` lanes issue, and which lanes have one: those of an earlier operation that all issuers know to
+        have ended, or new ones. A lane that issues nothing has none: where one thread of many issues, each operation is one agent."""
+        per_row = len(rows) // len(self.numbers)
+        index = np.arange(len(rows)) % max(1, per_row)
+        issuing = np.unique(index[live])
+        place = np.minimum(np.searchsorted(issuing, index), max(0, len(issuing) - 1))
+        number = 0
+        while True:
+            full = (*key, number, *(issuing.tolist() if len(issuing) < per_row else ()))
+            fresh = (*full, len(issuing)) not in self.blocks
+            agents = self.block(full, len(issuing), name, issuing) + place
+            if fresh or (self.know[ORDERED, rows[live], own[live], agents[live]] >= self.now(rows[live], agents[live])).all():
+                return agents, np.isin(index, issuing)
+            number += 1
 
     def now(self, rows: Array, agents: Array) -> Array:
         """The agents' own clocks."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kir.diagnostic import error
-from kir.interp import asynchrony, statements
+from kir.interp import asynchrony, cluster, statements
 from kir.interp.asynchrony import Queue
 from kir.interp.evaluate import constant
 from kir.interp.frame import Frame, Val
@@ -20,7 +20,7 @@ from kir.interp.machine import Machine
 from kir.interp.memory import Handle, Memory, bytes_needed, fill_poison
 from kir.interp.number import Array, storage
 from kir.interp.result import Finding, Result
-from kir.interp.schedule import Task, drive
+from kir.interp.schedule import Steps, Task, drive
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.types import DType, TileType
@@ -205,12 +205,13 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     threads = m.uniform(k.threads, host)
     total = int(np.prod(extents, dtype=np.int64))
     m.cluster_threads = threads * int(np.prod(k.cluster, dtype=np.int64)) if k.cluster else threads
-    m.stepping = any(m.split_loops.values()) or any(_may_block(x) for x in _reachable(m, k))
+    m.clusters = cluster.begun(m, extents, k.cluster, k.name)
+    m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or any(_may_block(x) for x in _reachable(m, k))
     if m.checking:
         m.checker.begin(k, launch)
         m.lookahead.begin()
     if m.stepping:
-        roots = (_cta(m, k, extents, np.array([i]), threads) for i in range(total))
+        roots = (_cta(m, k, extents, np.array([i]), threads) for i in m.clusters.order(total))
         drive(m, roots, RESIDENT)
     else:
         for start in range(0, total, chunk := _chunk(m, k, threads)):
@@ -239,7 +240,16 @@ def _cta(m: Machine, k: n.Kernel, extents: list[int], ctas: Array, threads: int)
     m.queues.append((f.queue, f))
     if m.checking:
         m.checker.enter(f)
-    return Task(f.name, statements.block(m, k.body, f))
+    if m.clusters.size == 1:
+        return Task(f.name, statements.block(m, k.body, f))
+    m.clusters.roots[m.clusters.place(f)] = f
+    return Task(f.name, _of_a_cluster(m, k, f))
+
+
+def _of_a_cluster(m: Machine, k: n.Kernel, f: Frame) -> Steps:
+    """A CTA whose shared memory others may use for as long as it runs."""
+    yield from statements.block(m, k.body, f)
+    cluster.ended(m, f)
 
 
 def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:

@@ -13,6 +13,7 @@ from kir.interp.calls_matrix import MATRIX
 from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
 from kir.interp.calls_warp import WARP
+from kir.interp.cluster import Clusters, in_peer, peer_handle
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.lookahead import Lookahead
 from kir.interp.memory import Handle, Memory, Place, bytes_needed, fill_poison
@@ -60,6 +61,7 @@ class Machine(Rendezvous):
         self.memories: dict[int, int] = {}
         self.queues: list[tuple[Queue, Frame]] = []
         self.cluster_homes: dict[Any, Frame] = {}
+        self.clusters = Clusters()
 
     @property
     def checker(self) -> Checker:
@@ -181,10 +183,15 @@ class Machine(Rendezvous):
 
     def cluster_of(self, root: Frame) -> int:
         """The number of the cluster of a CTA's frame."""
-        width = 1
-        for d in self.kernel.cluster if self.kernel is not None else ():
-            width *= d
-        return int(root.cta[0]) // width if root.cta is not None else 0
+        return self.clusters.place(root)[0]
+
+    def peer_handle(self, view: Handle, rank: int, f: Frame) -> Handle:
+        """The shared buffer that a view of cluster memory shows, in the CTA of a rank. Reports one that is not there (KIR-I030)."""
+        return peer_handle(self, view, rank, f)
+
+    def in_peer(self, place: Place, rank: int, f: Frame) -> Place:
+        """The place at the same offset in the shared memory of the CTA of a rank."""
+        return in_peer(self, place, rank, f)
 
     def allocate(self, b: n.Buffer, home: Frame, f: Frame) -> Handle:
         """Memory for a buffer, holding the pattern of undefined values."""
@@ -354,9 +361,10 @@ class Machine(Rendezvous):
             self.checker.observe(f, agents, lanes)
 
     # ---------------------------------------------------------------------------------------------------------- barriers
-    def barriers(self, region: n.Region, f: Frame, verb: str, *, proxy: int = 0, agents: Array | None = None) -> list[Mbarrier]:
-        """The mbarrier that each active lane names."""
-        return rendezvous.barriers(self, region, f, verb, proxy, agents)
+    def barriers(self, region: n.Region, f: Frame, verb: str, *, proxy: int = 0, agents: Array | None = None,
+                 rank: int | None = None) -> list[Mbarrier]:
+        """The mbarrier that each active lane names, of its own CTA or of the one of a rank in its cluster."""
+        return rendezvous.barriers(self, region, f, verb, proxy, agents, rank)
 
     def init_barriers(self, region: n.Region, count: int, f: Frame) -> None:
         """`mbarrier.init`."""

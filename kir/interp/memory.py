@@ -82,16 +82,18 @@ class Handle:
     base: Array | None = None
     frame: Frame | None = None
     view: View | None = None
+    peers: Buffer | None = None
+    """The shared buffer that a view of cluster memory shows: its first index is the CTA, the others are the buffer's."""
 
     @property
     def direct(self) -> bool:
         """Whether an element's address is the sum of its indices times the strides."""
-        return self.view is None and self.base is None and not self.swizzles
+        return self.view is None and self.base is None and not self.swizzles and self.peers is None
 
     @property
     def plain(self) -> bool:
         """Whether elements lie row-major from the start of the memory."""
-        return self.view is None and self.base is None and not self.swizzles and self.strides == row_major(self.shape)
+        return self.view is None and self.base is None and not self.swizzles and self.peers is None and self.strides == row_major(self.shape)
 
     def element(self, indices: list[Array], itemsize: int) -> Array:
         """Offsets in elements, from indices per dimension that broadcast (int64)."""
@@ -153,6 +155,8 @@ def resolve(machine: Machine, region: Region, frame: Frame) -> Place:
     if not isinstance(handle, Handle):
         raise error("KIR-I005", f"'{region.buffer.name}' is no buffer here")
     index: tuple[Expr | Span, ...] = region.index
+    if handle.peers is not None:
+        return _of_peer(machine, region, handle, frame)
     if index and handle.direct and frame.live is None:
         found = _scalars(machine, region, handle, frame)
         if found is not None:
@@ -167,6 +171,20 @@ def resolve(machine: Machine, region: Region, frame: Frame) -> Place:
     if handle.view is not None and handle.view.axes:
         return _through(machine, handle, indices, frame)
     return locate(handle, indices, frame, contiguous, ranges)
+
+
+def _of_peer(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place:
+    """A place in the shared memory of a CTA of the cluster. Raises KirError KIR-I002 for a place that is of several CTAs."""
+    if not region.index or isinstance(region.index[0], Span):
+        raise error("KIR-I002", f"'{region.buffer.name}' is memory of several CTAs: an access names one")
+    rank = machine.uniform(region.index[0], frame)
+    there = machine.peer_handle(handle, rank, frame)
+    if len(region.index) == 1:
+        indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(there.shape) - 1 - i)) for i, d in enumerate(there.shape)]
+        return locate(there, indices, frame)
+    indices, extents, ranges = _indices(machine, region.index[1:], frame)
+    contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and there.strides and there.strides[-1] == 1 else 1
+    return locate(there, indices, frame, contiguous, ranges)
 
 
 def _scalars(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place | None:

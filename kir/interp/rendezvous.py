@@ -46,9 +46,13 @@ def init_barriers(m: Machine, region: Region, count: int, f: Frame) -> None:
         m.mbarriers[(m.number_of(place.memory), int(at))] = Mbarrier(name, count, count)
 
 
-def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int, agents: Array | None) -> list[Mbarrier]:
-    """The barrier that each active lane names. One that is not initialized is reported (KIR-I021) and made with one arrival."""
+def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int, agents: Array | None,
+             rank: int | None = None) -> list[Mbarrier]:
+    """The barrier that each active lane names, in the CTA of a `rank` of its cluster where one is given. One that is not initialized is
+    reported (KIR-I021) and made with one arrival."""
     place = resolve(m, region, f)
+    if rank is not None:
+        place = m.in_peer(place, rank, f)
     m.out_of_bounds(place, f, None, verb, place.inside)
     if m.checking:
         m.checker.on_barrier_object(place, f, "read", proxy, agents)
@@ -86,9 +90,13 @@ def named_barrier(m: Machine, f: Frame, key: tuple[str, int]) -> NamedBarrier:
 
 
 def arrive_named(m: Machine, f: Frame, key: tuple[str, int], expected: int) -> None:
-    """The active threads of `f` arrive (whole warps of them, as the hardware counts)."""
+    """The active threads of `f` arrive: whole warps of them on a named barrier, as the hardware counts, each for itself on a cluster's."""
     b = named_barrier(m, f, key)
-    threads = f.threads * f.lanes if f.level != "thread" else 32 * len(np.unique(f.thread_numbers()[f.active()] // 32))
+    if f.level == "thread":
+        active = f.thread_numbers()[f.active()]
+        threads = len(active) if key[0] == "cluster" else 32 * len(np.unique(active // 32))
+    else:
+        threads = f.threads * f.lanes
     if key[0] == "named" and not 0 <= key[1] <= 15:
         m.report("barrier", "error", f"there is no named barrier {key[1]}; they are numbered 0 to 15", f, id="KIR-I022")
     if key[0] == "named" and b.arrived and b.expected != expected:

@@ -97,6 +97,9 @@ class Crowd:
         mine = self.cta[g] == cta
         seen = self.clock[g, :n]
         weak: Conflict | None = None
+        theirs = (self.cta[g] != NOBODY) & ~mine
+        if theirs.any() and (found := self._of_others(g, seen, clocks, rows[lanes], theirs, verb)) is not None:
+            return found
         own = self.column_agents == agents[:, None]
         late = seen > self._known(clocks, ORDERED, rows, agents, own)[lanes]
         if not mine.all():
@@ -108,9 +111,27 @@ class Crowd:
             weak = Conflict(int(at), int(self.site[g[at]]), int(cta[at]), int(self.column_agents[column]), verb, not loose.any())
         return weak
 
+    def _of_others(self, g: Array, seen: Array, clocks: Clocks, rows: Array, theirs: Array, verb: str) -> Conflict | None:
+        """An access of another CTA's agents that this CTA does not know of, though it knows something of that CTA."""
+        for row in np.unique(rows[theirs]):
+            for other in np.unique(self.cta[g[theirs & (rows == row)]]):
+                held = clocks.foreign[int(row)].get(int(other))
+                if held is None:
+                    continue
+                known = np.zeros(len(self.column_agents), np.int32)
+                inside = self.column_agents < held.shape[1]
+                known[inside] = held[ORDERED, self.column_agents[inside]]
+                late = (seen > known) & (theirs & (rows == row) & (self.cta[g] == other))[:, None]
+                if late.any():
+                    at, column = np.unravel_index(int(late.argmax()), late.shape)
+                    return Conflict(int(at), int(self.site[g[at]]), int(other), int(self.column_agents[column]), verb)
+        return None
+
     def _known(self, clocks: Clocks, layer: int, rows: Array, agents: Array, own: Array) -> Array:
         """Per lane and column the clock up to which the lane knows the column's agent; everything of itself."""
-        known: Array = clocks.know[layer, rows[:, None], agents[:, None], self.column_agents]
+        width = clocks.know.shape[-1]
+        known: Array = clocks.know[layer, rows[:, None], agents[:, None], np.minimum(self.column_agents, width - 1)]
+        known = np.where(self.column_agents < width, known, 0)
         return np.where(own, np.iinfo(np.int32).max, known)
 
 

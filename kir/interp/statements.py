@@ -77,6 +77,9 @@ def _view(m: Machine, s: n.View, f: Frame) -> None:
     if not isinstance(base, Handle):
         raise error("KIR-I005", f"'{s.at.buffer.name}' is no buffer here")
     shape = tuple(m.size(d, f) for d in s.buffer.shape)
+    if s.buffer.space == "cluster" and s.at.buffer.space == "shared":
+        f.env[s.buffer.name] = Handle(s.buffer, base.memory, shape, (0, *base.strides), base.swizzles, peers=s.at.buffer)
+        return
     if s.axes:
         f.env[s.buffer.name] = Handle(s.buffer, base.memory, shape, (), view=s, frame=f)
         return

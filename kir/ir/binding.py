@@ -51,11 +51,11 @@ LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "t
 
 class Tensor(BaseModel):
     """A pointer or descriptor parameter: expressions over the sizes, an IR dtype, an alignment in bytes. `strides` are in elements. `exact` says
-    that flat indices never leave their row, those that depend on data neither."""
+    that flat indices never leave their row, those that depend on data neither. Shape and dtype are left out where the source states them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    shape: list[str | int]
-    dtype: str
+    shape: list[str | int] = []
+    dtype: str = ""
     strides: list[str | int] | None = None
     name: str = ""
     role: str = ""
@@ -137,7 +137,7 @@ class Binding(BaseModel):
             lines += ["", f"[tensors.{name}]"]
             for field in Tensor.model_fields:
                 value = getattr(t, field)
-                if value != Tensor.model_fields[field].default or field in ("shape", "dtype"):
+                if value != Tensor.model_fields[field].default:
                     lines.append(f"{field} = {_value(value)}")
         for one in self.configs:
             lines += ["", "[[configs]]", *(f"{k} = {_value(v)}" for k, v in one.items())]

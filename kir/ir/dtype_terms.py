@@ -1,9 +1,10 @@
 """Symbolic dtypes of generic programs: terms over the dtypes of parameters, worked out by `specialize`.
 
 `X` is the dtype of parameter or meta X. `join(a,b,..)` is the dtype of arithmetic on all after Triton's rules, `quotient(a)` that of
-a quotient of two `a` (f64 or f32), `with_int(a)` and `with_float(a)` those of arithmetic with a literal, `widened(a)` what order
-reductions compute in, `summed(a)` sums, `accumulated(a)` matrix products, `rounded(a)` is bf16 as f32, and `select(c,a,b)` depends on
-a static condition in functional notation: `select(eq(mode,0),f32,X)`.
+a quotient of two `a` (f64 or f32), `with_int(a)` and `with_float(a)` those of arithmetic with a literal, `int_like(a)` and
+`uint_like(a)` the integer as wide as `a`, `widened(a)` what order reductions compute in, `summed(a)` sums, `accumulated(a)` matrix
+products, `rounded(a)` is bf16 as f32, and `select(c,a,b)` depends on a static condition in functional notation:
+`select(eq(mode,0),f32,X)`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from kir.diagnostic import did_you_mean, error
-from kir.ir.types import BF16, DTYPES, F16, F32, F64, I32, U32, DType, promote, symbolic
+from kir.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, U32, DType, promote, symbolic
 
 
 def join(a: DType, b: DType) -> DType:
@@ -125,6 +126,16 @@ def rounded(a: DType) -> DType:
     return _applied("rounded", a) if a.is_symbolic else F32 if a == BF16 else a
 
 
+def int_like(a: DType) -> DType:
+    """The signed integer as wide as `a`."""
+    return _applied("int_like", a) if a.is_symbolic else BOOL if a.is_bool else DTYPES[f"i{a.bits}"]
+
+
+def uint_like(a: DType) -> DType:
+    """The unsigned integer as wide as `a`."""
+    return _applied("uint_like", a) if a.is_symbolic else BOOL if a.is_bool else DTYPES[f"u{a.bits}"]
+
+
 UNARY: Mapping[str, Callable[[DType], DType]] = {
     "with_int": with_int,
     "with_float": with_float,
@@ -134,6 +145,8 @@ UNARY: Mapping[str, Callable[[DType], DType]] = {
     "accumulated": accumulated,
     "quotient": quotient,
     "unhalved": unhalved,
+    "int_like": int_like,
+    "uint_like": uint_like,
 }
 BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "promote": promote}
 Setting = int | float | bool | str | None

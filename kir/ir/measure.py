@@ -26,7 +26,7 @@ class Measure(NamedTuple):
     launch: int
     """Kernels, workspaces, arms of the launch plan, CTAs of a cluster (bits), launch options."""
     roles: int
-    """Sub-teams with code of their own."""
+    """Sub-teams with code of their own, and those with registers of their own."""
     lanewise: int
     """Kernels that are written for each thread alone (a loop over threads somewhere)."""
     asynchrony: int
@@ -116,11 +116,11 @@ def _depth(block: n.Block) -> int:
 
 
 def _fastest(k: n.Kernel) -> str:
-    """The variable that neighboring threads differ in: that of the first loop over threads, else the first grid axis."""
+    """The variable that neighboring threads differ in: that of the first loop over threads, else the first grid axis; none of one thread."""
     for s in statements(k.body):
         if isinstance(s, n.For) and s.kind == "thread":
             return s.var.name
-    return k.grid[0].name if k.grid else ""
+    return k.grid[0].name if k.grid and not build.is_const(k.threads, 1) else ""
 
 
 def _bits(t: Type) -> int:
@@ -216,7 +216,7 @@ class _Counter:
             case n.If():
                 self.add("generic", s.static)
             case n.Roles():
-                self.add("roles", len(s.roles))
+                self.add("roles", len(s.roles) + sum(r.registers > 0 for r in s.roles))
             case _:
                 pass
 

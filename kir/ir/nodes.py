@@ -397,6 +397,8 @@ class If(Stmt):
 
 @node
 class While(Stmt):
+    """Repeats `body` as long as `cond` holds, tested before each round."""
+
     cond: Expr
     body: Block
     label: str | None = _note()

@@ -108,7 +108,7 @@ class _Reader:
             self.structs[made.name] = made
         for t in parts.get("param", ()):
             if str(t.children[0]) in ("size", "scalar"):
-                self.define(scope, t.children[1], self.dtype(_sub(t.children[2]).children[0]))
+                self.define(scope, t.children[2], self.dtype(_sub(t.children[3]).children[0]))
         params = tuple(self.param(t, scope) for t in parts.get("param", ()))
         facts = tuple(self.expr(t.children[0], scope) for t in parts.get("fact", ()))
         workspaces = []
@@ -158,12 +158,12 @@ class _Reader:
         return _name(t.children[0]), made
 
     def param(self, t: T, scope: _Scope) -> n.Param:
-        role, name, of, value, attributes = t.children
+        role, space, name, of, value, attributes = t.children
         text: Any = str(role)
         if text in ("size", "scalar"):
             kind: DType | n.Buffer = self.dtype(_sub(of).children[0])
         else:
-            kind = self.buffer(name, of, "global", scope)
+            kind = self.buffer(name, of, self.space(space) if space is not None else "global", scope)
             self.define(scope, name, kind)
         return n.Param(_name(name), text, kind, self.maybe(value, scope), self.attrs(attributes))
 

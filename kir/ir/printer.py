@@ -268,7 +268,8 @@ def _header_lines(p: n.Program) -> Iterator[str]:
     for q in p.params:
         of = buffer_type_text(q.of) if isinstance(q.of, n.Buffer) else dtype_text(q.of)
         value = f" = {expr_text(q.value)}" if q.value is not None else ""
-        yield f"{q.role} {name_text(q.name)}: {of}{value}{attrs_text(q.attrs)}"
+        space = f"{q.of.space} " if isinstance(q.of, n.Buffer) and q.of.space != "global" else ""
+        yield f"{q.role} {space}{name_text(q.name)}: {of}{value}{attrs_text(q.attrs)}"
     for s in p.structs:
         yield f"struct {name_text(s.name)} " + ", ".join(f"{name_text(k)}: {type_text(t)}" for k, t in s.fields)
     for f in p.facts:

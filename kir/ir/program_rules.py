@@ -75,8 +75,11 @@ def _param(q: n.Param, p: n.Program) -> Iterator[Diagnostic]:
         return
     if q.of.name != q.name:
         yield _at(q.name, "KIR-V021", f"the buffer of the parameter '{q.name}' is named '{q.of.name}'", needs="one name")
-    if q.of.space not in ("global", "constant"):
-        yield _at(q.name, "KIR-V021", f"the tensor '{q.name}' is in {q.of.space} memory", needs="global or constant memory")
+    metas = {m.name for m in p.metas}
+    given = q.of.space == "fragment" and q.role == "in" and all(isinstance(d, n.Var) and d.name in metas for d in q.of.shape)
+    if q.of.space not in ("global", "constant") and not given:
+        yield _at(q.name, "KIR-V021", f"the tensor '{q.name}' is in {q.of.space} memory",
+                  needs="global or constant memory; a tile of metas, which a helper is given, in a fragment")
     if q.of.strides is not None and len(q.of.strides) != len(q.of.shape):
         yield _at(q.name, "KIR-V021", f"'{q.name}' has {len(q.of.shape)} dimensions and {len(q.of.strides)} strides")
     alias = dict(q.attrs).get("alias")

@@ -12,11 +12,13 @@ from dataclasses import replace
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.localize import localized
 from kir.ir.visit import children, substitute, transform, walk
 
 
 def promoted(body: n.Block, taken: frozenset[str] = frozenset()) -> n.Block:
     """The block with such buffers as lets and dead values dropped. `taken` are names that new lets may not have."""
+    body = localized(body)
     names = set(taken) | {x for s in body for y in walk(s) for x in _names(y)}
     out = _Promotion(body, names).block(body)
     return without_dead(without_snapshots(out))

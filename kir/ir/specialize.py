@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from kir.diagnostic import did_you_mean, error
 from kir.ir import build
@@ -85,6 +86,9 @@ class _Specializer:
         missing = []
         for m in self.program.metas:
             if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default:
+                continue
+            if m.name in b.sizes and m.name not in b.metas:
+                self.values[m.name] = n.Var(m.name, I32)
                 continue
             if m.name in b.metas:
                 value: Setting = b.metas[m.name]
@@ -169,7 +173,7 @@ class _Specializer:
                             subject=self.program.name,
                         )
                     continue
-                out.append(n.Param(p.name, "scalar", dtype))
+                out.append(n.Param(p.name, p.role if p.role == "size" and dtype.is_integer else "scalar", dtype))
                 self.values[p.name] = n.Var(p.name, dtype)
             if p.name in b.dtypes and p.name not in b.scalars and p.name not in {q.name for q in out}:
                 out.append(n.Param(p.name, "scalar", dtype))
@@ -187,6 +191,9 @@ class _Specializer:
             if p.name in b.absent:
                 self.dtypes[p.name] = F32
                 self.buffers[p.name] = replace(p.of, dtype=F32, shape=(build.const(1),) * len(p.of.shape))
+                continue
+            if self.is_stated(p.of) and not (p.name in b.tensors and b.tensors[p.name].shape):
+                out.append(self.stated(p))
                 continue
             if p.name not in b.tensors:
                 raise error(
@@ -230,8 +237,42 @@ class _Specializer:
                 self.values[own.name] = build.cast(extent, I64)
         return out
 
+    def is_stated(self, b: n.Buffer) -> bool:
+        """Whether the source itself says what shape a tensor has: no extent is implicit."""
+        return not any(isinstance(x, n.Var) and x.name in self.implicit for d in (*b.shape, *(b.strides or ())) for x in walk(d))
+
+    @cached_property
+    def implicit(self) -> frozenset[str]:
+        """Sizes that the source does not have: only the binding says what they are."""
+        return frozenset(p.name for p in self.program.params if dict(p.attrs).get("implicit"))
+
+    def stated(self, p: n.Param) -> n.Param:
+        """A tensor with the shape, strides and dtype of the source; a table of the binding may rename it."""
+        assert isinstance(p.of, n.Buffer)
+        t = self.binding.tensors.get(p.name)
+        s = self.statics()
+        buffer = s.buffer(p.of)
+        strides = None if p.of.strides is None else tuple(s.expr(d) for d in p.of.strides)
+        if strides == row_major(buffer.shape):
+            strides = None
+        name = t.name if t is not None and t.name else p.name
+        role = t.role if t is not None and t.role else p.role
+        if role not in ("in", "out", "inout"):
+            raise error("KIR-F011", f"tensor '{p.name}': role '{role}' is not in, out or inout")
+        if t is not None and t.dtype:
+            check_dtype(t.dtype, f"tensor '{p.name}'")
+            if DTYPES[t.dtype] != buffer.dtype:
+                raise error("KIR-F011", f"tensor '{p.name}' is {buffer.dtype} in the source, and {t.dtype} in the binding")
+        buffer = replace(buffer, name=name, strides=strides, align=t.align if t is not None else 16)
+        self.dtypes[p.name] = buffer.dtype
+        self.buffers[p.name] = buffer
+        exact = n.attrs(**dict(p.attrs), exact=True) if t is not None and t.exact else p.attrs
+        return n.Param(name, role, buffer, attrs=exact)  # type: ignore[arg-type]  # checked above
+
     def grid(self, known: Mapping[str, n.Expr]) -> None:
         axes = max(len(k.grid) for k in self.program.kernels)
+        if not self.binding.grid and not any(self.mentions_implicit(a.extent) for k in self.program.kernels for a in k.grid):
+            return
         if not self.binding.grid:
             raise error(
                 "KIR-F012", "the binding gives no grid", needs='grid = [".."], an expression for each axis', subject=self.program.name
@@ -239,6 +280,10 @@ class _Specializer:
         given = expressions({f"grid[{i}]": x for i, x in enumerate(self.binding.grid)}, known, "grid")
         for k in range(max(axes, len(given))):
             self.values[f"grid_{k}"] = given.get(f"grid[{k}]", build.const(1))
+
+    def mentions_implicit(self, e: n.Expr) -> bool:
+        """Whether an expression depends on what the source leaves open."""
+        return any(isinstance(x, n.Var) and x.name in self.implicit for x in walk(e))
 
     def derived_dtypes(self) -> None:
         for m in self.program.metas:
@@ -282,7 +327,7 @@ class _Specializer:
         made = promoted((*views, *body), names)
         made = promoted(accumulate_in_place(made), names)
         stages = self.settings.get("num_stages")
-        if isinstance(stages, int) and stages > 1:
+        if isinstance(stages, int) and stages > 1 and self.implicit:
             made = pipelined(made, stages)
         grid = tuple(n.Axis(a.name, s.expr(a.extent)) for a in k.grid)
         threads = self.binding.options.get("threads")

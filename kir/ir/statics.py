@@ -5,6 +5,7 @@ Works top down, so that a branch that is not taken is never typed: under the bin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -125,6 +126,8 @@ class Statics:
                 and value & (value - 1) == 0
             ):
                 return build.const(value.bit_length() - 1, x.dtype)
+            case "gcd" if None not in (pair := _shape(e.args)):
+                return build.const(math.gcd(*(x for x in pair if x is not None)), I32)
             case "next_power_of_2" if (value := build.int_value(_value(e.args[0]))) is not None:
                 return build.const(1 << max(value - 1, 0).bit_length(), I32)
             case "broadcast" | "reshape" if isinstance(e.args[0], n.Expr) and _shape(e.args[1:]) == shape_of(e.args[0].type):

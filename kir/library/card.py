@@ -27,6 +27,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
 
 class Part(BaseModel):
+    """Base of every part of a card: immutable, and a field that is not declared is an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 

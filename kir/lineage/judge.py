@@ -92,7 +92,7 @@ class GpuJudge(CpuJudge):
         verdict = first
         if first.accepted:
             problem = self._judged_by
-            shapes = [s for s in problem.shapes_for(program) if "timed" in s.tags]
+            shapes = problem.timed_for(program)
             smallest = min(shapes, key=lambda s: math.prod(s.sizes.values()), default=None)
             chosen = Options(shapes=(smallest.name,) if smallest else (), panel=False, budget=SAMPLE_SECONDS)
             with self.turn:

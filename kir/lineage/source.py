@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kir import machine
 from kir.diagnostic import did_you_mean, error, usage
-from kir.ir.nodes import Program
+from kir.ir.nodes import Program, Var
 from kir.ir.parser import parse_program
+from kir.ir.types import DType
 from kir.registry import registry
 from kir.surface import Frontend, KernelRef, frontend
 
@@ -64,6 +66,21 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(generic, binding)
     return Expert(program, name, source, own_surface(program, surface), _binding_text(binding) if binding else "")
+
+
+def promised(program: Program, facts: Sequence[str]) -> Program:
+    """The program with further facts about its sizes, which its callers promise. Raises :class:`KirError` as a binding's facts do."""
+    if not facts:
+        return program
+    from dataclasses import replace
+
+    from kir.ir.binding import fact_expressions
+    from kir.ir.verify import check
+
+    sizes = {p.name: Var(p.name, p.of) for p in program.params if p.role == "size" and isinstance(p.of, DType)}
+    made = replace(program, facts=(*program.facts, *(f for f in fact_expressions(list(facts), sizes) if f not in program.facts)))
+    check(made)
+    return made
 
 
 def own_surface(program: Program, surface: str) -> str:

@@ -24,6 +24,7 @@ from kir.lowering.roles import has_roles, lowered_roles
 from kir.lowering.state import State, refuse
 from kir.lowering.statements import block
 from kir.lowering.tiled import is_tiled
+from kir.lowering.warpgroups import started
 
 ROUNDS = 3
 """How often a kernel is lowered again because what is stored to a fragment says how it should be dealt."""
@@ -61,7 +62,7 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
         raise refuse("the number of threads is not known when the program is compiled", "a binding that names it")
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {f.name for f in program.functions}
     taken |= {a.name for a in k.grid} | set(bound_names(k.body)) | {kernel.name for kernel in program.kernels}
-    facts = Facts.from_program(program)
+    facts = Facts.in_kernel(program, k.name)
     for axis in k.grid:
         dtype = dtype_of(axis.extent.type)
         facts = facts.ranging(n.Var(axis.name, dtype), n.Const(0, dtype), axis.extent)
@@ -86,7 +87,8 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
                     break
                 state = begun({**state.spreads, **state.wanted})
                 block(state, k.body)
-            inside = joined(state.items, state.aliases.may_be_one)
+            inside = (*started(state), *joined(state.items, state.aliases.may_be_one))
+            state.shared += [n.Alloc(bar) for bar, _ in state.boxes]
             loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
             made = replace(k, body=state.finished((loop,)))
     except KirError as refused:

@@ -33,10 +33,11 @@ class Touch:
 
 @dataclass(frozen=True)
 class Unit:
-    """Statements of a thread."""
+    """Statements of a thread. What they touch is done for all threads at their end where they are `settled`."""
 
     block: n.Block
     touches: frozenset[Touch] = frozenset()
+    settled: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def _joined(items: Items, pending: Pending, may_be_one: Callable[[str, str], boo
             pending = frozenset()
         if isinstance(item, Unit):
             out.extend(item.block)
-            pending |= item.touches
+            if not item.settled:
+                pending |= item.touches
             continue
         pending |= item.touches
         match item.of:

@@ -116,7 +116,7 @@ def element_place(state: State, r: n.Region, need: Need, kind: str = "") -> n.Re
         state.touch(r, kind, None if gathers else need)
     coordinates = list(need.coordinates)
     if not r.index:
-        return build.region(r.buffer, *(build.cast(c, _index_dtype(d)) for c, d in zip(coordinates, r.buffer.shape, strict=True)))
+        return viewed(state, r.buffer, *(build.cast(c, _index_dtype(d)) for c, d in zip(coordinates, r.buffer.shape, strict=True)))
     spans = any(isinstance(i, n.Span) for i in r.index)
     out: list[n.Expr] = []
     for i in r.index:
@@ -128,7 +128,17 @@ def element_place(state: State, r: n.Region, need: Need, kind: str = "") -> n.Re
             out.append(i)
         else:
             out.append(element(state, i, need.fitted(shape_known(i))))
-    return build.region(r.buffer, *out)
+    return viewed(state, r.buffer, *out)
+
+
+def viewed(state: State, b: n.Buffer, *index: n.Expr) -> n.Region:
+    """A place in a buffer; in what is viewed, where the buffer is a view of shared memory."""
+    view = state.views.get(b.name)
+    if view is None:
+        return build.region(b, *index)
+    made = substitute(view.at, dict(zip(view.axes, index, strict=True)))
+    assert isinstance(made, n.Region)
+    return build.region(made.buffer, *(substitute(i, {}) for i in made.index))
 
 
 def _index_dtype(e: n.Expr) -> DType:
@@ -236,7 +246,7 @@ class addressed:
                     at.append(add(i.lo, mul(build.cast(coordinates.pop(0), dtype), step)))
                 else:
                     at.append(i)
-            return build.load(build.region(r.buffer, *at), None, self.load.other, self.load.clip, self.load.cache)
+            return build.load(viewed(self.state, r.buffer, *at), None, self.load.other, self.load.clip, self.load.cache)
         number = flat([build.cast(i, dtype_of(const(0).type)) for i in index], self.shape)
         self.state.touch(n.Region(self.buffer), "read")
         return build.load(build.region(self.buffer, add(number, _own_part(self.state, self.shape))))

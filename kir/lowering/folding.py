@@ -112,6 +112,7 @@ def updated(state: State, into: Sequence[n.Region], values: Parts) -> n.Block:
 
 
 def is_power(x: int) -> bool:
+    """Whether a positive number is a power of two."""
     return x & (x - 1) == 0
 
 

@@ -21,6 +21,7 @@ from kir.lowering.values import hoisted
 
 
 def alloc(state: State, s: n.Alloc) -> None:
+    """Lowers a buffer's declaration: shared memory to the CTA's, fragments to what each thread holds of them."""
     b = s.buffer
     if b.space == "shared":
         state.shared.append(replace(s, init=None))
@@ -134,7 +135,7 @@ def store(state: State, s: n.Store) -> None:
     if not isinstance(value.type, TileType):
         state.touch_all(value)
     body = each(state, own, write)
-    state.put(*guarded(own.first_copy(state.lane), body))
+    state.put(*guarded(own.first_copy(state.lane), body), *_seen_by_descriptors(state, s.at.buffer))
     state.forget(s.at.buffer.name)
 
 
@@ -253,8 +254,13 @@ def _in_pieces(state: State, s: n.Copy) -> None:
         if wide[0] is not None and wide[1] is not None and _neighbors(wide[0][0]) and _neighbors(wide[1][0]):
             src, dst, loops = wide[0][0], wide[1][0], loops[:-1]
     made = replace(s, src=replace(s.src, at=src), dst=dst)
-    state.put(*guarded(own.first_copy(state.lane), looped((made,), loops)))
+    state.put(*guarded(own.first_copy(state.lane), looped((made,), loops)), *_seen_by_descriptors(state, s.dst.buffer))
     state.forget(s.dst.buffer.name)
+
+
+def _seen_by_descriptors(state: State, b: n.Buffer) -> n.Block:
+    """The fence after which what the threads wrote is seen by the proxy that wgmma reads through, where it reads the buffer."""
+    return (n.Eval(build.call("fence_async")),) if b.name in state.by_descriptor else ()
 
 
 def _neighbors(r: n.Region) -> bool:

@@ -1,12 +1,12 @@
 """Products of tiles on the scalar units: each thread adds up the elements of the accumulator that it holds."""
 from __future__ import annotations
 
-from kir.analysis.fragments import Digit, Spread, extents_of, spread
+from kir.analysis.fragments import Digit, Spread, extents_of
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import I32
-from kir.lowering import tensor
+from kir.lowering import tensor, warpgroups
 from kir.lowering.choice import dealt
 from kir.lowering.elements import addressed, own_registers, region_need
 from kir.lowering.need import of_spread, register_index
@@ -15,8 +15,8 @@ from kir.lowering.state import State, looped, place, refuse, shape_known, slot_v
 
 def accumulator(state: State, s: n.Mma, shape: tuple[int, ...]) -> Spread:
     """How the accumulator of a product is dealt."""
-    if s.via == "wgmma" and len(shape) == 2 and shape[0] == 64 and state.team == 128:
-        return spread(n.Layout("wgmma_acc", (shape[1],)), shape, s.acc.buffer.dtype)
+    if s.via == "wgmma" and (own := warpgroups.accumulator(shape, state.team)) is not None:
+        return own
     found = tensor.plan(state, s) if len(shape) == 2 and shape == (shape_known(s.a)[0], shape_known(s.b)[1]) else None
     return found.accumulator() if found is not None else scalar_accumulator(state, shape)
 

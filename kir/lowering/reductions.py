@@ -21,6 +21,7 @@ from kir.lowering.state import Held, State, flat, guarded, looped, place, refuse
 
 
 def reduce(state: State, names: tuple[str, ...], c: n.Call) -> None:
+    """Lowers `let names = reduce(..)` of tiles: each thread folds what it holds, then lanes, then warps through shared memory."""
     attrs = dict(c.attrs)
     axis, keep, op = int(attrs["axis"]), bool(attrs.get("keep")), str(attrs.get("op", ""))
     args = [a for a in c.args if isinstance(a, n.Expr)]

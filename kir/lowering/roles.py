@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
-from kir.analysis.fragments import spread
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -19,12 +18,14 @@ from kir.lowering.barriers import joined
 from kir.lowering.binding import fill
 from kir.lowering.elements import element
 from kir.lowering.state import Held, State, refuse, shape_known
+from kir.lowering.warpgroups import WARPGROUP, accumulator, released, shares
 
 ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init"})
 """What a team does once: its first thread does it."""
-WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async"})
+WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async", "cluster_arrive", "cluster_wait"})
 """What every thread of a team does."""
-WARPGROUP = 128
+MEETS = frozenset({"cluster_arrive", "cluster_wait"})
+"""What every thread of the cluster takes part in: CTAs that meet."""
 Lower = Callable[[State, n.Block], None]
 
 
@@ -63,25 +64,35 @@ def is_one_threads(s: n.Stmt) -> bool:
             return is_issued(s)
 
 
+def is_meeting(s: n.Stmt) -> bool:
+    """Whether every thread of a team takes part in a statement that CTAs of a cluster meet by."""
+    return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEETS
+
+
 def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     """The body of such a kernel. Raises KirError KIR-B030."""
     *front, last = k.body
     assert isinstance(last, n.Roles)
     values: list[n.Stmt] = []
     first: list[n.Stmt] = []
+    meeting: list[n.Stmt] = []
     facts = start.facts
     for s in front:
-        if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (isinstance(s, n.View) and s.buffer.space == "global"):
+        if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (
+                isinstance(s, n.View) and s.buffer.space in ("global", "cluster")):
             values.append(s)
         elif isinstance(s, n.Let) and is_one_threads(s):
             values.append(s)
             facts = facts.after((s,))
-        elif is_one_threads(s):
+        elif is_one_threads(s) and not meeting:
             first.append(s)
+        elif is_meeting(s):
+            meeting.append(s)
         else:
             raise refuse("a statement of the whole CTA before its roles that one thread cannot do", "values, shared memory and mbarriers alone")
     every = _loop(start, start.threads)
-    init: n.Block = (replace(every, body=(n.If(build.compare("eq", every.var, 0), tuple(first)),), label="init"),) if first else ()
+    begun: n.Block = (n.If(build.compare("eq", every.var, 0), tuple(first)),) if first else ()
+    init: n.Block = (replace(every, body=(*begun, *meeting), label="init"),) if first or meeting else ()
     known = {x for s in values if isinstance(s, n.Let) for x in s.names}
     roles = tuple(replace(r, body=_team(start, r.body, 32 * (r.hi - r.lo), facts, known, lower))
                   for r in last.roles)
@@ -94,9 +105,13 @@ def _loop(start: State, threads: int) -> n.For:
 
 def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[str], lower: Lower) -> n.Block:
     """The code of a role, or of a warpgroup of one, for its threads."""
-    if all(map(is_one_threads, body)):
+    last = len(body)
+    while last and is_meeting(body[last - 1]):
+        last -= 1
+    if all(map(is_one_threads, body[:last])):
         loop = _loop(start, threads)
-        return (replace(loop, body=(n.If(build.compare("eq", loop.var, 0), body),)),)
+        alone: n.Block = (n.If(build.compare("eq", loop.var, 0), body[:last]),) if last else ()
+        return (replace(loop, body=(*alone, *body[last:])),)
     if len(body) == 1 and isinstance(split := body[0], n.For) and split.kind == "warpgroup":
         count = int_value(split.hi)
         if count is None or count * WARPGROUP != threads or int_value(split.lo) != 0:
@@ -125,35 +140,51 @@ def issue(state: State, s: n.Stmt) -> None:
                         state.touch(r, kind)
             case _:
                 pass
-    state.put(n.If(build.compare("eq", state.lane, 0), (s,)))
+    giving_back = released(state, s)
+    state.put(n.If(build.compare("eq", state.lane, 0), (s,)), settled=giving_back)
 
 
 def product(state: State, s: n.Mma) -> None:
-    """`acc += a * b` left in flight: a wgmma for each step of k. Raises KirError KIR-B030 for operands that it does not read."""
-    held = state.held.get(s.acc.buffer.name)
-    if held is None or s.acc.index or state.team != WARPGROUP:
-        raise refuse(f"wgmma adds to a whole fragment of one warpgroup, not to '{s.acc.buffer.name}'", "a fragment [64, n] of a warpgroup")
-    a, trans_a = (_registers(state, s), False) if _is_computed(state, s.a) else _place(state, s.a, rows=True)
+    """`acc += a * b`: a wgmma for each step of k and each 64 rows of a warpgroup, left in flight where the product is pending, else between
+    its fence and the wait for it. Raises KirError KIR-B030 for operands that it does not read."""
+    held, shape = state.held.get(s.acc.buffer.name), shape_known(s.acc)
+    own = accumulator(shape, state.team)
+    if held is None or s.acc.index or own is None or held.spread.canonical != own.canonical or (s.pending and state.team != WARPGROUP):
+        raise refuse(f"wgmma adds to a whole fragment of warpgroups, not to '{s.acc.buffer.name}'",
+                     "a fragment [64 m, n] of whole warpgroups; of one, if the product is pending")
+    in_registers = _is_computed(state, s.a)
+    if in_registers and shape[0] != 64 * (state.team // WARPGROUP):
+        raise refuse("wgmma reads A from registers for 64 rows of each warpgroup")
+    a, trans_a = (_registers(state, s), False) if in_registers else _place(state, s.a, rows=True)
     b, trans_b = _place(state, s.b, rows=False)
     depth = shape_of(s.a.type)[-1]
     step = 256 // a.buffer.dtype.bits
     columns = shape_of(s.b.type)[-1]
     if not isinstance(depth, int) or depth % step or not isinstance(columns, int):
         raise refuse(f"wgmma multiplies steps of {step} along k", f"tiles whose k axis is a multiple of {step}")
-    kk = n.Var(state.fresh("kk"), I32)
-    first = build.mul(kk, step)
-    if a.buffer.space == "register":
-        part_a = n.Region(a.buffer, (n.Span(build.mul(kk, 2), 2), *a.index[1:]))
-    else:
-        part_a = _stepped(a, _axis_of_k(a, True, trans_a), first, step)
     options: dict[str, n.Attr] = {"shape": f"m64n{columns}k{step}"}
     if trans_a:
         options["trans_a"] = True
     if trans_b:
         options["trans_b"] = True
-    places = (n.Region(held.buffer), part_a, _stepped(b, _axis_of_k(b, False, trans_b), first, step))
-    call = n.Eval(build.call_with("wgmma", places, n.attrs(**options)), s.label)
-    state.put(n.For(kk, const(0), const(depth // step), const(1), (call,), "unroll", n.attrs(factor=depth // step)))
+    loops: list[n.Stmt] = []
+    for left, into in shares(state, s, held.buffer, a, 0 if in_registers else _axis_of_rows(a, trans_a)):
+        kk = n.Var(state.fresh("kk"), I32)
+        first = build.mul(kk, step)
+        if in_registers:
+            part_a = n.Region(left.buffer, (n.Span(build.mul(kk, 2), 2), *left.index[1:]))
+        else:
+            part_a = _stepped(left, _axis_of_k(left, True, trans_a), first, step)
+        places = (into, part_a, _stepped(b, _axis_of_k(b, False, trans_b), first, step))
+        call = n.Eval(build.call_with("wgmma", places, n.attrs(**options)), s.label)
+        loops.append(n.For(kk, const(0), const(depth // step), const(1), (call,), "unroll", n.attrs(factor=depth // step)))
+    if s.pending:
+        state.put(*loops)
+        return
+    for r in (a, b):
+        state.touch(r, "read")
+    end = n.Eval(build.call("wgmma_commit")), n.Eval(build.call("wgmma_wait", const(0)))
+    state.put(*(() if in_registers else (n.Eval(build.call("wgmma_fence")),)), *loops, *end)
 
 
 def _is_computed(state: State, e: n.Expr) -> bool:
@@ -164,13 +195,19 @@ def _is_computed(state: State, e: n.Expr) -> bool:
 def _registers(state: State, s: n.Mma) -> n.Region:
     """A as the registers that wgmma reads it from: neighboring pairs of columns, as accumulators are held. A fence follows their writes."""
     shape, dtype = shape_known(s.a), dtype_of(s.a.type)
-    if dtype.bits != 16 or shape[0] != 64 or shape[1] % 16:
+    own = accumulator(shape, state.team)
+    if dtype.bits != 16 or own is None or shape[1] % 16:
         raise refuse(f"wgmma reads A from registers as [64, 16 n] elements of 16 bits, not {' x '.join(map(str, shape))} of {dtype}")
-    own = spread(n.Layout("wgmma_acc", (shape[1],)), shape, dtype)
     held = Held(n.Buffer(state.fresh("a"), dtype, (const(shape[1] // 8), const(2), const(2)), "register"), own)
     filled = fill(state, held, lambda need: element(state, s.a, need), None)
     state.put(n.Alloc(held.buffer), *filled, n.Eval(build.call("wgmma_fence")))
     return n.Region(held.buffer, (n.Span(const(0), shape[1] // 8), n.Span(const(0), 2), n.Span(const(0), 2)))
+
+
+def _axis_of_rows(r: n.Region, transposed: bool) -> int:
+    """Which span of A runs along its rows."""
+    spans = [axis for axis, i in enumerate(r.index) if isinstance(i, n.Span)]
+    return spans[-1] if transposed else spans[-2]
 
 
 def _axis_of_k(r: n.Region, left: bool, transposed: bool) -> int:

@@ -77,6 +77,12 @@ class State:
     """What is stored to weak fragments says that they should be dealt like this."""
     spare: list[Scratch] = field(default_factory=list)
     """Scratch memory that is declared already."""
+    by_descriptor: frozenset[str] = frozenset()
+    """Shared memory that is read through descriptors, by another proxy than the threads write it."""
+    by_signal: frozenset[str] = frozenset()
+    """Shared memory that copies fill which signal mbarriers; an arrival gives it back."""
+    boxes: list[tuple[n.Buffer, n.Buffer]] = field(default_factory=list)
+    """The mbarrier and the phase of each run of copies by the tensor memory accelerator that the whole CTA waits for."""
     alone: bool = False
     """Whether only what a thread holds itself may be used."""
     mark: Origin | None = None
@@ -85,6 +91,10 @@ class State:
     def __post_init__(self) -> None:
         self.team = self.team or self.threads
         self.aliases = Aliases(self.program)
+        uses, of = list(walk(self.kernel)), {x.buffer.name: x.at.buffer.name for x in walk(self.kernel) if isinstance(x, n.View)}
+        self.by_descriptor = frozenset(of.get(x.at.buffer.name, x.at.buffer.name) for s in uses if isinstance(s, n.Mma) and s.via == "wgmma"
+                                       and not s.pending for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load))
+        self.by_signal = frozenset(x.dst.buffer.name for x in uses if isinstance(x, n.Copy) and x.signal is not None)
 
     @property
     def lane(self) -> n.Expr:
@@ -101,9 +111,9 @@ class State:
         return name
 
     # ---------------------------------------------------------------------------------------------------------------- writing
-    def put(self, *statements: n.Stmt) -> None:
-        """Statements of each thread, with what `touch` has noted since the last ones."""
-        self.items.append(Unit(tuple(self._own_names(marked(s, self.mark)) for s in statements), frozenset(self.touches)))
+    def put(self, *statements: n.Stmt, settled: bool = False) -> None:
+        """Statements of each thread, with what `touch` has noted since the last ones (`settled`: done for all threads at their end)."""
+        self.items.append(Unit(tuple(self._own_names(marked(s, self.mark)) for s in statements), frozenset(self.touches), settled))
         self.touches.clear()
 
     def _own_names(self, s: n.Stmt) -> n.Stmt:
@@ -119,6 +129,8 @@ class State:
         """Notes that the statement being written touches a place; `need` where it is a thread's own part of it."""
         if r.buffer.space in PRIVATE:
             return
+        if r.buffer.name in self.views:
+            r, need = n.Region(self.views[r.buffer.name].at.buffer), None
         key: tuple[object, ...] = ()
         if need is not None and all(d.axis >= 0 for d in need.threads) and {
                 x.name for i in r.index for x in walk(i) if isinstance(x, n.Var)} <= self.constant:

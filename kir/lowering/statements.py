@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I32, TileType, UnitType
 from kir.ir.visit import substitute, walk
-from kir.lowering import memory, products, roles, scattered
+from kir.lowering import memory, products, roles, scattered, warpgroups
 from kir.lowering.barriers import Nest
 from kir.lowering.state import State, refuse
 from kir.lowering.values import hoisted, let, ready
@@ -18,11 +18,15 @@ from kir.lowering.values import hoisted, let, ready
 
 def block(state: State, body: n.Block) -> None:
     """The statements of a block, in order. A refusal names the statement by its mark."""
-    for s in body:
+    for run, boxes in warpgroups.runs(body):
+        s = run[0]
         state.busy.clear()
         state.mark = s.origin
         try:
-            statement(state, s)
+            if boxes:
+                warpgroups.boxes(state, run)
+            else:
+                statement(state, s)
         except KirError as refused:
             raise KirError(*(d if d.origin else replace(d, origin=s.origin) for d in refused.diagnostics)) from refused
         if isinstance(s, n.Let):
@@ -49,7 +53,7 @@ def statement(state: State, s: n.Stmt) -> None:
             memory.store(state, s)
         case n.Copy():
             memory.copy(state, s)
-        case n.Mma() if s.via == "wgmma" and s.pending:
+        case n.Mma() if s.via == "wgmma":
             roles.product(state, s)
         case n.Mma():
             products.product(state, replace(s, a=hoisted(state, s.a), b=hoisted(state, s.b)))
@@ -101,7 +105,7 @@ def _eval(state: State, s: n.Eval) -> None:
         return
     if c.of is None and c.fn in ("assume", "assertion") and any(isinstance(a.type, TileType) for a in c.args if isinstance(a, n.Expr)):
         return
-    if c.of is None and c.fn in roles.WAITS and not (instruction(c.fn).level == "warpgroup" and state.team != roles.WARPGROUP):
+    if c.of is None and c.fn in roles.WAITS and not (instruction(c.fn).level == "warpgroup" and state.team != warpgroups.WARPGROUP):
         state.put(replace(s, call=c))
         return
     if c.of is None and c.fn == "async_wait":

@@ -35,6 +35,7 @@ def hoisted(state: State, e: n.Expr) -> n.Expr:
 
 
 def let(state: State, s: n.Let) -> None:
+    """Lowers a let: collectives by their own rules, tiles element by element, scalars as they are."""
     value = s.value
     if isinstance(value, n.Call) and is_collective(value):
         args = tuple(hoisted(state, a) if isinstance(a, n.Expr) else a for a in value.args)
@@ -63,6 +64,7 @@ def let(state: State, s: n.Let) -> None:
 
 
 def ready(state: State, c: n.Call) -> n.Call:
+    """A collective call with its operands hoisted to values that threads hold."""
     return replace(c, args=tuple(hoisted(state, a) if isinstance(a, n.Expr) else a for a in c.args))
 
 

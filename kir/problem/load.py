@@ -89,14 +89,44 @@ class Problem:
         """The shapes that have one of these tags."""
         return tuple(s for s in self.shapes if set(s.tags) & set(tags))
 
+    def timed_for(self, program: n.Program) -> tuple[Shape, ...]:
+        """The shapes of `shapes_for` that are timed when none is asked for by name."""
+        return tuple(s for s in self.shapes_for(program) if "timed" in s.tags and "asked" not in s.tags)
+
     def shapes_for(self, program: n.Program) -> tuple[Shape, ...]:
         """The shapes at which every fact of `program` holds: where it may be called."""
-        def holds(fact: n.Expr, shape: Shape) -> bool:
-            sizes = {p.name: build.const(shape.sizes[p.name], p.of) for p in program.params
-                     if isinstance(p.of, DType) and p.name in shape.sizes}
-            value = substitute(fact, sizes)
-            return not isinstance(value, n.Const) or bool(value.value)
-        return tuple(s for s in self.shapes if all(holds(f, s) for f in program.facts))
+        return tuple(s for s in self.shapes if self._takes(program, s))
+
+    def _takes(self, program: n.Program, shape: Shape) -> bool:
+        """Whether facts and extents of a program agree with the sizes of a shape; what is not known from them is not against it."""
+        of = {t.name: self.tensor_shape(t, shape) for t in self.spec.tensors}
+        known = {p.name: shape.sizes[p.name] for p in program.params if isinstance(p.of, DType) and p.name in shape.sizes}
+        pairs: list[tuple[n.Expr, int]] = []
+        for p in program.params:
+            if isinstance(p.of, n.Buffer) and len(extents := of.get(str(dict(p.attrs).get("tensor", p.name)), ())) == len(p.of.shape):
+                pairs += zip(p.of.shape, extents, strict=True)
+        for d, extent in pairs:
+            if isinstance(d, n.Var):
+                known.setdefault(d.name, extent)
+        constants = {p.name: build.const(known[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in known}
+        def disagrees(e: n.Expr, wanted: int | None) -> bool:
+            value = substitute(e, constants)
+            return isinstance(value, n.Const) and (not value.value if wanted is None else value.value != wanted)
+        return not any(disagrees(f, None) for f in program.facts) and not any(disagrees(d, extent) for d, extent in pairs)
+
+    def admits(self, shape: Shape) -> bool:
+        """Whether the problem can be posed at a shape that it does not list, whose facts hold."""
+        return True
+
+    @property
+    def drawn_by_reference(self) -> bool:
+        """Whether only the reference can draw inputs, because no distribution of `schema.Draw` says what they are."""
+        return False
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Wrong answers that the check is known to let through; none for a problem that was written for it."""
+        return ()
 
     def tensor_dtype(self, tensor: Tensor) -> str:
         """The dtype of a tensor, with `T` resolved."""
@@ -221,6 +251,19 @@ class Problem:
         return with_storage(program, DTYPES[self.spec.dtypes[0]], DTYPES[self.dtype])
 
 
+def shape_of(problem: Problem, text: str) -> Shape:
+    """A shape by its name, or by its sizes (`M=64,N=64,K=64`). Raises KirError KIR-G902 for no such name or wrong sizes."""
+    if "=" not in text:
+        return problem.shape(text)
+    parts = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in text.split(","))}
+    wanted = list(problem.shapes[0].sizes)
+    if set(parts) != set(wanted) or not all(value.isdigit() and int(value) for value in parts.values()):
+        raise error("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}'", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")
+    sizes = {name: int(parts[name]) for name in wanted}
+    known = next((s for s in problem.shapes if s.sizes == sizes), None)
+    return known or Shape(name=" ".join(f"{k}{v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes)
+
+
 def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
     """`program` with every buffer, value, literal and cast of dtype `old` made `new`: the same algorithm over another storage dtype."""
     def of(t: Type) -> Type:
@@ -278,11 +321,15 @@ def problem_names() -> tuple[str, ...]:
 
 
 def load_problem(name_or_path: str | Path) -> Problem:
-    """A shipped problem by name, or any by the path of its folder or `problem.toml`; `name:dtype` picks another `T`.
+    """A shipped problem by name, or any by the path of its folder or `problem.toml`; `name:dtype` picks another `T`. The path of a `.py` file
+    is one in the form of KernelBench (`kir.problem.model`, which refuses with KIR-G910 to KIR-G919).
 
     Raises UsageError KIR-G901 (no such problem, with near names), KirError KIR-G905 (the file is wrong, located) and KIR-G906 (no such
     dtype)."""
     text, dtype = str(name_or_path), ""
+    if text.endswith(".py"):
+        from kir.problem.model import load_model, require_plain
+        return load_model(require_plain(text))
     if ":" in text and not Path(text).exists():
         text, _, dtype = text.rpartition(":")
     path = _shipped() / text if text in problem_names() else Path(text)
@@ -293,8 +340,9 @@ def load_problem(name_or_path: str | Path) -> Problem:
     raw = _read(file)
     home = file.parent
     if base := raw.pop("extends", None):
-        home = file.parent.parent / str(base)
-        raw = {**_read(home / "problem.toml"), **raw}
+        other = file.parent.parent / str(base)
+        home = file.parent if (file.parent / "reference.py").is_file() else other
+        raw = {**_read(other / "problem.toml"), **raw}
     try:
         spec = ProblemFile.model_validate(raw)
     except ValidationError as bad:

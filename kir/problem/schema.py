@@ -64,10 +64,11 @@ class Tensor(_Form):
 
 
 class Shape(_Form):
-    """One set of sizes. Tags: `one` (degenerate: a forgery may be right), `small`, `tail` (not divided by tiles), `odd`, `timed`."""
+    """One set of sizes. Tags: `one` (degenerate: a forgery may be right), `small`, `tail` (not divided by tiles), `odd`, `timed`; `asked`
+    beside `timed`: only when it is asked for by name."""
 
     name: str
-    tags: tuple[Literal["one", "small", "tail", "odd", "timed"], ...]
+    tags: tuple[Literal["one", "small", "tail", "odd", "timed", "asked"], ...]
     sizes: dict[str, int]
 
 

@@ -1,4 +1,4 @@
-"""The chain as a picture: geometry of the states, the steps between them and one curve of modelled time for each target.
+"""The chain as a picture: geometry of the states, the steps between them and one curve of time for each device and target.
 
 Only numbers and words are computed here, in SVG user units; the template draws them.
 """
@@ -27,7 +27,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity over the states: a target's modelled time, or the number of IR nodes."""
+    """One quantity over the states: a device's measured time, a target's modelled time, or the number of IR nodes."""
 
     name: str
     dots: tuple[Dot, ...]
@@ -50,6 +50,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Tick:
+    """A line across the picture: its height, and what stands beside it."""
+
     y: float
     text: str
 
@@ -79,6 +81,8 @@ def chart(lineage: Lineage) -> Chart:
     base = TOP + HEIGHT
     targets = sorted({target for state in states for target in state.modelled})
     series: list[tuple[str, list[float | None]]] = [(target, [state.modelled.get(target) for state in states]) for target in targets]
+    devices = sorted({device for state in states for device in state.measured})
+    series = [(f"{device}, measured", [state.measured[device][0] if device in state.measured else None for state in states]) for device in devices] + series
     timed = any(value for _, values in series for value in values)
     if not timed:
         series = [("IR nodes", [float(state.nodes) for state in states])]
@@ -101,7 +105,7 @@ def chart(lineage: Lineage) -> Chart:
     )
     ticks = tuple(Tick(_height(value, low, high), seconds(value) if timed else f"{value:g}") for value in _decades(low, high))
     marks = tuple((x, f"K{index}") for index, x in enumerate(xs))
-    unit = "modelled time, log scale" if timed else "IR nodes, log scale"
+    unit = f"{'' if devices else 'modelled '}time, log scale" if timed else "IR nodes, log scale"
     return Chart(xs[-1] + RIGHT, base + LABELS, LEFT, xs[-1], base, marks, edges, curves, ticks, unit)
 
 

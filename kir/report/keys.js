@@ -31,8 +31,17 @@
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "j") go(current() + 1);
     else if (event.key === "k") go(current() - 1);
+    else if (event.key === "h" || event.key === "l") {
+      const cells = [...stops[current()].querySelectorAll("[data-cell]")];
+      if (!cells.length) return;
+      const at = cells.indexOf(document.activeElement);
+      const next = at < 0 ? 0 : Math.max(0, Math.min(cells.length - 1, at + (event.key === "l" ? 1 : -1)));
+      cells[next].focus({ preventScroll: true });
+    }
     else if (event.key === "o") {
-      const all = [...stops[current()].querySelectorAll("details")];
+      const inside = document.activeElement && document.activeElement.closest("[data-cell]");
+      const place = inside && stops[current()].contains(inside) ? inside : stops[current()];
+      const all = [...place.querySelectorAll("details")];
       const open = all.some((each) => !each.open);
       all.forEach((each) => { each.open = open; });
     }

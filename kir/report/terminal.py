@@ -11,6 +11,7 @@ from kir.report.chart import times
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from kir.lineage.crossing import Crossed
     from kir.lineage.replay import Replayed
 
 
@@ -102,3 +103,32 @@ def replay_text(lineage: Lineage, replayed: Replayed) -> str:
         return f"{count} of {total} transitions replayed, then it differs"
     letters = " to the letter" if all(each.exact for each in replayed.transitions) else ""
     return f"{total} of {total} transitions replayed{letters}; the expert {lineage.start.content[:16]} is restored"
+
+
+def crossed_json(done: Crossed) -> dict[str, Any]:
+    """What became of each step on another kernel, as JSON."""
+    return {
+        "meets": done.meets,
+        "taken_back": done.taken_back,
+        "carried": sum(each.carried for each in done.steps),
+        "steps": [
+            {"number": each.number, "intent": each.step.intent, "stored": each.step.forward, "outcome": each.outcome, "step": each.text, "reason": each.reason,
+             **({"diagnostic": each.diagnostic.to_json()} if each.diagnostic is not None else {})}
+            for each in done.steps
+        ],
+    }
+
+
+def crossed_text(lineage: Lineage, done: Crossed, on: str, surface: str, accepted: bool | None) -> str:
+    """A line for each step, and one that sums up."""
+    width = max((len(each.step.intent) for each in done.steps), default=0)
+    rows = []
+    for each in done.steps:
+        rows.append(f"{each.number:>3}  {each.step.intent:<{width}}  {each.outcome}")
+        rows += [f"{'':>5}{each.reason}"] if each.reason else []
+    after = f" after {done.taken_back}" if done.taken_back else ""
+    where = f"its naive program in other words{after}" if done.meets else "another program than the one it was learned on"
+    carried = sum(each.carried for each in done.steps)
+    judged = {None: "", True: "; the gate accepts the result", False: "; the gate refuses the result"}[accepted]
+    rows.append(f"{carried} of {len(done.steps)} steps of {lineage.header.expert} ({lineage.header.surface}) carried to {on}, {where}, as {surface}{judged}")
+    return "\n".join(rows)

@@ -5,7 +5,7 @@ A TOML file holds tables `[[case]]` (`name`, `before`, `pipeline`, `after`, `siz
 `caught_by` with `sizes`). `caught_by` is one of
 
 - `verifier`: the forced result is no well-formed program;
-- `target`: sm_80 cannot run it;
+- `target`: the target (`target`, sm_80 if there is no such field, for which the case is run then) cannot run it;
 - `checker`: the interpreter's checking mode finds an error in it;
 - `values`: it computes something else.
 """
@@ -26,9 +26,10 @@ from kir.ir.printer import program_text
 from kir.ir.verify import verify
 from kir.rewrite.meaning import difference, interpreted
 from kir.rewrite.pipeline import Trace, run
+from kir.rewrite.precondition import ANYWHERE, Context
 from kir.rewrite.registry import pass_class
 from kir.rewrite.text import Pipeline
-from kir.target import sm_80
+from kir.target import target
 
 CATCHERS = ("verifier", "target", "checker", "values")
 
@@ -46,6 +47,12 @@ class Case:
     witness: str = ""
     caught_by: str = ""
     sizes: tuple[tuple[str, int], ...] = ()
+    target: str = ""
+
+    @property
+    def context(self) -> Context:
+        """The hardware that the case is about, if it names any."""
+        return Context(target(self.target)) if self.target else ANYWHERE
 
     def run(self) -> None:
         """Run it. Raises KirError KIR-R012 when it comes out otherwise."""
@@ -62,7 +69,7 @@ class Case:
         return error("KIR-R012", message, subject=f"case '{self.name}'", notes=notes)
 
     def _runs(self, after: Program) -> None:
-        trace = run(self.before, self.pipeline)
+        trace = run(self.before, self.pipeline, self.context)
         if not alpha_equal(trace.program, after):
             raise self._wrong("the pipeline gives another program than the case shows", program_text(trace.program))
         if self.sizes:
@@ -74,7 +81,7 @@ class Case:
 
     def _refused(self) -> None:
         try:
-            run(self.before, self.pipeline)
+            run(self.before, self.pipeline, self.context)
         except KirError as bad:
             found = [d for d in bad.diagnostics if d.id == self.id]
             if not found:
@@ -90,10 +97,10 @@ class Case:
         """What catches the forced application, of `CATCHERS`."""
         trace = Trace(self.before)
         for step in self.pipeline.steps:
-            trace = trace.then(replace(step, force=True))
+            trace = trace.then(replace(step, force=True), self.context)
         if any(d.severity == "error" for d in verify(trace.program)):
             return ("verifier",)
-        if legalize(trace.program, sm_80):
+        if legalize(trace.program, target(self.target or "sm_80").architecture):
             return ("target",)
         found, sizes = [], dict(self.sizes)
         try:
@@ -118,7 +125,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 def _case(path: Path, table: Mapping[str, Any], extra: set[str]) -> Case:
     needed = {"name", "before", "pipeline"} | extra
-    allowed = needed | ({"sizes"} if "after" in extra else {"sizes", "verdict", "witness", "caught_by"})
+    allowed = needed | {"target"} | ({"sizes"} if "after" in extra else {"sizes", "verdict", "witness", "caught_by"})
     if set(table) - allowed or needed - set(table) or table.get("caught_by", "values") not in CATCHERS:
         wrong = sorted(set(table) - allowed | needed - set(table)) or ["caught_by"]
         raise error("KIR-R013", f"{path.name}, '{table.get('name', '?')}': {wrong[0]} is missing, unknown or has a wrong value",
@@ -127,7 +134,7 @@ def _case(path: Path, table: Mapping[str, Any], extra: set[str]) -> Case:
     return Case(name, parse_program(table["before"], f"{path.name}:{name}"), Pipeline.parse(table["pipeline"]),
                 parse_program(table["after"], f"{path.name}:{name}") if "after" in table else None, str(table.get("id", "")),
                 str(table.get("verdict", "")), str(table.get("witness", "")), str(table.get("caught_by", "")),
-                tuple(table.get("sizes", {}).items()))
+                tuple(table.get("sizes", {}).items()), str(table.get("target", "")))
 
 
 def uncovered(name: str, cases: tuple[Case, ...]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.verify import verify
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import Effect, Miss, Pass, Rewritten, Site, Witness, found_sites
+from kir.rewrite.declarations import declared_first
 from kir.rewrite.edit import Path, node_at, places
 from kir.rewrite.guard import with_guard, without_guard
 from kir.rewrite.precondition import ANYWHERE, Context, Verdict
@@ -136,11 +137,11 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
 
 def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program, Witness]:
     """What `backward` makes of a forward step's result at the place that `optimize` named. Raises KirError KIR-R006 when it does not
-    find the same parameters there, or another program than `before` (up to local names)."""
+    find the same parameters there, or another program than `before` (up to local names, and to where memory is declared in a block)."""
     for site in found_sites(params.match_inverse(made.program, made.path, node_at(made.program, made.path))):
         if site.params == params:
             back, witness = run_backward(made.program, site)
-            if alpha_equal(back, before):
+            if alpha_equal(back, before) or alpha_equal(declared_first(back), declared_first(before)):
                 return back, witness
             raise _not_restored(made.program, site, "backward gives another program than forward came from")
     raise _not_restored(made.program, Site(made.path, params), "its own pattern does not find it again")

@@ -4,9 +4,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.diagnostic import error
+from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import names_read
+from kir.ir.visit import names_read, transform
 
 Plan = tuple[n.Launch | n.Dispatch, ...]
 
@@ -49,6 +51,43 @@ def _guarded(plan: Plan, kernel: str, guard: n.Expr) -> Plan:
         else:
             out.append(step)
     return tuple(out)
+
+
+def with_otherwise(fast: n.Program, slow: n.Program) -> n.Program:
+    """`fast` wherever its own facts hold, and `slow` for the rest: the facts that `slow` does not need become the guard of the launch plan.
+
+    Both have the same parameters. The kernels of `slow` take names of their own. Raises KirError KIR-R015 when a parameter differs, or a
+    fact is nothing that a launch knows."""
+    if [(p.name, p.role) for p in fast.params] != [(p.name, p.role) for p in slow.params] or slow.tensor_maps or slow.workspaces or slow.functions:
+        raise error("KIR-R015", f"'{slow.name}' cannot stand beside '{fast.name}': one launch gives both the same parameters",
+                    needs="a program with the same parameters, without maps, workspaces and functions of its own")
+    extra = tuple(f for f in fast.facts if f not in slow.facts)
+    if unknown := [f for f in extra if not can_be_checked(f, fast)]:
+        raise error("KIR-R015", f"no launch can check {expr_text(unknown[0])}")
+    if not extra:
+        return fast
+    taken = {k.name for k in fast.kernels}
+    names = {k.name: next(x for x in (fallback_name(k.name), *(f"{fallback_name(k.name)}_{i}" for i in range(len(taken) + 1))) if x not in taken)
+             for k in slow.kernels}
+    buffers = {p.of.name: p.of for p in fast.params if isinstance(p.of, n.Buffer)}
+
+    def leave(_: n.Node, node: n.Node) -> n.Node:
+        return buffers.get(node.name, node) if isinstance(node, n.Buffer) and node.space == "global" else node
+
+    renamed = transform(slow, leave)
+    assert isinstance(renamed, n.Program)
+    kernels = tuple(replace(k, name=names[k.name], label=None) for k in renamed.kernels)
+    guard = extra[0]
+    for f in extra[1:]:
+        guard = build.binary("and", guard, f)
+    rest = _relaunched(slow.plan or tuple(n.Launch(k.name) for k in slow.kernels), names)
+    plan = (n.Dispatch(((guard, fast.plan or tuple(n.Launch(k.name) for k in fast.kernels)),), rest),)
+    return replace(fast, facts=slow.facts, kernels=(*fast.kernels, *kernels), plan=plan)
+
+
+def _relaunched(plan: Plan, names: dict[str, str]) -> Plan:
+    return tuple(replace(s, kernel=names[s.kernel]) if isinstance(s, n.Launch) else
+                 n.Dispatch(tuple((g, _relaunched(arm, names)) for g, arm in s.arms), _relaunched(s.orelse, names)) for s in plan)
 
 
 def without_guard(program: n.Program, kernel: str) -> tuple[n.Program, n.Expr, n.Kernel] | None:

@@ -64,6 +64,51 @@ def kernel(x_ptr, y_ptr, i_ptr, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, tl.cumsum(x, axis=0) + tl.associative_scan(x, 0, product))
     tl.store(i_ptr + at, tl.sum(x.to(tl.int8), axis=0) + tl.argmin(x, axis=0))
 """,
+    "a helper that is given tiles": """@triton.jit
+def kernel(a, b, s, w, AXIS: tl.constexpr, TF32: tl.constexpr = None):
+    c = tl.dot(a, tl.trans(b.to(a.dtype)), allow_tf32=TF32)
+    return c * s[:, None] + tl.max(tl.abs(w), 0), a.shape[0]
+""",
+    "descriptors made where they are used": """@triton.jit
+def kernel(x, y, M, N, B: tl.constexpr, USE: tl.constexpr):
+    x += tl.program_id(1) * M * N
+    if USE:
+        source = tl.make_tensor_descriptor(x, [M, N], [N, 1], [B, 16])
+        target = tl.make_tensor_descriptor(y, [M, N], [N, 1], [B, 16])
+        v = source.load([tl.program_id(0) * B, 16])
+    else:
+        v = tl.load(x + tl.arange(0, B)[:, None] * N + tl.arange(0, 16)[None, :])
+    if USE:
+        target.store([tl.program_id(0) * B, 0], v)
+    else:
+        tl.store(y + tl.arange(0, B)[:, None] * N + tl.arange(0, 16)[None, :], v)
+""",
+    "integers as wide as another dtype": """def bare(x):
+    return x.value if isinstance(x, tl.constexpr) else x
+
+@tl.constexpr
+def as_wide(bits):
+    return tl.core.get_int_dtype(bare(bits), False)
+
+@tl.constexpr
+def top(bits):
+    return 1 << (bits - 1)
+
+@triton.jit
+def kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at)
+    bits: tl.constexpr = x.dtype.primitive_bitwidth
+    raw = x.to(as_wide(bits), bitcast=True)
+    tl.store(y_ptr + at, tl.where((raw & top(bits)) != 0, -1.0, 1.0))
+""",
+    "sums from either end": """@triton.jit
+def kernel(x_ptr, y_ptr, n, BACK: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    for step in range(0, n, BLOCK):
+        x_ptr += BLOCK * n
+        tl.store(y_ptr + step + at, tl.cumsum(tl.load(x_ptr + at), axis=0, reverse=BACK))
+""",
     "loops and what they carry": """@triton.jit
 def kernel(x_ptr, n, STEPS: tl.constexpr, STAGES: tl.constexpr, BLOCK: tl.constexpr):
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)

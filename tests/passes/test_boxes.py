@@ -32,12 +32,17 @@ def test_the_box_leads_back(name: str) -> None:
         assert not witness.residue.order
 
 
+ROWS = 70
+"""Rows of the catalogue; ids past ten times that many are taken as they come, by passes whose row has none left."""
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_pass_declares_what_it_is(name: str) -> None:
     cls = ALL[name]
     assert cls.intent and cls.claim.endswith(".") and cls.catalogue
     for p in cls.preconditions:
-        assert int(p.id[5:]) // 10 in cls.catalogue, f"{p.id}: the ids of a pass are its catalogue row times ten and up"
+        row = int(p.id[5:]) // 10
+        assert row in cls.catalogue or row > ROWS, f"{p.id}: the ids of a pass are its catalogue row times ten and up"
 
 
 @pytest.mark.parametrize("name", ALL)

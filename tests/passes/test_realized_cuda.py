@@ -12,7 +12,7 @@ from kir.surface import backend
 from kir.target import target
 
 ALL = {cls.name: cls for cls in passes()}
-SEEN = ("batch-loads", "programmatic-dependent-launch", "read-only-load")
+SEEN = ("batch-loads", "pack-columns", "programmatic-dependent-launch", "read-only-load", "strength-reduce")
 """A few, for time: each takes two compilations."""
 
 

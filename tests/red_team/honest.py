@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,8 +80,15 @@ HONEST = (
     Honest("topk", "topk/topk_radix.kir", surface="cuda", note="a set with ties, by radix"),
     Honest("softmax", "softmax/softmax.kir"),
     Honest("rmsnorm", "rmsnorm/rmsnorm.kir"),
-    Honest("gemm", "skills/experts/gemm/triton.py::gemm_persistent", "triton_gemm.toml", note="persistent, tensor descriptors"),
-    Honest("gemm", "flag_gems:ops/mm.py::mm_kernel_general", "flag_gems_mm.toml"),
-    Honest("rmsnorm", "liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel", "liger_rms_norm.toml"),
-    Honest("softmax", "liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel", "liger_softmax.toml"),
+    Honest("gemm", "gemm/gemm_sm80.kir", surface="cuda", note="the tile program, lowered on the way"),
+    Honest("fmha", "fmha/fmha_sm90.kir", surface="cuda", note="the tile program: TMA, wgmma, lowered on the way"),
+    Honest("fmha_causal", "fmha/fmha_causal_sm90.kir", surface="cuda", note="the tile program: TMA, wgmma, lowered on the way"),
+    Honest("conv2d", "conv2d/conv2d_sm90.kir", surface="cuda", note="the tile program: im2col by TMA"),
+    Honest("gdn", "gdn/gdn.kir", surface="cuda", note="the tile program, in chunks"),
+    *(
+        Honest(row["problem"], f"{row['file']}::{row['kernel']}", Path(row["binding"]).name, row.get("surface", "triton"))
+        for row in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text()).values()
+        if row["problem"]
+    ),
 )
+"""Those of the zoo (tests/zoo.toml) are on all surfaces that it has kernels of."""

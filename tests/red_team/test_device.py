@@ -32,7 +32,7 @@ def test_an_exploit_is_refused_and_the_next_kernel_is_judged(gpu: Gpu, exploit: 
 @pytest.mark.parametrize("honest", [h for h in HONEST if not h.zoo or machine.package_version("liger-kernel")], ids=lambda h: h.name)
 def test_an_honest_kernel_passes(gpu: Gpu, honest: Honest) -> None:
     program, problem, surface = honest.loaded()
-    shapes = [s for s in problem.shapes_for(program) if "timed" in s.tags]
+    shapes = problem.timed_for(program)
     smallest = min(shapes, key=lambda s: sum(s.sizes.values()))
     verdict = gate_gpu(gpu, program, problem, surface, options=Options(shapes=(smallest.name,), panel=False, interpret=False, budget=0.4))
     assert verdict.accepted, verdict.reason

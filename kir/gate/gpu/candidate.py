@@ -13,7 +13,7 @@ from kir.device.client import Child
 from kir.device.executor import hash_of
 from kir.diagnostic import error
 from kir.gate.gpu.executable import Bound, Executable, bound, problem_shapes
-from kir.gate.gpu.machine import Gpu
+from kir.gate.gpu.machine import OPEN_SECONDS, Gpu
 from kir.ir import nodes as n
 from kir.problem import Problem, Shape, numpy_dtype
 from kir.problem.schema import Draw
@@ -90,20 +90,22 @@ class Candidate:
         executable.images  # noqa: B018  # refuses here, not in the middle of a run
         return cls(gpu, by, executable, problem, names, at)
 
-    def opened(self) -> Running:
-        """A fresh process with the cubins loaded. Raises ChildGone."""
-        child = self.gpu.child()
+    def opened(self, waiting: tuple[Child, dict[str, Any]] | None = None) -> Running:
+        """A fresh process with the cubins loaded: `waiting`, which has made no call, or a new one. Raises ChildGone."""
+        child, about = waiting or self.gpu.opened()
         try:
             rows, cubins = self.executable.opening()
-            about = self.gpu.ask_open(child, rows, cubins)
+            return Running(self, child, {**about, **child.ask({"op": "load", "images": rows}, cubins, OPEN_SECONDS)[0]})
         except BaseException:
             child.close()
             raise
-        return Running(self, child, about)
 
     def needs_host_inputs(self, s: Shape) -> bool:
-        """Whether inputs must come from the oracle for each call: those that a call overwrites, and strided ones that are drawn by rows."""
+        """Whether inputs must come from the oracle for each call: those that a call overwrites, strided ones that are
+        drawn by rows, and all of a problem whose reference draws them."""
         layouts, draws = self.at[s.name][0].layouts, self.problem.spec.distributions["normal"]
+        if self.problem.drawn_by_reference:
+            return True
         def by_rows(name: str) -> bool:
             how = draws.get(self.names.get(name, name)) or draws.get("*")
             return how is not None and how.kind in ("unit", "alternating") and not layouts[name].dense
@@ -151,17 +153,19 @@ class Candidate:
 
 @dataclass
 class Running:
-    """A candidate's process."""
+    """A candidate's process, with the seconds of its stream that were not between events so far."""
 
     candidate: Candidate
     child: Child
     about: dict[str, Any]
+    spent: float = 0.0
 
     def call(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
              seconds: float = CALL_SECONDS) -> Reply:
         """One logical call. Raises ChildGone for a process that died, hung or was refused by the driver."""
         message, blobs = self.candidate.request(s, secret, inputs, with_inputs)
         answer, back = self.child.ask(message, blobs, seconds)
+        self.spent += float(answer.get("beyond", 0.0))
         params = {p.name: p.role for p in self.candidate.executable.program.params}
         outs = [(name, raw) for name, raw in zip(message["return"], back, strict=True) if params[name] != "in"]
         ins = [(name, raw) for name, raw in zip(message["return"], back, strict=True) if params[name] == "in"]

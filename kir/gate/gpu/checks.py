@@ -55,7 +55,7 @@ def held_out(problem: Problem, program: n.Program, secret: random.Random, count:
                 continue
         except ValueError:
             continue
-        if allowed(problem, program, shape):
+        if allowed(problem, program, shape) and problem.admits(shape):
             out.append(shape)
     return out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from kir.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
+from kir.ir.plans import launches, made
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.problem import Problem, Shape, numpy_dtype
 from kir.problem.schema import Number
-from kir.surface import Argument, Artifact, Emitted, Image
+from kir.surface import Argument, Artifact, Emitted, Image, Passed
 
 Array = NDArray[Any]
 
@@ -133,7 +134,7 @@ class Executable:
     @staticmethod
     def variant(emitted: Emitted) -> tuple[Any, ...]:
         """What tells one variant of a text from another."""
-        return tuple((e.function, *((a.name, a.divisor) for a in e.arguments)) for e in emitted.entries)
+        return tuple((e.function, e.options, *((a.name, a.divisor) for a in e.arguments)) for e in emitted.entries)
 
     def opening(self) -> tuple[list[dict[str, Any]], list[bytes]]:
         """What an executor loads."""
@@ -152,20 +153,27 @@ class Executable:
         else:
             raise error("KIR-G102", "the variant for these sizes was not compiled", subject=self.program.name)
         order = list(dict.fromkeys(e.function for e in emitted.entries))
-        steps = [s for s in self.program.plan if isinstance(s, n.Launch)]
         out: list[dict[str, Any]] = []
-        for number, e in enumerate(emitted.entries):
+        for e, step, wanted in zip(emitted.entries, launches(self.program), made(self.program, known), strict=True):
+            if not wanted:
+                continue
             grid = []
             for extent in e.grid:
                 value = int_value(substitute(extent, known))
                 if value is None:
                     raise error("KIR-G103", f"the grid of {e.kernel} is not known at these sizes", subject=self.program.name)
                 grid.append(value)
+            for ctas, each in zip(grid, self.images[first + order.index(e.function)].cluster, strict=False):
+                if ctas % each:
+                    raise error("KIR-G103", f"the grid of {e.kernel} has {ctas} CTAs at these sizes, which are no whole clusters of {each}",
+                                subject=self.program.name)
             grid = grid or [1]
             grid[0] *= int(dict(e.options).get("num_ctas", 1))
-            pdl = bool(dict(steps[number].attrs).get("pdl")) if number < len(steps) else False
-            out.append({"image": first + order.index(e.function), "grid": grid, "threads": e.threads, "dependent": pdl,
-                        "arguments": [self._argument(a, at) for a in e.arguments]})
+            pdl = bool(dict(step.attrs).get("pdl"))
+            image = self.images[first + order.index(e.function)]
+            passed = [self._argument(a, at) for a in e.arguments] if image.arguments is None else [_passed(a, at) for a in image.arguments]
+            out.append({"image": first + order.index(e.function), "grid": grid, "threads": image.threads or e.threads, "dependent": pdl,
+                        "arguments": passed})
         return [x for x in out if all(extent > 0 for extent in x["grid"])]
 
     def _argument(self, a: Argument, at: Bound) -> list[Any]:
@@ -189,6 +197,21 @@ class Executable:
                 raise error("KIR-G103", f"the initial value of workspace '{w.buffer.name}' is no pattern of 1, 2 or 4 bytes")
             out.append({"name": w.buffer.name, "pattern": value.hex(), "count": count})
         return out
+
+
+def _passed(a: Passed, at: Bound) -> list[Any]:
+    """An argument that the surface's compiler laid out."""
+    match a.kind:
+        case "pointer":
+            return ["buffer", a.of]
+        case "scalar":
+            return ["scalar", a.dtype, at.values[a.of]]
+        case "map":
+            return ["map", {"of": a.of, "dtype": a.dtype, "extents": list(a.extents), "strides": list(a.strides), "box": list(a.box),
+                            "steps": list(a.steps), "swizzle": a.swizzle, "interleave": a.interleave, "promotion": a.promotion,
+                            "nan_fill": a.nan_fill}]
+        case other:
+            assert_never(other)
 
 
 def descriptor(m: n.TensorMap, layout: Layout) -> dict[str, Any]:

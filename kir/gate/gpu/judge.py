@@ -15,12 +15,15 @@ from kir.device.client import ChildGone
 from kir.diagnostic import KirError
 from kir.gate.correctness import tensor_names
 from kir.gate.cpu import gate_cpu
+from kir.gate.gpu.ahead import Ahead
 from kir.gate.gpu.candidate import Candidate, Running
 from kir.gate.gpu.checks import judged, planned
+from kir.gate.gpu.interpreting import spread
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.panel import Timed, panel
-from kir.gate.gpu.sanitizer import TOOLS, sanitizing
+from kir.gate.gpu.sanitizer import sanitizing
+from kir.gate.gpu.standby import TOOLS
 from kir.gate.gpu.statistics import ratio
 from kir.gate.gpu.timing import Timing, floor, replayed, timed
 from kir.gate.verdict import DeviceRecord, ProfileRecord, Run, Stage, Verdict
@@ -58,10 +61,11 @@ class _Seen:
     runs: list[Run] = field(default_factory=list)
     rows: list[ProfileRecord] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    device_seconds: dict[str, float] = field(default_factory=dict)
 
     def record(self, gpu: Gpu) -> DeviceRecord:
         return DeviceRecord(dict(gpu.about), self.isolation, tuple(self.clocks), tuple(self.timings), tuple(self.panel), self.against,
-                            self.sanitizer, self.secret, self.seconds)
+                            self.sanitizer, self.secret, self.seconds, self.device_seconds)
 
     @contextlib.contextmanager
     def spending(self, name: str) -> Iterator[None]:
@@ -87,15 +91,22 @@ def gate_gpu(gpu: Gpu, program: Program, problem: Problem, surface: str, against
     that was asked for by name (KIR-G902)."""
     chosen = options or Options()
     seen = _Seen(chosen.secret if chosen.secret is not None else secrets.randbits(64))
+    with Ahead(gpu, problem, 2 if against is None else 3, chosen.sanitize) as ahead:
+        return _gated(gpu, program, problem, surface, against, dict(names or {}), chosen, first, seen, ahead)
+
+
+def _gated(gpu: Gpu, program: Program, problem: Problem, surface: str, against: Program | None, names: dict[str, str], chosen: Options,
+           first: Verdict | None, seen: _Seen, ahead: Ahead) -> Verdict:
     with seen.spending("cpu gate"):
-        first = first or gate_cpu(program, problem, surface, [gpu.target], against, names=names, cache=gpu.cache.root, interpret=chosen.interpret)
+        first = first or gate_cpu(program, problem, surface, [gpu.target], against, names=names, cache=gpu.cache.root, interpret=chosen.interpret,
+                                  runner=spread(lambda: gpu.interpreters, problem))
     if not first.accepted:
         return replace(first, device=seen.record(gpu))
     if first.emitted is None:
         lacking = "; ".join(first.compile.absent) or "no backend writes this program"
         return replace(first, accepted=False, stage="compile", reason=f"nothing to launch: {lacking}", profile=(), device=seen.record(gpu))
     try:
-        _measured(gpu, first, program, problem, against, dict(names or {}), chosen, seen)
+        _measured(gpu, first, program, problem, against, names, chosen, seen, ahead)
     except _Refused as refused:
         return _verdict(gpu, first, seen, False, refused.stage, refused.reason)
     except KirError as fault:
@@ -105,7 +116,8 @@ def gate_gpu(gpu: Gpu, program: Program, problem: Problem, surface: str, against
         return _verdict(gpu, first, seen, False, "correctness", gone.said)
     absent = [str(row["reference"]) for row in seen.panel if "missing" in row]
     missing = f"; missing references: {', '.join(dict.fromkeys(absent))}" if absent else ""
-    return _verdict(gpu, first, seen, True, "profile", f"right on {len(seen.runs)} runs on the device{missing}")
+    blind = f"; its check cannot tell {', '.join(problem.caveats)}" if problem.caveats else ""
+    return _verdict(gpu, first, seen, True, "profile", f"right on {len(seen.runs)} runs on the device{missing}{blind}")
 
 
 def _verdict(gpu: Gpu, first: Verdict, seen: _Seen, accepted: bool, stage: Stage, reason: str) -> Verdict:
@@ -118,7 +130,7 @@ def _verdict(gpu: Gpu, first: Verdict, seen: _Seen, accepted: bool, stage: Stage
 
 
 def _measured(gpu: Gpu, first: Verdict, program: Program, problem: Problem, against: Program | None, given: dict[str, str],
-              chosen: Options, seen: _Seen) -> None:
+              chosen: Options, seen: _Seen, ahead: Ahead) -> None:
     """All that the device says. Raises _Refused with the stage and the reason."""
     secret = random.Random(seen.secret)
     timed_shapes = _timed_shapes(problem, program, chosen)
@@ -131,8 +143,9 @@ def _measured(gpu: Gpu, first: Verdict, program: Program, problem: Problem, agai
     seen.clocks.append(gpu.clocks())
     with contextlib.ExitStack() as held:
         with seen.spending("start"):
-            oracle = Oracle.of(held.enter_context(gpu.oracles.child()), problem)
-            running = held.enter_context(_opened(me))
+            oracle = ahead.oracle()
+            running = held.enter_context(_opened(me, ahead))
+            fresh = held.enter_context(_opened(me, ahead))
             seen.isolation.update({k: running.about[k] for k in ("level", "functions") if k in running.about})
         with seen.spending("correctness"):
             runs, reason = judged(running, oracle, plan, secret)
@@ -142,13 +155,15 @@ def _measured(gpu: Gpu, first: Verdict, program: Program, problem: Problem, agai
         pair = [running]
         if against is not None:
             other = _candidate(gpu, first.compile.surface, against, problem, given, timed_shapes)
-            pair.append(held.enter_context(_opened(other)))
+            pair.append(held.enter_context(_opened(other, ahead)))
+        ahead.quiet()
         samples = _timings(gpu, me, pair, oracle, timed_shapes, secret, chosen, seen)
         pool = held.enter_context(ThreadPoolExecutor(max_workers=len(TOOLS)))  # after timing, beside the replays: neither is measured
         checking = sanitizing(pool, gpu, me, oracle, plan, secret) if chosen.sanitize else lambda: {"tools": [], "absent": "not asked for"}
-        _replays(me, oracle, samples, secret, seen)
+        _replays(fresh, oracle, samples, secret, seen)
         with seen.spending("memory check"):
             seen.sanitizer = checking()
+        seen.device_seconds = {"timed": sum(sum(t.seconds) for t in samples), "beyond": sum(r.spent for r in (*pair, fresh))}
         if seen.sanitizer.get("errors"):
             raise _Refused("correctness", f"compute-sanitizer: {seen.sanitizer['errors'][0]}")
         if chosen.panel and timed_shapes:
@@ -162,7 +177,7 @@ def _timed_shapes(problem: Problem, program: Program, chosen: Options) -> list[S
     if chosen.shapes:
         wanted = [problem.shape(name) for name in chosen.shapes]
         return [s for s in wanted if s in allowed]
-    return [s for s in allowed if "timed" in s.tags]
+    return list(problem.timed_for(program))
 
 
 def _candidate(gpu: Gpu, surface: str, program: Program, problem: Problem, given: Mapping[str, str], shapes: Sequence[Shape]) -> Candidate:
@@ -170,9 +185,9 @@ def _candidate(gpu: Gpu, surface: str, program: Program, problem: Problem, given
     return Candidate.prepared(gpu, by, by.emit(program), program, problem, tensor_names(program, problem, given), shapes)
 
 
-def _opened(c: Candidate) -> Running:
+def _opened(c: Candidate, ahead: Ahead) -> Running:
     try:
-        return c.opened()
+        return c.opened(ahead.process())
     except ChildGone as gone:
         raise _Refused("compile", f"the device does not take it: {gone.said}") from None
 
@@ -204,8 +219,9 @@ def _timings(gpu: Gpu, me: Candidate, pair: Sequence[Running], oracle: Oracle, s
     return out
 
 
-def _replays(me: Candidate, oracle: Oracle, samples: Sequence[Timing], secret: random.Random, seen: _Seen) -> None:
-    with seen.spending("replay"), _opened(me) as fresh:
+def _replays(fresh: Running, oracle: Oracle, samples: Sequence[Timing], secret: random.Random, seen: _Seen) -> None:
+    me = fresh.candidate
+    with seen.spending("replay"):
         for t in samples:
             try:
                 reason = replayed(fresh, oracle, t, secret)

@@ -20,20 +20,28 @@ from kir.device import clocks as nvml
 from kir.device.client import Child, Server
 from kir.diagnostic import error
 from kir.gate.artifacts import ArtifactCache
+from kir.gate.gpu.interpreting import MODULES as INTERPRETER_MODULES
+from kir.gate.gpu.interpreting import TASK as INTERPRETER
+from kir.gate.gpu.standby import Standbys
 from kir.surface import Artifact, Backend, Emitted
 from kir.target import ARCHITECTURES, DEVICES, Target, target
 
 EXECUTOR, ORACLE, PANEL = "kir.device.executor:serve", "kir.gate.gpu.oracle:serve", "kir.gate.gpu.panel:serve"
 HARNESS = Path(__file__).parents[2] / "device" / "harness.cu"
+LAUNCHER = ("numpy", "pycuda.driver")
+"""What candidates' processes need, imported before they are forked and confined; the import touches no device."""
 COMPILE_SECONDS = 120
 OPEN_SECONDS = 60.0
 """How long a child may take to start and load its modules."""
 
 
 def require_device() -> None:
-    """Refuse where there is no device. Raises KirError KIR-G004, one line that says what to do."""
+    """Refuse where nothing can be launched. Raises KirError KIR-G004 without a device, KIR-G920 without pycuda: one line that says what to do."""
     if not machine.gpus():
         raise error("KIR-G004", "--on gpu: this machine has no CUDA device", attempt="--on cpu", needs="a machine with an NVIDIA GPU and its driver")
+    if machine.package_version("pycuda") is None:
+        raise error("KIR-G920", "--on gpu: pycuda is not installed, and kernels are launched through it", attempt="--on cpu",
+                    needs="pip install 'kernel-lineage[gpu]', with a C++ compiler and the CUDA toolkit")
 
 
 @dataclass
@@ -95,12 +103,22 @@ class Gpu:
     @cached_property
     def executors(self) -> Server:
         """The fork server of candidates."""
-        return self._served(Server(self.task, [self.task.partition(":")[0]]))
+        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {"OPENBLAS_NUM_THREADS": "1"}))
 
     @cached_property
     def oracles(self) -> Server:
         """The fork server of oracles. It sees no device."""
         return self._served(Server(ORACLE, [ORACLE.partition(":")[0]], {"CUDA_VISIBLE_DEVICES": ""}))
+
+    @cached_property
+    def interpreters(self) -> Server:
+        """The fork server of interpreters. It sees no device."""
+        return self._served(Server(INTERPRETER, list(INTERPRETER_MODULES), {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}))
+
+    @cached_property
+    def sanitizers(self) -> Standbys:
+        """Processes under compute-sanitizer that wait for their job."""
+        return Standbys(self.number, self.task == EXECUTOR)
 
     @cached_property
     def panels(self) -> Server:
@@ -123,13 +141,32 @@ class Gpu:
         limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, gpu=True).to_json()
         return child.ask({"op": "open", "device": self.number, "limits": limits, "images": images}, [self.harness, *cubins], seconds)[0]
 
+    def opened(self) -> tuple[Child, dict[str, Any]]:
+        """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself. Raises ChildGone."""
+        child = self.child()
+        try:
+            return child, self.ask_open(child, [], [])
+        except BaseException:
+            child.close()
+            raise
+
     def close(self) -> None:
         """End all servers."""
         for server in self._open:
             server.close()
         self._open.clear()
-        for name in ("executors", "oracles", "panels"):
+        if "sanitizers" in self.__dict__:
+            self.sanitizers.close()
+        for name in ("executors", "oracles", "panels", "interpreters", "sanitizers"):
             self.__dict__.pop(name, None)
+
+    def warm(self) -> None:
+        """Start what a session needs once: fork servers, the harness, measured peaks, a first pair of sanitizers."""
+        self.harness, self.peaks  # noqa: B018  # made now, kept
+        self.sanitizers.refill()
+        for server in (self.oracles, self.executors, self.interpreters):
+            server.child().close()
+        self.sanitizers.settle()
 
     def __enter__(self) -> Gpu:
         return self

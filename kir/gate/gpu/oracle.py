@@ -5,21 +5,23 @@ The problem's reference is Python that may come from anywhere (a KernelBench fil
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kir.confine import Limits, confine
 from kir.device import wire
-from kir.device.client import Child
+from kir.device.client import Child, ChildGone
 from kir.diagnostic import KirError
 from kir.gate.gpu.relative import ProgramProblem, from_texts
 from kir.problem import Comparison, Problem, Shape, load_problem, numpy_dtype
+from kir.problem.model import ModelProblem
 
 Array = NDArray[Any]
+T = TypeVar("T")
 SECONDS = 600.0
 """How long the oracle may take over one comparison."""
 
@@ -72,6 +74,8 @@ class Oracle:
     @classmethod
     def of(cls, child: Child, problem: Problem) -> Oracle:
         """Loads the problem in the child. Raises ChildGone."""
+        if isinstance(problem, ModelProblem):
+            return OwnOracle(child, problem)
         if isinstance(problem, ProgramProblem):
             child.ask({"op": "load", "programs": problem.texts()}, seconds=120)
         else:
@@ -90,6 +94,24 @@ class Oracle:
         blobs = [np.ascontiguousarray(a).tobytes() for a in (*inputs.values(), *outputs.values())]
         found = self.child.ask(message, blobs, SECONDS)[0]["comparison"]
         return Comparison(found["ok"], float(found["worst"]), found["where"], float(found["bound"]), found["reason"])
+
+
+class OwnOracle(Oracle):
+    """A problem that has a confined process of its own, and answers by it."""
+
+    def inputs(self, at: Shape, seed: int, distribution: str) -> dict[str, Array]:
+        return self._answered(lambda: self.problem.inputs(at, seed, distribution))
+
+    def compare(self, at: Shape, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Comparison:
+        return self._answered(lambda: self.problem.compare(outputs, inputs, at))
+
+    @staticmethod
+    def _answered(question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except KirError as refused:
+            first = refused.diagnostics[0]
+            raise ChildGone("refused", f"{first.id}: {first.message}") from None
 
 
 def _shape(at: Shape) -> dict[str, Any]:

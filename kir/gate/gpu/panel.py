@@ -8,21 +8,25 @@ from __future__ import annotations
 import ctypes
 import random
 import socket
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kir.confine import Limits, confine
 from kir.device import wire
 from kir.device.client import Child, ChildGone
 from kir.device.driver import CudaError, Driver
 from kir.diagnostic import did_you_mean, error
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
-from kir.gate.gpu.references import REFERENCES
+from kir.gate.gpu.references import REFERENCES, Reference, of_file
 from kir.gate.gpu.statistics import Estimate, estimate
 from kir.problem import Problem, Shape, numpy_dtype
+from kir.problem.model import MODEL_REFERENCE, ModelProblem
 from kir.problem.schema import Draw
 
 SECONDS = 240.0
@@ -64,7 +68,7 @@ class Missing:
 def require_known(problem: Problem) -> None:
     """Refuse a problem that names a reference nobody knows. Raises KirError KIR-G106."""
     for name in problem.spec.references:
-        if name not in REFERENCES:
+        if name not in REFERENCES and not (name == MODEL_REFERENCE and isinstance(problem, ModelProblem)):
             raise error("KIR-G106", f"problem '{problem.name}' names the reference '{name}', which the panel does not know",
                         attempt=did_you_mean(name, list(REFERENCES)), needs=f"one of {', '.join(REFERENCES)}")
 
@@ -79,19 +83,27 @@ def panel(gpu: Gpu, problem: Problem, oracle: Oracle, shapes: Sequence[Shape], s
     for name in problem.spec.references:
         try:
             with server.child(120.0) as child:
-                child.ask({"op": "open", "device": gpu.number}, [gpu.harness], SECONDS)
+                child.ask({"op": "open", "device": gpu.number, **_file(problem, name)}, [gpu.harness], SECONDS)
                 wrong = _judge(child, name, problem, oracle, judged_at, secret)
                 for s in shapes:
-                    yield Missing(name, s.name, wrong) if wrong else _time(child, name, problem, s, secret)
+                    yield Missing(name, s.name, wrong) if wrong else _time(child, name, problem, s, oracle, secret)
         except ChildGone as gone:
             for s in shapes:
                 yield Missing(name, s.name, gone.said)
 
 
+def _file(problem: Problem, name: str) -> dict[str, Any]:
+    """For a reference that is the problem's own file: its text, which is anyone's, so that its process is confined."""
+    if name != MODEL_REFERENCE or not isinstance(problem, ModelProblem):
+        return {}
+    limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, gpu=True)
+    return {"file": {"path": problem.runner.source.path, "text": problem.runner.source.text}, "limits": limits.to_json()}
+
+
 def _request(problem: Problem, name: str, s: Shape) -> dict[str, Any]:
     tensors = [{"name": t.name, "dtype": problem.tensor_dtype(t), "shape": list(problem.tensor_shape(t, s)), "role": t.role}
                for t in problem.spec.tensors]
-    return {"reference": name, "tensors": tensors, "values": dict(problem.values(s)), "draws": _draws(problem)}
+    return {"reference": name, "tensors": tensors, "values": dict(problem.values(s)), "sizes": dict(s.sizes), "draws": _draws(problem)}
 
 
 def _draws(problem: Problem) -> dict[str, Any]:
@@ -111,8 +123,10 @@ def _judge(child: Child, name: str, problem: Problem, oracle: Oracle, s: Shape, 
     return "" if found.ok else f"it is not right at shape '{s.name}': {found.reason}"
 
 
-def _time(child: Child, name: str, problem: Problem, s: Shape, secret: random.Random) -> Timed | Missing:
-    answer, _ = child.ask({"op": "time", **_request(problem, name, s), "seeds": [secret.getrandbits(60) for _ in range(SAMPLES)]}, (), SECONDS)
+def _time(child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> Timed | Missing:
+    given = oracle.inputs(s, secret.getrandbits(48), "normal") if problem.drawn_by_reference else {}
+    message = {"op": "time", **_request(problem, name, s), "seeds": [secret.getrandbits(60) for _ in range(SAMPLES)], "given": list(given)}
+    answer, _ = child.ask(message, [np.ascontiguousarray(a).tobytes() for a in given.values()], SECONDS)
     if "missing" in answer:
         return Missing(name, s.name, str(answer["missing"]))
     return Timed(name, s.name, tuple(answer["seconds"]), str(answer["version"]))
@@ -124,41 +138,54 @@ def serve(channel: socket.socket) -> None:
     """Answer until the channel closes."""
     from kir.device import executor
     state: executor.State | None = None
+    references = REFERENCES
     while True:
         message, blobs = wire.receive(channel)
         try:
             if message["op"] == "open":
+                if "file" in message:
+                    confine(Limits(**{**message["limits"], "writable": ()}))
+                    references = {MODEL_REFERENCE: of_file(**message["file"])}
                 state, _ = executor.opened({"op": "open", "device": message["device"], "confine": False, "limits": {"writable": []}, "images": []}, blobs[:1])
                 wire.send(channel, {})
             else:
                 assert state is not None
-                answer, back = _answered(state, message, blobs)
+                answer, back = _answered(state, references, message, blobs)
                 wire.send(channel, answer, back)
         except Exception as fault:  # a library's code: whatever it raises is the reason why it is missing
-            wire.send(channel, {"missing": f"{type(fault).__name__}: {str(fault).strip().splitlines()[0] if str(fault).strip() else ''}"})
+            wire.send(channel, {"missing": _said(fault)})
             if isinstance(fault, CudaError):
                 return
 
 
-def _answered(state: Any, message: Mapping[str, Any], blobs: list[bytearray]) -> tuple[dict[str, Any], list[bytes]]:
+def _said(fault: Exception) -> str:
+    """The first line of what was raised; where it says nothing, the line of code that raised it."""
+    words = str(fault).strip().splitlines()
+    if not words and (frames := traceback.extract_tb(fault.__traceback__)):
+        words = [f"{frames[-1].line} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"]
+    return f"{type(fault).__name__}: {words[0] if words else ''}"
+
+
+def _answered(state: Any, references: Mapping[str, Reference], message: Mapping[str, Any], blobs: list[bytearray]) -> tuple[dict[str, Any], list[bytes]]:
     import torch
     name = message["reference"]
-    library = name.partition(".")[0]
+    library = name.partition(".")[0] if name in REFERENCES else "torch"
     version = getattr(__import__(library), "__version__", "")
+    values = {**message["values"], "sizes": message["sizes"]}
     d: Driver = state.driver
-    stream = torch.cuda.ExternalStream(d.stream.value)
+    stream = torch.cuda.ExternalStream(int(d.stream.handle))
     with torch.cuda.stream(stream):
         tensors = _tensors(message, torch)
+        for which, blob in zip(message["given"], blobs, strict=True):
+            d.upload(tensors[which].data_ptr(), bytes(blob))
         if message["op"] == "outputs":
-            for which, blob in zip(message["given"], blobs, strict=True):
-                d.upload(tensors[which].data_ptr(), bytes(blob))
-            outputs = REFERENCES[name](tensors, message["values"])()
+            outputs = references[name](tensors, values)()
             torch.cuda.synchronize()
             wanted = {t["name"]: t["dtype"] for t in message["tensors"] if t["role"] != "in"}
             arrays = [(n, wanted[n], o.contiguous()) for n, o in outputs.items() if n in wanted]
             raw = [bytes(o.view(torch.uint8).cpu().numpy().tobytes()) if o.dim() else b"" for _, _, o in arrays]
             return {"arrays": [[n, dt, list(o.shape)] for n, dt, o in arrays]}, raw
-        return {"seconds": _seconds(state, message, tensors, torch), "version": version}, []
+        return {"seconds": _seconds(state, references[name], values, message, tensors, torch), "version": version}, []
 
 
 def _tensors(message: Mapping[str, Any], torch: Any) -> dict[str, Any]:
@@ -167,7 +194,8 @@ def _tensors(message: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     return {t["name"]: torch.empty(t["shape"], dtype=kinds[t["dtype"]], device="cuda") for t in message["tensors"] if t["role"] != "out"}
 
 
-def _seconds(state: Any, message: Mapping[str, Any], tensors: Mapping[str, Any], torch: Any) -> list[float]:
+def _seconds(state: Any, reference: Reference, values: Mapping[str, Any], message: Mapping[str, Any], tensors: Mapping[str, Any], torch: Any
+             ) -> list[float]:
     from kir.device.executor import DELAY_BASE, draw, own
     d: Driver = state.driver
     dtypes = {t["name"]: t["dtype"] for t in message["tensors"]}
@@ -175,17 +203,17 @@ def _seconds(state: Any, message: Mapping[str, Any], tensors: Mapping[str, Any],
     out: list[float] = []
     warm = 3
     for number, seed in enumerate([*message["seeds"][:warm], *message["seeds"]]):
-        for i, (name, x) in enumerate(tensors.items()):
+        for i, (name, x) in enumerate(tensors.items() if not message["given"] else ()):
             how = {**message["draws"][name], "inner": x.shape[-1] if x.dim() else 1}
             draw(state, x.data_ptr(), x.numel(), dtypes[name], how, seed + i)
-        call = REFERENCES[message["reference"]](tensors, message["values"])
+        call = reference(tensors, values)
         if number == 0:
             call()
         torch.cuda.synchronize()
-        d.forget_persisting()
+        d.more.forget_persisting()
         pointer, size = state.cleared
         own(state, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(seed & 0xFFFF))
-        d.launch(state.harness["delay"], (1,), 1, 0, (ctypes.c_uint64(10 * DELAY_BASE),))
+        d.launch(state.harness["delay"], (1,), 1, (ctypes.c_uint64(10 * DELAY_BASE),))
         d.record(start)
         kept = call()
         d.record(stop)

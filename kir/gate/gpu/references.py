@@ -20,6 +20,15 @@ def matmul(t: Tensors, v: Values) -> Call:
     return lambda: {"C": torch.matmul(t["A"], t["B"])}
 
 
+def _matmul_of(turn_a: bool, turn_b: bool) -> Reference:
+    """cuBLAS through torch, operands turned as views: the layouts are its own."""
+    def build(t: Tensors, v: Values) -> Call:
+        import torch
+        a, b = t["A"].t() if turn_a else t["A"], t["B"].t() if turn_b else t["B"]
+        return lambda: {"C": torch.matmul(a, b)}
+    return build
+
+
 def conv2d(t: Tensors, v: Values) -> Call:
     """cuDNN on NHWC, as given: channels-last views."""
     import torch
@@ -94,23 +103,72 @@ def flashinfer_top_k(t: Tensors, v: Values) -> Call:
     return call
 
 
-def _gated_delta(library: str) -> Reference:
-    def build(t: Tensors, v: Values) -> Call:
-        import importlib
+def fla_gated_delta(t: Tensors, v: Values) -> Call:
+    """FLA's chunked rule."""
+    import importlib
 
-        import torch
-        rule = importlib.import_module(library).chunk_gated_delta_rule
+    import torch
+    rule = importlib.import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
+
+    def call() -> dict[str, Any]:
+        with torch.no_grad():
+            return {"o": rule(t["q"], t["k"], t["v"], t["g"], t["beta"])[0]}
+    return call
+
+
+QLA_HEAD = 128
+"""FlashQLA's Hopper kernels assert that both head dimensions are this."""
+
+
+def qla_gated_delta(t: Tensors, v: Values) -> Call:
+    """FlashQLA's chunked rule. Smaller heads are padded with zeros beforehand, which changes no output: zeros add nothing to a product of
+    keys and queries, and further columns of the state do not touch the first. The outputs' padding is dropped in the timed call."""
+    import importlib
+
+    import torch
+    rule = importlib.import_module("flash_qla").chunk_gated_delta_rule
+    width = t["q"].shape[-1]
+    if width > QLA_HEAD or t["v"].shape[-1] > QLA_HEAD:
+        raise ValueError(f"FlashQLA takes heads of {QLA_HEAD}, the problem's have {width} and {t['v'].shape[-1]}")
+    q, k, w = (torch.nn.functional.pad(t[x], (0, QLA_HEAD - t[x].shape[-1])).contiguous() for x in ("q", "k", "v"))
+
+    def call() -> dict[str, Any]:
+        with torch.no_grad():
+            out = rule(q, k, w, t["g"], t["beta"], scale=width**-0.5)
+        return {"o": (out[0] if isinstance(out, tuple) else out)[..., : t["v"].shape[-1]]}
+    return call
+
+
+def of_file(path: str, text: str) -> Reference:
+    """The model of a file in the form of KernelBench, eager, in the precision that its dtypes declare."""
+    import torch
+
+    from kir.problem.model_run import ModelFile
+    from kir.problem.model_source import ModelSource
+    file = ModelFile(ModelSource(path, text))
+
+    def build(t: Tensors, v: Values) -> Call:
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        built = file.built(v["sizes"], 0)
+        model = built.model.cuda()
+        with torch.no_grad():
+            for x, name in zip(model.state_dict().values(), built.state, strict=True):
+                x.copy_(t[name].reshape(x.shape))
+        given = built.arguments({k: t[k].reshape(x.shape) for k, x in built.given.items()})
 
         def call() -> dict[str, Any]:
             with torch.no_grad():
-                out = rule(t["q"], t["k"], t["v"], t["g"], t["beta"])
-            return {"o": out[0] if isinstance(out, tuple) else out}
+                out = model(*given)
+            return {"out": out if out.dim() else out.reshape(1)}
         return call
     return build
 
 
 REFERENCES: Mapping[str, Reference] = {
     "torch.matmul": matmul,
+    "torch.matmul (B given as [N, K])": _matmul_of(False, True),
+    "torch.matmul (A given as [K, M])": _matmul_of(True, False),
+    "torch.matmul (A given as [K, M] and B as [N, K])": _matmul_of(True, True),
     "torch.nn.functional.conv2d": conv2d,
     "torch.nn.functional.conv2d (NCHW)": conv2d_nchw,
     "torch.nn.functional.scaled_dot_product_attention": _attention("FLASH_ATTENTION"),
@@ -120,7 +178,7 @@ REFERENCES: Mapping[str, Reference] = {
     "torch.nn.functional.rms_norm": rms_norm,
     "torch.topk": top_k,
     "flashinfer.top_k": flashinfer_top_k,
-    "fla.ops.gated_delta_rule.chunk_gated_delta_rule": _gated_delta("fla.ops.gated_delta_rule"),
-    "flash_qla.chunk_gated_delta_rule": _gated_delta("flash_qla"),
+    "fla.ops.gated_delta_rule.chunk_gated_delta_rule": fla_gated_delta,
+    "flash_qla.chunk_gated_delta_rule": qla_gated_delta,
 }
 """Every reference that a problem may name."""

@@ -4,43 +4,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import random
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import kir
-from kir import machine
 from kir.device.replay import pack
 from kir.gate.gpu.candidate import Candidate
 from kir.gate.gpu.checks import Planned
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
+from kir.gate.gpu.standby import TOOLS, sanitizer
 from kir.store import write_atomic
 
-SECONDS = 180
-TOOLS = ("memcheck", "racecheck")
 UNSUPPORTED = ("Device not supported", "not supported on this", "LibraryNotLoaded")
 """What the tool says where it can judge no kernel at all. Any other end without a summary is the kernel's fault, and refuses it."""
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
 _FAULT = re.compile(r"^=+ +((?:Invalid|Misaligned|Out-of-range|Warp|Uninitialized|Program hit|Error: |Race reported|Stack|Barrier).*)$", re.MULTILINE)
-
-
-def sanitizer() -> Path | None:
-    """compute-sanitizer of the path or of the toolkit."""
-    found = shutil.which("compute-sanitizer")
-    if found:
-        return Path(found)
-    kit = machine.toolkit()
-    beside = kit.root / "bin" / "compute-sanitizer" if kit else None
-    return beside if beside is not None and beside.is_file() else None
 
 
 def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle, plan: Sequence[Planned], secret: random.Random
@@ -61,9 +42,9 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
     at = min(uneven, key=lambda p: math.prod(p.shape.sizes.values())).shape
     message, blobs = c.request(at, secret, oracle.inputs(at, secret.getrandbits(48), "normal"))
     rows, cubins = c.executable.opening()
-    opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "limits": {"writable": []}, "images": rows}
+    opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "plain": True, "limits": {"writable": []}, "images": rows}
     job = pack((opening, [gpu.harness, *cubins]), (message, blobs))
-    running = [(name, pool.submit(_run, tool, name, job)) for name in TOOLS]
+    running = [(name, pool.submit(gpu.sanitizers.run, name, job)) for name in TOOLS]
 
     def finished() -> dict[str, Any]:
         out, final = _read([(name, each.result()) for name, each in running])
@@ -87,19 +68,3 @@ def _read(answers: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], bool]:
             first = _FAULT.search(said)
             out["errors"].append(f"{name}: {first[1].strip() if first else found[0]}")
     return out, all("did not finish" not in e for e in out["errors"])
-
-
-def _run(tool: Path, name: str, job: bytes) -> str:
-    roots = list(dict.fromkeys([str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]))
-    environment = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "HOME", "CUDA_VISIBLE_DEVICES")}
-    with tempfile.TemporaryDirectory(prefix="kir-sanitizer-") as folder:
-        file = Path(folder) / "job"
-        file.write_bytes(job)
-        code = f"import sys; sys.path[:] = {roots!r}; from kir.device.replay import replay; replay({str(file)!r})"
-        command = [str(tool), "--tool", name, "--print-limit", "5", sys.executable, "-I", "-S", "-B", "-c", code]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=folder,
-                                  env={**environment, "TMPDIR": folder, "CUDA_CACHE_DISABLE": "1"})
-        except subprocess.TimeoutExpired:
-            return f"it took more than {SECONDS} s"
-    return done.stdout + done.stderr

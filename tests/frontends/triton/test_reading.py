@@ -378,3 +378,81 @@ def kernel(x, y, M, N, B: tl.constexpr):
     np.testing.assert_array_equal(out["y"], x + 1)
     copies = [s for s in statements(read(tmp_path, source).kernels[0].body) if isinstance(s, n.Copy)]
     assert [s.via for s in copies] == ["tma", "tma"]
+
+
+def test_a_boundary_check_of_as_many_axes_as_there_are_checks_all(tmp_path: Path) -> None:
+    """FlagGems hands the order of the axes to its kernels as metas; whichever they are, an axis cannot be named twice."""
+    source = """
+@triton.jit
+def kernel(x, y, n, FIRST: tl.constexpr, B: tl.constexpr):
+    p = tl.make_block_ptr(x, (n,), (1,), (tl.program_id(0) * B,), (B,), order=(FIRST,))
+    q = tl.make_block_ptr(y, (n,), (1,), (tl.program_id(0) * B,), (B,), order=(FIRST,))
+    tl.store(q, tl.load(p, boundary_check=(FIRST,)) + 1, boundary_check=(FIRST,))
+"""
+    x = values(6)
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros(6, np.float32)}, grid=2, metas={"FIRST": 0, "B": 4}, scalars={"n": 6})
+    np.testing.assert_array_equal(out["y"], x + 1)
+    two = source.replace("(n,), (1,), (tl.program_id(0) * B,), (B,), order=(FIRST,)", "(n, n), (n, 1), (0, 0), (B, B), order=(1, 0)")
+    assert "axes of a boundary check that are not known" in " ".join(opaque(read(tmp_path, two)))
+
+
+def test_a_decorator_may_put_a_library_s_function_in_the_place_of_one(tmp_path: Path) -> None:
+    """What a shim does is worked out from its source: where the library has a function of the name, that is meant."""
+    source = """
+def use(module):
+    def decorator(fn):
+        name = fn.__name__
+        if hasattr(module, name):
+            try:
+                return getattr(module, name)
+            except Exception:
+                pass
+        return fn
+    return decorator
+
+def shim(fn):
+    return use(libdevice)(fn)
+
+@shim
+@triton.jit
+def trunc(x):
+    return x * 100
+
+def unknown(fn):
+    return SOMETHING(fn)
+
+@unknown
+@triton.jit
+def other(x):
+    return x
+
+@triton.jit
+def kernel(x, y):
+    tl.store(y, trunc(tl.load(x)))
+
+@triton.jit
+def strange(x, y):
+    tl.store(y, other(tl.load(x)))
+"""
+    out = execute(tmp_path, source, {"x": np.array([-2.5], np.float32), "y": np.zeros(1, np.float32)})
+    assert out["y"][0] == -2.0
+    assert "has a decorator that may replace it" in opaque(read(tmp_path, source, "strange"))[0]
+
+
+def test_a_choice_of_tuples_is_unpacked_by_its_length(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def parts(X: tl.constexpr, Y: tl.constexpr = None):
+    pid = tl.program_id(0)
+    if Y is None:
+        return pid % X, pid // X
+    else:
+        return pid % X, (pid // X) % Y, pid // (X * Y)
+
+@triton.jit
+def kernel(y, S):
+    i, j, k = parts(2, S)
+    tl.store(y + tl.program_id(0), i + 10 * j + 100 * k)
+"""
+    out = execute(tmp_path, source, {"y": np.zeros(12, np.int32)}, grid=12, scalars={"S": 3})
+    np.testing.assert_array_equal(out["y"], [p % 2 + 10 * (p // 2 % 3) + 100 * (p // 6) for p in range(12)])

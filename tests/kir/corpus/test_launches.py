@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -123,14 +123,114 @@ def test_on_a_gpu_the_kernel_written_again_takes_the_launch(tmp_path: Path, monk
     made = Function(Parameter("n"), Parameter("B", True))
     hook = Hook("swap", str(tmp_path))
     hook._device = True
-    monkeypatch.setattr(swapped, "read_again", lambda file, kernel: swapped.Again(None, "text", "abc"))
-    monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder: made)
-    assert hook.launch(original, (5,), {"num_warps": 2}, (1,), lambda: "original") == "ran"
+    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
+    monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
+    assert hook.launch(original, (5,), {"num_warps": 2}, (1,), lambda: "original")._made == "ran"
     assert made.ran == [{"grid": (1,), "warmup": False, "n": 5, "B": 8, "num_warps": 2}]
     assert [(x["how"], x["hash"], x["launches"]) for x in hook.counts.values()] == [("swapped", "abc", 1)]
-    monkeypatch.setattr(swapped, "read_again", lambda file, kernel: swapped.Again(None, reason="it is opaque"))
-    assert hook.launch(original, (5,), {}, (1,), lambda: "original") == "original"
+    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, reason="it is opaque"))
+    assert hook.launch(original, (5,), {}, (1,), lambda: "original")._made == "original"
     assert _for(made, {"n": 1, "x": 2}, original) == {"B": 8, "n": 1, "x": 2}
+
+
+def test_what_a_launch_returns_launches_once_more_with_the_original_s_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kir.corpus import measured, swapped
+
+    original = Function(Parameter("n"), Parameter("B", True, 8))
+    made = Function(Parameter("B", True), Parameter("n"))
+    hook = Hook("swap", str(tmp_path), measure=True)
+    hook._device = True
+    compared: list[dict[str, Any]] = []
+
+    def compare(values: dict[str, Any], first: Any, second: Any) -> dict[str, Any]:
+        compared.append(dict(values))
+        return {"equal": True}
+    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
+    monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
+    monkeypatch.setattr(measured, "compare", compare)
+    launched = hook.launch(original, (5,), {"num_warps": 2}, (1,), lambda: "original")
+    hook.part = "again"
+    launched[(3,)](6, 4)
+    assert made.ran[1] == {"grid": (3,), "warmup": False, "n": 6, "B": 4, "num_warps": 2}
+    assert compared == [{"n": 5, "B": 8, "num_warps": 2}, {"n": 6, "B": 4, "num_warps": 2}], "each binding once"
+    hook.launch(original, (5,), {}, (1,), lambda: "original")
+    assert len(compared) == 2
+    notes = [json.loads(line) for line in next(tmp_path.glob("launches-*.jsonl")).read_text().splitlines()]
+    assert [x["part"] for x in notes] == ["", "again", "again"] and notes[0]["measured"] == {"equal": True}
+
+
+def test_tuners_made_from_triton_s_own_take_the_first_configuration_that_fits(tmp_path: Path) -> None:
+    class OutOfResources(Exception):
+        pass
+
+    class Config:
+        pre_hook = None
+
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+        def all_kwargs(self) -> dict[str, int]:
+            return {"B": self.size}
+
+    class Inner:
+        def run(self, *args: Any, **kwargs: Any) -> int:
+            if kwargs["B"] > 64:
+                raise OutOfResources
+            return int(kwargs["B"])
+
+    class Tuner:
+        arg_names = ("x",)
+        configs: ClassVar = [Config(128), Config(64), Config(32)]
+        fn = Inner()
+
+        def prune_configs(self, kwargs: dict[str, Any]) -> list[Config]:
+            return self.configs
+
+        def run(self, *args: Any, **kwargs: Any) -> str:
+            return "tuned"
+    hook = Hook("swap", str(tmp_path), tune=False)
+    hook._device = True
+    hook.patch_autotuner(Tuner)
+
+    class Other(Tuner):
+        def run(self, *args: Any, **kwargs: Any) -> str:
+            return "tuned otherwise"
+    assert Tuner().run(1) == Other().run(1) == 64  # type: ignore[comparison-overlap]  # patched
+    hook.tune = True
+    assert (Tuner().run(1), Other().run(1)) == ("tuned", "tuned otherwise")
+
+
+def test_parts_of_a_command_and_stand_ins_for_tensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Launches are told apart by part; what only stands for a tensor is the memory that it names; tensors in one memory stay so."""
+    app = tmp_path / "app.py"
+    app.write_text("""
+import torch
+from kernels import added
+from kir.corpus.hook import section
+
+class Window:
+    def __init__(self, base, offset):
+        self._base, self.dtype, self.shape = base, base.dtype, (4,)
+        self.offset = offset
+    def stride(self):
+        return (2,)
+    def data_ptr(self):
+        return self._base.data_ptr() + 4 * self.offset
+
+both = torch.arange(16.0)
+section("first")
+import triton.language as tl
+added[(1,)](both[:4], Window(both, 9), None, both[4:8], 4, 2, 1.0, BLOCK=4, DTYPE=tl.float32)
+assert both.tolist() == [0, 1, 2, 3, 9, 12, 15, 18, 8, 9, 10, 11, 12, 13, 14, 15]
+section("second")
+added[(1,)](both[:4], Window(both, 8), None, both[4:8], 4, 2, 1.0, BLOCK=4, DTYPE=tl.float32)
+assert both[4:8].tolist() == [8, 11, 14, 17]
+""")
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    assert run(["corpus", "--swap", str(tmp_path / "kernels.py"), "-o", str(tmp_path / "o"), "--json", "--", sys.executable, str(app)]) == 0
+    assert json.loads(capsys.readouterr().out)["kernels"][0]["launches"] == 2
+    notes = [json.loads(line) for line in next((tmp_path / "o").glob("launches-*.jsonl")).read_text().splitlines()]
+    assert [x["part"] for x in notes] == ["first", "second"]
 
 
 def test_arguments_that_no_binding_holds_are_named() -> None:
@@ -150,3 +250,42 @@ def test_a_kernel_written_again_is_a_function_of_triton(tmp_path: Path) -> None:
     assert type(made).__name__ == "JITFunction"
     assert [p.name for p in made.params if p.is_constexpr] == ["BLOCK", "DTYPE"]
     assert "does not understand" in read_again(str(tmp_path / "kernels.py"), "opaque").reason
+
+
+def test_copies_of_arguments_share_memory_as_they_do_and_are_compared_by_bits() -> None:
+    import torch
+
+    from kir.corpus.measured import copied, difference
+
+    whole = torch.arange(8.0)
+    given = {"a": whole[:4], "b": whole[2:6:2], "n": 3}
+    one, other = copied(given), copied(given)
+    one["a"][2] = 7.0
+    assert one["b"][0] == 7.0 and whole[2] == 2.0 and one["b"].stride() == (2,) and one["n"] == 3
+    assert difference(given, other) == {"equal": True, "difference": 0.0, "scale": 0.0}
+    assert difference(one, other) == {"equal": False, "difference": 5.0, "scale": 7.0}
+    other["a"][0] = float("nan")
+    assert difference(one, other)["difference"] == float("inf")
+
+
+def test_a_kernel_made_at_run_time_gets_the_names_that_only_its_module_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+    import importlib.util
+
+    from kir.corpus.swapped import completed, read_again
+
+    (tmp_path / "library_of_parts.py").write_text("import triton\nimport triton.language as tl\n@triton.jit\ndef tripled(x):\n    return x * 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    parts = importlib.import_module("library_of_parts")
+    made = tmp_path / "made.py"
+    made.write_text("import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x):\n    tl.store(x, tripled(tl.load(x)))\n")
+    spec = importlib.util.spec_from_file_location("made_at_run_time", made)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert completed(module.kernel.fn) is None, "it lacks nothing that anyone has"
+    module.tripled = parts.tripled  # type: ignore[attr-defined]  # as a generator of kernels does
+    completed.cache_clear()
+    text = completed(module.kernel.fn)
+    assert text is not None and text.startswith("from library_of_parts import tripled; import triton")
+    assert read_again(str(made), "kernel").reason.startswith("KIR-B002") and not read_again(str(made), "kernel", text).reason

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kir.cli._main import run
-from kir.corpus.rank import ranked
+from kir.corpus.rank import ranked, recorded
 from kir.diagnostic import KirError
 from kir.target import target
 
@@ -55,6 +55,21 @@ def test_sites_are_ranked_and_what_cannot_be_read_is_named(folder: Path, capsys:
     assert any(s.step.startswith("cache-policy") for s in allowed)
     assert run(["sites", str(folder), "--package", "--most", "3"]) == 0
     assert "doubled-1.toml" in capsys.readouterr().out
+
+
+def test_bindings_may_stand_in_one_file_of_json_lines(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lines = tmp_path / "bindings.jsonl"
+    place = f"{tmp_path / 'doubled.py'}::doubled"
+    lines.write_text(json.dumps({"kernel": place, "binding": BINDING.partition("\n")[2]}) + "\n")
+    for _ in range(2):
+        ((found, path),) = recorded(lines)
+        assert found == place and path.name == "doubled-1.toml" and path.read_text().startswith(f"# {place}\nkernel")
+    for bad in ("{", '{"kernel": 3}', "[]", ""):
+        lines.write_text(bad)
+        with pytest.raises(KirError) as refused:
+            recorded(lines)
+        assert refused.value.diagnostics[0].id == "KIR-C118"
 
 
 def test_a_folder_without_recorded_bindings_is_refused(tmp_path: Path) -> None:

@@ -119,6 +119,9 @@ fragment acc: f32[64] = 0.0
 for w in 0..2 parallel warp
   acc[0 +: 32] = X[w*32 +: 32]
 Y = acc"""),
+    "a lane outside its mask": ("KIR-I018", """
+for t in 0..64 parallel thread
+  Y[t] = shfl_xor(X[t], 1, mask=65535)"""),
     "deadlock": ("KIR-I020", """
 shared bar: mbarrier
 mbar_init(&bar, 2)
@@ -242,6 +245,12 @@ for t in 0..64 parallel thread
   s[t] = X[t]
   barrier()
   Y[t] = s[31 - t]""",
+    "lanes that their mask names": """
+for t in 0..64 parallel thread
+  if t % 32 < 16
+    Y[t] = shfl_xor(X[t], 1, mask=65535)
+  else
+    Y[t] = X[t]""",
     "a warp synchronizes": """
 shared s: f32[64]
 for t in 0..64 parallel thread

@@ -31,7 +31,10 @@ def serve(channel: socket.socket) -> None:
     program = None
     while True:
         message, blobs = wire.receive(channel)
-        if message["op"] == "open":
+        if message["op"] == "load":
+            program = parse_program(bytes(blobs[0]).decode(), "image")
+            wire.send(channel, {"functions": []})
+        elif message["op"] == "open":
             limits = dict(message["limits"])
             limits["writable"] = tuple(limits["writable"])
             level = confine(Limits(**limits))

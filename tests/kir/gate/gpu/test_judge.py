@@ -126,3 +126,35 @@ def test_an_unknown_reference_is_one_clear_error(gpu: Gpu, tmp_path: Path) -> No
     unknown = make(tmp_path, 'references = ["torch.doubled"]')
     verdict = gate(gpu, program(), unknown, replace(FAST, panel=True))
     assert not verdict.accepted and verdict.reason.startswith("KIR-G106") and "torch.doubled" in verdict.reason
+
+
+def test_a_model_of_kernelbench_is_a_problem_for_the_device_too(gpu: Gpu, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from kir.ir.parser import parse_program
+    (tmp_path / "twice.py").write_text(MODEL)
+    own = parse_program(TEXT.format(name="twice", value="X[i] + X[i]").replace("out Y", "out out").replace("Y[i] =", "out[i] ="), "twice.kir")
+    verdict = gate(gpu, own, load_problem(tmp_path / "twice.py"))
+    assert verdict.accepted, verdict.reason
+    assert verdict.correctness is not None
+    on_device = [r for r in verdict.correctness.runs if r.mode == "device"]
+    assert any(r.shape.startswith("held-out") for r in on_device) and {r.distribution for r in on_device} >= {"normal", "sparse"}
+
+
+MODEL = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, X):
+        return X + X
+
+
+N = 96
+
+
+def get_inputs():
+    return [torch.randn(N)]
+
+
+def get_init_inputs():
+    return []
+"""

@@ -1,0 +1,43 @@
+"""TileLang: tile-level IR written as prim_funcs in factories, and compiled for a named architecture without a device."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kir.diagnostic import Diagnostic, KirError
+from kir.ir.nodes import Program
+from kir.surface import Artifact, Emitted, Entry
+from kir.target import Target
+
+from .emit import fixed, write
+
+
+class TileLangBackend:
+    """The backend; stateless."""
+
+    surface: str = "tilelang"
+
+    def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
+        """What TileLang cannot say."""
+        return write(program).refusals
+
+    def emit(self, program: Program) -> Emitted:
+        """TileLang source. Raises KirError with the refusals."""
+        written = write(program)
+        if written.emitted is None:
+            raise KirError(*written.refusals)
+        return written.emitted
+
+    def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
+        """The variant that is compiled at these sizes: a factory is called with them, as TileLang's users do, so that shapes are static."""
+        def known(e: Entry) -> Entry:
+            return replace(e, options=fixed(e, sizes))
+        return replace(emitted, entries=tuple(map(known, emitted.entries)))
+
+    def compile(self, emitted: Emitted, target: Target) -> Artifact:
+        """Runs TileLang's lowering and nvcc in processes of their own."""
+        from .compile import compile_for
+        return compile_for(emitted, target)
+
+
+BACKEND = TileLangBackend()

@@ -1,0 +1,209 @@
+"""Scalar expressions of the IR as TileLang expressions.
+
+TVM's typing is matched, not fought: an integer literal takes the dtype of what it meets, a float literal is f32, so every other literal
+is written with its dtype. A whole tile never stands in an expression: `tiles` writes it element by element.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kir.analysis.facts import Facts
+from kir.diagnostic import KirError, error
+from kir.instructions import instruction
+from kir.ir import nodes as n
+from kir.ir.printer import expr_text
+from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.visit import walk
+
+OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 13)
+_INFIX = {"shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT),
+          "floordiv": ("//", PRODUCT), "mod": ("%", PRODUCT)}
+_BITWISE = {"or": ("|", BIT_OR), "xor": ("^", BIT_XOR), "and": ("&", BIT_AND)}
+_LOGICAL = {"or": ("or", OR), "xor": ("!=", COMPARE), "and": ("and", AND)}
+_COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_FUNCTIONS = {"min": "T.min", "max": "T.max", "ceildiv": "T.ceildiv", "tdiv": "T.truncdiv", "trem": "T.truncmod"}
+DTYPES: Mapping[str, str] = {
+    "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
+    "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
+}
+"""IR dtype to its name in TileLang."""
+_BARE = frozenset({"i32", "f32", "bool"})
+"""Dtypes of literals that need no cast."""
+
+
+def refuse(id: str, message: str, needs: str = "") -> KirError:
+    """A refusal without its place, which the statement that is being written adds."""
+    return error(id, message, needs=needs)
+
+
+def dtype_name(d: DType) -> str:
+    """A dtype as TileLang's string. Raises KirError KIR-B004 where there is none."""
+    if d.name not in DTYPES:
+        raise refuse("KIR-B004", f"TileLang has no dtype {d.name}")
+    return f'"{DTYPES[d.name]}"'
+
+
+def literal(c: n.Const) -> str:
+    """A bare Python literal, or TileLang's infinity."""
+    if isinstance(c.value, float):
+        if math.isnan(c.value):
+            raise refuse("KIR-B008", "TileLang has no literal for NaN")
+        if math.isinf(c.value):
+            return f"{'-' if c.value < 0 else ''}T.infinity({dtype_name(c.dtype)})"
+        return repr(c.value)
+    return str(c.value)
+
+
+@dataclass
+class Expressions:
+    """Writes scalar expressions. `names` maps IR names to Python's; `facts` are those of the statement being written; `shown` spells what
+    a name stands for otherwise (the elements of views, say)."""
+
+    names: Mapping[str, str]
+    facts: Facts
+    guards: list[n.Expr] = field(default_factory=list)
+    metas: frozenset[str] = frozenset()
+
+    def text(self, e: n.Expr, least: int = 0) -> str:
+        """`e`, in parentheses when it binds more loosely than `least`."""
+        text, level = self.spell(e)
+        return text if level >= least else f"({text})"
+
+    def dtype(self, d: DType) -> str:
+        """A dtype as an argument; of a generic program, the meta that it is."""
+        if d.is_symbolic and d.name in self.metas:
+            return self.names[d.name]
+        return dtype_name(d)
+
+    def is_static(self, e: n.Expr) -> bool:
+        """Whether an expression is worked out when the factory runs."""
+        return all(x.name in self.metas if isinstance(x, n.Var) else isinstance(x, (n.Const, n.Unary, n.Binary, n.Select, n.Cast)) or (
+            isinstance(x, n.Call) and instruction(x.fn).level == "static") for x in walk(e))
+
+    def spell(self, e: n.Expr) -> tuple[str, int]:
+        """Text and binding level. Raises KirError KIR-B002, KIR-B004, KIR-B008."""
+        if isinstance(e.type, TileType) and not isinstance(e, n.Load):
+            raise refuse("KIR-B306", f"the tile {expr_text(e)} is used as a whole, which only buffers are in TileLang")
+        match e:
+            case n.Const():
+                return self._literal(e)
+            case n.Var():
+                return self.names[e.name], ATOM
+            case n.Unary(op="neg"):
+                return f"-{self.text(e.x, UNARY)}", UNARY
+            case n.Unary():
+                if dtype_of(e.type).is_bool:
+                    return f"not {self.text(e.x, NOT)}", NOT
+                return f"~{self.text(e.x, UNARY)}", UNARY
+            case n.Binary():
+                return self._binary(e)
+            case n.Select():
+                return self._select(e), ATOM
+            case n.Cast():
+                return self._cast(e), ATOM
+            case n.Load():
+                return self._load(e), ATOM
+            case n.Call():
+                return self._call(e), ATOM
+            case _:
+                raise refuse("KIR-B002", f"TileLang has no spelling for {expr_text(e)}")
+
+    def _literal(self, c: n.Const) -> tuple[str, int]:
+        text = literal(c)
+        if c.dtype.name in _BARE or "infinity" in text:
+            return text, UNARY if text.startswith("-") else ATOM
+        return f"T.Cast({self.dtype(c.dtype)}, {text})", ATOM
+
+    def _operand(self, e: n.Expr, other: n.Expr, least: int) -> str:
+        """An operand: an integer literal beside something else needs no dtype."""
+        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer:
+            return literal(e) if not literal(e).startswith("-") or least <= UNARY else f"({literal(e)})"
+        return self.text(e, least)
+
+    def _binary(self, e: n.Binary) -> tuple[str, int]:
+        dtype = dtype_of(e.a.type)
+        if e.op in _COMPARISONS:
+            return f"{self._operand(e.a, e.b, BIT_OR)} {_COMPARISONS[e.op]} {self._operand(e.b, e.a, BIT_OR)}", COMPARE
+        if e.op in _FUNCTIONS:
+            return f"{_FUNCTIONS[e.op]}({self._operand(e.a, e.b, 0)}, {self._operand(e.b, e.a, 0)})", ATOM
+        found = _INFIX.get(e.op) or (_LOGICAL if dtype.is_bool else _BITWISE).get(e.op)
+        if found is None:
+            raise refuse("KIR-B002", f"TileLang has no operator '{e.op}'")
+        sign, level = found
+        if e.op == "div" and dtype.is_integer:
+            raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
+        return f"{self._operand(e.a, e.b, level)} {sign} {self._operand(e.b, e.a, level + 1)}", level
+
+    def _select(self, e: n.Select) -> str:
+        """Both arms are guarded: a load in one is made only where it is chosen."""
+        from kir.ir.build import invert
+        if self.is_static(e.cond):
+            return f"({self.text(e.a, NOT)} if {self.text(e.cond, OR)} else {self.text(e.b, NOT)})"
+        cond = self.text(e.cond)
+        self.guards.append(e.cond)
+        a = self.text(e.a)
+        self.guards[-1] = invert(e.cond)
+        b = self.text(e.b)
+        self.guards.pop()
+        return f"T.if_then_else({cond}, {a}, {b})"
+
+    def _cast(self, e: n.Cast) -> str:
+        if e.rounding == "bits":
+            return f"T.reinterpret({self.text(e.x)}, {self.dtype(e.dtype)})"
+        source = dtype_of(e.x.type)
+        if e.rounding not in ("rn", "rz") or (e.rounding == "rz" and not (source.is_float and e.dtype.is_integer)):
+            raise refuse("KIR-B004", f"TileLang has no conversion with rounding '{e.rounding}'")
+        return f"T.Cast({self.dtype(e.dtype)}, {self.text(e.x)})"
+
+    # ----------------------------------------------------------------------------------------------------------------- memory
+    def _load(self, e: n.Load) -> str:
+        if e.cache:
+            raise refuse("KIR-B008", f"TileLang has no cache policy on a load ('{e.cache}')", needs="a copy with an eviction policy")
+        if e.mask is not None and not self._guarded(e.mask):
+            raise refuse("KIR-B306", f"the load of '{e.at.buffer.name}' is masked without a value to take instead")
+        if e.other is not None and not is_zero(e.other):
+            raise refuse("KIR-B306", f"outside of '{e.at.buffer.name}' TileLang reads zeros", needs="else 0, and a select around it")
+        return self.place(e.at)
+
+    def _guarded(self, mask: n.Expr) -> bool:
+        """Whether the arms of selects around say the mask already."""
+        parts = {x for g in self.guards for x in conjuncts(g)}
+        return all(x in parts for x in conjuncts(mask))
+
+    def place(self, at: n.Region) -> str:
+        """One element of a buffer. Raises KIR-B306 for more than one."""
+        name = self.names[at.buffer.name]
+        if not at.index:
+            if at.buffer.shape:
+                raise refuse("KIR-B306", f"'{at.buffer.name}' is used as a whole in an expression")
+            return name if at.buffer.space == "register" else f"{name}[0]"
+        if any(isinstance(i, n.Span) for i in at.index):
+            raise refuse("KIR-B306", f"a part of '{at.buffer.name}' is used as a whole in an expression")
+        return f"{name}[{', '.join(self.text(i) for i in at.index if isinstance(i, n.Expr))}]"
+
+    # ------------------------------------------------------------------------------------------------------------------ calls
+    def _call(self, e: n.Call) -> str:
+        args = [a for a in e.args if isinstance(a, n.Expr)]
+        if e.of is not None:
+            raise refuse("KIR-B002", f"TileLang has no device functions of its own ('{e.fn}')", needs="the function's body in its place")
+        if e.fn in ("assume", "assertion"):
+            return f"{'T.assume' if e.fn == 'assume' else 'T.device_assert'}({self.text(args[0])})"
+        if e.fn in ("multiple_of", "max_contiguous", "max_constancy"):
+            return self.text(args[0])
+        spelling = instruction(e.fn).on("tilelang")
+        if spelling is None or e.attrs:
+            raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")
+        return f"{spelling}({', '.join(map(self.text, args))})"
+
+
+def conjuncts(e: n.Expr) -> tuple[n.Expr, ...]:
+    """The parts of a conjunction."""
+    return (*conjuncts(e.a), *conjuncts(e.b)) if isinstance(e, n.Binary) and e.op == "and" and dtype_of(e.type).is_bool else (e,)
+
+
+def is_zero(e: n.Expr) -> bool:
+    """Whether an expression is the zero that TileLang reads outside of a tensor."""
+    return isinstance(e, n.Const) and repr(e.value) in ("0", "0.0", "False")

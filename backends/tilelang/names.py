@@ -1,0 +1,29 @@
+"""Names that Python and TileLang allow for what an IR program names."""
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Iterable
+
+TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "T", "tilelang", "range", *(x for x in dir(builtins) if x.islower())})
+"""Names that no parameter or value of an emitted kernel may have."""
+
+
+def spelled(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
+    """A Python name for each IR name: itself where that is allowed, else with underscores until it is free."""
+    out: dict[str, str] = {}
+    used = {*TAKEN, *taken}
+    for name in names:
+        if name not in out:
+            out[name] = fresh(name, used)
+            used.add(out[name])
+    return out
+
+
+def fresh(name: str, used: Iterable[str]) -> str:
+    """An identifier like `name` that is not in `used`."""
+    taken = {*TAKEN, *used}
+    base = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    while base in taken or not base.isidentifier():
+        base = base + "_" if base.isidentifier() else "_" + base
+    return base

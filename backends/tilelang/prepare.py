@@ -1,0 +1,334 @@
+"""The form of a program that TileLang can say: what needs a buffer there has one. Tile code to tile code of the same meaning; idempotent.
+
+Whole tiles are buffers in TileLang, never values: a tile that has a name becomes a fragment, and so does what a reduction, a scan or a product
+takes and what a reduction gives. Products on scalar units are loops of elementwise sums. An access to global memory is checked against the edges
+of the tensor, as TileLang checks each; a load that takes something else than zero outside is a choice between the two.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kir.analysis.normal_form import normalize
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import int_value, is_const
+from kir.ir.canonical import bound_names, outer_names
+from kir.ir.promote import promoted
+from kir.ir.types import DType, TileType, dtype_of, shape_of
+from kir.ir.visit import blocks_of, substitute, substitute_buffers, transform
+
+from .places import sourced
+from .threads import ThreadForm
+
+COLLECTIVE = frozenset({"reduce", "scan"})
+TEAMS = frozenset({"thread", "warp", "warpgroup"})
+TENSOR_CORES = frozenset({"f16", "bf16", "i8", "u8", "f8e4m3", "f8e5m2", "f64"})
+"""Operands that T.gemm multiplies as they are; f32 it takes as tf32."""
+
+
+def prepared(program: n.Program, generic: bool = False) -> n.Program:
+    """The program in TileLang's form; of a generic one, what its own source named stays as it is named."""
+    taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
+    return replace(program, tensor_maps=(), kernels=tuple(_kernel(k, taken | {x.name for x in program.kernels}, generic) for k in program.kernels))
+
+
+def form(program: n.Program) -> n.Program:
+    """The program that an emitted text is read back as: TileLang's form, its fragments values again where nothing else writes them."""
+    made = prepared(program)
+    outer = frozenset(outer_names(made))
+    kernels = tuple(replace(k, body=promoted(_uniform(k.body), outer | {a.name for a in k.grid})) for k in made.kernels)
+    return normalize(replace(made, kernels=kernels))
+
+
+def _uniform(body: n.Block) -> n.Block:
+    """Arrays of the team, which `T.alloc_local` makes, as they are read: fragments."""
+    arrays = {s.buffer.name: replace(s.buffer, space="fragment") for s in _of_team(body)
+              if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape}
+    return tuple(substitute_buffers(s, arrays) for s in body)
+
+
+def _of_team(body: n.Block) -> Iterator[n.Stmt]:
+    """The statements that the whole team executes."""
+    for s in body:
+        yield s
+        if not (isinstance(s, n.For) and s.kind in TEAMS):
+            for inner in blocks_of(s):
+                yield from _of_team(inner)
+
+
+def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
+    used = taken | {a.name for a in k.grid} | set(bound_names(k.body))
+    return replace(k, body=_Form(used, generic).block(k.body, {}))
+
+
+Values = dict[str, n.Expr]
+"""What stands for a name of a tile: the fragment that holds it."""
+
+
+class _Form:
+    def __init__(self, taken: set[str], generic: bool) -> None:
+        self.taken, self.generic = taken, generic
+
+    def fresh(self, base: str) -> str:
+        name, i = base, 0
+        while name in self.taken:
+            i += 1
+            name = f"{base}_{i}"
+        self.taken.add(name)
+        return name
+
+    # ----------------------------------------------------------------------------------------------------------------- blocks
+    def block(self, block: n.Block, values: Values) -> n.Block:
+        values = dict(values)
+        out: list[n.Stmt] = []
+        for s in block:
+            s = _substituted(s, values)
+            if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, TileType) and not self.generic:
+                buffer = _fragment(s.names[0], s.value.type)
+                out += self.statement(n.Alloc(buffer), values)
+                out += self.statement(n.Store(n.Region(buffer), s.value, label=s.label, origin=s.origin), values)
+                values[s.names[0]] = n.Load(n.Region(buffer))
+            else:
+                out += self.statement(s, values)
+            out = [x if x.origin is not None else sourced(x, s.origin) for x in out] if s.origin is not None else out
+        return tuple(out)
+
+    def statement(self, s: n.Stmt, values: Values) -> Sequence[n.Stmt]:
+        """What stands for a statement in which no name of a tile is left."""
+        match s:
+            case n.For() if s.kind == "unroll" and "factor" in dict(s.attrs) and dict(s.attrs)["factor"] == trips(s):
+                return self.statement(replace(s, attrs=tuple((k, v) for k, v in s.attrs if k != "factor")), values)
+            case n.For() if s.kind == "thread":
+                return (replace(s, body=ThreadForm(self.fresh, _scalar).block(s.body, {})),)
+            case n.For() if s.kind in TEAMS:
+                return (s,)
+            case n.For():
+                return (replace(s, body=self.block(s.body, values)),)
+            case n.While():
+                return (replace(s, body=self.block(s.body, values)),)
+            case n.If():
+                before, cond = self.named(s.cond, True)
+                return (*before, replace(s, cond=cond, then=self.block(s.then, values), orelse=self.block(s.orelse, values)))
+            case n.Roles():
+                return (replace(s, roles=tuple(replace(r, body=self.block(r.body, values)) for r in s.roles)),)
+            case n.Alloc() if s.buffer.space == "shared" and s.buffer.align and s.buffer.dtype.kind != "token":
+                loose = replace(s.buffer, align=0)
+                return self.statement(replace(s, buffer=loose), values)
+            case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const) and s.buffer.shape:
+                return (replace(s, init=None), *self.statement(n.Store(n.Region(s.buffer), s.init, label=s.label), values))
+            case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const):
+                before, value = self.named(s.init, True)
+                return (*before, replace(s, init=value))
+            case n.Let():
+                before, value = self.named(s.value, True)
+                return (*before, replace(s, value=value))
+            case n.Store():
+                return self.store(s)
+            case n.Mma():
+                return self.product(s)
+            case n.Copy() if s.mask is not None or s.src.mask is not None or (s.src.other is not None and s.src.other != _zero(s.dst.buffer.dtype)):
+                return self.store(n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)) if s.via == "plain" else (s,)
+            case n.Copy():
+                return (replace(s, src=_checked(s.src), clip=s.clip or s.dst.buffer.space == "global"),)
+            case _:
+                return (s,)
+
+    # ----------------------------------------------------------------------------------------------------------------- values
+    def named(self, e: n.Expr, scalar: bool) -> tuple[list[n.Stmt], n.Expr]:
+        """`e` with reductions and scans taken out into fragments before it; `scalar` says that `e` is no tile itself."""
+        before: list[n.Stmt] = []
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Call) and new.of is None and new.fn in COLLECTIVE:
+                made, value = self.collective(new)
+                before.extend(made)
+                return value
+            return _checked(new) if isinstance(new, n.Load) else new
+
+        value: n.Expr = transform(e, leave)
+        return before, _chosen(value)
+
+    def collective(self, e: n.Call) -> tuple[list[n.Stmt], n.Expr]:
+        """The statements that put a collective's result into a fragment, and the fragment's value."""
+        made, call = self.operands(e)
+        kind = e.type if isinstance(e.type, TileType) else TileType(dtype_of(e.type), (1,))
+        buffer = _fragment(self.fresh("part"), kind)
+        place = n.Region(buffer) if isinstance(e.type, TileType) else build.region(buffer, 0)
+        return [*made, n.Alloc(buffer), n.Store(place, call)], n.Load(place)
+
+    def operands(self, e: n.Call) -> tuple[list[n.Stmt], n.Call]:
+        """A collective whose operands are buffers."""
+        before: list[n.Stmt] = []
+        args: list[n.Expr | n.Region] = []
+        for a in e.args:
+            if isinstance(a, n.Expr) and isinstance(a.type, TileType) and not _is_buffer(a):
+                buffer = _fragment(self.fresh("term"), a.type)
+                before += [n.Alloc(buffer), n.Store(n.Region(buffer), a)]
+                a = n.Load(n.Region(buffer))
+            args.append(a)
+        return before, replace(e, args=tuple(args))
+
+    def store(self, s: n.Store) -> Sequence[n.Stmt]:
+        """A store: a collective may stand at its root, alone or joined to what the target holds."""
+        value, before = s.value, list[n.Stmt]()
+        if is_only_element(s.at) and isinstance(value, n.Call) and value.fn in COLLECTIVE and value.of is None:
+            before, made = self.operands(value)
+            return (*before, replace(s, value=made))
+        clip = s.clip or s.at.buffer.space == "global"
+        match value:
+            case n.Call(fn="reduce" | "scan", of=None) if s.mask is None and s.at.buffer.space in ("fragment", "shared"):
+                args = [self.named(a, False) if isinstance(a, n.Expr) else ([], a) for a in value.args]
+                before = [x for made, _ in args for x in made]
+                made, call = self.operands(replace(value, args=tuple(a for _, a in args)))
+                return (*before, *made, replace(s, value=call))
+            case n.Binary(a=n.Load() as first, b=n.Call(fn="reduce", of=None) as call) if first.at == s.at and s.mask is None and joins(
+                    value.op, call):
+                args = [self.named(a, False) if isinstance(a, n.Expr) else ([], a) for a in call.args]
+                before = [x for made, _ in args for x in made]
+                made, call = self.operands(replace(call, args=tuple(a for _, a in args)))
+                return (*before, *made, replace(s, value=replace(value, b=call)))
+            case _:
+                before, value = self.named(value, False)
+                return (*before, replace(s, value=value, clip=clip))
+
+    def product(self, s: n.Mma) -> Sequence[n.Stmt]:
+        """A product: its operands in shared memory or fragments; on scalar units, a loop over k of elementwise sums."""
+        if s.via == "fma":
+            return self.sums(s)
+        before: list[n.Stmt] = []
+        sides = []
+        for name, e in (("left", s.a), ("right", s.b)):
+            turned = isinstance(e, n.Call) and e.fn == "trans" and isinstance(e.args[0], n.Load)
+            inner = e.args[0] if turned and isinstance(e, n.Call) else e
+            assert isinstance(inner, n.Expr)
+            if _is_place(inner):
+                sides.append(e)
+                continue
+            made, value = self.named(e, False)
+            buffer = _fragment(self.fresh(name), e.type)
+            before += [*made, n.Alloc(buffer), n.Store(n.Region(buffer), value)]
+            sides.append(n.Load(n.Region(buffer)))
+        return (*before, replace(s, a=sides[0], b=sides[1]))
+
+    def sums(self, s: n.Mma) -> Sequence[n.Stmt]:
+        from kir.analysis.elements import NotElementwise, element, tile
+        m, k = shape_of(s.a.type)[-2:]
+        count = shape_of(s.b.type)[-1]
+        if len(shape_of(s.a.type)) != 2:
+            return (s,)
+        i, j, l = n.Var("%i", build.const(0).dtype), n.Var("%j", build.const(0).dtype), n.Var(self.fresh("kk"), build.const(0).dtype)
+        before, sides = list[n.Stmt](), []
+        for e in (s.a, s.b):
+            made, value = self.named(e, False)
+            before += made
+            sides.append(value)
+        try:
+            left, right = element(sides[0], (i, l)), element(sides[1], (l, j))
+        except NotElementwise:
+            return (s,)
+        dtype = s.acc.buffer.dtype
+        def widened(e: n.Expr) -> n.Expr:
+            return e if dtype_of(e.type) == dtype else build.cast(e, dtype)
+        part = build.mul(widened(left), widened(right))
+        value = build.add(n.Load(s.acc), tile(part, [(i, m), (j, count)], False))
+        hi = k if isinstance(k, n.Expr) else build.const(k)
+        return (*before, n.For(l, build.const(0), hi, build.const(1), (n.Store(s.acc, value, label=s.label, origin=s.origin),)))
+
+
+def is_only_element(at: n.Region) -> bool:
+    """Whether a region is the element of a fragment that has but one."""
+    return at.buffer.space == "fragment" and bool(at.index) and all(is_const(i, 0) for i in at.index if isinstance(i, n.Expr)) and all(
+        is_const(d, 1) for d in at.buffer.shape) and not any(isinstance(i, n.Span) for i in at.index)
+
+
+def trips(s: n.For) -> int | None:
+    """How often a loop runs, where that is known."""
+    lo, hi, step = int_value(s.lo), int_value(s.hi), int_value(s.step)
+    return None if lo is None or hi is None or not step else max(0, -(-(hi - lo) // step))
+
+
+def _scalar(e: n.Expr) -> n.Expr:
+    """A scalar with its loads as TileLang makes them."""
+    return _chosen(transform(e, lambda old, new: _checked(new) if isinstance(new, n.Load) else new))
+
+
+def joins(op: str, e: n.Call) -> bool:
+    """Whether `x op reduce(..)` is what a reduction without `clear` writes."""
+    return {"sum": "add", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}.get(str(dict(e.attrs).get("op"))) == op
+
+
+def _fragment(name: str, t: object) -> n.Buffer:
+    assert isinstance(t, TileType)
+    return n.Buffer(name, t.dtype, tuple(build.const(d) if isinstance(d, int) else d for d in t.shape), "fragment")
+
+
+def _is_buffer(e: n.Expr) -> bool:
+    """Whether an expression is the whole of a buffer that a reduction takes."""
+    return isinstance(e, n.Load) and e.mask is None and not e.at.index and e.at.buffer.space in ("fragment", "shared")
+
+
+def _is_place(e: n.Expr) -> bool:
+    """Whether an expression is a place that a product takes."""
+    return isinstance(e, n.Load) and e.mask is None and e.at.buffer.space in ("fragment", "shared") and all(
+        isinstance(i, n.Span) and i.step == 1 or isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in e.at.index)
+
+
+def _substituted(s: n.Stmt, values: Values) -> n.Stmt:
+    made: n.Stmt = substitute(s, values)
+    return made
+
+
+def _zero(d: DType) -> n.Const:
+    return build.const(False if d.is_bool else 0.0 if d.is_float else 0, d)
+
+
+def _checked(e: n.Load) -> n.Load:
+    """A load as TileLang makes it: zero outside of a tensor."""
+    if e.at.buffer.space != "global":
+        return e
+    return replace(e, clip=True, other=_zero(e.at.buffer.dtype) if e.other is None and e.mask is None else e.other)
+
+
+def _chosen(e: n.Expr) -> n.Expr:
+    """Loads under a mask, and loads with another value than zero at the edges, as choices."""
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not isinstance(new, n.Load) or new.at.buffer.space != "global":
+            return new
+        zero = _zero(new.at.buffer.dtype)
+        other = zero if new.other is None else new.other
+        if new.mask is None and other == zero:
+            return new
+        cond = new.mask
+        if other != zero:
+            for edge in _edges(new.at):
+                cond = edge if cond is None else build.logical_and(cond, edge)
+        plain = replace(new, mask=new.mask, other=zero, clip=True)
+        return plain if cond is None else build.select(cond, plain, other)
+
+    made: n.Expr = transform(e, leave)
+    return made
+
+
+def _edges(at: n.Region) -> Iterator[n.Expr]:
+    """Conditions that hold inside a buffer, for each dimension that a region might leave."""
+    index = at.index or tuple(build.span(0, d) for d in at.buffer.shape)
+    spans = [a for a, i in enumerate(index) if isinstance(i, n.Span)]
+    for axis, (i, extent) in enumerate(zip(index, at.buffer.shape, strict=True)):
+        if isinstance(i, n.Expr):
+            place, dtype = i, dtype_of(i.type)
+        else:
+            count, size, dtype = int_value(i.extent), int_value(extent), dtype_of(i.lo.type)
+            if is_const(i.lo, 0) and i.step == 1 and (i.extent == extent or (count is not None and size is not None and count <= size)):
+                continue
+            steps: n.Expr = build.iota(i.extent)
+            if i.step != 1:
+                steps = build.mul(steps, i.step)
+            place = build.add(build.cast(steps, dtype), i.lo)
+            for a in range(spans.index(axis) + 1, len(spans)):
+                place = build.expand(place, a - spans.index(axis))
+        yield build.compare("lt", place, build.cast(extent, dtype))
+
+
+__all__ = ["form", "prepared"]

@@ -1,0 +1,222 @@
+"""Statements as the body of a prim_func, each line with the statement that it came from."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kir.diagnostic import Diagnostic, KirError
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.surface import StatementPath
+
+from .._wrap import wrapped
+from .expressions import Expressions, refuse
+from .places import At
+from .layouts import annotation
+from .tiles import Tiles
+
+Line = tuple[str, StatementPath | None]
+_POINTLESS = frozenset({"fence_mbar_init"})
+"""What TileLang's compiler puts in by itself."""
+
+
+@dataclass
+class Statements:
+    """Writes blocks. Refusals are collected, so that one run finds them all."""
+
+    to: Expressions
+    tiles: Tiles
+    lines: list[Line] = field(default_factory=list)
+    refusals: list[Diagnostic] = field(default_factory=list)
+    refused: list[StatementPath] = field(default_factory=list)
+    layouts: list[str] = field(default_factory=list)
+    uses_layout: bool = False
+    in_thread: bool = False
+
+    def put(self, text: str, depth: int, path: StatementPath | None) -> None:
+        """One line of code, broken where it is long."""
+        self.lines.extend((line, path) for line in wrapped("    " * depth + text))
+
+    def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
+        """A block of the statement at `path`."""
+        before = len(self.lines)
+        for s in block:
+            here = s.origin.path if isinstance(s.origin, At) else path
+            try:
+                self._statement(s, here, depth)
+            except KirError as refused:
+                self.refused.append(here)
+                source = s.origin.origin if isinstance(s.origin, At) else s.origin
+                self.refusals += [replace(d, anchor=_anchor(here, s), origin=source) for d in refused.diagnostics]
+        if len(self.lines) == before:
+            self.put("pass", depth, None)
+
+    def _statement(self, s: n.Stmt, path: StatementPath, depth: int) -> None:
+        to = self.to
+        match s:
+            case n.Let():
+                if len(s.names) != 1:
+                    raise refuse("KIR-B002", "TileLang gives one value a name at a time")
+                self.put(f"{to.names[s.names[0]]} = {to.text(s.value)}", depth, path)
+            case n.Alloc():
+                self._alloc(s, path, depth)
+            case n.View():
+                self._view(s, path, depth)
+            case n.Store():
+                for text, deeper in self.tiles.store(s):
+                    self.put(text, depth + deeper, path)
+            case n.Copy():
+                self.put(self.tiles.copied(s), depth, path)
+            case n.Mma():
+                self.put(self.tiles.product(s), depth, path)
+            case n.Eval():
+                self._eval(s, path, depth)
+            case n.For():
+                self._for(s, path, depth)
+            case n.If():
+                self.put(f"if {to.text(s.cond)}:", depth, path)
+                self.block(s.then, path, depth + 1)
+                if s.orelse:
+                    self.put("else:", depth, path)
+                    self.block(s.orelse, path, depth + 1)
+            case n.While():
+                self.put(f"while {to.text(s.cond)}:", depth, path)
+                self.block(s.body, path, depth + 1)
+            case n.Jump():
+                self._jump(s, path, depth)
+            case n.Opaque() if s.surface == "tilelang":
+                for line in s.text.splitlines():
+                    self.lines.append(("    " * depth + line, path))
+            case n.Opaque():
+                raise refuse("KIR-B002", f"this is {s.surface} source text that KIR does not understand: {s.reason}")
+            case n.Hole():
+                raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
+            case _:
+                raise refuse("KIR-B304", "roles are not written yet")
+
+    # ------------------------------------------------------------------------------------------------------------------ memory
+    def _alloc(self, s: n.Alloc, path: StatementPath, depth: int) -> None:
+        b, to = s.buffer, self.to
+        name, shape = to.names[b.name], ", ".join(to.text(d) for d in b.shape)
+        shown = f"({shape}{',' if len(b.shape) == 1 else ''})"
+        if b.dtype.kind == "token":
+            raise refuse("KIR-B303", f"the barriers '{b.name}' are initialized in another way than T.alloc_barrier does",
+                         "a number of arrivals for each, right after its declaration")
+        match b.space:
+            case "shared":
+                self.put(f"{name} = T.alloc_shared({shown}, {to.dtype(b.dtype)})", depth, path)
+            case "fragment":
+                self.tiles.fits([int_value(d) or 1 for d in b.shape], f"'{b.name}'")
+                self.put(f"{name} = T.alloc_fragment({shown if b.shape else '(1,)'}, {to.dtype(b.dtype)})", depth, path)
+            case "register" if not b.shape:
+                init = "" if s.init is None else f", init={to.text(s.init)}"
+                self.put(f"{name} = T.alloc_var({to.dtype(b.dtype)}{init})", depth, path)
+                return
+            case "register":
+                self.put(f"{name} = T.alloc_local({shown}, {to.dtype(b.dtype)})", depth, path)
+            case other:
+                raise refuse("KIR-B002", f"TileLang allocates no {other} memory in a kernel")
+        if b.layout is not None and b.layout.name != "auto":
+            self.put(f"T.annotate_layout({{{name}: {annotation(b, name)}}})", depth, path)
+            self.uses_layout = True
+        if s.init is not None:
+            if not isinstance(s.init, n.Const):
+                raise refuse("KIR-B306", f"'{b.name}' starts with a tile that is computed", "a store after its declaration")
+            text, _ = self.tiles.filled(n.Region(b), s.init)
+            self.put(text, depth, path)
+
+    def _view(self, s: n.View, path: StatementPath, depth: int) -> None:
+        if s.axes or s.at.index or s.fill is not None:
+            raise refuse("KIR-B002", f"'{s.buffer.name}' is a view of other elements, which TileLang has not", "indices of what it views")
+        to, b = self.to, s.buffer
+        shape = ", ".join(to.text(d) for d in b.shape)
+        shown = f"({shape}{',' if len(b.shape) == 1 else ''})"
+        if b.dtype == s.at.buffer.dtype:
+            self.put(f"{to.names[b.name]} = T.reshape({to.names[s.at.buffer.name]}, {shown})", depth, path)
+        else:
+            self.put(f"{to.names[b.name]} = T.view({to.names[s.at.buffer.name]}, {shown}, {to.dtype(b.dtype)})", depth, path)
+
+    # ----------------------------------------------------------------------------------------------------------------- control
+    def _for(self, s: n.For, path: StatementPath, depth: int) -> None:
+        to, attrs = self.to, dict(s.attrs)
+        lo, hi, step = to.text(s.lo), to.text(s.hi), to.text(s.step)
+        bounds = hi if lo == "0" and step == "1" else f"{lo}, {hi}" if step == "1" else f"{lo}, {hi}, {step}"
+        match s.kind:
+            case "serial":
+                known, head = set[str](), f"T.serial({bounds})"
+            case "pipelined":
+                known = {"stages", "order", "stage"}
+                if step != "1":
+                    raise refuse("KIR-B002", "T.Pipelined counts by one", "a loop in steps of one")
+                lists = "".join(f", {k}=[{attrs[k]}]".replace(",", ", ").replace(",  ", ", ") for k in ("order", "stage") if k in attrs)
+                stages = f", num_stages={attrs['stages']}" if "stages" in attrs else ""
+                head = f"T.Pipelined({bounds}{stages}{lists})"
+            case "unroll":
+                known = {"factor"}
+                factor = f", unroll_factor={attrs['factor']}" if "factor" in attrs else ""
+                head = f"T.unroll({bounds}{factor})"
+            case "vectorize":
+                known, head = set[str](), f"T.vectorized({bounds})"
+            case "static":
+                known, head = set[str](), f"range({bounds})"
+            case "thread":
+                self._threads(s, path, depth)
+                return
+            case _:
+                raise refuse("KIR-B304", f"a loop over {s.kind}s: TileLang has CTAs, roles and threads", "the inverse of what spread it over them")
+        if extra := [k for k in attrs if k not in known]:
+            raise refuse("KIR-B301", f"a loop of TileLang has no option '{extra[0]}'")
+        self.put(f"for {to.names[s.var.name]} in {head}:", depth, path)
+        self.block(s.body, path, depth + 1)
+
+    def _threads(self, s: n.For, path: StatementPath, depth: int) -> None:
+        """Code of each thread: the thread's number has a name, and the rest follows."""
+        if self.in_thread or lo_hi_step(s) != (0, self.tiles.threads, 1) or s.attrs:
+            raise refuse("KIR-B304", "a loop over some of the CTA's threads", f"one over 0..{self.tiles.threads}")
+        self.in_thread = True
+        try:
+            self.put(f"{self.to.names[s.var.name]} = T.get_thread_binding()", depth, path)
+            self.block(s.body, path, depth)
+        finally:
+            self.in_thread = False
+
+    def _jump(self, s: n.Jump, path: StatementPath, depth: int) -> None:
+        if s.values:
+            raise refuse("KIR-B002", "a kernel returns nothing")
+        self.put("T.thread_return()" if s.kind == "return" else s.kind, depth, path)
+
+    def _eval(self, s: n.Eval, path: StatementPath, depth: int) -> None:
+        to, call = self.to, s.call
+        args = [a for a in call.args if isinstance(a, n.Expr)]
+        attrs = dict(call.attrs)
+        match call.fn:
+            case "barrier":
+                self.put("T.sync_threads()", depth, path)
+            case "async_wait":
+                self.put(f"T.ptx_wait_group({to.text(args[0])})", depth, path)
+            case "fence_async":
+                self.put("T.fence_proxy_async()", depth, path)
+            case "bulk_wait":
+                self.put(f"T.tma_store_wait({to.text(args[0])}{'' if attrs.get('read') else ', read=False'})", depth, path)
+            case "wgmma_wait":
+                self.put(f"T.wait_wgmma({to.text(args[0])})", depth, path)
+            case "grid_dependency_wait":
+                self.put("T.pdl_sync()", depth, path)
+            case "grid_dependency_launch":
+                self.put("T.pdl_trigger()", depth, path)
+            case fn if fn in _POINTLESS:
+                pass
+            case _:
+                self.put(to.text(call), depth, path)
+
+
+def lo_hi_step(s: n.For) -> tuple[int | None, int | None, int | None]:
+    """The numbers of a loop."""
+    return int_value(s.lo), int_value(s.hi), int_value(s.step)
+
+
+def _anchor(path: StatementPath, s: n.Stmt) -> str:
+    """The structural path, with the label where there is one."""
+    return "/".join(map(str, path)) + (f" (@{s.label})" if s.label else "")
+
+
+__all__ = ["Line", "Statements"]

@@ -1,0 +1,95 @@
+"""What `kir opt EXPERT --emit SURFACE` gives for every GEMM, softmax and RMSNorm expert on every surface, as `docs/emitting.md`.
+
+    python -m benchmarks.emitting            # writes docs/emitting.md
+    python -m benchmarks.emitting --check    # fails when the table is not what the backends say
+"""
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from kir.diagnostic import KirError
+from kir.lineage.bringing import brought
+from kir.lineage.source import load_expert
+from kir.machine import package_folder
+from kir.rewrite import Trace
+from kir.surface import backend
+
+ROOT = Path(__file__).parents[1]
+SKILLS = ROOT / "skills"
+PAGE = ROOT / "docs" / "emitting.md"
+SURFACES = ("cuda", "triton", "tilelang")
+EXPERTS = (
+    ("gemm", "CUDA, sm_80", "experts/gemm/gemm_sm80.cu::gemm_sm80", "gemm_sm80"),
+    ("gemm", "IR, sm_80", "experts/gemm/gemm_sm80.kir", ""),
+    ("gemm", "IR, sm_80, lanes", "experts/gemm/gemm_sm80_lanes.kir", ""),
+    ("gemm", "IR, sm_90a", "experts/gemm/gemm_sm90.kir", ""),
+    ("gemm", "IR, sm_90a, persistent", "experts/gemm/gemm_sm90_persistent.kir", ""),
+    ("gemm", "Triton", "experts/gemm/triton.py::gemm_persistent", "triton_gemm"),
+    ("gemm", "TileLang", "experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm"),
+    ("gemm", "FlagGems, Triton", "flag_gems:ops/mm.py::mm_kernel_general", "flag_gems_mm"),
+    ("softmax", "CUDA", "experts/softmax/softmax.cu::softmax", "cuda_softmax"),
+    ("softmax", "IR", "experts/softmax/softmax.kir", ""),
+    ("softmax", "TileLang", "experts/softmax/tilelang.py::softmax_row", "tilelang_softmax"),
+    ("softmax", "Liger, Triton", "liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel", "liger_softmax"),
+    ("rmsnorm", "CUDA", "experts/rmsnorm/rmsnorm.cu::rmsnorm", "cuda_rmsnorm"),
+    ("rmsnorm", "IR", "experts/rmsnorm/rmsnorm.kir", ""),
+    ("rmsnorm", "TileLang", "experts/rmsnorm/tilelang.py::rmsnorm_row", "tilelang_rmsnorm"),
+    ("rmsnorm", "Liger, Triton", "liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel", "liger_rms_norm"),
+)
+"""Problem, what the expert is written in, where it is, and its binding."""
+HEAD = """# Any expert on any surface
+
+What `kir opt EXPERT --emit SURFACE` gives: `written` as it stands; or `written without` what the surface's compiler decides itself or has no word for, which
+is taken back by the inverses of the passes named (each a step of the pipeline that is printed); or what the surface refuses first (`kir explain ID`),
+and where. Written by `python -m benchmarks.emitting`; a test compares some of the rows.
+
+| problem | expert | cuda | triton | tilelang |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def cell(source: str, binding: str, surface: str) -> str:
+    """What one expert gives on one surface."""
+    where = source if ":" in source.split("::")[0] else str(SKILLS / source)
+    expert, by = load_expert(where, SKILLS / "bindings" / f"{binding}.toml" if binding else None), backend(surface)
+    if not by.accepts(expert.program):
+        return "written"
+    try:
+        done, notes = brought(Trace(expert.program), by)
+    except KirError as refused:
+        first = refused.diagnostics[0]
+        return f"{first.id} at `{first.anchor or first.subject}`: {first.message}"
+    names = Counter(d.subject.removeprefix("~") for d in notes)
+    again = [s.record.step.name for s in done.steps[len(notes):]]
+    return "written without " + ", ".join(f"{k} ({v})" if v > 1 else k for k, v in names.items()) + (f"; then {', '.join(again)}" if again else "")
+
+
+def row(problem: str, name: str, source: str, binding: str) -> str:
+    """A line of the table."""
+    cells = (problem, name, *(cell(source, binding, surface) for surface in SURFACES))
+    return "| " + " | ".join(x.replace("|", "\\|") for x in cells) + " |"
+
+
+def present(source: str) -> bool:
+    """Whether the package that an expert belongs to is here."""
+    package, _, rest = source.partition(":")
+    return rest.startswith(":") or "/" in package or package_folder(package) is not None
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "\n".join(row(*each) for each in EXPERTS) + "\n"
+
+
+def main() -> int:
+    """Write the page, or compare it."""
+    if "--check" in sys.argv[1:]:
+        return int(PAGE.read_text(encoding="utf-8") != page())
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Compile the kernels of FlashInfer that the panel times, without a GPU: ``python -m benchmarks.flashinfer_ahead DIR``.
+
+DIR gets the package ``flashinfer_jit_cache``, where FlashInfer looks for modules that need no compiling. The objects speak TVM's own
+binary interface: neither Python's version nor torch's matters, only that of FlashInfer and of CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ARCHITECTURE = "9.0a"
+HEADS, DTYPES = (64,), ("float16",)
+PACKAGE = '''"""Modules of FlashInfer {version}, compiled ahead for {architecture}."""
+from pathlib import Path
+
+__version__ = "{version}"
+
+
+def get_jit_cache_dir() -> Path:
+    """The folder of compiled modules."""
+    return Path(__file__).parent / "jit_cache"
+'''
+
+
+def main(words: list[str]) -> int:
+    """Compile into the folder named; 2 for wrong words, 1 where FlashInfer or a compiler is lacking."""
+    if len(words) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    package = Path(words[0]) / "flashinfer_jit_cache"
+    with tempfile.TemporaryDirectory(prefix="flashinfer-ahead-") as place:
+        os.environ.update(FLASHINFER_WORKSPACE_BASE=place, FLASHINFER_CUDA_ARCH_LIST=ARCHITECTURE)
+        os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, [_stub(Path(place)), os.environ.get("LIBRARY_PATH", "")]))
+        import torch
+        from flashinfer.jit.attention.modules import gen_batch_prefill_module
+        from flashinfer.jit.topk import gen_topk_module
+        from flashinfer.version import __version__ as version
+
+        specs = [gen_topk_module()]
+        for head in HEADS:
+            for dtype in (getattr(torch, name) for name in DTYPES):
+                specs.append(gen_batch_prefill_module("fa3", dtype, dtype, dtype, torch.int32, head, head, 0, False, False, False))
+        for spec in specs:
+            spec.build(verbose=True)
+            kept = package / "jit_cache" / spec.name / f"{spec.name}.so"
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(spec.jit_library_path, kept)
+            print(kept, kept.stat().st_size >> 20, "MiB", flush=True)
+    (package / "__init__.py").write_text(PACKAGE.format(version=version, architecture=ARCHITECTURE))
+    return 0
+
+
+def _stub(place: Path) -> str:
+    """A folder with an empty libcuda to link against: the real one is the driver's."""
+    subprocess.run(["gcc", "-shared", "-o", str(place / "libcuda.so"), "-Wl,-soname,libcuda.so.1", "-x", "c", os.devnull], check=True)
+    return str(place)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

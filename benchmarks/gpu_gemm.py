@@ -1,0 +1,136 @@
+"""GEMM on the GPU: the stored subjects of each surface, tuned and gated at the shapes, dtypes and layouts asked for, beside cuBLAS.
+
+A part of `python -m benchmarks.gpu`: `gemm` is all of it (some 6 minutes on an H200), `gemm:cuda`, `gemm:triton`, `gemm:tilelang`,
+`gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kir.diagnostic import KirError
+from kir.gate import Verdict
+from kir.gate.gpu.judge import conclusion
+from kir.problem import Problem, Shape, load_problem
+from kir.store import Log
+from kir.tune import Candidate, Measured, Space, Tuned, general, ranked, save, search
+from kir.tune.device import DeviceMeasurer, told
+from kir.tune.rank import Prefixes
+from kir.tune.space import Point, find_space
+
+if TYPE_CHECKING:
+    from kir.gate.gpu import Gpu
+
+Row = tuple[object, ...]
+HEAD = ("surface", "subject", "problem", "shape", "parameters", "measured", "95 %", "TFLOP/s", "cuBLAS", "times as fast", "candidates", "verdict", "time")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One row: a subject at a shape of a problem, with a budget of measurements; `like` takes the point found for an earlier row's key;
+    `general` adds the kernel for sizes at which the facts do not hold."""
+
+    piece: str
+    subject: str
+    problem: str
+    shape: str
+    budget: int
+    like: str = ""
+    general: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.subject} {self.problem} {self.shape}"
+
+
+CUDA, CLUSTER, TILES = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_nn"
+SQUARE = f"{CUDA} gemm:bf16 square"
+TRITON = "gemm_triton gemm:bf16 square"
+ASKED = (
+    Asked("cuda", CUDA, "gemm:bf16", "square", 10),
+    Asked("cuda", CLUSTER, "gemm:bf16", "square", 4),
+    Asked("cuda", CUDA, "gemm:bf16", "cube2k", 6),
+    Asked("cuda", CUDA, "gemm:bf16", "deep14k", 3),
+    Asked("cuda", CUDA, "gemm:bf16", "narrow8k", 4),
+    Asked("cuda", CUDA, "gemm:bf16", "uneven4k", 1, SQUARE),
+    Asked("cuda", CUDA, "gemm:bf16", "cube8k", 2),
+    Asked("cuda", CLUSTER, "gemm:bf16", "cube8k", 1, f"{CLUSTER} gemm:bf16 square"),
+    Asked("cuda", CUDA, "gemm:bf16", "odd4k", 1, SQUARE),
+    Asked("layouts", CUDA, "gemm:f16", "square", 1, SQUARE),
+    Asked("layouts", TILES, "gemm:bf16", "square", 2),
+    Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
+    Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
+    Asked("layouts", "gemm_sm90_tt", "gemm_tt:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
+    Asked("triton", "gemm_triton", "gemm:bf16", "square", 4),
+    Asked("triton", "gemm_triton", "gemm:bf16", "cube2k", 2),
+    Asked("triton", "gemm_triton", "gemm:bf16", "deep14k", 1, TRITON),
+    Asked("triton", "gemm_triton", "gemm:bf16", "narrow8k", 1, TRITON),
+    Asked("triton", "gemm_triton", "gemm:f16", "square", 1, TRITON),
+    Asked("tilelang", "gemm_tilelang", "gemm:bf16", "square", 4),
+    Asked("tilelang", "gemm_tilelang", "gemm:bf16", "cube2k", 1, "gemm_tilelang gemm:bf16 square"),
+)
+
+
+def rows(gpu: Gpu, out: Path, only: str, record: Callable[[Verdict], None]) -> Iterator[Row]:
+    """Tune and gate each row that is asked for; a row that fails harms no other."""
+    found: dict[str, Point] = {}
+    log = Log(out / "gpu-gemm-tune.jsonl")
+    known: dict[str, Prefixes] = {}
+    for asked in ASKED:
+        if only and only != asked.piece:
+            continue
+        begun = time.perf_counter()
+        problem = load_problem(asked.problem)
+        shape = problem.shape(asked.shape)
+        try:
+            space = find_space(asked.subject)
+            prefixes = known.setdefault(f"{space.name} {problem.dtype}", {})
+            made = _one(gpu, out, log, asked, space, problem, shape, found, prefixes, record)
+            yield space.surface, space.name, problem.name, _sizes(shape), *made, f"{time.perf_counter() - begun:.0f} s"
+        except KirError as refused:
+            said = refused.diagnostics[0].message
+            yield asked.piece, asked.subject, problem.name, _sizes(shape), *([""] * 7), said, f"{time.perf_counter() - begun:.0f} s"
+
+
+def _one(gpu: Gpu, out: Path, log: Log, asked: Asked, space: Space, problem: Problem, shape: Shape, found: dict[str, Point],
+         known: Prefixes, record: Callable[[Verdict], None]) -> Row:
+    if asked.like in found:
+        point = found[asked.like]
+        space = replace(space, parameters={k: (point[k],) if k in point else v for k, v in space.parameters.items()})
+    at = problem.shape("square") if asked.general else shape
+    candidates, pruned = ranked(space, problem, at, gpu.target, known=known)
+    if asked.general:
+        candidates = [replace(c, program=general(space, c.program, problem, gpu.target)) for c in candidates[:1]]
+    if not candidates:
+        return (*([""] * 7), f"no candidate: {next(iter(pruned.reasons), '')}")
+    measurer = DeviceMeasurer(gpu, problem, shape, space.surface)
+    about = {"subject": space.name, "problem": problem.name, "sizes": dict(shape.sizes), "surface": space.surface}
+    taken: list[tuple[Candidate, Measured]] = [(candidates[0], Measured(candidates[0].seconds))]
+    if asked.budget > 1:
+        outcome = search(candidates, measurer, asked.budget, log, about, batch=4,
+                         told=lambda c, m: print(f"   {dict(c.point)}: {m.seconds * 1e6:.1f} us {m.reason}", flush=True))
+        taken = sorted((x for x in outcome.taken if x[1].accepted), key=lambda x: x[1].seconds) or outcome.taken
+    best = taken[0][0]
+    verdict = measurer.gated(best)
+    record(verdict)
+    here = told(verdict, shape)
+    panel = next(iter(conclusion(verdict).values()), None)
+    words = " ".join(f"{k}={v}" for k, v in best.point.items())
+    if not here.accepted:
+        return words, "", "", "", "", "", len(taken), verdict.reason
+    found[asked.key] = best.point
+    beside = (f"{panel['median'] * 1e6:.1f} us", f"{panel['times_faster']:.3f}") if panel else ("missing", "")
+    against = {"against": str(panel["reference"]), "times_faster": float(f"{panel['times_faster']:.4g}")} if panel else {}
+    row = Tuned(problem.name, dict(shape.sizes), measurer.device, "measured", dict(best.point), float(f"{here.seconds:.6g}"), best.key, len(taken))
+    save(space.name, [replace(row, **against)], out / "tuned")  # type: ignore[arg-type]  # fields of Tuned
+    flops = 2.0 * shape.sizes["M"] * shape.sizes["N"] * shape.sizes["K"]
+    return (words, f"{here.seconds * 1e6:.1f} us", f"{here.low * 1e6:.1f} .. {here.high * 1e6:.1f}", f"{flops / here.seconds / 1e12:.0f}", *beside,
+            len(taken), "accepted")
+
+
+def _sizes(shape: Shape) -> str:
+    return f"{shape.name} {' x '.join(map(str, shape.sizes.values()))}"

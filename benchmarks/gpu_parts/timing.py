@@ -1,0 +1,157 @@
+"""What the device measures: the panel of references, lineages, the speed of the gate itself, repeatability."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.gpu_parts.session import ROOT, Row, Session, said
+from kir.gate.gpu import Gpu, Options, gate_gpu
+from kir.ir.nodes import Program
+from kir.problem import load_problem
+from kir.store import write_atomic
+from kir.surface import Backend
+
+LINEAGE_SECONDS = 420
+EXPERTS = {
+    "gemm-cuda": ("gemm", ["skills/experts/gemm/gemm_sm80.cu::gemm_sm80", "--bind", "skills/bindings/gemm_sm80.toml"]),
+    "gemm-flag-gems": ("gemm", ["flag_gems:ops/mm.py::mm_kernel_general", "--bind", "skills/bindings/flag_gems_mm.toml"]),
+    "rmsnorm-liger": ("rmsnorm", ["liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel", "--bind", "skills/bindings/liger_rms_norm.toml"]),
+    "gemm-triton": ("gemm", ["skills/experts/gemm/triton.py::gemm_persistent", "--bind", "skills/bindings/triton_gemm.toml"]),
+}
+WORKLOADS = ("gemm", "rmsnorm", "softmax", "conv2d", "gdn", "topk", "fmha", "fmha_causal")
+
+
+def panel(s: Session) -> None:
+    """The references of every workload, at its timed shapes, as the gate times them."""
+    import random
+    import secrets
+
+    from kir.gate.gpu.oracle import Oracle
+    from kir.gate.gpu.panel import Timed
+    from kir.gate.gpu.panel import panel as timed
+
+    def rows() -> Iterator[Row]:
+        for name in [x for x in WORKLOADS if s.only in x]:
+            problem = load_problem(name)
+            shapes = [x for x in problem.tagged("timed") if "asked" not in x.tags]
+            with s.gpu.oracles.child() as child:
+                for row in timed(s.gpu, problem, Oracle.of(child, problem), shapes, random.Random(secrets.randbits(64))):
+                    if isinstance(row, Timed):
+                        e = row.estimate
+                        took = (f"{e.median * 1e6:.1f} us", f"{e.low * 1e6:.1f} .. {e.high * 1e6:.1f}", e.samples)
+                        yield name, row.shape, row.reference, row.version, *took
+                    else:
+                        yield name, row.shape, row.reference, "", f"missing: {row.reason}", "", ""
+
+    s.table("panel", "Panel of references", ("problem", "shape", "reference", "version", "median", "95 %", "samples"), rows())
+
+
+def lineage(s: Session) -> None:
+    """`kir lineage --on gpu` for GEMM and RMSNorm."""
+
+    def rows() -> Iterator[Row]:
+        for name, (problem, words) in [x for x in EXPERTS.items() if s.only in x[0]]:
+            begun = time.perf_counter()
+            folder = s.out / f"lineage-{name}"
+            command = ["lineage", *words, "--problem", problem, "--on", "gpu", "--target", "sm_90a", "-o", str(folder), "--json", "--fresh"]
+            try:
+                done = subprocess.run(
+                    [sys.executable, "-c", "from kir.cli import main; main()", *command],
+                    capture_output=True,
+                    text=True,
+                    cwd=ROOT,
+                    check=False,
+                    timeout=LINEAGE_SECONDS,
+                )
+                found = json.loads(done.stdout)
+                for t in found["transitions"]:
+                    m = next(iter(t["speedup_measured"].values()), None)
+                    faster = f"{m['median']:.3g}x ({m['interval'][0]:.3g} .. {m['interval'][1]:.3g})" if m else "-"
+                    yield name, t["number"], t["intent"], t["forward"], "yes" if t["realized"] else "no", faster
+                took = f"{found['steps']} steps, {found['realized']} realized, {time.perf_counter() - begun:.0f} s"
+                yield name, "", f"ended: {found['ended']}", took, "", ""
+                write_atomic(s.out / f"gpu-lineage-{name}.json", done.stdout)
+            except subprocess.TimeoutExpired:
+                yield name, "", "ERROR", f"not done after {LINEAGE_SECONDS} s", "", ""
+            except (ValueError, KeyError):
+                yield name, "", "ERROR", done.stdout[-300:] + done.stderr[-600:], "", ""
+
+    s.table("lineage", "Lineages on the GPU", ("expert", "#", "intent", "forward step", "realized", "measured"), rows())
+
+
+SPEED = ("gemm_sm80_lanes", "gemm_sm90_persistent")
+
+
+def speed(s: Session) -> None:
+    """Time per candidate after warm-up, GPU time beyond the samples, cache hits, parallel compilation."""
+    s.table("speed", "Speed of the GPU gate", ("what", "measured", "asked for", "how"), _speed(s),
+            "Seconds of the GPU are those of the streams, from the first fill of a call to its last download, less the time between the events of "
+            "samples: idle time counts, so that they are an upper bound. Waiting compute-sanitizers and fork servers are the warm-up.")
+
+
+def _speed(s: Session) -> Iterator[Row]:
+    from kir.ir.parser import parse_program
+    from kir.surface import backend
+
+    problem, programs = load_problem("gemm"), {}
+    for name in SPEED:
+        path = ROOT / "skills" / "experts" / "gemm" / f"{name}.kir"
+        programs[name] = parse_program(path.read_text(), str(path))
+    for name, program in programs.items():
+        for interpret in (True, False):
+            with tempfile.TemporaryDirectory() as fresh, Gpu(Path(fresh), workers=s.gpu.workers) as gpu:
+                begun = time.perf_counter()
+                gpu.warm()
+                yield "warm-up", f"{time.perf_counter() - begun:.2f} s", "", "once a session: the harness is compiled, servers import, peaks are measured"
+                for which in ("new", "again, from the cache"):
+                    begun = time.perf_counter()
+                    verdict = gate_gpu(gpu, program, problem, "cuda", options=Options(shapes=("cube",), panel=False, interpret=interpret))
+                    wall = time.perf_counter() - begun
+                    device = verdict.device
+                    spent = {k: round(v, 3) for k, v in device.seconds.items()} if device else {}
+                    what = f"{name}, GEMM 1024^3, {'interpreted first' if interpret else 'interpreter off'}, {which}"
+                    yield what, f"{wall:.2f} s", "3 s", f"{said(verdict)}; {spent}; CPU gate {({k: round(v, 2) for k, v in verdict.seconds.items()})}"
+                    if device:
+                        on = device.device_seconds
+                        yield f"{what}: GPU", f"{on.get('beyond', -1):.3f} s", "0.5 s", f"beyond {on.get('timed', -1) * 1e3:.2f} ms of timed samples"
+    yield from _caching(s, programs["gemm_sm80_lanes"], backend("cuda"))
+
+
+def _caching(s: Session, program: Program, by: Backend) -> Iterator[Row]:
+    text = by.launched_with(by.emit(program), {})
+    s.gpu.cache.compiled(by, text, s.gpu.target)
+    begun = time.perf_counter()
+    s.gpu.cache.compiled(by, text, s.gpu.target)
+    yield "cache hit", f"{(time.perf_counter() - begun) * 1e3:.1f} ms", "50 ms", ""
+    texts = [dataclasses.replace(text, text=text.text + f"\n// {i} {time.time_ns()}\n") for i in range(16)]
+    took = {}
+    for workers in (1, 2):
+        s.gpu.workers = workers
+        begun = time.perf_counter()
+        s.gpu.compiled(by, [dataclasses.replace(x, text=x.text + f"// {workers}\n") for x in texts])
+        took[workers] = time.perf_counter() - begun
+    yield "16 candidates compiled", f"{took[1]:.1f} s on 1, {took[2]:.1f} s on 2: {took[1] / took[2]:.2f} times", "1.7 times", ""
+
+
+def again(s: Session) -> None:
+    """Two measurements of one kernel; the second later, in another process."""
+    from tests.red_team.honest import HONEST
+
+    rows = []
+    for each in [h for h in HONEST if h.name in ("gemm gemm_sm80_lanes.kir", "narrowed naive")]:
+        program, problem, surface = each.loaded()
+        verdict = gate_gpu(s.gpu, program, problem, surface, options=Options(panel=False, interpret=False, sanitize=False))
+        s.record("again", verdict)
+        rows += [
+            (time.strftime("%H:%M:%S"), each.name, r.shape, f"{r.seconds * 1e6:.3f}", f"{r.interval[0] * 1e6:.3f} .. {r.interval[1] * 1e6:.3f}")
+            for r in verdict.profile
+            if r.kind == "measured" and r.interval
+        ]
+    s.table(f"again-{int(time.time())}", "The same kernels again", ("at", "kernel", "shape", "median (us)", "95 %"), rows)

@@ -1,0 +1,284 @@
+"""``python -m benchmarks.packages [PACKAGE ...] --on cpu|gpu --out DIR``: do the kernels that KIR wrote compute what the originals do?
+
+Runs `kir corpus --swap PACKAGE -- python -m benchmarks.packages.drive PACKAGE ..` over all cases, some at once. A case that takes its
+process down is noted, and the rest goes on in a new one; what is known in DIR is not done again. On the CPU the interpreter carries out
+every launch with the program that the written text is read as. On a GPU the written kernels run: first several processes at once, so that
+all is compiled, then one alone that also carries out each kernel's first launches both ways, compares what they left and times them.
+
+Writes ``packages-cpu.md`` or ``gpu-packages.md`` and one line of JSON a kernel beside it; with `--record` also the bindings of kernels that
+are right, into skills/packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.packages.drive import known
+from kir import machine
+from kir.corpus.command import noted
+from kir.store import write_atomic
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("liger_kernel", "fla", "flag_gems")
+GENERATED = "~/.flaggems"
+"""Where FlagGems writes the kernels that it makes at run time."""
+SLACK = 1.05
+"""How much longer than the original a kernel may take."""
+Row = dict[str, Any]
+
+
+def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str]) -> int:
+    """One run of the driver under the hook; its exit code."""
+    swapped = ["--swap", package]
+    if package == "flag_gems":
+        Path(GENERATED).expanduser().mkdir(exist_ok=True)
+        swapped += ["--swap", str(Path(GENERATED).expanduser())]
+    results = folder / f"{name}.jsonl"
+    number = len(list(folder.glob(f"{name}-*")))
+    drive = [
+        sys.executable,
+        "-m",
+        "benchmarks.packages.drive",
+        package,
+        "--device",
+        "cuda" if on == "gpu" else "cpu",
+        "--results",
+        str(results),
+        "--shard",
+        shard,
+        "--limit",
+        str(limit),
+    ]
+    command = [sys.executable, "-c", "from kir.cli import main; main()", "corpus", *swapped, "-o", str(folder / f"{name}-{number}"), "--json", *extra]
+    paths = os.pathsep.join([str(ROOT), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [])])
+    with (folder / f"{name}.log").open("a") as log:
+        environment = {**os.environ, "PYTHONPATH": paths}
+        process = subprocess.Popen([*command, "--", *drive], cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            return process.wait(limit + 60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # it is the first of its group
+            return process.wait()
+
+
+def until_done(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str]) -> None:
+    """Attempts until one ends well or nothing new is learned; a case that took its process down stays `begun`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        before = known(folder / f"{name}.jsonl")
+        if attempt(package, folder, name, on, shard, end - time.monotonic(), extra) == 0 or known(folder / f"{name}.jsonl") == before:
+            return
+
+
+def phase(packages: list[str], out: Path, name: str, on: str, jobs: int, limit: float, extra: list[str]) -> None:
+    """All packages within `limit` seconds: side by side, or, with one job, one after another, each with its share of what is left."""
+    end = time.monotonic() + limit
+    if jobs == 1:
+        for i, p in enumerate(packages):
+            until_done(p, out / p, f"{name}0", on, "0/1", (end - time.monotonic()) / (len(packages) - i), extra)
+        return
+    shards = max(1, jobs // len(packages))
+    with ThreadPoolExecutor(jobs) as pool:
+        running = [
+            pool.submit(lambda p=p, i=i: until_done(p, out / p, f"{name}{i}", on, f"{i}/{shards}", end - time.monotonic(), extra))
+            for i in range(shards)
+            for p in packages
+        ]
+    for each in running:
+        each.result()
+
+
+def outcomes(folder: Path, name: str) -> dict[str, Row]:
+    """What came of each case; one that took its process down is `crashed`."""
+    out: dict[str, Row] = {}
+    for path in sorted(folder.glob(f"{name}*.jsonl")):
+        for case, row in known(path).items():
+            out[case] = {**row, "state": "crashed", "reason": "it took its process down"} if row["state"] == "begun" else row
+    return out
+
+
+def verdicts(notes: list[Row], found: dict[str, Row]) -> dict[str, float | None]:
+    """The largest error of each part of a case with launches, None for one that is wrong. A part answers for all that was compared from
+    its launches up to those of the next part."""
+    launched: dict[str, set[int]] = {}
+    for note in notes:
+        case, mark, number = note["part"].rpartition(" #")
+        if mark:
+            launched.setdefault(case, set()).add(int(number))
+    out: dict[str, float | None] = {}
+    for case, numbers in launched.items():
+        row = found.get(case, {})
+        errors = row.get("errors", [])
+        order = sorted(numbers)
+        for i, start in enumerate(order):
+            own = errors[start : order[i + 1] if i + 1 < len(order) else None]
+            right = bool(own) and all(e is not None and e <= row["within"] for e in own)
+            out[f"{case} #{start}"] = max(own) if right else None
+    return out
+
+
+def kernels(package: str, folder: Path, name: str) -> Iterator[Row]:
+    """One row a kernel: what it ran as, in which cases, whether what it led to there was equal, and what was measured."""
+    notes = [note for path in sorted(folder.glob(f"{name}*-*")) for note in noted(path)]
+    judged = verdicts(notes, outcomes(folder, name))
+    home = machine.package_folder(package)
+    rows: dict[tuple[str, str], Row] = {}
+    for note in notes:
+        inside = Path(note["file"])
+        place = inside.relative_to(home).as_posix() if home is not None and inside.is_relative_to(home) else inside.name
+        row = rows.setdefault(
+            (note["file"], note["kernel"]),
+            {
+                "package": package,
+                "kernel": note["kernel"],
+                "file": place,
+                "generated": not (home is not None and inside.is_relative_to(home)),
+                "hash": "",
+                "launches": 0,
+                "equal_in": [],
+                "reasons": [],
+                "error": None,
+                "binding": "",
+                "measured": [],
+            },
+        )
+        if note["how"] not in ("swapped", "interpreted"):
+            row["reasons"] = sorted({*row["reasons"], note["reason"]})
+            continue
+        row["hash"], row["launches"] = note["hash"], row["launches"] + note["launches"]
+        row["measured"] += [note["measured"]] if "measured" in note else []
+        error = judged.get(note["part"])
+        if error is not None:
+            row["equal_in"] = sorted({*row["equal_in"], note["part"].rpartition(" #")[0]})
+            row["error"] = max(row["error"] or 0.0, error)
+            row["binding"] = row["binding"] or note["binding"]
+    yield from (rows[k] for k in sorted(rows))
+
+
+def ratio(row: Row) -> float | None:
+    """The slowest written kernel's time over its original's."""
+    times = [m["seconds"] for m in row["measured"] if "seconds" in m]
+    return max((b / a for a, b in times if a > 0), default=None)
+
+
+def page(rows: list[Row], cases: dict[str, dict[str, Row]], on: str, command: str, device: str) -> str:
+    """The tables in Markdown."""
+    right = [r for r in rows if r["equal_in"]]
+    title = "Kernels that KIR wrote, against oracles"
+    lines = [
+        f"# {title}: {'on a GPU' if on == 'gpu' else 'in the interpreter'}",
+        "",
+        f"Made by `{command}`{f' on {device}' if device else ''}.",
+        "",
+        "| package | cases | equal | kernels that ran | equal | of these made at run time |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for p in [*dict.fromkeys(r["package"] for r in rows)]:
+        own = [r for r in rows if r["package"] == p]
+        ran = [r for r in own if r["launches"]]
+        good = [r for r in own if r["equal_in"]]
+        states = [c["state"] for c in cases[p].values()]
+        lines.append(f"| {p} | {len(states)} | {states.count('equal')} | {len(ran)} | {len(good)} | {sum(r['generated'] for r in good)} |")
+    if on == "gpu":
+        timed = [(r, t) for r in right if (t := ratio(r)) is not None]
+        within = [r for r, t in timed if t <= SLACK]
+        same = [r for r in right if r["measured"] and all(m["equal"] for m in r["measured"])]
+        lines += [
+            "",
+            f"{len(right)} kernels are right, {len(same)} of them bit for bit what the original leaves. {len(timed)} were timed; {len(within)} "
+            f"({100 * len(within) / max(1, len(timed)):.0f} %) take at most {SLACK} of the original's time.",
+            "",
+            "| kernel | hash | launches | equal in | bit for bit | original, us | written, us | ratio |",
+            "| --- | --- | ---: | --- | --- | ---: | ---: | ---: |",
+        ]
+        for r in right:
+            times = [m["seconds"] for m in r["measured"] if "seconds" in m]
+            shown = f"{times[0][0] * 1e6:.2f} | {times[0][1] * 1e6:.2f} | {ratio(r):.3f}" if times else " | | "
+            lines.append(
+                f"| `{r['file']}::{r['kernel']}` | {r['hash']} | {r['launches']} | {r['equal_in'][0]} | "
+                f"{'yes' if r['measured'] and all(m['equal'] for m in r['measured']) else 'no'} | {shown} |"
+            )
+    else:
+        lines += [
+            "",
+            f"{len(right)} kernels compute what the oracle says.",
+            "",
+            "| kernel | hash | launches | equal in | error |",
+            "| --- | --- | ---: | --- | ---: |",
+        ]
+        lines += [f"| `{r['file']}::{r['kernel']}` | {r['hash']} | {r['launches']} | {', '.join(r['equal_in'][:3])} | {r['error']:.1e} |" for r in right]
+    lines += ["", "## Kernels that did not run as KIR writes them", "", "| kernel | reason |", "| --- | --- |"]
+    lines += [f"| `{r['file']}::{r['kernel']}` | {'; '.join(r['reasons'])[:200].replace('|', chr(92) + '|')} |" for r in rows if not r["launches"]]
+    lines += ["", "## Cases that are not equal", "", "| package | case | state | reason |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {p} | {c} | {x['state']} | {x['reason'].replace('|', chr(92) + '|')} |"
+        for p, found in cases.items()
+        for c, x in sorted(found.items())
+        if x["state"] != "equal" and x["reason"] != "nothing was compared"
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def record(rows: list[Row], folder: Path) -> None:
+    """The bindings of kernels that are right, one line of JSON each."""
+    for package in dict.fromkeys(r["package"] for r in rows):
+        lines = [
+            json.dumps(
+                {"kernel": f"{package}:{r['file']}::{r['kernel']}", "oracle": r["equal_in"][0], "error": r["error"], "hash": r["hash"], "binding": r["binding"]}
+            )
+            for r in rows
+            if r["package"] == package and r["equal_in"] and not r["generated"] and r["binding"]
+        ]
+        write_atomic(folder / f"{package}.jsonl", "\n".join(lines) + "\n")
+
+
+def device_name() -> str:
+    """What the driver calls the first GPU."""
+    done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
+    return done.stdout.strip().partition("\n")[0]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", default=list(PACKAGES))
+    parser.add_argument("--on", choices=["cpu", "gpu"], default="cpu")
+    parser.add_argument("--out", type=Path, default=Path("corpus"), help="where everything is kept")
+    parser.add_argument("--tables", type=Path, default=None, help="the folder of the tables (default: --out)")
+    parser.add_argument("--jobs", type=int, default=0, help="processes at once (0: one a core, at most 15)")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds for each of the two phases")
+    parser.add_argument("--record", action="store_true", help="write the bindings of kernels that are right into skills/packages")
+    given = parser.parse_args()
+    jobs = given.jobs or min(15, os.cpu_count() or 1)
+    name = "run"
+    phase(given.packages, given.out, name, given.on, jobs, given.limit, ["--no-tune"] if given.on == "gpu" else [])
+    if given.on == "gpu":
+        name = "measured"
+        phase(given.packages, given.out, name, given.on, 1, given.limit, ["--no-tune", "--measure"])
+    rows = [r for p in given.packages for r in kernels(p, given.out / p, name)]
+    cases = {p: outcomes(given.out / p, name) for p in given.packages}
+    tables = given.tables or given.out
+    tables.mkdir(parents=True, exist_ok=True)
+    stem = "gpu-packages" if given.on == "gpu" else "packages-cpu"
+    command = f"python -m benchmarks.packages {' '.join(given.packages)} --on {given.on}"
+    text = page(rows, cases, given.on, command, device_name() if given.on == "gpu" else "")
+    write_atomic(tables / f"{stem}.md", text)
+    write_atomic(tables / f"{stem}.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
+    if given.record:
+        record(rows, ROOT / "skills" / "packages")
+    print("\n".join(text.splitlines()[:14]))
+
+
+if __name__ == "__main__":
+    main()

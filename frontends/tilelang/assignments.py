@@ -1,0 +1,208 @@
+"""Simple statements: assignments, stores, returns, assertions, imports."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, DType
+from kir.ir.visit import walk
+
+from ..triton.source import small_definitions
+from . import arithmetic
+from .arithmetic import convert
+from .evaluate import bound, evaluate
+from .operators import binary
+from .reader import Reader
+from .subscripts import indices, subscript
+from .values import (
+    Choice,
+    Frame,
+    Items,
+    Memory,
+    NotUnderstood,
+    Num,
+    Open,
+    Place,
+    Raised,
+    Returned,
+    TypeOf,
+    Unknown,
+    Value,
+    describe,
+    is_number,
+)
+
+
+def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
+    match s:
+        case cst.Return(value=value):
+            return Returned(None if value is None else _held(r, evaluate(r, f.scope, value)))
+        case cst.Assign(targets=targets, value=value):
+            target = targets[0].target
+            r.wanted, r.born = target.value if isinstance(target, cst.Name) else "", set()
+            made = evaluate(r, f.scope, value)
+            for t in targets:
+                assign(r, f, t.target, made)
+        case cst.AnnAssign(target=target, value=value) if value is not None:
+            made = evaluate(r, f.scope, value)
+            if r.launched and isinstance(made, (int, float)) and not isinstance(made, bool):
+                made = _annotated_number(r, f, s, made)
+            assign(r, f, target, made)
+        case cst.AugAssign(target=target, operator=operator, value=value):
+            _augmented(r, f, target, arithmetic.BINARY[type(operator)], evaluate(r, f.scope, value))
+        case cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString() | cst.Ellipsis()) | cst.Pass() | cst.Global() | cst.Nonlocal():
+            pass
+        case cst.Expr(value=value):
+            made = evaluate(r, f.scope, value)
+            if isinstance(made, Num) and isinstance(made.expr, n.Call) and made.expr.fn.startswith("atomic_"):
+                r.out.emit(n.Eval(made.expr))
+        case cst.Assert():
+            _assert(r, f, s)
+        case cst.Raise():
+            raise Raised
+        case cst.Import() | cst.ImportFrom():
+            from .lookup import _value
+
+            for name, d in small_definitions(f.scope.module, s):
+                try:
+                    f.scope.names[name] = _value(r, f.scope.module, d)
+                except NotUnderstood as bad:
+                    f.scope.names[name] = Unknown(bad.reason)
+        case cst.Break() | cst.Continue() if r.launched:
+            r.out.emit(n.Jump("break" if isinstance(s, cst.Break) else "continue"))
+        case cst.AnnAssign():
+            pass
+        case _:
+            raise NotUnderstood(f"a statement of the form {type(s).__name__}")
+    return None
+
+
+def _held(r: Reader, v: Value) -> Value:
+    """What a macro returns: numbers as they are now."""
+    if isinstance(v, Memory) and v.var:
+        return let(r, v.buffer.name, r.run(v))
+    if isinstance(v, Items):
+        return Items(tuple(_held(r, x) for x in v.items))
+    return v
+
+
+def _annotated_number(r: Reader, f: Frame, s: cst.AnnAssign, made: int | float) -> Value:
+    dtype = r.settled(evaluate(r, f.scope, s.annotation.annotation))
+    if isinstance(dtype, TypeOf):
+        e = arithmetic.valued(made, dtype.dtype)
+        return Num(e) if e is not None else made
+    return made
+
+
+def _assert(r: Reader, f: Frame, s: cst.Assert) -> None:
+    """On the host an assertion says what the binding must keep; in the kernel it is one."""
+    try:
+        found = r.truth(evaluate(r, f.scope, s.test))
+    except NotUnderstood:
+        if r.launched:
+            raise
+        return
+    if found is False:
+        raise Raised
+    if isinstance(found, bool):
+        return
+    if r.launched and not r.is_static(found):
+        r.out.emit(n.Eval(build.call("assertion", found)))
+
+
+def assign(r: Reader, f: Frame, target: cst.BaseExpression, value: Value) -> None:
+    """`target = value`."""
+    match target:
+        case cst.Name(value=name):
+            _assign_name(r, f, name, value)
+        case cst.Tuple() | cst.List():
+            value = r.decided(value)
+            for t, v in bound_pairs(r, target, value):
+                assign(r, f, t, v)
+        case cst.Subscript():
+            owner = r.decided(evaluate(r, f.scope, target.value))
+            where = subscript(r, owner, indices(r, f.scope, target.slice))
+            store(r, where, value)
+        case _:
+            raise NotUnderstood("an assignment to an attribute")
+
+
+def bound_pairs(r: Reader, target: cst.Tuple | cst.List, value: Value) -> list[tuple[cst.BaseExpression, Value]]:
+    """The targets of a tuple with their values."""
+    if isinstance(value, Open):
+        return [(cst.Name(k), v) for k, v in bound(r, target, value)]
+    if isinstance(value, Num) and len(target.elements) == 1:
+        return [(target.elements[0].value, value)]
+    if not isinstance(value, Items) or len(value.items) != len(target.elements):
+        raise NotUnderstood(f"{describe(value)} taken apart into {len(target.elements)} names")
+    return [(t.value, v) for t, v in zip(target.elements, value.items, strict=True)]
+
+
+def _assign_name(r: Reader, f: Frame, name: str, value: Value) -> None:
+    held = f.scope.names.get(name)
+    value = r.settled(value)
+    if isinstance(value, Num) and value.expr == n.Var(r.thread, I32) and r.thread_name == "tid" and name not in r.out.taken:
+        r.thread_name = name
+    if isinstance(held, (Memory, Place)) and held.var and not (isinstance(value, Memory) and not _is_variable(value)) \
+            and (is_number(value) or isinstance(value, (Num, Place, Memory, Open, Choice))) and not _fresh_variable(r, value):
+        store(r, held if isinstance(held, Place) else Place(held.buffer, tuple(build.const(0) for _ in held.buffer.shape), True), value)
+        return
+    if isinstance(value, Open) and value.kind == "asked":
+        value = r.ask(name, value.key, "")
+    if r.launched and isinstance(value, Num):
+        value = let(r, name, value.expr)
+    elif r.launched and (_is_element(value) or (_is_variable(value) and not _fresh_variable(r, value))):
+        value = let(r, name, r.run(value))
+    f.scope.names[name] = value
+
+
+def _is_element(v: Value) -> bool:
+    return isinstance(v, Place) and len(v.index) == len(v.buffer.shape) and not any(isinstance(i, n.Span) for i in v.index)
+
+
+def _is_variable(v: Value) -> bool:
+    return isinstance(v, Memory) and v.var
+
+
+def _fresh_variable(r: Reader, v: Value) -> bool:
+    """Whether a buffer was declared just now, by the value of this assignment."""
+    return isinstance(v, Memory) and v.buffer.name in r.born
+
+
+def let(r: Reader, name: str, e: n.Expr) -> Value:
+    if r.is_static(e):
+        return Num(e)
+    made = r.out.let(name if name != "_" else "tmp", e)
+    if isinstance(made, n.Var) and isinstance(e.type, DType) and e.type.is_integer and not any(isinstance(x, (n.Load, n.Call)) for x in walk(e)):
+        r.meanings[made.name] = r.meaning(e)
+    return Num(made)
+
+
+def store(r: Reader, where: Value, value: Value) -> None:
+    """A number written to a place, converted to its dtype; outside of global memory nothing is written."""
+    where = r.decided(where)
+    if isinstance(where, Memory):
+        where = Place(where.buffer, ())
+    if not isinstance(where, Place):
+        raise NotUnderstood(f"an assignment to an element of {describe(where)}")
+    buffer = where.buffer
+    if not where.var and len(where.index) != len(buffer.shape):
+        raise NotUnderstood(f"an assignment to part of '{buffer.name}'")
+    value = r.settled(value)
+    e = arithmetic.valued(value, buffer.dtype) if is_number(value) else convert(r.run(value), buffer.dtype)
+    assert e is not None
+    index = where.index if buffer.shape else ()
+    if any(isinstance(i, n.Span) for i in index):
+        raise NotUnderstood("an assignment of one number to a region")
+    r.out.emit(n.Store(build.region(buffer, *index), e, None, buffer.space == "global"))
+
+
+def _augmented(r: Reader, f: Frame, target: cst.BaseExpression, op: str, value: Value) -> None:
+    old = evaluate(r, f.scope, target)
+    made = binary(r, op, old if not isinstance(old, Memory) or old.var else r.decided(old), value)
+    if isinstance(target, cst.Name) and isinstance(old, Place) and old.var:
+        store(r, old, made)
+        return
+    assign(r, f, target, made)

@@ -1,0 +1,303 @@
+"""Calls: of functions of the source (read in place), of dtypes (casts), of Python's and math's functions, of TileLang's words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import libcst as cst
+
+from kir.ir import build
+from kir.ir.types import F32, I32, dtype_of
+
+from . import arithmetic
+from .arithmetic import convert
+from .evaluate import evaluate, iterated
+from .names import LANGUAGE, absolute
+from .operators import binary
+from .reader import Reader, Undecided
+from .values import (
+    Builtin,
+    Choice,
+    Class,
+    Function,
+    Instance,
+    Items,
+    Loop,
+    Method,
+    NotUnderstood,
+    Num,
+    Open,
+    Scope,
+    Signature,
+    Table,
+    TypeOf,
+    Unknown,
+    Value,
+    describe,
+    is_known,
+    is_number,
+)
+
+
+def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
+    """The value of a call."""
+    fn = r.settled(evaluate(r, scope, e.func))
+    if isinstance(fn, Builtin) and fn.name.startswith("torch.") and not fn.name.startswith(("torch.finfo", "torch.iinfo")):
+        return r.ask(fn.name.rsplit(".", 1)[-1], scope.module.code(e))
+    given = Signature()
+    for a in e.args:
+        if isinstance(fn, Builtin) and fn.name == f"{LANGUAGE}.device_assert" and given.args:
+            continue
+        value = evaluate(r, scope, a.value)
+        if a.star == "*":
+            given.args += iterated(r, value)
+        elif a.star == "**":
+            if not isinstance(value, Table):
+                raise NotUnderstood("arguments spread from what is no dict")
+            given.named.update({str(k): v for k, v in value.items})
+        elif a.keyword is not None:
+            given.named[a.keyword.value] = value
+        else:
+            given.args.append(value)
+    return invoke(r, fn, given, e)
+
+
+def invoke(r: Reader, fn: Value, given: Signature, e: cst.CSTNode) -> Value:
+    """A function applied to values."""
+    from .execute import called
+
+    match fn:
+        case Function():
+            return called(r, fn, [*fn.leading, *given.args], {**dict(fn.partial), **given.named})
+        case TypeOf():
+            return _cast(r, fn, given)
+        case Class():
+            return _made(r, fn, given)
+        case Method():
+            return _method(r, fn, given)
+        case Choice():
+            raise Undecided(fn.cond)
+        case Open():
+            return r.ask(fn.name, f"{fn.key or fn.name}({given.args}{given.named})")
+        case Builtin():
+            return _builtin(r, fn, given, e)
+        case Unknown():
+            raise NotUnderstood(fn.reason)
+        case _:
+            raise NotUnderstood(f"a call of {describe(fn)}")
+
+
+def _cast(r: Reader, fn: TypeOf, given: Signature) -> Value:
+    if not given.args:
+        return fn
+    value = r.decided(given.args[0])
+    made = arithmetic.valued(value, fn.dtype) if is_number(value) else convert(r.run(value), fn.dtype)
+    assert made is not None
+    return Num(made)
+
+
+def _made(r: Reader, fn: Class, given: Signature) -> Value:
+    from . import lookup
+
+    if lookup._method(fn, "__init__") is not None:
+        raise NotUnderstood(f"an object of '{fn.node.name.value}', whose __init__ runs")
+    fields = lookup.fields_of(r, fn)
+    out: dict[str, Value] = {}
+    for (c, name, statement), value in zip(fields, [*given.args, *[None] * len(fields)], strict=False):
+        position = [x for _, x, _ in fields].index(name)
+        if position < len(given.args):
+            out[name] = value
+        elif name in given.named:
+            out[name] = given.named[name]
+        elif statement.value is not None:
+            out[name] = evaluate(r, c.scope, statement.value)
+        else:
+            raise NotUnderstood(f"an object of '{fn.node.name.value}' without its '{name}'")
+    return Instance(fn, out)
+
+
+def _method(r: Reader, fn: Method, given: Signature) -> Value:
+    owner = fn.owner
+    match owner, fn.name:
+        case Table(), "get":
+            default = given.args[1] if len(given.args) > 1 else None
+            key = r.decided(given.args[0])
+            if is_known(key):
+                return next((v for k, v in owner.items if k == key), default)
+        case Table(), "items":
+            return Items(tuple(Items((k, v)) for k, v in owner.items))
+        case Table(), "keys":
+            return Items(tuple(k for k, _ in owner.items))
+        case Table(), "values":
+            return Items(tuple(v for _, v in owner.items))
+        case str(), ("lower" | "upper" | "strip" | "removeprefix" | "removesuffix" | "startswith" | "endswith" | "replace" | "split" | "format"):
+            args = [r.decided(a) for a in given.args]
+            if all(isinstance(a, str) for a in args):
+                made = getattr(owner, fn.name)(*args)
+                return Items(tuple(made)) if isinstance(made, list) else made
+        case Items(), ("index" | "count"):
+            key = r.decided(given.args[0])
+            if is_known(key) and all(is_known(x) for x in owner.items):
+                return int(getattr(owner.items, fn.name)(key))
+    if isinstance(owner, TypeOf) and fn.name in ("as_torch",):
+        return owner
+    raise NotUnderstood(f"'{fn.name}' of {describe(owner)}")
+
+
+# ------------------------------------------------------------------------------------------------------------------- builtins
+def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
+    name = absolute(fn.name)
+    if name.startswith(LANGUAGE + "."):
+        from .words import word
+
+        return word(r, name[len(LANGUAGE) + 1:], given, e)
+    if name in WORDS_OF_HOST:
+        return WORDS_OF_HOST[name](r, given)
+    root, _, last = name.partition(".")
+    if root == "math" and all(is_known(r.settled(a)) for a in given.args):
+        return arithmetic.host(getattr(math, last), *(r.settled(a) for a in given.args))
+    if root == "builtins":
+        return _python(r, last, given)
+    if name in ("tilelang.cdiv", "triton.cdiv", "tilelang.next_power_of_2", "triton.next_power_of_2"):
+        return _counted(r, name.rsplit(".", 1)[-1], given)
+    if name.startswith("tilelang.layout."):
+        from .layouts import layout_word
+
+        return layout_word(r, name.removeprefix("tilelang.layout."), given, e)
+    return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
+
+
+def _counted(r: Reader, word: str, given: Signature) -> Value:
+    if word == "cdiv":
+        return arithmetic.binary("ceildiv", r.settled(given.args[0]), r.settled(given.args[1]), r.run)
+    value = r.settled(given.args[0])
+    if isinstance(value, int):
+        return 1 << max(value - 1, 0).bit_length()
+    e = r.dim(value)
+    if not r.is_static(e):
+        raise NotUnderstood("the next power of two of a size")
+    return Num(build.call("next_power_of_2", e))
+
+
+def _python(r: Reader, name: str, given: Signature) -> Value:
+    args = [r.settled(a) for a in given.args]
+    match name, args:
+        case ("min" | "max"), [one]:
+            return _folded(r, name, list(iterated(r, one)))
+        case ("min" | "max"), _:
+            return _folded(r, name, args)
+        case "range", _:
+            return Loop("range", tuple(args))
+        case "len", [one]:
+            one = r.decided(one)
+            if isinstance(one, Items):
+                return len(one.items)
+            if isinstance(one, str):
+                return len(one)
+            if isinstance(one, Table):
+                return len(one.items)
+        case "abs", [one]:
+            return arithmetic.host(abs, one) if is_number(one) else Num(build.call("abs", r.run(one)))
+        case "int", [one]:
+            if is_known(one) and one is not None:
+                return arithmetic.host(int, one)
+            made = r.run(one)
+            return Num(made if dtype_of(made.type).is_integer else convert(made, I32))
+        case "float", [one]:
+            if isinstance(one, (str, int, float)):
+                return arithmetic.host(float, one)
+            return Num(convert(r.run(one), F32))
+        case "bool", [one]:
+            found = r.truth(one)
+            return found if isinstance(found, bool) else Num(found)
+        case "str", [one] if is_known(one):
+            return str(one)
+        case ("tuple" | "list"), _:
+            return Items(tuple(iterated(r, args[0])) if args else ())
+        case "sum", [one]:
+            out: Value = 0
+            for x in iterated(r, one):
+                out = binary(r, "add", out, x)
+            return out
+        case "enumerate", [one]:
+            return Items(tuple(Items((k, v)) for k, v in enumerate(iterated(r, one))))
+        case "zip", _:
+            return Items(tuple(Items(tuple(t)) for t in zip(*(iterated(r, a) for a in args), strict=False)))
+        case "reversed", [one]:
+            return Items(tuple(reversed(iterated(r, one))))
+        case "sorted", [one]:
+            items = iterated(r, one)
+            if all(is_number(x) for x in items):
+                return Items(tuple(sorted(items)))  # type: ignore[type-var]  # numbers
+        case "dict", []:
+            return Table(tuple((k, v) for k, v in given.named.items()))
+        case "dict", [Table() as one]:
+            return Table((*one.items, *given.named.items()))
+        case "round", _ if all(is_known(a) for a in args):
+            return arithmetic.host(round, *args)
+        case "pow", [a, b]:
+            return binary(r, "pow", a, b)
+        case "divmod", [a, b]:
+            return Items((binary(r, "floordiv", a, b), binary(r, "mod", a, b)))
+        case ("any" | "all"), [one]:
+            outcomes = [r.truth(x) for x in iterated(r, one)]
+            if all(isinstance(x, bool) for x in outcomes):
+                return any(outcomes) if name == "any" else all(outcomes)
+        case "print", _:
+            return None
+        case ("isinstance" | "hasattr" | "getattr"), _:
+            subject = args[0].name if args and isinstance(args[0], Open) else "is"
+            return r.ask(f"{subject}_{name}", f"{name}({args})", "bool")
+        case _ if name.endswith("Error") or name == "Exception":
+            return Unknown("an exception")
+    raise NotUnderstood(f"'{name}' of these values")
+
+
+def _folded(r: Reader, op: str, args: list[Value]) -> Value:
+    if not args:
+        raise NotUnderstood(f"'{op}' of nothing")
+    out = args[0]
+    for x in args[1:]:
+        out = arithmetic.binary(op, r.settled(out), r.settled(x), r.run)
+    return out
+
+
+def _partial(r: Reader, given: Signature) -> Value:
+    fn = r.decided(given.args[0])
+    if not isinstance(fn, Function):
+        raise NotUnderstood(f"a part of {describe(fn)}")
+    return Function(fn.node, fn.scope, (*fn.partial, *given.named.items()), (*fn.leading, *given.args[1:]))
+
+
+def _replaced(r: Reader, given: Signature) -> Value:
+    owner = r.decided(given.args[0])
+    if not isinstance(owner, Instance):
+        raise NotUnderstood(f"a copy of {describe(owner)} with other fields")
+    return Instance(owner.of, {**owner.fields, **given.named})
+
+
+def _gcd(r: Reader, given: Signature) -> Value:
+    """A greatest common divisor, of numbers that the binding knows."""
+    args = [r.settled(a) for a in given.args]
+    known = [r.known_int(a) for a in args]
+    if all(k is not None for k in known):
+        return math.gcd(*[k for k in known if k is not None])
+    out = args[0]
+    for x in args[1:]:
+        a, b = r.dim(out), r.dim(x)
+        if not (r.is_static(a) and r.is_static(b)):
+            raise NotUnderstood("the greatest common divisor of sizes")
+        out = Num(build.call("gcd", a, b))
+    return out
+
+
+def _infinity(r: Reader, given: Signature) -> Value:
+    return math.inf
+
+
+WORDS_OF_HOST: Mapping[str, Callable[[Reader, Signature], Value]] = {
+    "functools.partial": _partial,
+    "dataclasses.replace": _replaced,
+    "math.gcd": _gcd,
+}

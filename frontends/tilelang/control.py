@@ -1,0 +1,277 @@
+"""`with T.Kernel(..)`, the loops of TileLang, and `while`."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, I64, DType, dtype_of
+
+from .arithmetic import convert
+from .evaluate import bound, evaluate
+from .execute import index_of, run_block, truth_of
+from .reader import Reader
+from .values import Builtin, Frame, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, Value, describe
+
+LANES = "lanes"
+"""The kind of loop that `T.Parallel` is until it becomes tile statements or a loop over threads."""
+KINDS = {"serial": "serial", "Serial": "serial", "range": "serial", "unroll": "unroll", "Unroll": "unroll", "vectorized": "vectorize",
+         "Vectorized": "vectorize", "grid": "serial", "Parallel": LANES, "parallel": LANES, "Pipelined": "pipelined"}
+
+
+def with_statement(r: Reader, f: Frame, s: cst.With) -> Returned | None:
+    """`with T.Kernel(..) as (..):` begins the kernel; `with T.ws(0):` is one warpgroup's part."""
+    if len(s.items) != 1:
+        raise NotUnderstood("several managers in one 'with'")
+    item = s.items[0]
+    value = evaluate(r, f.scope, item.item)
+    if isinstance(value, Launch):
+        if r.launched:
+            raise NotUnderstood("a kernel inside a kernel")
+        _launch(r, f, value, item.asname.name if item.asname is not None else None)
+        r.launched = True
+        return run_block(r, f, s.body.body)
+    if isinstance(value, Loop) and value.kind == "ws":
+        groups = [r.known_int(a) for a in value.args]
+        if any(g is None for g in groups):
+            raise NotUnderstood("warpgroups that the binding decides")
+        cond: n.Expr | None = None
+        for g in groups:
+            one = build.compare("eq", build.binary("floordiv", thread(r), build.const(128)), g or 0)
+            cond = one if cond is None else build.logical_or(cond, one)
+        assert cond is not None
+        with r.out.capture() as made:
+            run_block(r, f, s.body.body)
+        r.out.emit(n.If(cond, tuple(made)))
+        return None
+    if isinstance(value, Builtin) or (isinstance(value, Open) and value.kind == "asked"):
+        raise NotUnderstood(f"'with {describe(value)}'")
+    raise NotUnderstood("a 'with' that is no kernel")
+
+
+def thread(r: Reader) -> n.Var:
+    """The number of the thread in its CTA."""
+    return n.Var(r.thread, I32)
+
+
+def _launch(r: Reader, f: Frame, launch: Launch, target: cst.BaseExpression | None) -> None:
+    named = dict(launch.named)
+    extents = [r.dim(x) for x in launch.grid]
+    names: list[str | None] = []
+    if isinstance(target, (cst.Tuple, cst.List)):
+        names = [x.value.value if isinstance(x.value, cst.Name) else None for x in target.elements]
+    elif isinstance(target, cst.Name):
+        names = [target.value]
+    if len(names) > len(extents):
+        raise NotUnderstood(f"{len(names)} names for a grid of {len(extents)} axes")
+    if isinstance(target, cst.Name) and len(extents) > 1:
+        raise NotUnderstood("one name for a grid of several axes")
+    axes = []
+    for k, extent in enumerate(extents):
+        given = names[k] if k < len(names) else None
+        axis = r.out.fresh(given if given and given != "_" else f"block_{'xyz'[k] if k < 3 else k}")
+        axes.append(n.Axis(axis, extent))
+        if given:
+            f.scope.names[given] = Num(n.Var(axis, I32))
+    if len(axes) > 3:
+        raise NotUnderstood(f"a grid of {len(axes)} axes")
+    r.grid = tuple(axes)
+    threads = r.settled(named.pop("threads", None))
+    if threads is not None:
+        parts = threads.items if isinstance(threads, Items) else (threads,)
+        out: n.Expr = build.const(1)
+        for p in parts:
+            out = build.mul(out, r.dim(p))
+        if len(parts) > 1 and any(not build.is_const(r.dim(p), 1) for p in parts[1:]):
+            raise NotUnderstood("a CTA of threads in two dimensions")
+        r.threads = out
+    cluster = named.pop("cluster_dims", None)
+    if cluster is not None:
+        dims = cluster.items if isinstance(cluster, Items) else (cluster,)
+        known = [r.known_int(d) for d in dims]
+        if any(d is None for d in known):
+            raise NotUnderstood("a cluster that the binding decides")
+        r.cluster = tuple(d for d in known if d is not None)
+    for key, value in named.items():
+        if key == "prelude" and value is not None:
+            raise NotUnderstood("a prelude of CUDA source")
+
+
+def for_statement(r: Reader, f: Frame, s: cst.For) -> Returned | None:
+    """A loop of the kernel."""
+    found = r.decided(evaluate(r, f.scope, s.iter))
+    if isinstance(found, Items):
+        return _rounds(r, f, s, found.items)
+    if not isinstance(found, Loop):
+        raise NotUnderstood(f"a loop over {describe(found)}")
+    if found.kind == "Persistent":
+        return _persistent(r, f, s, found)
+    kind = KINDS[found.kind]
+    if found.kind in ("Parallel", "parallel", "grid"):
+        return _nest(r, f, s, found, kind)
+    named = dict(found.named)
+    lo, hi, step = _range(r, found)
+    attrs: dict[str, n.Attr] = {}
+    if kind == "pipelined":
+        _pipeline(r, found, named, attrs)
+    factor = r.settled(named.get("unroll_factor"))
+    if kind == "unroll" and factor is not None:
+        known = r.known_int(factor)
+        if known is None:
+            raise NotUnderstood("a factor of unrolling that the binding decides")
+        attrs["factor"] = known
+    name = s.target.value if isinstance(s.target, cst.Name) else "i"
+    if not isinstance(s.target, cst.Name):
+        raise NotUnderstood("a loop over several names")
+    var = n.Var(r.out.fresh(name if name != "_" else "i"), dtype_of(lo.type))
+    body = _body(r, f, s, {name: Num(var)}, {var.name: hi} if build.is_const(lo, 0) and build.is_const(step, 1) else {})
+    r.out.emit(n.For(var, lo, hi, step, body, kind, n.attrs(**attrs)))
+    return None
+
+
+def _body(r: Reader, f: Frame, s: cst.For, names: dict[str, Value], inside: dict[str, n.Expr]) -> n.Block:
+    from .branches import ends_in_return
+
+    if ends_in_return(s.body.body):
+        raise NotUnderstood("a return from inside a loop")
+    before = dict(f.scope.names)
+    f.scope.names.update(names)
+    r.inside.update(inside)
+    with r.out.capture() as made:
+        run_block(r, f, s.body.body)
+    f.scope.names.clear()
+    f.scope.names.update(before)
+    return tuple(made)
+
+
+def _rounds(r: Reader, f: Frame, s: cst.For, items: tuple[Value, ...]) -> Returned | None:
+    """A loop over a list of the host: its rounds one after another."""
+    for item in items:
+        f.scope.names.update(bound(r, s.target, item))
+        found = run_block(r, f, s.body.body)
+        if found is not None:
+            return found
+    return None
+
+
+def _range(r: Reader, loop: Loop) -> tuple[n.Expr, n.Expr, n.Expr]:
+    """Start, end and step of a loop, in one integer dtype."""
+    named = dict(loop.named)
+    args = [r.settled(a) for a in loop.args if True]
+    for word in ("start", "stop", "step")[len(args):]:
+        if word in named:
+            args.append(named[word])
+    if loop.kind == "Pipelined":
+        args = args[:2]
+    args = [a for a in args if a is not None]
+    if not 1 <= len(args) <= 3:
+        raise NotUnderstood(f"a loop with {len(args)} ends")
+    ends = [index_of(r, a) for a in args]
+    lo, hi = (build.const(0), ends[0]) if len(ends) == 1 else (ends[0], ends[1])
+    step = ends[2] if len(ends) > 2 else build.const(1)
+    dtype: DType = I64 if any(dtype_of(e.type) == I64 for e in (lo, hi, step)) else I32
+    known = build.int_value(step)
+    if known is not None and known < 0:
+        raise NotUnderstood("a loop that counts down")
+    return convert(lo, dtype), convert(hi, dtype), convert(step, dtype)
+
+
+def _pipeline(r: Reader, loop: Loop, named: dict[str, Value], attrs: dict[str, n.Attr]) -> None:
+    stages = r.settled(named.get("num_stages", loop.args[2] if len(loop.args) > 2 else 0))
+    known = r.known_int(stages)
+    if known is not None:
+        attrs["stages"] = known
+    else:
+        e = r.run(stages)
+        if not (isinstance(e, n.Var) and e.name in r.metas):
+            raise NotUnderstood("a number of stages that is no parameter of its own")
+        attrs["stages"] = e.name
+    for word in ("order", "stage", "group"):
+        value = r.settled(named.get(word))
+        if isinstance(value, Items) and value.items:
+            numbers = [r.known_int(x) for x in value.items]
+            if any(x is None for x in numbers):
+                raise NotUnderstood(f"'{word}' of a pipeline that is not known")
+            attrs[word] = ",".join(map(str, numbers))
+
+
+def _nest(r: Reader, f: Frame, s: cst.For, loop: Loop, kind: str) -> Returned | None:
+    """`T.Parallel(m, n)`, `T.grid(m, n)`: a loop for each axis, the body in the innermost."""
+    from .layouts import loop_layout
+
+    extents = [r.dim(a) for a in loop.args]
+    targets = [x.value for x in s.target.elements] if isinstance(s.target, (cst.Tuple, cst.List)) else [s.target]
+    if len(targets) != len(extents) or not all(isinstance(t, cst.Name) for t in targets):
+        raise NotUnderstood(f"{len(targets)} names for {len(extents)} axes")
+    names: dict[str, Value] = {}
+    inside: dict[str, n.Expr] = {}
+    axes = []
+    for t, extent in zip(targets, extents, strict=True):
+        assert isinstance(t, cst.Name)
+        var = n.Var(r.out.fresh(t.value if t.value != "_" else "i"), I32)
+        names[t.value] = Num(var)
+        inside[var.name] = extent
+        axes.append((var, extent))
+    attrs = loop_layout(r, dict(loop.named))
+    body = _body(r, f, s, names, inside)
+    for var, extent in reversed(axes):
+        body = (n.For(var, build.const(0), extent, build.const(1), body, kind, attrs if var is axes[0][0] else (), origin=r.out.origin),)
+    for made in body:
+        r.out.emit(made)
+    return None
+
+
+def _persistent(r: Reader, f: Frame, s: cst.For, loop: Loop) -> Returned | None:
+    """`T.Persistent(domain, waves, index, group)`: CTA `index` takes the tiles index, index + waves, ..; they are counted with panels of
+    `group` along the last axis outermost, then the other axes, then within a panel."""
+    named = dict(loop.named)
+    args = list(loop.args)
+    for word in ("domain", "wave_size", "index", "group_size")[len(args):]:
+        if word in named:
+            args.append(named[word])
+    domain = r.decided(args[0]) if args else None
+    if not isinstance(domain, Items) or len(args) < 3:
+        raise NotUnderstood("a persistent loop without a domain, waves and an index")
+    extents = [r.dim(x) for x in domain.items]
+    wave, index = r.dim(args[1]), r.dim(args[2])
+    group = r.dim(args[3]) if len(args) > 3 and args[3] is not None else build.const(8)
+    group = build.maximum(build.minimum(group, extents[-1]), 1)
+    targets = [x.value for x in s.target.elements] if isinstance(s.target, (cst.Tuple, cst.List)) else [s.target]
+    if len(targets) != len(extents) or not all(isinstance(t, cst.Name) for t in targets):
+        raise NotUnderstood(f"{len(targets)} names for a persistent loop over {len(extents)} axes")
+    total = build.ceildiv(extents[-1], group)
+    for e in (*extents[:-1], group):
+        total = build.mul(total, e)
+    w = n.Var(r.out.fresh("wave"), I32)
+    before = dict(f.scope.names)
+    with r.out.capture() as made:
+        rest: n.Expr = r.out.let("tile", build.add(build.mul(w, wave), index))
+        coordinates: list[n.Expr] = []
+        for e in (group, *reversed(extents[:-1])):
+            coordinates.append(build.mod(rest, e))
+            rest = build.floordiv(rest, e)
+        last = build.add(build.mul(rest, group), coordinates[0])
+        for t, e in zip(targets, (*reversed(coordinates[1:]), last), strict=True):
+            assert isinstance(t, cst.Name)
+            f.scope.names[t.value] = Num(r.out.let(t.value, e))
+        inside = build.compare("lt", last, extents[-1])
+        with r.out.capture() as inner:
+            run_block(r, f, s.body.body)
+        r.out.emit(n.If(inside, tuple(inner)))
+    f.scope.names.clear()
+    f.scope.names.update(before)
+    r.out.emit(n.For(w, build.const(0), build.ceildiv(total, wave), build.const(1), tuple(made)))
+    return None
+
+
+def while_statement(r: Reader, f: Frame, s: cst.While) -> Returned | None:
+    """A loop that runs while a condition holds."""
+    cond = truth_of(r, f.scope, s.test)
+    before = dict(f.scope.names)
+    with r.out.capture() as made:
+        run_block(r, f, s.body.body)
+    f.scope.names.clear()
+    f.scope.names.update(before)
+    r.out.emit(n.While(cond, tuple(made)))
+    return None

@@ -1,0 +1,133 @@
+"""What the rest of KIR sees of this frontend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import libcst as cst
+
+from kir.diagnostic import did_you_mean, error, usage
+from kir.ir.binding import Binding
+from kir.ir.nodes import Program
+from kir.surface import KernelRef, Outline
+
+from ..triton.outline import outline
+from ..triton.source import Module, Project, decorator_name
+from .kernel import read_kernel
+from .skeleton import skeleton
+from .values import Value
+
+
+class TileLangFrontend:
+    """Reads kernels of TileLang packages from source."""
+
+    surface = "tilelang"
+    suffixes = (".py",)
+    marks = ("prim_func", "tilelang.jit")
+
+    def __init__(self) -> None:
+        self._project = Project()
+
+    def module(self, source: Path) -> Module:
+        """The parsed file. Raises KirError KIR-F001 and KIR-F002."""
+        return self._project.file(source)
+
+    def named(self, source: Path) -> dict[str, cst.FunctionDef]:
+        """The kernels of a file by name, in order; the second of a name is `name__2`."""
+        if not _mentions(source, self._project):
+            return {}
+        module = self.module(source)
+        out: dict[str, cst.FunctionDef] = {}
+        for f in module.functions:
+            if not is_kernel(f):
+                continue
+            name, k = f.name.value, 1
+            while name in out:
+                k += 1
+                name = f"{f.name.value}__{k}"
+            out[name] = f
+        return out
+
+    def kernels(self, source: Path) -> tuple[KernelRef, ...]:
+        """The kernels of a file in order: functions under `T.prim_func`, and eager ones under `tilelang.jit`."""
+        found = self.named(source)
+        module = self.module(source) if found else None
+        return tuple(KernelRef(name, str(source), module.line(f), self.surface) for name, f in found.items() if module is not None)
+
+    def write_back(self, source: Path) -> bytes:
+        """The file as its syntax tree is written."""
+        return self.module(source).tree.bytes
+
+    def consulted(self) -> tuple[Path, ...]:
+        """The files read since this was last asked."""
+        return self._project.consulted()
+
+    def find(self, source: Path, kernel: str) -> tuple[Module, cst.FunctionDef]:
+        """A kernel by its name. Raises KirError KIR-F001 to KIR-F003."""
+        module = self.module(source)
+        found = self.named(source)
+        if kernel not in found:
+            if not found:
+                raise error("KIR-F003", f"there is no TileLang kernel in {source.name}", needs="a function under T.prim_func")
+            raise usage("KIR-F003", f"there is no kernel '{kernel}' in {source.name}", attempt=did_you_mean(kernel, found),
+                        notes=(f"its kernels are {', '.join(found)}",))
+        return module, found[kernel]
+
+    def parse(self, source: Path, kernel: str) -> Program:
+        """The generic program of one kernel. Raises KirError KIR-F001 to KIR-F003, KIR-F401 and KIR-F402."""
+        module, node = self.find(source, kernel)
+        return read_kernel(self._project, module, node, kernel)
+
+    def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
+        """The program of a kernel whose factory runs with the values of a binding. Raises KirError as `parse` does."""
+        module, node = self.find(source, kernel)
+        if binding is None:
+            return read_kernel(self._project, module, node, kernel)
+        from kir.analysis.heuristics import settled
+
+        given: dict[str, Value] = {**settled(binding).metas, **dict.fromkeys(binding.absent)}
+        return read_kernel(self._project, module, node, kernel, given, binding.sizes)
+
+    def outline(self, source: Path, kernel: str) -> Outline:
+        """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""
+        return outline(*self.find(source, kernel))
+
+    def parse_text(self, source: Path, text: str, kernel: str) -> Program:
+        """The generic program of a kernel in a file that would hold `text`. Raises KirError KIR-F001 to KIR-F003."""
+        other = TileLangFrontend()
+        other._project = self._project.with_text(source, text)
+        return other.parse(source, kernel)
+
+    def skeleton(self, source: Path, kernel: str) -> Binding:
+        """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F001 to KIR-F003."""
+        module, node = self.find(source, kernel)
+        return skeleton(self._project, module, node, read_kernel(self._project, module, node, kernel))
+
+
+def is_kernel(f: cst.FunctionDef) -> bool:
+    """Whether a function is a kernel: under `prim_func`, or under `tilelang.jit` with a launch in its own body."""
+    words = {decorator_name(d) for d in f.decorators}
+    if "prim_func" in words:
+        return True
+    return "jit" in words and any(_launches(s) for s in f.body.body)
+
+
+def _launches(s: cst.CSTNode) -> bool:
+    if not isinstance(s, cst.With):
+        return False
+    e = s.items[0].item
+    return isinstance(e, cst.Call) and isinstance(e.func, cst.Attribute) and e.func.attr.value == "Kernel"
+
+
+def _mentions(source: Path, project: Project) -> bool:
+    """Whether a file may hold kernels at all: most files are never parsed."""
+    if source.resolve() in project._by_path:
+        return True
+    try:
+        data = source.read_bytes()
+    except OSError as bad:
+        raise error("KIR-F001", f"{source} cannot be read: {bad.__class__.__name__}", needs="a Python file in UTF-8") from bad
+    return b"tilelang" in data
+
+
+FRONTEND = TileLangFrontend()

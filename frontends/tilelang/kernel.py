@@ -1,0 +1,313 @@
+"""From a function of TileLang, with the factory around it, to a generic program: sizes, metas, tensors, launch, body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import libcst as cst
+
+from kir.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.visit import blocks_of, statements, walk
+
+from ..triton.source import Module, Project, decorator_name
+from .evaluate import evaluate
+from .execute import Found, parameter, run_block
+from .fills import with_fills, with_ready_barriers
+from .kinds import kinds
+from .layouts import laid_out
+from .operators import guarded
+from .reader import Reader, Refused, Undecided
+from .teams import Placing
+from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
+
+
+def read_kernel(
+    project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = ()
+) -> n.Program:
+    """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
+    among the sizes. What is not understood is in it as `opaque`
+    statements. Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
+    r = Reader(project, module, given or {}, given is not None, sizes)
+    r.out.taken |= {p.name.value for p in node.params.params}
+    owners = module.owners.get(id(node), ())
+    try:
+        scope = _factories(r, module, node, owners)
+        _read(r, module, node, scope)
+    except Refused as bad:
+        raise bad.error from bad
+    except Raised:
+        from kir.diagnostic import error
+
+        raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values", origin=module.origin(node),
+                    needs="values for which its own checks hold") from None
+    except (NotUnderstood, KirError, Undecided) as why:
+        told = why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
+        reason = why.reason if isinstance(why, NotUnderstood) else told
+        del r.out.block[:]
+        r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
+        r.params = []
+    _remaining_metas(r, module, owners, node)
+    return _program(r, module, node, name)
+
+
+def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[cst.FunctionDef, ...]) -> Scope:
+    """What the function sees: each function around it run up to where the next is defined."""
+    scope = Scope({}, module)
+    for k, f in enumerate(owners):
+        for key, kind in kinds(f).items():
+            r.kinds.setdefault(key, kind)
+        target = owners[k + 1] if k + 1 < len(owners) else node
+        scope = Scope({}, module, scope)
+        for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
+            scope.names[p.name.value] = _of_kind(r, parameter(r, p, scope))
+        if k == 0:
+            _configured(r, f, scope)
+        try:
+            run_block(r, Frame(scope, target), f.body.body)
+        except Found as found:
+            scope = found.scope
+            continue
+        raise NotUnderstood(f"'{target.name.value}' is not reached in '{f.name.value}'")
+    return scope
+
+
+def _of_kind(r: Reader, v: Value) -> Value:
+    """A parameter of the factory with the kind that its default or its use tells."""
+    if not isinstance(v, Open) or v.kind or v.of is not None:
+        return v
+    default = r.defaults.get(v.name)
+    found = r.kinds.get(v.name, "")
+    if isinstance(default, bool) and found != "int":
+        found = "bool"
+    elif isinstance(default, float):
+        found = "float"
+    elif isinstance(default, TypeOf):
+        found = "dtype"
+    elif isinstance(default, str) and found != "dtype":
+        found = "str"
+    elif default is None and v.name in r.defaults:
+        found = "any"
+    elif not found:
+        found = "int" if isinstance(default, int) else "any"
+    r.kinds[v.name] = found
+    if found == "str":
+        r.meta(v.name, "str")
+        return Text(v.name)
+    return Open(v.name, None, found)
+
+
+def _configured(r: Reader, f: cst.FunctionDef, scope: Scope) -> None:
+    """`pass_configs` of `tilelang.jit` as attributes of the kernel."""
+    for d in f.decorators:
+        if decorator_name(d) != "jit" or not isinstance(d.decorator, cst.Call):
+            continue
+        for a in d.decorator.args:
+            if a.keyword is None or a.keyword.value != "pass_configs":
+                continue
+            try:
+                found = r.decided(evaluate(r, scope, a.value))
+            except (NotUnderstood, Undecided):
+                continue
+            for key, value in found.items if isinstance(found, Table) else ():
+                word = key.name.rsplit(".", 1)[-1] if isinstance(key, Builtin) else str(key).replace(".", "_")
+                if is_known(value) and value is not None:
+                    r.attrs[word.lower()] = value  # type: ignore[assignment]  # a literal
+
+
+def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> None:
+    """The parameters and the body of the function."""
+    own = Scope({}, module, scope)
+    r.device = True
+    eager = {p.name.value for p in node.params.params if p.annotation is None}
+    if eager:
+        for key, kind in kinds(node).items():
+            r.kinds.setdefault(key, kind)
+    for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params):
+        if p.annotation is None:
+            own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
+            continue
+        try:
+            stated = r.decided(evaluate(r, own, p.annotation.annotation))
+        except Undecided as open_:
+            raise NotUnderstood(f"the type of '{p.name.value}' depends on a condition that the binding decides") from open_
+        own.names[p.name.value] = declared(r, p.name.value, stated)
+    body = list(node.body.body)
+    if eager:
+        body = _eager(r, module, own, body)
+    run_block(r, Frame(own), body)
+    if not r.launched:
+        raise NotUnderstood("there is no T.Kernel in it")
+
+
+def _eager(r: Reader, module: Module, own: Scope, body: list[cst.CSTNode]) -> list[cst.CSTNode]:
+    """The body of an eager kernel without the statements that say what its parameters are."""
+    rest: list[cst.CSTNode] = []
+    for s in body:
+        small = s.body[0] if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1 else None
+        if isinstance(small, cst.AnnAssign) and small.value is None and isinstance(small.target, cst.Name):
+            own.names[small.target.value] = declared(r, small.target.value, r.decided(evaluate(r, own, small.annotation.annotation)))
+        elif isinstance(small, cst.Assign) and not r.launched and "const" in module.code(small.value):
+            run_block(r, Frame(own), [s])
+        else:
+            rest.append(s)
+    return rest
+
+
+def declared(r: Reader, name: str, kind: Value) -> Value:
+    """A parameter of the kernel: a tensor or a number."""
+    own = name
+    if isinstance(kind, TensorType):
+        shape = tuple(_extent(r, d) for d in kind.shape)
+        strides = None if kind.strides is None else tuple(_extent(r, d) for d in kind.strides)
+        if strides is not None and strides == _row_major(shape):
+            strides = None
+        buffer = n.Buffer(own, r.dtype(kind.dtype), shape, "global", None, strides)
+        r.params.append(n.Param(own, "in", buffer))
+        return Memory(buffer)
+    dtype = r.dtype(kind) if isinstance(kind, (TypeOf, str, Open)) else None
+    if dtype is None:
+        raise NotUnderstood(f"the parameter '{name}' is {describe(kind)}")
+    r.params.append(n.Param(own, "scalar", dtype))
+    return Num(n.Var(own, dtype))
+
+
+def _extent(r: Reader, v: Value) -> n.Expr:
+    e = r.integer(v)
+    return build.const(int(e.value)) if isinstance(e, n.Const) else e
+
+
+def _row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
+    out: list[n.Expr] = []
+    step: n.Expr = build.const(1)
+    for d in reversed(shape):
+        out.append(step)
+        step = build.mul(step, d)
+    return tuple(reversed(out))
+
+
+def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...], node: cst.FunctionDef) -> None:
+    """Parameters of the factory that nothing uses, and those whose values were given, are metas all the same."""
+    for f in owners:
+        for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
+            name = p.name.value
+            if name in r.given:
+                _given_meta(r, name)
+            elif name not in r.metas and name not in r.objects and r.kinds.get(name, ""):
+                r.meta(name, r.kinds[name])
+    for name in sorted(r.asked):
+        _given_meta(r, name)
+    stated = [p.name.value for f in owners for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params)]
+    order = {name: k for k, name in enumerate(stated)}
+    r.metas = dict(sorted(r.metas.items(), key=lambda item: order.get(item[0], len(order))))
+
+
+def _given_meta(r: Reader, name: str) -> None:
+    if name in r.metas:
+        return
+    value = r.given[name]
+    if isinstance(value, TypeOf):
+        r.metas[name] = n.Meta(name, "dtype", value.dtype.name)
+        return
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float" if isinstance(value, float) else "any"
+    r.metas[name] = n.Meta(name, kind, value if is_known(value) else None)  # type: ignore[arg-type]  # a literal
+
+
+# ------------------------------------------------------------------------------------------------------------------ the program
+def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.Program:
+    def opaque(s: n.Stmt, reason: str) -> n.Stmt:
+        return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
+
+    body = laid_out(r, tuple(r.out.block))
+    placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
+    body = with_ready_barriers(with_fills(placing.body(body)))
+    params = _roles(r, body)
+    used = _used(r, body, params)
+    sizes = tuple(p for p in r.sizes.values() if p.name in used)
+    kernel = n.Kernel(name, r.grid, r.threads, body, r.cluster, n.attrs(**r.attrs), origin=module.origin(node))
+    return n.Program(name, tuple(r.metas.values()), (*sizes, *params), kernels=(kernel,))
+
+
+def source_of(module: Module, s: n.Stmt) -> str:
+    """The text of a statement, from where it stands."""
+    if s.origin is None:
+        return "?"
+    lines = module.text.splitlines()[s.origin.line - 1: s.origin.end_line]
+    return "\n".join(lines).strip() or "?"
+
+
+def _roles(r: Reader, body: n.Block) -> tuple[n.Param, ...]:
+    """The parameters with the roles that the body gives them."""
+    read, written = accessed(body)
+    views = {s.buffer.name: s.at.buffer.name for s in statements(body) if isinstance(s, n.View)}
+
+    def base(x: str) -> str:
+        while x in views:
+            x = views[x]
+        return x
+
+    read, written = {base(x) for x in read}, {base(x) for x in written}
+    if any(isinstance(s, n.Opaque) and "*" in s.writes for s in statements(body)):
+        written |= {q.name for q in r.params}
+        read |= written
+    out = []
+    for q in r.params:
+        if isinstance(q.of, n.Buffer):
+            q = replace(q, role="inout" if q.name in read and q.name in written else "out" if q.name in written else "in")
+        out.append(q)
+    return tuple(out)
+
+
+def accessed(body: n.Block) -> tuple[set[str], set[str]]:
+    """Names of buffers that a body reads and writes."""
+    read: set[str] = set()
+    written: set[str] = set()
+    for s in statements(body):
+        match s:
+            case n.Store():
+                written.add(s.at.buffer.name)
+            case n.Copy():
+                written.add(s.dst.buffer.name)
+            case n.Mma():
+                written.add(s.acc.buffer.name)
+                read.add(s.acc.buffer.name)
+            case n.Opaque():
+                read |= set(s.reads)
+                written |= set(s.writes)
+            case _:
+                pass
+        for x in _own(s):
+            if isinstance(x, n.Load):
+                read.add(x.at.buffer.name)
+            elif isinstance(x, n.Call) and x.fn.startswith("atomic_"):
+                for a in x.args:
+                    if isinstance(a, n.Region):
+                        written.add(a.buffer.name)
+                        read.add(a.buffer.name)
+    return read, written
+
+
+def _own(s: n.Stmt) -> list[n.Node]:
+    """What a statement itself mentions, without what its blocks do."""
+    if not blocks_of(s):
+        return list(walk(s))
+    match s:
+        case n.For():
+            return [x for e in (s.lo, s.hi, s.step) for x in walk(e)]
+        case n.If() | n.While():
+            return list(walk(s.cond))
+        case _:
+            return []
+
+
+def _used(r: Reader, body: n.Block, params: tuple[n.Param, ...]) -> set[str]:
+    """Names that the program mentions anywhere."""
+    parts: list[n.Node] = [*body, r.threads, *(a.extent for a in r.grid)]
+    for q in params:
+        if isinstance(q.of, n.Buffer):
+            parts += [*q.of.shape, *(q.of.strides or ())]
+    return {x.name for p in parts for x in walk(p) if isinstance(x, n.Var)}
+
+

@@ -1,0 +1,293 @@
+"""Operators, comparisons, conditions and choices on values of the host and of the kernel."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import BOOL, I32, dtype_of
+from kir.ir.visit import transform
+
+from . import arithmetic
+from . import evaluate as evaluation
+from .arithmetic import convert
+from .names import DTYPES
+from .reader import Reader, zero
+from .values import (
+    Choice,
+    Instance,
+    Items,
+    Loop,
+    Memory,
+    NotUnderstood,
+    Num,
+    Open,
+    Scope,
+    Table,
+    Text,
+    TypeOf,
+    Value,
+    describe,
+    is_known,
+    is_number,
+)
+
+
+def unary(r: Reader, operator: cst.BaseUnaryOp, value: Value) -> Value:
+    match operator:
+        case cst.Not():
+            found = r.truth(value)
+            return (not found) if isinstance(found, bool) else Num(build.invert(found))
+        case cst.Plus():
+            return value
+        case cst.Minus():
+            value = r.settled(value)
+            if is_number(value):
+                return -value  # type: ignore[operator]  # a number
+            return Num(build.negate(_numeric(r.run(value))))
+        case _:
+            value = r.settled(value)
+            if isinstance(value, int):
+                return ~value
+            return Num(build.invert(r.run(value)))
+
+
+def _numeric(e: n.Expr) -> n.Expr:
+    return convert(e, I32) if dtype_of(e.type).is_bool else e
+
+
+def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
+    """`a op b` on numbers, lists and texts."""
+    a, b = r.settled(a), r.settled(b)
+    if op == "add" and isinstance(a, Items) and isinstance(b, Items):
+        return Items(a.items + b.items)
+    if op == "mul" and isinstance(a, (Items, str)):
+        count = r.known_int(b)
+        if count is None and isinstance(a, Items) and len(a.items) == 1:
+            return Loop("repeat", (a.items[0], b))
+        if count is None:
+            raise NotUnderstood("a list repeated as often as the binding says")
+        return Items(a.items * count) if isinstance(a, Items) else a * count
+    if op == "mul" and isinstance(b, Items):
+        return binary(r, op, b, a)
+    if isinstance(a, Instance) or isinstance(b, Instance):
+        raise NotUnderstood("arithmetic on an object")
+    if op in ("eq", "ne"):
+        return _equality(r, op, a, b)
+    if (isinstance(a, Open) and a.kind == "asked") or (isinstance(b, Open) and b.kind == "asked"):
+        for x in (a, b):
+            if isinstance(x, Open) and x.kind == "asked" and is_number(a if x is b else b) and op in ("floordiv", "mod", "add", "sub", "mul"):
+                r.kinds.setdefault(x.name, "int")
+    return arithmetic.binary(op, a, b, r.run)
+
+
+def _equality(r: Reader, op: str, a: Value, b: Value) -> Value:
+    found = _equal(r, a, b)
+    if isinstance(found, bool):
+        return found == (op == "eq")
+    return Num(found if op == "eq" else build.invert(found))
+
+
+def _equal(r: Reader, a: Value, b: Value) -> bool | n.Expr:
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Open) and x.name in r.given:
+            return _equal(r, r.given[x.name], y)
+        if isinstance(x, (Open, Text)) and isinstance(y, str):
+            if isinstance(x, Open) and (r.kinds.get(x.name) == "dtype" or (x.name in r.metas and r.metas[x.name].kind == "dtype")):
+                return _equal(r, TypeOf(r.dtype(x)), TypeOf(r.dtype(y)))
+            var = r.meta(x.name, "str")
+            return _outcome(r, build.call("meta_is", var, value=y))
+        if isinstance(x, Open) and isinstance(y, TypeOf):
+            return _outcome(r, equal_types(r, TypeOf(r.dtype(x)), y))
+        if isinstance(x, TypeOf) and isinstance(y, (str, TypeOf)) and not (isinstance(y, str) and not _names_dtype(y)):
+            return _outcome(r, equal_types(r, x, TypeOf(r.dtype(y))))
+        if isinstance(x, Choice) and not is_number(y) and not isinstance(y, (Num, Choice)):
+            one, two = _equal(r, x.a, y), _equal(r, x.b, y)
+            left = arithmetic.literal(one) if isinstance(one, bool) else one
+            right = arithmetic.literal(two) if isinstance(two, bool) else two
+            return _outcome(r, build.logical_or(build.logical_and(x.cond, left), build.logical_and(build.invert(x.cond), right)))
+    if is_known(a) and is_known(b):
+        return a == b
+    if isinstance(a, Items) and isinstance(b, Items):
+        if len(a.items) != len(b.items):
+            return False
+        out: bool | n.Expr = True
+        for p, q in zip(a.items, b.items, strict=True):
+            one = _equal(r, p, q)
+            if one is False:
+                return False
+            if not isinstance(one, bool):
+                out = one if out is True else build.logical_and(_expr(out), one)
+        return out
+    if a is None or b is None:
+        return _is_none(r, b if a is None else a)
+    made = arithmetic.binary("eq", a, b, r.run)
+    if isinstance(made, bool):
+        return made
+    assert isinstance(made, Num)
+    return _outcome(r, made.expr)
+
+
+def _expr(x: bool | n.Expr) -> n.Expr:
+    return arithmetic.literal(x) if isinstance(x, bool) else x
+
+
+def _names_dtype(text: str) -> bool:
+    return text in DTYPES
+
+
+def _outcome(r: Reader, cond: n.Expr) -> bool | n.Expr:
+    found = r.outcome(cond)
+    return cond if found is None else found
+
+
+def equal_types(r: Reader, a: TypeOf, b: Value) -> n.Expr:
+    other = r.dtype(b)
+    if not a.dtype.is_symbolic and not other.is_symbolic:
+        return build.const(a.dtype == other, BOOL)
+    return build.call("dtype_is", a=a.dtype.name, b=other.name)
+
+
+def _is_none(r: Reader, v: Value) -> bool | n.Expr:
+    v = r.settled(v)
+    match v:
+        case None:
+            return True
+        case Open() if v.name in r.given:
+            return r.given[v.name] is None
+        case Open() | Text():
+            r.kinds.setdefault(v.name, "any")
+            return _outcome(r, build.call("meta_is", r.meta(v.name, "any"), value="None"))
+        case Choice():
+            one, two = _expr(_is_none(r, v.a)), _expr(_is_none(r, v.b))
+            return _outcome(r, build.logical_or(build.logical_and(v.cond, one), build.logical_and(build.invert(v.cond), two)))
+        case _:
+            return False
+
+
+def boolean(r: Reader, scope: Scope, e: cst.BooleanOperation) -> Value:
+    left = r.settled(evaluation.evaluate(r, scope, e.left))
+    found = r.truth(left)
+    conjunction = isinstance(e.operator, cst.And)
+    if isinstance(found, bool):
+        return evaluation.evaluate(r, scope, e.right) if found == conjunction else left
+    other = r.settled(evaluation.evaluate(r, scope, e.right))
+    if _is_thing(r, left) or _is_thing(r, other):
+        return Choice(found, other, left) if conjunction else Choice(found, left, other)
+    right = r.truth(other)
+    if isinstance(right, bool):
+        if right == conjunction:
+            return Num(found)
+        return right
+    right = guarded(r, right)
+    return Num((build.logical_and if conjunction else build.logical_or)(found, right))
+
+
+def _is_thing(r: Reader, v: Value) -> bool:
+    """Whether a value is no condition: `a or b` then means one of them."""
+    match v:
+        case Open():
+            kind = r.metas[v.name].kind if v.name in r.metas else r.kinds.get(v.name) or v.kind
+            return kind not in ("bool", "") and kind != "any"
+        case TypeOf() | Items() | Text() | Table() | Memory():
+            return not (isinstance(v, Memory) and v.var)
+        case Choice():
+            return _is_thing(r, v.a) or _is_thing(r, v.b)
+        case _:
+            return isinstance(v, str) or v is None
+
+
+def comparison(r: Reader, scope: Scope, e: cst.Comparison) -> Value:
+    left = evaluation.evaluate(r, scope, e.left)
+    out: bool | n.Expr = True
+    for part in e.comparisons:
+        right = evaluation.evaluate(r, scope, part.comparator)
+        one = r.truth(_compared(r, part.operator, left, right))
+        if one is False:
+            return False
+        if not isinstance(one, bool):
+            out = one if out is True else build.logical_and(_expr(out), one)
+        left = right
+    return out if isinstance(out, bool) else Num(out)
+
+
+def _compared(r: Reader, operator: cst.BaseCompOp, a: Value, b: Value) -> Value:
+    match operator:
+        case cst.Is() | cst.IsNot():
+            wanted = isinstance(operator, cst.Is)
+            if b is None or a is None:
+                found = _is_none(r, a if b is None else b)
+            else:
+                found = _equal(r, r.settled(a), r.settled(b))
+            return (found == wanted) if isinstance(found, bool) else Num(found if wanted else build.invert(found))
+        case cst.In() | cst.NotIn():
+            wanted = isinstance(operator, cst.In)
+            found = _contained(r, a, r.decided(b))
+            return (found == wanted) if isinstance(found, bool) else Num(found if wanted else build.invert(found))
+        case _:
+            return binary(r, arithmetic.BINARY[type(operator)], a, b)
+
+
+def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
+    if isinstance(b, str) and isinstance(a, str):
+        return a in b
+    items = b.items if isinstance(b, Items) else tuple(k for k, _ in b.items) if isinstance(b, Table) else None
+    if items is None:
+        raise NotUnderstood(f"'in' {describe(b)}")
+    out: bool | n.Expr = False
+    for x in items:
+        one = _equal(r, r.settled(a), r.settled(x))
+        if one is True:
+            return True
+        if not isinstance(one, bool):
+            out = one if out is False else build.logical_or(_expr(out), one)
+    return out
+
+
+def conditional(r: Reader, scope: Scope, e: cst.IfExp) -> Value:
+    found = r.truth(evaluation.evaluate(r, scope, e.test))
+    if isinstance(found, bool):
+        return evaluation.evaluate(r, scope, e.body if found else e.orelse)
+    if r.is_static(found):
+        with r.assuming(found, True):
+            a = evaluation.evaluate(r, scope, e.body)
+        with r.assuming(found, False):
+            b = evaluation.evaluate(r, scope, e.orelse)
+        return r.merged(found, a, b)
+    return chosen(r, found, evaluation.evaluate(r, scope, e.body), evaluation.evaluate(r, scope, e.orelse))
+
+
+def chosen(r: Reader, cond: n.Expr, a: Value, b: Value) -> Value:
+    """`a` where a condition of the kernel holds, else `b`; what only one of them reads is read under its condition."""
+    left, right = arithmetic.paired(r.settled(a), r.settled(b), r.run)
+    return Num(build.select(cond, guarded(r, left), guarded(r, right)))
+
+
+def guarded(r: Reader, e: n.Expr) -> n.Expr:
+    """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not isinstance(new, n.Load) or new.clip or not new.at.index or plainly_inside(r, new.at):
+            return new
+        return build.load(new.at, new.mask, zero(new.at.buffer.dtype), True)
+
+    made: n.Expr = transform(e, leave, lambda x: not isinstance(x, n.Buffer))
+    return made
+
+
+def _wraps_inside(i: n.Expr | n.Span, d: n.Expr) -> bool:
+    """Whether an index is a remainder that stays inside its dimension."""
+    return isinstance(i, n.Binary) and i.op == "mod" and (i.b == d or (
+        isinstance(i.b, n.Const) and (extent := build.int_value(d)) is not None and 0 < i.b.value <= extent))
+
+
+def plainly_inside(r: Reader, at: n.Region) -> bool:
+    """Whether each index of a place is a literal inside its dimension, or a loop's variable that ends with it."""
+    for i, d in zip(at.index, at.buffer.shape, strict=False):
+        if isinstance(i, n.Const):
+            extent = build.int_value(d)
+            if (extent is None and i.value != 0) or (extent is not None and not 0 <= i.value < extent):
+                return False
+        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d) and not _wraps_inside(i, d):
+            return False
+    return True

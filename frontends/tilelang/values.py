@@ -1,0 +1,265 @@
+"""What an expression stands for while a TileLang function is read: host values, open or known, and places and numbers of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import libcst as cst
+
+from kir.diagnostic import Origin
+from kir.ir import nodes as n
+from kir.ir.types import DType
+
+from ..triton.source import Module
+
+
+class NotUnderstood(Exception):
+    """Something that this frontend does not understand; the statement becomes opaque with this reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Raised(Exception):
+    """The host code raises here: under these conditions there is no kernel."""
+
+
+@dataclass(frozen=True)
+class Num:
+    """A number that depends on metas, sizes or memory: a scalar expression of the IR."""
+
+    expr: n.Expr
+
+
+@dataclass(frozen=True)
+class TypeOf:
+    """A dtype as a value."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that the binding decides: the meta `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Open:
+    """Something that only the binding decides, and of which is not known yet what it is: a parameter of the factory, a field of one, what
+    the host asks of its machine. Its first use as a number, a dtype or a condition makes it a meta of that kind. `of` is its class."""
+
+    name: str
+    of: Class | None = None
+    kind: str = ""
+    key: str = ""
+    """What was asked of the machine or of a package, word for word: two questions never share a name."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`a` where a static condition holds, else `b`: values that have no expression of their own."""
+
+    cond: n.Expr
+    a: Value
+    b: Value
+
+
+@dataclass(frozen=True)
+class Items:
+    """A tuple or list."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A dict: pairs in order."""
+
+    items: tuple[tuple[Value, Value], ...]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`lo:hi` as an index."""
+
+    lo: Value
+    hi: Value
+    step: Value = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A buffer. A `var` is one number that is read and assigned by its name."""
+
+    buffer: n.Buffer
+    var: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Part of a buffer: an index per dimension, a span where there was a slice. `ends` are the upper ends of slices as written."""
+
+    buffer: n.Buffer
+    index: tuple[n.Expr | n.Span, ...]
+    var: bool = False
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """`T.Tensor(shape, dtype)`; strides in elements, or None."""
+
+    shape: tuple[Value, ...]
+    dtype: Value
+    strides: tuple[Value, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """The names of a function while it runs, and what surrounds it."""
+
+    names: dict[str, Value]
+    module: Module
+    parent: Scope | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of the source with the names it closes over. `own` is the class that it is a method of."""
+
+    node: cst.FunctionDef | cst.Lambda
+    scope: Scope
+    partial: tuple[tuple[str, Value], ...] = ()
+    leading: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Class:
+    """A class of the source."""
+
+    node: cst.ClassDef
+    scope: Scope
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """An object of a class of the source with known fields."""
+
+    of: Class
+    fields: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """A function or module of TileLang, torch, math or Python by its dotted name."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleValue:
+    """A module read from source."""
+
+    module: Module
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of a value that is no object of the source."""
+
+    owner: Value
+    name: str
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What a `for` may run over: the word of TileLang's loop and what it was given."""
+
+    kind: str
+    args: tuple[Value, ...]
+    named: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """`T.Kernel(..)`."""
+
+    grid: tuple[Value, ...]
+    named: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutOf:
+    """A layout as the source makes it: its word (`swizzled`, `linear`, `fragment`, ..), and what it was made with."""
+
+    word: str
+    args: tuple[Value, ...] = ()
+    named: tuple[tuple[str, Value], ...] = ()
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What a statement binds that was not understood."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A function ends here with a value."""
+
+    value: Value
+
+
+@dataclass
+class Frame:
+    """A function while it runs; `target` is the function that is looked for in its body."""
+
+    scope: Scope
+    target: cst.FunctionDef | None = None
+
+
+@dataclass
+class Signature:
+    """Arguments of a call, positional and by name."""
+
+    args: list[Value] = field(default_factory=list)
+    named: dict[str, Value] = field(default_factory=dict)
+
+
+Value: TypeAlias = (
+    int | float | bool | str | Num | TypeOf | Text | Open | Choice | Items | Table | Slice | Memory | Place | TensorType | Function
+    | Class | Instance | Builtin | ModuleValue | Method | Loop | Launch | LayoutOf | Unknown | None
+)
+
+
+def is_known(v: object) -> bool:
+    """Whether a value is a literal of the host."""
+    return v is None or isinstance(v, (bool, int, float, str))
+
+
+def is_number(v: object) -> bool:
+    """Whether a value is a known number."""
+    return isinstance(v, (bool, int, float))
+
+
+def describe(v: object) -> str:
+    """A value in a reason."""
+    match v:
+        case Num() | Memory() | Place():
+            return "a number of the kernel"
+        case Builtin():
+            return v.name
+        case Function(node=cst.FunctionDef(name=cst.Name(value=name))):
+            return f"the function '{name}'"
+        case Unknown():
+            return f"a value that is not known ({v.reason})"
+        case Open() | Text():
+            return f"'{v.name}'"
+        case _:
+            return f"a {type(v).__name__.lower()}" if not is_known(v) else repr(v)

@@ -1,0 +1,197 @@
+"""The words of TileLang's language module: one table from a word to what it does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import libcst as cst
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import F32, I32, I64, DType
+
+from . import arithmetic, words_math, words_memory, words_sync, words_tile
+from .names import LANGUAGE, LARGEST
+from .reader import Reader
+from .values import Builtin, Items, Launch, Loop, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe
+from .vocabulary import BLACKWELL, VOCABULARY
+
+Word = Callable[[Reader, Signature], Value]
+LOOPS = ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "grid", "Parallel", "parallel", "Pipelined", "Persistent", "ws")
+
+
+def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
+    """`T.name(..)`. Raises NotUnderstood with the nearest words for one that TileLang does not have."""
+    if name in LOOPS:
+        return Loop(name, tuple(given.args), tuple(given.named.items()))
+    found = WORDS.get(name)
+    if found is not None:
+        return found(r, given)
+    if name in ("Fragment", "Layout"):
+        from .layouts import layout_word
+
+        return layout_word(r, name, given, e)
+    if name in BLACKWELL:
+        raise NotUnderstood(f"'T.{name}' is for Blackwell's tensor memory")
+    if name in VOCABULARY:
+        raise NotUnderstood(f"'T.{name}' is not read yet")
+    from .lookup import nearest
+
+    raise NotUnderstood(nearest(name, VOCABULARY))
+
+
+def _dynamic(r: Reader, given: Signature) -> Value:
+    """`T.dynamic("m, n", dtype)`: sizes of the problem."""
+    text = given.args[0] if given.args else given.named.get("name", r.wanted)
+    dtype = r.dtype(given.args[1]) if len(given.args) > 1 else r.dtype(given.named["dtype"]) if "dtype" in given.named else I32
+    if not isinstance(text, str):
+        raise NotUnderstood("a size whose name is not known")
+    names = [x for x in text.replace(",", " ").split() if x]
+    made = tuple(Num(size(r, x, dtype)) for x in names)
+    return made[0] if len(made) == 1 else Items(made)
+
+
+def size(r: Reader, name: str, dtype: DType) -> n.Var:
+    """A size of the problem, once per name."""
+    found = r.sizes.get(name)
+    if found is None:
+        own = r.out.fresh(name)
+        found = r.sizes[name] = n.Param(own, "size", dtype)
+    assert isinstance(found.of, DType)
+    return n.Var(found.name, found.of)
+
+
+def _ceildiv(r: Reader, given: Signature) -> Value:
+    a, b = (r.settled(x) for x in given.args)
+    return arithmetic.binary("ceildiv", a, b, r.run)
+
+
+def _binary(op: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        if len(given.args) != 2:
+            raise NotUnderstood(f"'{op}' of {len(given.args)} values")
+        a, b = (r.settled(x) for x in given.args)
+        return arithmetic.binary(op, a, b, r.run)
+
+    return made
+
+
+def _largest(r: Reader, given: Signature) -> Value:
+    dtype = r.dtype(given.args[0])
+    if dtype.is_integer:
+        return dtype.range[1]
+    if dtype.is_symbolic:
+        out: Value = LARGEST["f8e4m3"]
+        for name in ("f8e5m2", "f4e2m1", "f16", "bf16", "f32"):
+            out = r.merged(build.call("dtype_is", a=dtype.name, b=name), LARGEST[name], out)
+        return out
+    return LARGEST[dtype.name]
+
+
+def _smallest(r: Reader, given: Signature) -> Value:
+    dtype = r.dtype(given.args[0])
+    if dtype.is_integer:
+        return dtype.range[0]
+    found = _largest(r, given)
+    return -found if isinstance(found, (int, float)) else Num(build.negate(r.run(found)))
+
+
+def _infinity(r: Reader, given: Signature) -> Value:
+    dtype = r.dtype(given.args[0]) if given.args else None
+    if dtype is None or dtype.is_symbolic:
+        return math.inf if dtype is None else Num(build.cast(build.const(math.inf, F32), dtype))
+    return Num(build.const(math.inf, dtype))
+
+
+def _dtype(r: Reader, given: Signature) -> Value:
+    return TypeOf(r.dtype(given.args[0]))
+
+
+def _tensor(r: Reader, given: Signature) -> Value:
+    from .subscripts import tensor_type
+
+    args = [*given.args]
+    for key in ("shape", "strides", "dtype"):
+        if key in given.named:
+            args.append(given.named[key])
+    if "strides" in given.named and "dtype" in given.named and len(given.args) == 1:
+        return tensor_type([given.args[0], given.named["strides"], given.named["dtype"]])
+    return tensor_type(args)
+
+
+def _kernel(r: Reader, given: Signature) -> Value:
+    return Launch(tuple(given.args), tuple(given.named.items()))
+
+
+def _swizzle(r: Reader, given: Signature) -> Value:
+    panel = r.known_int(given.args[0] if given.args else given.named.get("panel_size", 0))
+    order = given.args[1] if len(given.args) > 1 else given.named.get("order", "row")
+    enable = r.truth(given.args[2] if len(given.args) > 2 else given.named.get("enable", True))
+    if not isinstance(enable, bool) or panel is None or not isinstance(order, str):
+        raise NotUnderstood("a raster that the binding decides")
+    if enable:
+        r.attrs["raster_panel"] = panel
+        r.attrs["raster_order"] = order
+    return None
+
+
+def _min_blocks(r: Reader, given: Signature) -> Value:
+    count = r.known_int(given.args[0] if given.args else next(iter(given.named.values()), None))
+    if count is None:
+        raise NotUnderstood("a number of CTAs that the binding decides")
+    r.attrs["min_ctas"] = count
+    return None
+
+
+def _align(r: Reader, given: Signature) -> Value:
+    a, b = (r.settled(x) for x in given.args)
+    return arithmetic.binary("mul", arithmetic.binary("ceildiv", a, b, r.run), b, r.run)
+
+
+def _option(name: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        r.attrs[name] = True
+        return None
+
+    return made
+
+
+def policy(r: Reader, v: Value) -> str:
+    """The name of a warp policy of products."""
+    v = r.decided(v)
+    prefix = f"{LANGUAGE}.GemmWarpPolicy."
+    if isinstance(v, Builtin) and v.name.startswith(prefix):
+        return v.name.removeprefix(prefix)
+    if isinstance(v, Builtin) and ".GemmWarpPolicy." in v.name:
+        return v.name.rsplit(".", 1)[-1]
+    raise NotUnderstood(f"{describe(v)} as a policy of warps")
+
+
+def _const(r: Reader, given: Signature) -> Value:
+    """`T.const("M, N")` in an eager kernel: sizes of the problem."""
+    return _dynamic(r, given)
+
+
+def _let_place(r: Reader, given: Signature) -> Value:
+    value = r.decided(given.args[0])
+    return Num(r.run(value)) if isinstance(value, Place) else value
+
+
+def _i64(r: Reader, given: Signature) -> Value:
+    return TypeOf(I64)
+
+
+WORDS: Mapping[str, Word] = {
+    "dynamic": _dynamic, "symbolic": _dynamic, "const": _const, "ceildiv": _ceildiv, "cdiv": _ceildiv, "align_up": _align,
+    "floordiv": _binary("floordiv"), "floormod": _binary("mod"), "truncdiv": _binary("tdiv"), "truncmod": _binary("trem"),
+    "min": _binary("min"), "max": _binary("max"), "Div": _binary("tdiv"), "Mod": _binary("trem"), "Max": _binary("max"),
+    "Min": _binary("min"), "FloorDiv": _binary("floordiv"), "FloorMod": _binary("mod"), "Add": _binary("add"), "Sub": _binary("sub"),
+    "Mul": _binary("mul"), "LT": _binary("lt"), "LE": _binary("le"), "GT": _binary("gt"), "GE": _binary("ge"), "EQ": _binary("eq"),
+    "NE": _binary("ne"), "bitwise_and": _binary("and"), "bitwise_or": _binary("or"), "bitwise_xor": _binary("xor"),
+    "shift_left": _binary("shl"), "shift_right": _binary("shr"),
+    "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
+    "Buffer": _tensor, "Kernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
+    "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
+    **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS,
+}  # fmt: skip

@@ -1,0 +1,221 @@
+"""Words of threads, warps, barriers and asynchrony."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import BOOL, I32
+
+from .arithmetic import convert
+from .reader import Reader
+from .values import Items, Memory, NotUnderstood, Num, Place, Signature, Value, describe
+
+Word = Callable[[Reader, Signature], Value]
+
+
+def barrier_place(r: Reader, v: Value) -> n.Region:
+    """One mbarrier."""
+    v = r.decided(v)
+    match v:
+        case Memory() if len(v.buffer.shape) == 1:
+            return build.region(v.buffer, 0)
+        case Place() if len(v.index) == len(v.buffer.shape) and not any(isinstance(i, n.Span) for i in v.index):
+            return build.region(v.buffer, *v.index)
+        case _:
+            raise NotUnderstood(f"{describe(v)} as a barrier")
+
+
+def _emit(r: Reader, fn: str, *args: n.Expr | n.Region, **attrs: n.Attr) -> None:
+    r.out.emit(n.Eval(build.call_with(fn, args, n.attrs(**attrs))))
+
+
+def _plain(fn: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        _emit(r, fn)
+        return None
+
+    return made
+
+
+def _counted(fn: str, default: int = 0) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        _emit(r, fn, r.dim(given.args[0] if given.args else next(iter(given.named.values()), default)))
+        return None
+
+    return made
+
+
+def _wait(r: Reader, given: Signature) -> Value:
+    parity = given.args[1] if len(given.args) > 1 else given.named.get("parity", 0)
+    _emit(r, "mbar_wait", barrier_place(r, given.args[0]), convert(r.integer(parity), I32))
+    return None
+
+
+def _arrive(r: Reader, given: Signature) -> Value:
+    if len(given.args) > 1 or given.named.get("cta_id") is not None:
+        raise NotUnderstood("an arrival at another CTA's barrier")
+    _emit(r, "mbar_arrive", barrier_place(r, given.args[0]))
+    return None
+
+
+def _expect(fn: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        _emit(r, fn, barrier_place(r, given.args[0]), r.dim(given.args[1] if len(given.args) > 1 else given.named.get("tx")))
+        return None
+
+    return made
+
+
+def _sync_threads(r: Reader, given: Signature) -> Value:
+    number = given.args[0] if given.args else given.named.get("barrier_id")
+    count = given.args[1] if len(given.args) > 1 else given.named.get("arrive_count")
+    if number is None:
+        _emit(r, "barrier")
+    else:
+        _emit(r, "named_barrier_sync", r.dim(number), r.threads if count is None else r.dim(count))
+    return None
+
+
+def _named_arrive(r: Reader, given: Signature) -> Value:
+    _emit(r, "named_barrier_arrive", r.dim(given.args[0]), r.dim(given.args[1]))
+    return None
+
+
+def _store_wait(r: Reader, given: Signature) -> Value:
+    count = given.args[0] if given.args else given.named.get("count", 0)
+    read = given.args[1] if len(given.args) > 1 else given.named.get("read", True)
+    _emit(r, "bulk_wait", r.dim(count), **({"read": True} if r.truth(read) is True else {}))
+    return None
+
+
+def _registers(grow: bool | None) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        count = r.dim(given.args[0])
+        more = grow if grow is not None else r.truth(given.args[1] if len(given.args) > 1 else given.named.get("is_inc", True))
+        if not isinstance(more, bool):
+            raise NotUnderstood("registers that grow or shrink as the binding says")
+        _emit(r, "set_registers", count, grow=more)
+        return None
+
+    return made
+
+
+def thread(r: Reader) -> n.Expr:
+    """The number of the thread in its CTA."""
+    return n.Var(r.thread, I32)
+
+
+def _thread(r: Reader, given: Signature) -> Value:
+    dim = r.known_int(given.args[0] if given.args else given.named.get("dim", 0))
+    return Num(thread(r)) if dim == 0 else 0
+
+
+def _threads(r: Reader, given: Signature) -> Value:
+    return Items((Num(thread(r)), 0, 0))
+
+
+def _part(size: int, op: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        return Num(build.binary(op, thread(r), build.const(size)))
+
+    return made
+
+
+def _thread_extent(r: Reader, given: Signature) -> Value:
+    dim = r.known_int(given.args[0] if given.args else 0)
+    return Num(r.threads) if dim == 0 else 1
+
+
+def _block(r: Reader, given: Signature) -> Value:
+    dim = r.known_int(given.args[0] if given.args else given.named.get("dim", 0))
+    if dim is None or dim >= len(r.grid):
+        raise NotUnderstood("a grid axis that there is not")
+    return Num(n.Var(r.grid[dim].name, I32))
+
+
+def _shuffle(fn: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        if len(given.args) > 2 or set(given.named) - {"mask", "width"}:
+            raise NotUnderstood("a shuffle with an unusual argument")
+        value, lane = r.run(given.args[0]), convert(r.integer(given.args[1]), I32)
+        return Num(r.out.let(r.wanted or "other", build.call(fn, value, lane)))
+
+    return made
+
+
+def _warp_reduce(op: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        name = r.wanted or "total"
+        value = r.out.let(name, r.run(given.args[0]))
+        for distance in (16, 8, 4, 2, 1):
+            other = r.out.let("other", build.call("shfl_xor", value, build.const(distance)))
+            value = r.out.let(name, build.binary(op, value, other))
+        return Num(value)
+
+    return made
+
+
+def _vote(fn: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        cond = r.truth(given.args[-1])
+        e = build.const(cond, BOOL) if isinstance(cond, bool) else cond
+        return Num(r.out.let(r.wanted or "vote", build.call(fn, e)))
+
+    return made
+
+
+def _active(r: Reader, given: Signature) -> Value:
+    return Num(r.out.let(r.wanted or "active", build.call("active_mask")))
+
+
+def _match_any(r: Reader, given: Signature) -> Value:
+    return Num(r.out.let(r.wanted or "found", build.call("match_any", r.run(given.args[-1]))))
+
+
+def _said(fn: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        cond = r.truth(given.args[0])
+        if isinstance(cond, bool):
+            if fn == "assertion" and not cond:
+                r.out.emit(n.Eval(build.call(fn, build.const(False, BOOL))))
+            return None
+        r.out.emit(n.Eval(build.call(fn, cond)))
+        return None
+
+    return made
+
+
+def _return(r: Reader, given: Signature) -> Value:
+    r.out.emit(n.Jump("return"))
+    return None
+
+
+def _jump(kind: str) -> Word:
+    def made(r: Reader, given: Signature) -> Value:
+        r.out.emit(n.Jump("break" if kind == "break" else "continue"))
+        return None
+
+    return made
+
+
+WORDS: Mapping[str, Word] = {
+    "sync_threads": _sync_threads, "sync_warp": _plain("warp_sync"), "named_barrier_arrive": _named_arrive,
+    "barrier_wait": _wait, "mbarrier_wait_parity": _wait, "barrier_arrive": _arrive, "mbarrier_arrive": _arrive,
+    "mbarrier_expect_tx": _expect("mbar_expect"), "mbarrier_arrive_expect_tx": _expect("mbar_arrive_expect"),
+    "fence_proxy_async": _plain("fence_async"), "ptx_wait_group": _counted("async_wait"), "ptx_commit_group": _plain("async_commit"),
+    "tma_store_arrive": _plain("bulk_commit"), "tma_store_wait": _store_wait, "wait_wgmma": _counted("wgmma_wait"),
+    "warpgroup_wait": _counted("wgmma_wait"), "warpgroup_arrive": _plain("wgmma_fence"), "warpgroup_commit_batch": _plain("wgmma_commit"),
+    "set_max_nreg": _registers(None), "inc_max_nreg": _registers(True), "dec_max_nreg": _registers(False),
+    "pdl_sync": _plain("grid_dependency_wait"), "pdl_trigger": _plain("grid_dependency_launch"),
+    "get_thread_binding": _thread, "get_thread_bindings": _threads, "get_thread_extent": _thread_extent,
+    "get_warp_idx": _part(32, "floordiv"), "get_warp_idx_sync": _part(32, "floordiv"), "get_lane_idx": _part(32, "mod"),
+    "get_warp_group_idx": _part(128, "floordiv"), "get_block_binding": _block,
+    "shfl_xor": _shuffle("shfl_xor"), "shfl_sync": _shuffle("shfl_idx"), "shfl_up": _shuffle("shfl_up"), "shfl_down": _shuffle("shfl_down"),
+    "warp_reduce_sum": _warp_reduce("add"), "warp_reduce_max": _warp_reduce("max"), "warp_reduce_min": _warp_reduce("min"),
+    "any_sync": _vote("vote_any"), "all_sync": _vote("vote_all"), "ballot": _vote("ballot"), "ballot_sync": _vote("ballot"),
+    "activemask": _active, "match_any_sync": _match_any, "assume": _said("assume"), "device_assert": _said("assertion"),
+    "thread_return": _return, "loop_break": _jump("break"), "break_loop": _jump("break"), "continue_loop": _jump("continue"),
+    "cluster_arrive": _plain("cluster_arrive"), "cluster_wait": _plain("cluster_wait"),
+}  # fmt: skip

@@ -1,0 +1,48 @@
+"""lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns
+
+Each LINEAGE is a folder that `kir lineage` wrote (which holds a report of its own), or the lineage.json in it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kir.cli._result import Result
+
+
+def command(
+    lineages: Annotated[list[Path], typer.Argument(help="folders of lineages, in the order of their columns")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the HTML file to write")],
+) -> Result:
+    """Lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns."""
+    from kir.diagnostic import usage
+    from kir.ir.diff import diff, render_html
+    from kir.lineage.folder import opened
+    from kir.lineage.meeting import meetings
+    from kir.report.surfaces import surfaces
+    from kir.store import write_atomic
+
+    folders = [opened(each) for each in lineages]
+    records = [folder.read() for folder in folders]
+    problems = sorted({record.header.problem for record in records})
+    if len(problems) > 1:
+        told = tuple(f"{folder.root}: {record.header.problem or 'no problem'}" for folder, record in zip(folders, records, strict=True))
+        raise usage("KIR-S030", "lineages of different problems have no common table", witness=told, attempt="lineages of one problem")
+    html = surfaces(list(zip(records, folders, strict=True)), lambda a, b: render_html(diff(a, b)))
+    write_atomic(output, html)
+    met = meetings([folder.program(record.states[-1]) for folder, record in zip(folders, records, strict=True)])
+    ends = [
+        {"lineage": str(folder.file), "surface": record.header.surface, "expert": record.header.expert, "ended": record.outcome.ended,
+         "realized": record.outcome.realized, "steps": len(record.accepted), "meets": meeting}
+        for folder, record, meeting in zip(folders, records, met, strict=True)
+    ]
+    one = len(set(met)) == 1
+    lines = [
+        f"{row['surface']:<9} {row['expert']}: {row['realized']} of {row['steps']} steps realized, ends {row['ended']} at {str(row['meets'])[:16]}"
+        for row in ends
+    ]
+    lines.append("they meet in one program" if one else "they do not meet in one program")
+    return Result({"problem": problems[0], "lineages": ends, "one": one, "report": str(output)}, "\n".join([*lines, f"the page: {output}"]))

@@ -1,0 +1,81 @@
+"""Where lineages meet: whether two naive programs are one program.
+
+Two surfaces name and order their parameters each in their own way, and what a caller promises (`K % 16 == 0`, alignment, restrict) says when
+a program may be called, not what it computes; nor does it matter which axis of the grid comes first. What is left without these is the form
+in which naive programs are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kir.analysis.normal_form import normalize
+from kir.ir import nodes as n
+from kir.ir.canonical import canonical, content_hash, outer_names, rename
+from kir.ir.nodes import Program
+from kir.ir.visit import transform, walk
+
+ROLES = ("size", "scalar", "in", "inout", "out")
+
+
+def common_form(program: Program) -> Program:
+    """The program in normal form without what a surface or a caller adds: names, labels, facts, alignment and `restrict`. Parameters and axes of
+    the grid stand by (role and) first use. Two programs that compute one thing in the same steps have one such form."""
+    bare, order = _bare(normalize(program))
+    names = _numbered(bare, order)
+    params = {p.name: p for p in bare.params}
+    listed = tuple(replace(params[name], name=names[name]) for name in order)
+    return rename(replace(bare, name="program", params=listed, facts=()), names)
+
+
+def common_names(program: Program) -> dict[str, str]:
+    """What `common_form` calls each parameter, workspace and tensor map of a program in normal form."""
+    return _numbered(*_bare(program))
+
+
+def _bare(normal: Program) -> tuple[Program, tuple[str, ...]]:
+    """The program without labels, names of its own and promises; and its parameters in order."""
+    plain = canonical(replace(normal, kernels=tuple(replace(k, grid=_by_use(k)) for k in normal.kernels)))
+    kernels = {k.name: f"kernel{i}" for i, k in enumerate(plain.kernels)}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Buffer(space="global"):
+                return replace(new, align=0)
+            case n.Param():
+                return replace(new, attrs=tuple((k, v) for k, v in new.attrs if k != "restrict"))
+            case n.Kernel():
+                return replace(new, name=kernels[new.name])
+            case n.Launch():
+                return replace(new, kernel=kernels[new.kernel])
+            case _:
+                return new
+
+    bare: Program = transform(plain, leave)
+    used = _uses(bare)
+    params = sorted(bare.params, key=lambda p: (ROLES.index(p.role), used.index(p.name) if p.name in used else len(used)))
+    return bare, tuple(p.name for p in params)
+
+
+def _numbered(bare: Program, order: Sequence[str]) -> dict[str, str]:
+    names = {name: f"p{i}" for i, name in enumerate(order)}
+    return names | {old: f"q{i}" for i, old in enumerate(x for x in _uses(bare) if x not in names)}
+
+
+def meetings(programs: Sequence[Program]) -> tuple[str, ...]:
+    """For each program the content hash of its common form: equal hashes are one program."""
+    return tuple(content_hash(common_form(p)) for p in programs)
+
+
+def _by_use(kernel: n.Kernel) -> tuple[n.Axis, ...]:
+    """The axes of a kernel's grid in the order in which its body uses them."""
+    names = list(dict.fromkeys(x.name for s in kernel.body for x in walk(s) if isinstance(x, n.Var)))
+    return tuple(sorted(kernel.grid, key=lambda axis: names.index(axis.name) if axis.name in names else len(names)))
+
+
+def _uses(program: Program) -> list[str]:
+    """The names that a program declares for its kernels, in the order in which these use them."""
+    outer = outer_names(program)
+    found = (x.name for k in program.kernels for x in walk(k) if isinstance(x, (n.Var, n.Buffer)) and x.name in outer)
+    return list(dict.fromkeys(found))

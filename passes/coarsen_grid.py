@@ -1,0 +1,187 @@
+"""Lets one thread compute a tile of neighboring work items, one after the other, instead of one.
+
+before:
+
+```kir
+kir 1
+program copied
+  in X: f32[M, N]
+  out Y: f32[M, N]
+  size M: i32
+  size N: i32
+kernel main grid (m: M, n: N) threads 1
+  Y[m, n] = X[m, n]
+```
+
+pipeline: `coarsen-grid{axis=1 extent=32}@main`
+
+after:
+
+```kir
+kir 1
+program copied
+  in X: f32[M, N]
+  out Y: f32[M, N]
+  size M: i32
+  size N: i32
+kernel main grid (m: M, n_tile: ceildiv(N, 32)) threads 1
+  for i in 0..32
+    if n_tile * 32 + i < N
+      Y[m, n_tile * 32 + i] = X[m, n_tile * 32 + i]
+```
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from kir.analysis.clipping import divides
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32
+from kir.ir.visit import names_read, statements, substitute
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
+
+from .tile import divides_exactly
+
+Where = Literal["around", "first", "last"]
+PLACES: tuple[Where, ...] = ("around", "first", "last")
+
+
+def _on_its_own(program: n.Program, site: Site, context: Context) -> Verdict:
+    for s in statements(kernel_of(program, site.path).body):
+        if isinstance(s, n.Jump) and s.kind == "return":
+            return refuted("an item may end the thread early", "the items after it would not be computed", needs="a branch instead")
+    return proved("every item runs to its end")
+
+
+@dataclass(frozen=True)
+class CoarsenGrid(Pass):
+    """`axis` is the position of the grid axis, `extent` the items of a tile. Beyond the end of the axis nothing happens: `guard` says
+    where that is asked, around the whole body, or in the innermost branch of its loops, as the first or the last condition."""
+
+    intent: ClassVar[str] = "tile"
+    catalogue: ClassVar[tuple[int, ...]] = (1,)
+    claim: ClassVar[str] = "What the items of a tile have in common is computed and loaded once."
+    provides: ClassVar[tuple[str, ...]] = ("coarse",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P019", "validity", "pipeline", "no item ends the thread", _on_its_own),)
+
+    axis: int = 0
+    extent: int = 32
+    guard: Where = "around"
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel of one thread whose memory is all private."""
+        if not isinstance(node, n.Kernel) or self.axis >= len(node.grid) or self.extent < 2:
+            return None
+        if not build.is_const(node.threads, 1) or node.cluster:
+            return Miss("the CTA has several threads")
+        if any(isinstance(s, (n.Opaque, n.Roles, n.View)) or (isinstance(s, n.Alloc) and s.buffer.space != "register")
+               for s in statements(node.body)):
+            return Miss("the CTA has memory of its own, or code that is not understood")
+        if build.is_const(node.grid[self.axis].extent, 1):
+            return Miss("the axis has one element")
+        if self.guard != "around" and (_innermost(node.body) is None or self._whole(program, node)):
+            return Miss("there is no branch inside, or nothing to ask there")
+        return Site(path, self)
+
+    def _whole(self, program: n.Program, kernel: n.Kernel) -> bool:
+        return divides(self.extent, kernel.grid[self.axis].extent, program.facts)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """A loop over the items of a tile around the body."""
+        kernel = kernel_of(program, site.path)
+        axis, taken = kernel.grid[self.axis], names_in(program, kernel)
+        tile = n.Axis(fresh(tile_name(axis.name), taken), build.ceildiv(axis.extent, self.extent))
+        i = n.Var(fresh("i", taken), I32)
+        at = build.add(build.mul(build.var(tile.name), self.extent), i)
+        body = tuple(substitute(s, {axis.name: at}) for s in kernel.body)
+        if not self._whole(program, kernel):
+            body = _guarded(body, build.compare("lt", at, axis.extent), self.guard)
+        loop = n.For(i, build.const(0), build.const(self.extent), build.const(1), body)
+        grid = (*kernel.grid[:self.axis], tile, *kernel.grid[self.axis + 1:])
+        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=grid, body=(loop,))), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel of one thread that is one loop, whose variable is only used as a place within tiles of a grid axis."""
+        if not isinstance(node, n.Kernel) or len(node.body) != 1 or not build.is_const(node.threads, 1):
+            return None
+        loop = node.body[0]
+        if not (isinstance(loop, n.For) and loop.kind == "serial" and not loop.attrs and build.is_const(loop.lo, 0)
+                and build.is_const(loop.step, 1) and loop.var.of == I32):
+            return None
+        extent = build.int_value(loop.hi)
+        out = [Site(path, CoarsenGrid(k, extent, where)) for k, a in enumerate(node.grid) for where in PLACES
+               if extent is not None and divides_exactly(a.extent, extent) is not None
+               and CoarsenGrid(k, extent, where)._single(program, node) is not None]
+        return tuple(out) or Miss("its variable is no place within tiles of a grid axis")
+
+    def _single(self, program: n.Program, kernel: n.Kernel) -> n.Kernel | None:
+        """The kernel that computes one item a thread."""
+        loop, tile = kernel.body[0], kernel.grid[self.axis]
+        assert isinstance(loop, n.For)
+        items = divides_exactly(tile.extent, self.extent)
+        assert items is not None
+        axis = n.Axis(fresh(element_name(tile.name), names_in(program, kernel)), items)
+        item = build.var(axis.name)
+        body = tuple(substitute(s, {loop.var.name: build.sub(item, build.mul(build.var(tile.name), self.extent))}) for s in loop.body)
+        if not divides(self.extent, items, program.facts):
+            bare = _unguarded(body, build.compare("lt", item, items), self.guard)
+            if bare is None:
+                return None
+            body = bare
+        elif self.guard != "around":
+            return None
+        if any(tile.name in names_read(s) for s in body):
+            return None
+        return replace(kernel, grid=(*kernel.grid[:self.axis], axis, *kernel.grid[self.axis + 1:]), body=body)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One item a thread."""
+        kernel = kernel_of(program, site.path)
+        made = self._single(program, kernel)
+        assert made is not None
+        return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+
+
+def _innermost(body: n.Block) -> n.If | None:
+    """The branch at the bottom of loops around nothing else."""
+    s = body[0] if len(body) == 1 else None
+    while isinstance(s, n.For) and len(s.body) == 1:
+        s = s.body[0]
+    return s if isinstance(s, n.If) and not s.orelse and not s.static else None
+
+
+def _with_innermost(body: n.Block, made: n.Block) -> n.Block:
+    s = body[0]
+    return (replace(s, body=_with_innermost(s.body, made)),) if isinstance(s, n.For) else made
+
+
+def _guarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block:
+    """The body, which does nothing unless a condition holds."""
+    inner = _innermost(body)
+    if where == "around" or inner is None:
+        return (n.If(cond, body),)
+    both = build.logical_and(cond, inner.cond) if where == "first" else build.logical_and(inner.cond, cond)
+    return _with_innermost(body, (replace(inner, cond=both),))
+
+
+def _unguarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block | None:
+    """The inverse of `_guarded`; None where the condition is not asked there."""
+    if where == "around":
+        s = body[0] if len(body) == 1 else None
+        return s.then if isinstance(s, n.If) and s.cond == cond and not s.orelse and not s.static else None
+    inner = _innermost(body)
+    for a, b in _halves(inner.cond) if inner is not None else ():
+        own, rest = (a, b) if where == "first" else (b, a)
+        if own == cond and inner is not None:
+            return _with_innermost(body, (replace(inner, cond=rest),))
+    return None
+
+
+def _halves(e: n.Expr) -> Iterator[tuple[n.Expr, n.Expr]]:
+    if isinstance(e, n.Binary) and e.op == "and":
+        yield e.a, e.b

@@ -1,0 +1,174 @@
+"""Reduces over the threads of a CTA as a tree in shared memory: in each step half of the threads add what the other half has.
+
+before:
+
+```kir
+kir 1
+program row_sums
+  size M: i32
+  in X: f32[M, 128]
+  out S: f32[M]
+kernel main grid (row: M) threads 128
+  shared slots: f32[128]
+  for t in 0..128 parallel thread
+    @exchange slots[t] = X[row, t]
+    barrier()
+    register total: f32 = 0.0
+    for u in 0..128
+      total = total + slots[u]
+    if t == 0
+      S[row] = total
+```
+
+pipeline: `shared-tree@main/exchange`
+
+after:
+
+```kir
+kir 1
+program row_sums
+  size M: i32
+  in X: f32[M, 128]
+  out S: f32[M]
+kernel main grid (row: M) threads 128
+  shared slots: f32[128]
+  for t in 0..128 parallel thread
+    @exchange slots[t] = X[row, t]
+    barrier()
+    for s in 0..7
+      if t < 64 >> s
+        slots[t] = slots[t] + slots[(64 >> s) + t]
+      barrier()
+    if t == 0
+      S[row] = slots[0]
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32
+from kir.ir.visit import transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+
+from ._running_folds import Fold, fold_at
+from ._thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
+
+
+def _halves(program: n.Program, site: Site, context: Context) -> Verdict:
+    team = team_at(program, site.path)
+    assert team is not None
+    if team.threads & (team.threads - 1):
+        return refuted(f"{team.threads} threads cannot be halved down to one", f"slot {team.threads - 1} is added by nobody",
+                       needs="a power of two")
+    return proved(f"{team.threads} threads are halved {team.threads.bit_length() - 1} times")
+
+
+def _kept(program: n.Program, site: Site, context: Context) -> Verdict:
+    block, i = block_at(program, site.path), int(site.path[-1])
+    fold = fold_at(block, i + 2)
+    assert fold is not None
+    reads = [k for k in range(i + 4, len(block)) if _mentions(block[k], fold.acc.name)]
+    for k in range(i + 4, (reads[-1] if reads else i + 4) + 1):
+        if _mentions(block[k], fold.slots.name):
+            return refuted(f"'{fold.slots.name}' is used again while the sum is still needed", "the sum stands in slot 0",
+                           needs="slots of its own for the next exchange")
+    last = reads[-1] if reads else i + 3
+    if is_in_loop(program, site.path) and not any(is_call(s, "barrier") for s in block[last + 1:]):
+        return refuted("the next iteration writes the slots while some threads still read the sum there",
+                       "no barrier stands between the last use of the sum and the end of the iteration", needs="a barrier after the last use")
+    return proved("the sum stays in its slot until it was used for the last time")
+
+
+@dataclass(frozen=True)
+class SharedTree(Pass):
+    """No parameters: the site is the store of a slot."""
+
+    intent: ClassVar[str] = "tree-reduction"
+    catalogue: ClassVar[tuple[int, ...]] = (44,)
+    claim: ClassVar[str] = "The logarithm of the threads in steps instead of one addition after the other."
+    numerics: ClassVar[str] = "reassociated(lanes)"
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P446", "validity", "shape", "the threads can be halved down to one", _halves),
+        Precondition("KIR-P447", "validity", "storage", "the sum stays in its slot as long as it is needed", _kept),
+        Precondition("KIR-P448", "validity", "pipeline", "all threads of the CTA come to the barriers", everyone_arrives))
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At the store of a slot, all of which every thread then folds."""
+        team = team_at(program, path)
+        if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
+            return None
+        block, i = block_at(program, path), int(path[-1])
+        fold = fold_at(block, i + 2)
+        if fold is None or not fold.fresh or i + 1 >= len(block) or not is_call(block[i + 1], "barrier"):
+            return None
+        if node.at != build.region(fold.slots, team.thread) or node.mask is not None or node.clip or not _of_all(fold, team):
+            return Miss("it is not the slots of all threads that are folded")
+        if any(isinstance(x, n.Store) and x.at.buffer == fold.acc for s in block[i + 4:] for x in walk(s)):
+            return Miss(f"'{fold.acc.name}' is written again")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Steps of halving, and the sum in slot 0."""
+        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+        fold = fold_at(block, i + 2)
+        assert team is not None and fold is not None
+        s = n.Var(fresh("s", names_in(program, kernel_of(program, site.path))), I32)
+        sum_, own = n.Load(build.region(fold.slots, 0)), whole(fold.acc)
+        rest = tuple(transform(x, lambda old, new: sum_ if old == own else new) for x in block[i + 4:])
+        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], _tree(fold.slots, fold.op, team, s), *rest)), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At the store of a slot after which the slots are reduced by halving, and slot 0 is read."""
+        team = team_at(program, path)
+        if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
+            return None
+        block, i = block_at(program, path), int(path[-1])
+        if i + 2 >= len(block) or not is_call(block[i + 1], "barrier") or not isinstance(loop := block[i + 2], n.For):
+            return None
+        op = next((o for o in REDUCTIONS if _tree(node.at.buffer, o, team, loop.var) == loop), None)
+        if op is None or node.at != build.region(node.at.buffer, team.thread):
+            return None
+        uses = [x for s in block[i + 3:] for x in walk(s) if isinstance(x, n.Region) and x.buffer == node.at.buffer]
+        if not uses or any(r != build.region(node.at.buffer, 0) for r in uses[:1]):
+            return Miss("slot 0 is not what is read next")
+        return Site(path, self, {"op": op})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Every thread folds all slots."""
+        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+        store = block[i]
+        assert team is not None and isinstance(store, n.Store)
+        slots, taken = store.at.buffer, names_in(program, kernel_of(program, site.path))
+        acc = n.Buffer(fresh("total", taken), slots.dtype, (), "register")
+        fold = Fold(acc, site.captures["op"], slots, build.const(0), build.const(team.threads))
+        sum_, own = n.Load(build.region(slots, 0)), whole(acc)
+        rest: list[n.Stmt] = []
+        over = False
+        for s in block[i + 3:]:
+            over = over or any(isinstance(x, n.Store) and x.at.buffer == slots for x in walk(s))
+            rest.append(s if over else transform(s, lambda old, new: own if old == sum_ else new))
+        made = fold.statements(n.Var(fresh("u", taken), I32))
+        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *made, *rest)), site.path)
+
+
+def _mentions(s: n.Stmt, name: str) -> bool:
+    return any(isinstance(x, n.Buffer) and x.name == name for x in walk(s))
+
+
+def _of_all(fold: Fold, team: ThreadTeam) -> bool:
+    """Whether a fold is of one slot for each thread."""
+    return build.is_const(fold.base, 0) and build.is_const(fold.count, team.threads) and fold.slots.shape == (build.const(team.threads),)
+
+
+def _tree(slots: n.Buffer, op: str, team: ThreadTeam, s: n.Var) -> n.For:
+    """The steps, each with a barrier behind it."""
+    t, reach = team.thread, build.binary("shr", build.const(team.threads // 2), s)
+    own = build.region(slots, t)
+    step = n.Store(own, build.binary(op, n.Load(own), n.Load(build.region(slots, build.add(t, reach)))))
+    body = (n.If(build.compare("lt", t, reach), (step,)), barrier())
+    return n.For(s, build.const(0), build.const(team.threads.bit_length() - 1), build.const(1), body)

@@ -1,0 +1,111 @@
+"""Steps learned from one kernel on another: what is carried, what is adapted, what is refused, and the law that a lineage's own steps lead home."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kir.cli._main import run as kir
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.lineage.crossing import cross
+from kir.lineage.folder import Folder, opened
+from kir.lineage.meeting import common_form
+from kir.lineage.record import Lineage
+from kir.lineage.source import load_expert, promised
+from kir.rewrite import run
+from kir.surface import backend
+from tests.cli.test_lineage_commands import PaperJudge
+
+SKILLS = Path(__file__).parents[3] / "skills"
+NAIVE = SKILLS / "problems" / "gemm" / "naive.kir"
+BINDINGS = SKILLS / "bindings"
+PIPELINE = ("multi-threaded-block{threads=128}; tile{axis=1 extent=64}; tile{axis=0 extent=64}; stage-panels{extent=32}@main/k_loop; mma; "
+            "stage-shared{value=\"load(A[64 * i +: 64, 32 * k +: 32] else 0.0:f16 clip)\"}; pipeline@main/k")
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lineage, Folder]:
+    """A lineage of a GEMM that was made from the naive one by seven steps."""
+    folder = tmp_path_factory.mktemp("crossing")
+    steps = PIPELINE.split("; ")
+    expert = parse_program(NAIVE.read_text())
+    for step in steps[:5]:
+        expert = run(expert, step).program
+    (folder / "expert.kir").write_text(program_text(expert))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kir.lineage.judge.CpuJudge.of", lambda header, expert: PaperJudge())
+        assert kir(["lineage", str(folder / "expert.kir"), "--problem", "gemm", "--surface", "cuda", "-o", str(folder / "out")]) == 0
+    there = opened(folder / "out")
+    return there.read(), there
+
+
+def test_on_its_own_naive_program_a_lineage_leads_to_its_expert(learned: tuple[Lineage, Folder]) -> None:
+    lineage, folder = learned
+    done = cross(lineage, folder, folder.program(lineage.states[-1]))
+    assert done.meets and [each.outcome for each in done.steps] == ["carried"] * len(lineage.accepted)
+    assert content_hash(done.program) == lineage.start.content
+
+
+@pytest.mark.parametrize(("file", "binding", "taken_back"), [
+    ("naive.kir", None, False), ("naive.cu", "gemm_naive_cuda.toml", False), ("naive_triton.py", "gemm_naive_triton.toml", True),
+])
+def test_every_step_is_carried_to_the_naive_kernel_of_each_surface(learned: tuple[Lineage, Folder], file: str, binding: str | None, taken_back: bool) -> None:
+    lineage, folder = learned
+    target = load_expert(str(NAIVE.with_name(file)), BINDINGS / binding if binding else None).program
+    done = cross(lineage, folder, target, backend("cuda").accepts)
+    assert done.meets and bool(done.taken_back) == taken_back
+    assert all(each.outcome == "carried" for each in done.steps)
+    assert common_form(done.program) == common_form(folder.program(lineage.start))
+    assert [p.name for p in done.program.params] == [p.name for p in target.params] and done.program.facts == target.facts
+
+
+def test_what_a_surface_cannot_say_is_left_out_or_adapted_with_the_reason(learned: tuple[Lineage, Folder]) -> None:
+    lineage, folder = learned
+
+    def says(program: Program) -> tuple[object, ...]:
+        return backend("triton").accepts(program) if "mma" not in program_text(program) else refuse
+
+    from kir.diagnostic import Diagnostic
+    refuse = (Diagnostic("KIR-B002", "this surface has no matrix product"),)
+    done = cross(lineage, folder, parse_program(NAIVE.read_text()), says)  # type: ignore[arg-type]  # diagnostics
+    left = [each for each in done.steps if not each.carried]
+    assert left[0].outcome == "unsaid" and "no matrix product" in left[0].reason
+    assert "mma" not in program_text(done.program)
+
+
+def test_preconditions_are_judged_on_the_other_kernel(learned: tuple[Lineage, Folder]) -> None:
+    lineage, folder = learned
+    inplace = parse_program(NAIVE.read_text().replace("out C: f16[M, N]", "inout C: f16[M, N]").replace("cast(acc, f16)", "cast(acc, f16) + C[j, i]")
+                            .replace("in B: f16[K, N]", "in B: f16[K, N]\n  fact M == N"))
+    done = cross(lineage, folder, inplace)
+    assert not done.meets
+    refused = [each for each in done.steps if each.outcome == "refused"]
+    assert refused and all("KIR-P" in each.reason for each in refused)
+
+
+def test_promises_of_the_caller_decide(tmp_path: Path) -> None:
+    program = promised(parse_program(NAIVE.read_text()), ["K % 16 == 0"])
+    assert "fact K % 16 == 0" in program_text(program)
+
+
+def test_the_command_says_what_became_of_each_step(learned: tuple[Lineage, Folder], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lineage, folder = learned
+    out = tmp_path / "fast.cu"
+    words = ["replay", str(folder.root), "--on", str(NAIVE.with_name("naive.cu")), "--bind", str(BINDINGS / "gemm_naive_cuda.toml"), "-o", str(out)]
+    assert kir([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["carried"] == len(told["steps"]) == len(lineage.accepted) and told["emit"] == "cuda" and told["meets"]
+    assert out.read_text() == told["text"] and "__global__" in told["text"]
+    assert kir(words) == 0
+    assert f"{len(lineage.accepted)} of {len(lineage.accepted)} steps" in capsys.readouterr().out
+
+
+def test_options_of_another_kernel_need_one(learned: tuple[Lineage, Folder], capsys: pytest.CaptureFixture[str]) -> None:
+    assert kir(["replay", str(learned[1].root), "--emit", "cuda"]) == 2
+    assert "--emit needs --on FILE" in capsys.readouterr().err
+    assert kir(["replay", str(learned[1].root), "--on", "nothing.cu"]) == 2
+    assert "KIR-S018" in capsys.readouterr().err

@@ -1,0 +1,241 @@
+"""Problems from files in the form of KernelBench: the ABI, the oracle and its bound, shapes, both gates, and what is refused, with its place."""
+from __future__ import annotations
+
+import importlib.util
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.diagnostic import KirError
+from kir.gate import gate_cpu
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.problem import load_problem
+from kir.problem.model import ModelProblem, _expression
+from kir.problem.model_source import ModelSource
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+MATMUL = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, A, B):
+        return torch.matmul(A, B)
+
+M = 48
+K = 40
+N = 2 * 16
+panel = 8
+
+def get_inputs():
+    return [torch.rand(M, K), torch.rand(K, N)]
+
+def get_init_inputs():
+    return []
+"""
+LAYER = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, width, out):
+        super().__init__()
+        self.fc = nn.Linear(width, out)
+
+    def forward(self, x, slope):
+        return torch.nn.functional.leaky_relu(self.fc(x), negative_slope=slope)
+
+batch = 24
+width = 12
+
+def get_inputs():
+    return [torch.randn(batch, width), 0.25]
+
+def get_init_inputs():
+    return [width, 10]
+"""
+KERNEL = """kir 1
+program matmul
+  size m: i32
+  size k: i32
+  in A: f32[m, k]
+  in B: f32[k, 32]
+  out out: f32[m, 32]
+kernel main grid (i: m, j: 32) threads 1
+  register acc: f32 = 0.0
+  for x in 0..k
+    acc = acc + {product}
+  out[i, j] = acc
+"""
+LAYER_KERNEL = """kir 1
+program layer
+  size b: i32
+  scalar slope: f32
+  in x: f32[b, 12]
+  in w: f32[10, 12] {{tensor=fc_weight}}
+  in fc_bias: f32[10]
+  out out: f32[b, 10]
+kernel main grid (i: b, j: 10) threads 1
+  register acc: f32 = fc_bias[j]
+  for k in 0..12
+    acc = acc + x[i, k] * w[j, k]
+  out[i, j] = select(acc > 0.0, acc, acc * slope)
+"""
+
+
+def made(tmp_path: Path, text: str, name: str = "problem.py") -> Path:
+    path = tmp_path / name
+    path.write_text(textwrap.dedent(text).lstrip())
+    return path
+
+
+@pytest.fixture(scope="module")
+def matmul(tmp_path_factory: pytest.TempPathFactory) -> ModelProblem:
+    found = load_problem(made(tmp_path_factory.mktemp("matmul"), MATMUL, "matmul.py"))
+    assert isinstance(found, ModelProblem)
+    return found
+
+
+def kernel(product: str = "A[i, x] * B[x, j]") -> Program:
+    return parse_program(KERNEL.format(product=product), "matmul.kir")
+
+
+# ------------------------------------------------------------------------------------------------------------- what is read as text
+
+def test_sizes_are_what_only_the_inputs_need(tmp_path: Path) -> None:
+    source = ModelSource.read(made(tmp_path, MATMUL))
+    assert source.sizes == {"M": 48, "K": 40}
+    assert "M = 7\n" in source.at({"M": 7}) and source.at({}) == source.text
+    assert ModelSource.read(made(tmp_path, LAYER)).sizes == {"batch": 24}, "the model is made of the width"
+
+
+@pytest.mark.parametrize(("extents", "expected"), [
+    ({8: 8, 5: 5}, "n"), ({8: 3, 5: 3}, "3"), ({8: 32, 5: 20}, "n * 4"), ({8: 10, 5: 7}, "n + 2"), ({8: 17, 5: 11}, "n * 2 + 1"),
+    ({8: 4, 5: 3, 64: 32}, "(n + 1) // 2"), ({8: 5, 5: 1, 64: 2}, None)])
+def test_extents_become_expressions_over_the_sizes(extents: dict[int, int], expected: str | None) -> None:
+    assert _expression([({"n": value}, extent) for value, extent in extents.items()]) == expected
+
+
+@pytest.mark.parametrize(("old", "new", "words", "line"), [
+    ("class Model(", "class Net(", "no class 'Model'", 1), ("def forward", "def run", "no method 'forward'", 4),
+    ("def get_inputs", "def inputs", "no function 'get_inputs'", 17), ("return torch", "return return torch", "no Python", 6)])
+def test_a_file_that_lacks_a_part_is_refused_at_its_place(tmp_path: Path, old: str, new: str, words: str, line: int) -> None:
+    with pytest.raises(KirError) as refused:
+        load_problem(made(tmp_path, MATMUL.replace(old, new)))
+    told = refused.value.diagnostics[0]
+    assert told.id == "KIR-G910" and words in told.message and told.origin is not None and told.origin.line == line
+
+
+# ------------------------------------------------------------------------------------------------------------------ what is judged
+
+@needs_torch
+def test_the_call_becomes_an_abi_with_smaller_shapes(matmul: ModelProblem) -> None:
+    assert [(t.name, t.role, t.dtype, t.shape) for t in matmul.spec.tensors] == [
+        ("A", "in", "f32", ("M", "K")), ("B", "in", "f32", ("K", "32")), ("out", "out", "f32", ("M", "32"))]
+    assert matmul.shape("given").sizes == {"M": 48, "K": 40} and matmul.tagged("timed") == (matmul.shape("given"),)
+    assert matmul.shape("odd").sizes == {"M": 5, "K": 7} and matmul.shape("one").tags == ("one",)
+    assert set(matmul.distributions) == {"normal", "sparse", "large", "tiny"} and not matmul.caveats
+    assert matmul.spec.bytes == "(M) * (K) * 4 + (K) * (32) * 4"
+
+
+@needs_torch
+def test_wrong_answers_and_lower_precision_fail_where_honest_ones_pass(matmul: ModelProblem) -> None:
+    at = matmul.shape("tail")
+    for distribution in ("normal", "sparse"):
+        inputs = matmul.inputs(at, 5, distribution)
+        a, b = inputs["A"], inputs["B"]
+        in_turn = np.zeros((a.shape[0], b.shape[1]), np.float32)
+        for k in range(a.shape[1]):
+            in_turn += a[:, k:k + 1] * b[k]
+        assert matmul.compare({"out": in_turn}, inputs, at).ok, distribution
+        for name, forged in matmul.forgeries(inputs, at).items() if distribution == "normal" else ():
+            assert not matmul.compare(forged, inputs, at).ok, (distribution, name)
+        truncated = {k: (v.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for k, v in (("A", a), ("B", b))}
+        tf32 = (truncated["A"].astype(np.float64) @ truncated["B"].astype(np.float64)).astype(np.float32)
+        assert not matmul.compare({"out": tf32}, inputs, at).ok, "tf32 is no f32"
+    assert not np.array_equal(matmul.inputs(at, 5)["A"], matmul.inputs(at, 6)["A"])
+    assert np.array_equal(matmul.inputs(at, 5)["A"], matmul.inputs(at, 5)["A"])
+
+
+@needs_torch
+def test_the_cpu_gate_takes_a_right_kernel_and_no_wrong_one(matmul: ModelProblem) -> None:
+    verdict = gate_cpu(kernel(), matmul, "kir", ())
+    assert verdict.accepted, verdict.reason
+    assert verdict.correctness is not None and {r.shape for r in verdict.correctness.runs} >= {"one", "odd", "small", "tail"}
+    for wrong in ("A[i, x] * B[x, j] + 0.001", "cast(cast(A[i, x], bf16), f32) * B[x, j]"):
+        verdict = gate_cpu(kernel(wrong), matmul, "kir", ())
+        assert not verdict.accepted and verdict.stage == "correctness" and "oracle says" in verdict.reason
+
+
+@needs_torch
+def test_state_and_numbers_are_inputs(tmp_path: Path) -> None:
+    problem = load_problem(made(tmp_path, LAYER))
+    assert [t.name for t in problem.spec.tensors] == ["x", "fc_weight", "fc_bias", "out"] and problem.spec.scalars == {"slope": 0.25}
+    verdict = gate_cpu(parse_program(LAYER_KERNEL.format(), "layer.kir"), problem, "kir", ())
+    assert verdict.accepted, verdict.reason
+
+
+@needs_torch
+def test_a_program_of_other_extents_has_no_shape(matmul: ModelProblem) -> None:
+    fixed = parse_program(KERNEL.format(product="A[i, x] * B[x, j]").replace("32]", "33]").replace("j: 32", "j: 33"), "fixed.kir")
+    assert matmul.shapes_for(fixed) == ()
+    assert len(matmul.shapes_for(kernel())) == len(matmul.shapes)
+
+
+@needs_torch
+def test_no_program_comes_with_a_model(matmul: ModelProblem) -> None:
+    with pytest.raises(KirError, match="KIR-G918"):
+        _ = matmul.naive
+
+
+# ----------------------------------------------------------------------------------------------------------------- what is refused
+
+FORWARD = "        return torch.matmul(A, B)"
+REFUSED = [
+    ("KIR-G911", FORWARD, "        raise ValueError('of its own')", "ValueError: of its own", 6),
+    ("KIR-G911", FORWARD, "        open('/tmp/kir-model-problem', 'w')\n        return A @ B", "PermissionError", 6),
+    ("KIR-G911", FORWARD, "        import socket; socket.create_connection(('127.0.0.1', 9))\n        return A @ B", "Error", 6),
+    ("KIR-G911", FORWARD, "        import os; os.kill(os.getpid(), 9)\n        return A @ B", "SIGKILL", 1),
+    ("KIR-G912", FORWARD, "        return A @ B, A.sum()", "2 outputs (tuple)", 6),
+    ("KIR-G912", FORWARD, "        return 3", "int, not a tensor", 6),
+    ("KIR-G913", "torch.rand(K, N)]", "torch.rand(K, N), [1, 2]]", "is list: neither a tensor nor a number", 14),
+    ("KIR-G913", "return []", "return 7", "gives int, not a list", 17),
+    ("KIR-G914", FORWARD, "        C = torch.matmul(A, B)\n        return torch.nn.functional.dropout(C, 0.5)", "draws numbers", 7),
+    ("KIR-G915", FORWARD, "        A.mul_(2)\n        return torch.matmul(A, B)", "changes its input 'A'", 5),
+    ("KIR-G916", FORWARD, "        return torch.fft.fft(torch.matmul(A, B))", "complex64", 6),
+    ("KIR-G917", FORWARD, "        return torch.matmul(A, B) * 0.0", "writes zeros would be right", 6),
+]
+
+
+@needs_torch
+@pytest.mark.parametrize(("id_", "old", "new", "words", "line"), REFUSED)
+def test_what_no_kernel_could_be_held_to_is_refused_at_its_line(tmp_path: Path, id_: str, old: str, new: str, words: str, line: int) -> None:
+    assert old in MATMUL
+    with pytest.raises(KirError) as refused:
+        load_problem(made(tmp_path, MATMUL.replace(old, new)))
+    told = refused.value.diagnostics[0]
+    assert told.id == id_ and words in told.message, str(told)
+    assert told.origin is not None and told.origin.line == line
+    assert not Path("/tmp/kir-model-problem").exists()
+
+
+@needs_torch
+def test_state_that_forward_changes_is_refused_and_eval_mends_it(tmp_path: Path) -> None:
+    text = LAYER.replace("self.fc = nn.Linear(width, out)", "self.fc = nn.Linear(width, out); self.norm = nn.BatchNorm1d(out)").replace(
+        "self.fc(x)", "self.norm(self.fc(x))")
+    with pytest.raises(KirError) as refused:
+        load_problem(made(tmp_path, text))
+    assert refused.value.diagnostics[0].id == "KIR-G915" and "norm_running_mean" in str(refused.value)
+    mended = load_problem(made(tmp_path, text.replace("nn.BatchNorm1d(out)", "nn.BatchNorm1d(out); self.eval()")))
+    assert "norm_running_var" in [t.name for t in mended.spec.tensors]
+
+
+def test_without_torch_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kir import machine
+    monkeypatch.setattr(machine, "package_version", lambda name: None)
+    with pytest.raises(KirError, match="KIR-G919"):
+        load_problem(made(tmp_path, MATMUL))

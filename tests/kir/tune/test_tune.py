@@ -1,0 +1,184 @@
+"""Tuning: spaces, pruning, the search under a fake device, resuming, what is kept and applied."""
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from kir.cli._main import run as kir
+from kir.diagnostic import KirError
+from kir.ir.canonical import content_hash
+from kir.ir.parser import parse_program
+from kir.problem import load_problem
+from kir.store import Log
+from kir.target import target
+from kir.tune import Candidate, Measured, Tuned, load_space, ranked, save, search, tuned_program
+from kir.tune.results import file_of, found, stored
+
+SPACE = """
+kind = "program"
+surface = "cuda"
+given = ["dtype", "sms"]
+[parameters]
+rows = [1, 2, 4, 8]
+wide = [1, 2]
+[derived]
+threads = "32 * rows * wide"
+[[require]]
+that = "rows * wide <= 8"
+why = "more than 256 threads"
+"""
+SUBJECT = """kir 1
+program scaled
+  size M: i32
+  size N: i32
+  size K: i32
+  in A: ${dtype}[M, K]
+  in B: ${dtype}[K, N]
+  out C: ${dtype}[M, N]
+kernel main grid (i: ceildiv(M, ${rows}), j: ceildiv(N, ${wide})) threads ${threads}
+  C[i * ${rows} +: ${rows}, j * ${wide} +: ${wide}] = 0.0:${dtype} clip
+"""
+H200 = target("h200")
+
+
+def subject(folder: Path, toml: str = SPACE, text: str = SUBJECT) -> Path:
+    (folder / "zeros.toml").write_text(toml)
+    (folder / "zeros.kir.in").write_text(text)
+    return folder / "zeros.kir.in"
+
+
+@dataclass
+class Fake:
+    """A device on which a point takes what `seconds` says; those of `wrong` are refused. `dies` after so many measurements."""
+
+    seconds: dict[str, float]
+    wrong: frozenset[str] = frozenset()
+    dies: int = 99
+    device: str = "fake"
+    asked: list[str] = field(default_factory=list)
+    prepared: int = 0
+
+    def prepare(self, candidates: Sequence[Candidate]) -> None:
+        self.prepared += len(candidates)
+
+    def measure(self, candidate: Candidate) -> Measured:
+        if len(self.asked) == self.dies:
+            raise KeyboardInterrupt
+        name = json.dumps(dict(candidate.point))
+        self.asked.append(name)
+        return Measured(math.inf, accepted=False, reason="wrong") if name in self.wrong else Measured(self.seconds[name], 0.0, 1.0)
+
+
+def candidates(count: int = 40) -> list[Candidate]:
+    program = parse_program(SUBJECT.replace("${dtype}", "f16").replace("${rows}", "1").replace("${wide}", "1").replace("${threads}", "32"))
+    return [Candidate({"a": i % 8, "b": i // 8}, replace(program, name=f"p{i}"), 1.0 + i / 1000) for i in range(count)]
+
+
+def truth(of: Sequence[Candidate]) -> dict[str, float]:
+    """A landscape that the model (nearly flat) does not know: a = 5 is good, b = 3 is better."""
+    return {json.dumps(dict(c.point)): 1.0 + abs(int(c.point["a"]) - 5) + 0.5 * abs(int(c.point["b"]) - 3) for c in of}
+
+
+def test_points_are_pruned_by_the_space_the_target_and_sameness(tmp_path: Path) -> None:
+    space = load_space(subject(tmp_path))
+    problem = load_problem("gemm:bf16")
+    left, pruned = ranked(space, problem, problem.shape("cube"), H200)
+    assert space.size == 8 and len(left) == 7 and dict(pruned.reasons) == {"more than 256 threads": 1}
+    assert all(c.program.params[3].of.dtype.name == "bf16" for c in left)  # type: ignore[union-attr]  # a tensor
+    assert [c.seconds for c in left] == sorted(c.seconds for c in left)
+    wide = subject(tmp_path, SPACE.replace('"32 * rows * wide"', '"512 * rows * wide"'))
+    assert any(why.startswith("KIR-V021") for why in ranked(load_space(wide), problem, problem.shape("cube"), H200)[1].reasons)
+    deep = subject(tmp_path, SPACE, SUBJECT + "  shared S: f16[${60000 * wide}] = 0.0:f16\n")
+    assert any(why.startswith("KIR-V031") for why in ranked(load_space(deep), problem, problem.shape("cube"), H200)[1].reasons)
+    plain = SUBJECT.replace("${threads}", "64").replace("${wide}", "2").replace("kernel", "# ${threads}\nkernel")
+    same = subject(tmp_path, SPACE.replace("rows = [1, 2, 4, 8]", "rows = [4]"), plain)
+    only, why = ranked(load_space(same), problem, problem.shape("cube"), H200)
+    assert len(only) == 1 and dict(why.reasons) == {"the same program as another point": 1}
+
+
+@pytest.mark.parametrize(("toml", "text", "id_", "said"), [
+    (SPACE.replace("[derived]", "[derivd]"), SUBJECT, "KIR-U003", "derivd"),
+    (SPACE.replace("wide = [1, 2]", "wide = []"), SUBJECT, "KIR-U003", "no value"),
+    (SPACE.replace("wide = [1, 2]", "wide = [1]\nidle = [1, 2]"), SUBJECT, "KIR-U003", "'idle' fills no hole"),
+    (SPACE, SUBJECT.replace("${threads}", "${thread}"), "KIR-U002", "thread"),
+    (SPACE.replace("32 * rows", "32 * row"), SUBJECT, "KIR-U002", "row"),
+    ("kind = ", SUBJECT, "KIR-U003", "no TOML"),
+])
+def test_a_wrong_space_is_refused_with_what_is_wrong(tmp_path: Path, toml: str, text: str, id_: str, said: str) -> None:
+    problem = load_problem("gemm")
+    with pytest.raises(KirError) as bad:
+        ranked(load_space(subject(tmp_path, toml, text)), problem, problem.shape("cube"), H200)
+    assert bad.value.diagnostics[0].id == id_ and said in bad.value.diagnostics[0].message
+
+
+def test_the_search_learns_where_the_model_is_wrong() -> None:
+    every = candidates()
+    fake = Fake(truth(every))
+    outcome = search(every, fake, 14)
+    assert len(fake.asked) == 14 and outcome.best is not None
+    assert outcome.best[1].seconds <= 1.5, "14 of 40 measurements find the best point or the one beside it"
+
+
+def test_a_refused_candidate_is_never_the_best_and_ends_nothing() -> None:
+    every = candidates(8)
+    fake = Fake(truth(every), wrong=frozenset({json.dumps({"a": 5, "b": 0})}))
+    outcome = search(every, fake, 99)
+    assert len(outcome.taken) == 8 and outcome.best is not None and outcome.best[0].point["a"] in (4, 6)
+
+
+def test_a_killed_search_goes_on_from_its_log(tmp_path: Path) -> None:
+    every = candidates()
+    log = Log(tmp_path / "log.jsonl")
+    whole = search(every, Fake(truth(every)), 9, batch=3)
+    first = Fake(truth(every), dies=5)
+    with pytest.raises(KeyboardInterrupt):
+        search(every, first, 9, log, {"problem": "p"}, batch=3)
+    second = Fake(truth(every))
+    outcome = search(every, second, 9, log, {"problem": "p"}, batch=3)
+    assert outcome.resumed == 5 and len(second.asked) == 4
+    assert [c.point for c, _ in outcome.taken] == [c.point for c, _ in whole.taken]
+    other = search(every, Fake(truth(every)), 3, log, {"problem": "q"})
+    assert other.resumed == 0, "measurements of another problem are not taken over"
+    elsewhere = search(every, Fake(truth(every), device="other"), 3, log, {"problem": "p"})
+    assert elsewhere.resumed == 0, "nor those of another device"
+
+
+def test_results_are_kept_by_device_and_shape_and_applied(tmp_path: Path) -> None:
+    space = load_space(subject(tmp_path))
+    problem = load_problem("gemm")
+    cube, square = problem.shape("cube"), problem.shape("square")
+    row = Tuned("gemm", dict(cube.sizes), "h200", "modelled", {"rows": 4, "wide": 2}, 1e-5, "0" * 64, 7)
+    save(space.name, [row, replace(row, device="a100-sxm-80gb")], tmp_path)
+    save(space.name, [replace(row, kind="measured", parameters={"rows": 2, "wide": 1}, against="torch.matmul", times_faster=1.01)], tmp_path)
+    assert [t.kind for t in stored(space.name, "h200", [tmp_path])] == ["measured", "modelled"]
+    assert found(space.name, "h200", "gemm", cube.sizes, [tmp_path]).kind == "measured"
+    program = tuned_program(space, problem, cube, H200, [tmp_path])
+    assert content_hash(program) in {c.key for c in ranked(space, problem, cube, H200)[0] if dict(c.point) == {"rows": 2, "wide": 1}}
+    with pytest.raises(KirError) as bad:
+        tuned_program(space, problem, square, H200, [tmp_path])
+    assert bad.value.diagnostics[0].id == "KIR-U005" and "M=1024" in bad.value.diagnostics[0].witness[0]
+    file_of(tmp_path, space.name, "h200").write_text("[[result]]\nproblem = 1\n")
+    with pytest.raises(KirError, match="KIR-U004"):
+        tuned_program(space, problem, cube, H200, [tmp_path])
+
+
+def test_the_command_ranks_on_the_cpu_and_opt_applies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    file = str(subject(tmp_path))
+    assert kir(["tune", file, "--problem", "gemm", "--shape", "M=256,N=256,K=64", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["on"] == "cpu" and told["shapes"][0]["best"]["kind"] == "modelled" and told["shapes"][0]["measured"] == []
+    assert kir(["opt", file, "--tuned", "gemm", "--shape", "M=256,N=256,K=64"]) == 0
+    out = capsys.readouterr().out
+    best = told["shapes"][0]["best"]["parameters"]
+    assert f"threads {32 * best['rows'] * best['wide']}" in out
+    assert kir(["opt", file, "--tuned", "gemm", "--shape", "cube"]) == 1
+    assert "KIR-U005" in capsys.readouterr().err
+    assert kir(["opt", file, "--tuned", "gemm"]) == 2
+    assert kir(["tune", file, "--problem", "gemm", "--shape", "M=256"]) == 1
+    assert kir(["tune", str(tmp_path / "zero"), "--problem", "gemm"]) == 2

@@ -1,0 +1,56 @@
+"""One program, three surfaces: the experts of a problem, each walked back with registered passes, end in the problem's own naive program."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.diagnostic import KirError
+from kir.ir.nodes import Program
+from kir.lineage.engine import PassEngine
+from kir.lineage.meeting import common_form, meetings
+from kir.lineage.source import load_expert
+from kir.problem import load_problem
+
+HOME = Path(__file__).parents[2] / "skills"
+EXPERTS = {
+    ("gemm", "tilelang"): (f"{HOME}/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm", ("partition-rows",)),
+    ("gemm", "triton"): (f"{HOME}/experts/gemm/triton.py::gemm_persistent", "triton_gemm", ("partition-rows",)),
+    ("gemm", "cuda"): (f"{HOME}/experts/gemm/gemm_sm80.cu::gemm_sm80", "gemm_sm80", ("partition-rows", "fuse-epilogue")),
+    ("softmax", "tilelang"): (f"{HOME}/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax", ()),
+    ("softmax", "triton"): ("liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel", "liger_softmax", ()),
+    ("softmax", "cuda"): (f"{HOME}/experts/softmax/softmax.cu::softmax", "cuda_softmax", ()),
+}
+"""Where each expert is, its binding, and the passes that are taken back last."""
+
+
+def walked_back(program: Program, problem: str, last: tuple[str, ...]) -> tuple[Program, list[str]]:
+    """The program after every pass that lowers the measure has been taken back, and their intents."""
+    of = load_problem(problem)
+    engine = PassEngine({"work_item": of.work_item, "state": of.state})
+    seen, intents = {engine.content(program)}, []
+    while engine.violations(program):
+        for candidate in engine.candidates(program, last):
+            try:
+                made = engine.backward(program, candidate).program
+            except KirError:
+                continue
+            if engine.measure(made) < engine.measure(program) and engine.content(made) not in seen:
+                break
+        else:
+            break
+        program = made
+        seen.add(engine.content(program))
+        intents.append(candidate.intent)
+    return program, intents
+
+
+@pytest.mark.parametrize(("problem", "surface"), [pytest.param(*key, marks=[pytest.mark.zoo] if "liger" in EXPERTS[key][0] else []) for key in EXPERTS])
+def test_an_expert_ends_in_the_naive_program_of_its_problem(problem: str, surface: str) -> None:
+    source, binding, last = EXPERTS[problem, surface]
+    expert = load_expert(source, HOME / "bindings" / f"{binding}.toml")
+    assert expert.surface == surface
+    found, intents = walked_back(expert.program, problem, last)
+    assert meetings([found]) == meetings([load_problem(problem).naive]), common_form(found)
+    if (problem, surface) == ("gemm", "tilelang"):
+        assert len(intents) >= 8 and len(set(intents)) >= 7

@@ -1,0 +1,41 @@
+"""The API pages: everything public says what it is, and the pages can be made from it."""
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_layout import ROOT, python_files
+
+FOLDERS = ("kir", "passes", "frontends", "backends")
+
+
+def test_everything_public_has_a_docstring() -> None:
+    bare = []
+    for file in python_files(*FOLDERS):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if file.name != "__init__.py" and not ast.get_docstring(tree):
+            bare.append(str(file.relative_to(ROOT)))
+        for x in tree.body:
+            if isinstance(x, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not x.name.startswith("_") and not ast.get_docstring(x):
+                bare.append(f"{file.relative_to(ROOT)}:{x.lineno} {x.name}")
+    assert bare == []
+
+
+def test_the_pages_are_made_from_them(tmp_path: Path) -> None:
+    pdoc = pytest.importorskip("pdoc")
+    pdoc.render.configure(docformat="markdown", show_source=False, search=False)
+    pdoc.pdoc("kir.surface", "kir.ir.nodes", output_directory=tmp_path)
+    page = (tmp_path / "kir" / "surface.html").read_text(encoding="utf-8")
+    assert "Specialized IR" in page and "launched_with" in page
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", file.read_text(encoding="utf-8")):
+            if "://" not in link and not (file.parent / link).exists():
+                broken.append(f"{file.relative_to(ROOT)}: {link}")
+    assert broken == []

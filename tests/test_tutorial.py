@@ -1,0 +1,84 @@
+"""The tutorial is run as it stands: its files are written, its edits made, its commands run and their output compared."""
+from __future__ import annotations
+
+import ast
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "tutorial.md"
+BLOCK = re.compile(r"^```(\w+)(.*)\n((?:.*\n)*?)^```$", re.M)
+
+
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    commands = 0
+    package = tmp_path / "kir_mine" / "__init__.py"
+    package.parent.mkdir()
+    package.touch()
+    for _language, info, text in blocks:
+        options = dict(word.partition("=")[::2] for word in info.split())
+        if "file" not in options:
+            commands += session(text, tmp_path)
+            continue
+        file = tmp_path / options["file"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if "replace" in options:
+            replaced(file, options["replace"], text)
+        elif "edit" in options:
+            edited(file, text)
+        else:
+            file.write_text(text.replace("~~~", "```"), encoding="utf-8")
+    assert commands == 6
+
+
+def replaced(file: Path, place: str, text: str) -> None:
+    """Put `text` in place of the method `Class.name`."""
+    source = file.read_text(encoding="utf-8")
+    owner, _, name = place.partition(".")
+    (cls,) = (x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == owner)
+    (old,) = (x for x in cls.body if isinstance(x, ast.FunctionDef) and x.name == name)
+    lines = source.splitlines(keepends=True)
+    file.write_text("".join([*lines[:old.lineno - 1], text, *lines[old.end_lineno:]]), encoding="utf-8")
+
+
+def edited(file: Path, text: str) -> None:
+    """Lines after `-`, each of which occurs once, give way to the lines after `+` that follow them."""
+    source = file.read_text(encoding="utf-8")
+    for old, new in re.findall(r"^-(.*\n)\+(.*\n)", text, re.M):
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    file.write_text(source, encoding="utf-8")
+
+
+def session(text: str, folder: Path) -> int:
+    """Run each command after `$`, and compare what it prints with what follows; `...` stands for anything."""
+    parts = re.split(r"^\$ (.*)\n", text, flags=re.M)[1:]
+    for command, wanted in zip(parts[::2], parts[1::2], strict=True):
+        if command.startswith("pip install"):
+            install(folder)
+            continue
+        words = shlex.split(command)
+        assert words[0] == "kir"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "NO_COLOR": "1", "COLUMNS": "160"}
+        done = subprocess.run([sys.executable, "-c", "from kir.cli import main; main()", *words[1:]], cwd=folder, env=environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        match = doctest.OutputChecker().check_output(wanted, done.stdout, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        assert match, f"$ {command}\n{done.stdout}\nwas to be\n{wanted}"
+    return len(parts) // 2
+
+
+def install(folder: Path) -> None:
+    """What an installer writes of the package's metadata, without building anything."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in project["entry-points"].items())
+    (info / "entry_points.txt").write_text(groups)
