@@ -24,7 +24,7 @@ def test_experts_compile_without_a_warning(name: str, on: str) -> None:
     assert [k.texts.get("log", "") for k in made.kernels] == [""] * len(made.kernels)
 
 
-@pytest.mark.parametrize("name", ["gemm/gemm_sm90", "fmha/fmha_sm90"])
+@pytest.mark.parametrize("name", ["gemm/gemm_sm90", "gemm/gemm_sm90_lanes", "fmha/fmha_sm90"])
 @pytest.mark.parametrize("on", ["sm_80", "sm_120"])
 def test_warpgroup_products_are_refused_elsewhere_at_their_place(name: str, on: str) -> None:
     program = parse_program((EXPERTS / f"{name}.kir").read_text(), f"{name}.kir")
