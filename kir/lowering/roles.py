@@ -20,7 +20,8 @@ from kir.lowering.elements import element
 from kir.lowering.state import Held, State, refuse, shape_known
 from kir.lowering.warpgroups import WARPGROUP, accumulator, released, shares
 
-ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init"})
+ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init",
+                    "prefetch_descriptor"})
 """What a team does once: its first thread does it."""
 WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async", "cluster_arrive", "cluster_wait"})
 """What every thread of a team does."""

@@ -42,7 +42,13 @@ def shares(state: State, s: n.Mma, held: n.Buffer, a: n.Region, rows: int) -> It
     number = build.floordiv(state.lane, WARPGROUP) if count > 1 else const(0)
     for i in range(blocks):
         part = a
-        if a.buffer.space != "register" and total > ROWS:
+        panels = [axis for axis, x in enumerate(a.index) if isinstance(x, n.Span)]
+        if a.buffer.space != "register" and len(panels) == 3:  # rows lie in panels, each as wide as a wgmma has rows
+            if a.index[panels[2]] != n.Span(const(0), ROWS):
+                raise refuse("wgmma reads rows in panels of another width than 64", "panels of 64 rows")
+            at = panels[0]
+            part = n.Region(a.buffer, (*a.index[:at], build.add(build.mul(number, blocks), i), *a.index[at + 1:]))
+        elif a.buffer.space != "register" and total > ROWS:
             span = a.index[rows]
             assert isinstance(span, n.Span)
             panels = [axis for axis, x in enumerate(a.index) if isinstance(x, n.Span)]
