@@ -173,12 +173,12 @@ def roots_of(p: n.Program) -> dict[str, str]:
         if isinstance(q.of, n.Buffer):
             out[q.name] = f"{q.name}.dtype" if is_descriptor(q.of) else f"{q.name}.dtype.element_ty"
         elif q.of.is_symbolic:
-            out[q.name] = f"{q.name}.dtype"
+            out[q.name] = f"tl.core.to_tensor({q.name}).dtype"  # an argument that is 1 has no dtype of its own
     for m in p.metas:
         if m.kind == "dtype" and not is_derived(m):
             out[m.name] = m.name
         elif m.kind == "any":
-            out[m.name] = f"{m.name}.dtype"
+            out[m.name] = f"tl.core.to_tensor({m.name}).dtype"
     return out
 
 
