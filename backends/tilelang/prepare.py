@@ -177,19 +177,24 @@ class _Form:
         clip = s.clip or s.at.buffer.space == "global"
         match value:
             case n.Call(fn="reduce" | "scan", of=None) if s.mask is None and s.at.buffer.space in ("fragment", "shared"):
-                args = [self.named(a, False) if isinstance(a, n.Expr) else ([], a) for a in value.args]
-                before = [x for made, _ in args for x in made]
-                made, call = self.operands(replace(value, args=tuple(a for _, a in args)))
-                return (*before, *made, replace(s, value=call))
+                return self._joined(s, value, lambda call: call)
             case n.Binary(a=n.Load() as first, b=n.Call(fn="reduce", of=None) as call) if first.at == s.at and s.mask is None and joins(
                     value.op, call):
-                args = [self.named(a, False) if isinstance(a, n.Expr) else ([], a) for a in call.args]
-                before = [x for made, _ in args for x in made]
-                made, call = self.operands(replace(call, args=tuple(a for _, a in args)))
-                return (*before, *made, replace(s, value=replace(value, b=call)))
+                return self._joined(s, call, lambda made: replace(value, b=made))
             case _:
                 before, value = self.named(value, False)
                 return (*before, replace(s, value=value, clip=clip))
+
+    def _joined(self, s: n.Store, call: n.Call, value: Callable[[n.Call], n.Expr]) -> Sequence[n.Stmt]:
+        """A store of what `value` makes of a collective whose operands have names."""
+        before: list[n.Stmt] = []
+        args: list[n.Expr | n.Region] = []
+        for a in call.args:
+            made, arg = self.named(a, False) if isinstance(a, n.Expr) else ([], a)
+            before += made
+            args.append(arg)
+        more, ready = self.operands(replace(call, args=tuple(args)))
+        return (*before, *more, replace(s, value=value(ready)))
 
     def product(self, s: n.Mma) -> Sequence[n.Stmt]:
         """A product: its operands in shared memory or fragments; on scalar units, a loop over k of elementwise sums."""
