@@ -83,6 +83,8 @@ class GenericStatements(Statements):
     _depth: int = 1
     _path: StatementPath = ()
     _named: int = 0
+    _unrolled: int = 0
+    """Static loops around the statement being written: Triton reads their bodies again and again, and a constexpr is bound once."""
     _outside: tuple[int, int] | None = None
     """Where the outermost static branch around the statement being written starts: line and depth."""
     _one_armed: set[str] = field(default_factory=set)
@@ -102,7 +104,7 @@ class GenericStatements(Statements):
         name = f"dtype_{self._named}"
         while name in self.expressions.names.values():
             name += "_"
-        line = f"{name}: tl.constexpr = {text}"
+        line = f"{name} = {text}" if self._unrolled else f"{name}: tl.constexpr = {text}"
         if self._outside is None:
             self.put(line, self._depth, self._path)
             return name
@@ -204,7 +206,9 @@ class GenericStatements(Statements):
         bounds = ", ".join(to.text(x) for x in (s.lo, s.hi, s.step))
         if s.kind == "static":
             to.metas.add(s.var.name)
+            self._unrolled += 1
             self._loop(f"for {to.names[s.var.name]} in tl.static_range({bounds}):", s.body, None, depth, path)
+            self._unrolled -= 1
             return
         if s.kind not in ("serial", "pipelined", "unroll"):
             raise refuse("KIR-B002", f"Triton has no {s.kind} loop")
