@@ -47,12 +47,13 @@ class Asked:
         return f"{self.subject} {self.problem} {self.shape}"
 
 
-CUDA, CLUSTER, TILES = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_nn"
+CUDA, CLUSTER = "gemm_sm90", "gemm_sm90_cluster"
 SQUARE = f"{CUDA} gemm:bf16 square"
 TRITON = "gemm_triton gemm:bf16 square"
 ASKED = (
     Asked("cuda", CUDA, "gemm:bf16", "square", 10),
     Asked("cuda", CLUSTER, "gemm:bf16", "square", 4),
+    Asked("cuda", "gemm_sm90_multicast", "gemm:bf16", "square", 4),
     Asked("cuda", CUDA, "gemm:bf16", "cube2k", 6),
     Asked("cuda", CUDA, "gemm:bf16", "deep14k", 3),
     Asked("cuda", CUDA, "gemm:bf16", "narrow8k", 4),
@@ -61,10 +62,9 @@ ASKED = (
     Asked("cuda", CLUSTER, "gemm:bf16", "cube8k", 1, f"{CLUSTER} gemm:bf16 square"),
     Asked("cuda", CUDA, "gemm:bf16", "odd4k", 1, SQUARE),
     Asked("layouts", CUDA, "gemm:f16", "square", 1, SQUARE),
-    Asked("layouts", TILES, "gemm:bf16", "square", 2),
-    Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
-    Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
-    Asked("layouts", "gemm_sm90_tt", "gemm_tt:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
+    Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, SQUARE),
+    Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, SQUARE),
+    Asked("layouts", "gemm_sm90_tt", "gemm_tt:bf16", "square", 1, SQUARE),
     Asked("triton", "gemm_triton", "gemm:bf16", "square", 4),
     Asked("triton", "gemm_triton", "gemm:bf16", "cube2k", 2),
     Asked("triton", "gemm_triton", "gemm:bf16", "deep14k", 1, TRITON),

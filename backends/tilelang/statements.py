@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
-from kir.ir.build import int_value
+from kir.ir.build import int_value, region
+from kir.ir.types import TileType, shape_of
+from kir.ir.visit import names_read
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
@@ -39,16 +41,75 @@ class Statements:
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
         """A block of the statement at `path`."""
         before = len(self.lines)
-        for s in block:
+        rest = list(block)
+        while rest:
+            s = rest[0]
             here = s.origin.path if isinstance(s.origin, At) else path
+            taken = 0
             try:
-                self._statement(s, here, depth)
+                taken = self._together(rest, here, depth)
+                if not taken:
+                    self._statement(s, here, depth)
             except KirError as refused:
                 self.refused.append(here)
                 source = s.origin.origin if isinstance(s.origin, At) else s.origin
                 self.refusals += [replace(d, anchor=_anchor(here, s), origin=source) for d in refused.diagnostics]
+            del rest[:max(taken, 1)]
         if len(self.lines) == before:
             self.put("pass", depth, None)
+
+    def _together(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
+        """Statements that one of TileLang's says: how many of the first ones were written, 0 for none."""
+        s, after = rest[0], rest[1] if len(rest) > 1 else None
+        match s, after:
+            case n.Copy(via="cp_async", grouped=True, signal=None), n.Eval(call=n.Call(fn="async_commit")):
+                self.put(self.tiles.moved("T.async_copy", s), depth, path)
+                return 2
+            case n.Copy(via="tma", grouped=True, signal=None), n.Eval(call=n.Call(fn="bulk_commit")):
+                self.put(self.tiles.moved("T.tma_copy", s), depth, path)
+                return 2
+            case n.Eval(call=n.Call(fn="mbar_expect") as call), n.Copy(via="tma", grouped=False) if after.signal == call.args[0]:
+                assert isinstance(after, n.Copy) and after.signal is not None
+                self.put(self.tiles.moved("T.tma_copy", after, f", barrier={self.to.place(after.signal)}"), depth, path)
+                return 2
+            case n.Alloc(buffer=n.Buffer(dtype=d) as b), _ if d.name == "mbarrier" and s.init is None:
+                return self._barriers(b, rest, path, depth)
+            case n.Let(names=(_,)), _ if isinstance(s.value.type, TileType):
+                return self._named(rest, path, depth)
+            case _:
+                return 0
+
+    def _barriers(self, b: n.Buffer, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
+        """`T.alloc_barrier` with the number of arrivals of each."""
+        count = int_value(b.shape[0]) if len(b.shape) == 1 else None
+        arrivals = []
+        for i, s in enumerate(rest[1:1 + (count or 0)]):
+            if isinstance(s, n.Eval) and s.call.fn == "mbar_init" and s.call.args[0] == region(b, i) and isinstance(s.call.args[1], n.Expr):
+                arrivals.append(self.to.text(s.call.args[1]))
+        if count is None or len(arrivals) != count:
+            return 0
+        shown = arrivals[0] if count == 1 else f"[{', '.join(arrivals)}]"
+        self.put(f"{self.to.names[b.name]} = T.alloc_barrier({shown})", depth, path)
+        return 1 + count
+
+    def _named(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
+        """Tiles that have a name, with the statements that use them, as one loop over their elements."""
+        run, shape = [], shape_of(rest[0].value.type) if isinstance(rest[0], n.Let) else ()
+        for s in rest:
+            if isinstance(s, n.Let) and len(s.names) == 1 and shape_of(s.value.type) == shape:
+                run.append(s)
+            elif isinstance(s, n.Store) and shape_of(s.at.type) == shape and not s.cache:
+                run.append(s)
+            else:
+                break
+        names = {x for s in run if isinstance(s, n.Let) for x in s.names}
+        while run and isinstance(run[-1], n.Let):
+            run.pop()
+        if not run or any(names & names_read(s) for s in rest[len(run):]):
+            return 0
+        for text, deeper in self.tiles.together(run):
+            self.put(text, depth + deeper, path)
+        return len(run)
 
     def _statement(self, s: n.Stmt, path: StatementPath, depth: int) -> None:
         to = self.to
@@ -193,6 +254,17 @@ class Statements:
                 self.put("T.sync_threads()", depth, path)
             case "async_wait":
                 self.put(f"T.ptx_wait_group({to.text(args[0])})", depth, path)
+            case "mbar_wait":
+                self.put(f"T.barrier_wait({self._barrier(call)}, {to.text(args[0])})", depth, path)
+            case "mbar_arrive":
+                self.put(f"T.barrier_arrive({self._barrier(call)})", depth, path)
+            case "mbar_expect":
+                self.put(f"T.mbarrier_expect_tx({self._barrier(call)}, {to.text(args[0])})", depth, path)
+            case "set_registers":
+                self.put(f"T.set_max_nreg({to.text(args[0])}, {int(bool(attrs.get('grow')))})", depth, path)
+            case "atomic_add" | "atomic_max" | "atomic_min":
+                for text, deeper in self.tiles.atomic(call):
+                    self.put(text, depth + deeper, path)
             case "fence_async":
                 self.put("T.fence_proxy_async()", depth, path)
             case "bulk_wait":
@@ -207,6 +279,12 @@ class Statements:
                 pass
             case _:
                 self.put(to.text(call), depth, path)
+
+
+    def _barrier(self, call: n.Call) -> str:
+        at = call.args[0]
+        assert isinstance(at, n.Region)
+        return self.to.place(at)
 
 
 def lo_hi_step(s: n.For) -> tuple[int | None, int | None, int | None]:

@@ -49,7 +49,7 @@ def read_kernel(
         del r.out.block[:]
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
         r.params = []
-    _remaining_metas(r, module, owners, node)
+    _remaining_metas(r, module, owners or (node,))
     return _program(r, module, node, name)
 
 
@@ -70,6 +70,8 @@ def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[c
         except Found as found:
             scope = found.scope
             continue
+        if r.bound:
+            raise Raised
         raise NotUnderstood(f"'{target.name.value}' is not reached in '{f.name.value}'")
     return scope
 
@@ -121,7 +123,7 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
     """The parameters and the body of the function."""
     own = Scope({}, module, scope)
     r.device = True
-    eager = {p.name.value for p in node.params.params if p.annotation is None}
+    eager = not any(decorator_name(d) == "prim_func" for d in node.decorators)
     if eager:
         for key, kind in kinds(node).items():
             r.kinds.setdefault(key, kind)
@@ -133,7 +135,10 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
             stated = r.decided(evaluate(r, own, p.annotation.annotation))
         except Undecided as open_:
             raise NotUnderstood(f"the type of '{p.name.value}' depends on a condition that the binding decides") from open_
-        own.names[p.name.value] = declared(r, p.name.value, stated)
+        if eager and not isinstance(stated, TensorType):
+            own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
+        else:
+            own.names[p.name.value] = declared(r, p.name.value, stated)
     body = list(node.body.body)
     if eager:
         body = _eager(r, module, own, body)
@@ -188,11 +193,13 @@ def _row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
     return tuple(reversed(out))
 
 
-def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...], node: cst.FunctionDef) -> None:
+def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...]) -> None:
     """Parameters of the factory that nothing uses, and those whose values were given, are metas all the same."""
     for f in owners:
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
             name = p.name.value
+            if any(q.name == name for q in r.params):
+                continue
             if name in r.given:
                 _given_meta(r, name)
             elif name not in r.metas and name not in r.objects and r.kinds.get(name, ""):

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import names_read, statements, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import statements, substitute, substitute_buffers, transform
 
 from .control import LANES
-from .lanes import Lanes, NoTiles, nest
+from .lanes import Lanes, NoTiles, names_in, nest
 from .ranges import role_parts
+from .seen import seen
 from .taint import OF_ONE, Taint, is_local
 from .variables import Variables, bound_names, is_run, mentions
 
@@ -132,9 +133,9 @@ class Placing:
             s = rest.pop(0)
             try:
                 kind = self.kind(s, team)
-                if kind == "run" or (kind == "neutral" and run and names_read(s) & {x for y in run for x in bound_names(y)}):
+                if kind == "run" or (kind == "neutral" and run and names_in(s) & {x for y in run for x in bound_names(y)}):
                     run.append(s)
-                elif kind == "neutral" and run and isinstance(s, n.Let) and not any(isinstance(x, n.Load) for x in walk(s.value)):
+                elif kind == "neutral" and run and isinstance(s, n.Let) and not seen(s.value).loads:
                     out.append(s)
                 elif kind == "neutral" and run and self.joins(s, rest):
                     run.append(s)
@@ -184,14 +185,14 @@ class Placing:
             return False
         names = set(s.names)
         for k, later in enumerate(rest):
-            if names & names_read(later):
+            if names & names_in(later):
                 if self.taint.collective(later):
                     return False
                 if any(self.taint.collective(x) for x in rest[:k]):
                     return False
                 if isinstance(later, n.Let) and not self.taint.touches(later.value) and not self.joins(later, rest[k + 1:]):
                     return False
-        return any(names & names_read(x) for x in rest)
+        return any(names & names_in(x) for x in rest)
 
     def together(self, s: n.Stmt, team: Team) -> Iterator[n.Stmt]:
         """A statement of the whole team; compound ones with their blocks placed."""

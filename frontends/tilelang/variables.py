@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
 
-from .taint import Taint, is_local, warp_call
+from .seen import seen
+from .taint import Taint, is_local
 
 
 @dataclass
@@ -131,12 +132,12 @@ class Variables:
             return
         s = self.definitions[name]
         value = s.value
-        plain = len(s.names) == 1 and not any(isinstance(x, (n.Load, n.Address)) or warp_call(x) for x in walk(value))
+        plain = len(s.names) == 1 and not seen(value).loads and not seen(value).warps
         if plain:
-            for x in sorted(names_read(value)):
+            for x in sorted(seen(value).names):
                 if x in self.taint.values and x in self.definitions:
                     self.again(x, run, lets, names, wanted)
-            own = {v: self.numbers[run.var.name] for v in names_read(value) if v in self.numbers}
+            own = {v: self.numbers[run.var.name] for v in seen(value).names if v in self.numbers}
             made: n.Expr = substitute(value, {**names, **own})
             var = n.Var(self.fresh(name), made.type)
         else:
@@ -203,7 +204,7 @@ def team_statements(block: n.Block) -> Iterator[n.Stmt]:
 
 def mentions(s: n.Stmt, name: str) -> bool:
     """Whether a buffer of that name occurs in a statement."""
-    return any(isinstance(x, n.Buffer) and x.name == name for x in walk(s))
+    return name in seen(s).buffers
 
 
 def bound_names(s: n.Stmt) -> set[str]:
@@ -219,7 +220,7 @@ def bound_names(s: n.Stmt) -> set[str]:
 
 def reads(s: n.Stmt) -> set[str]:
     """Names that a statement and its blocks read."""
-    return names_read(s)
+    return set(seen(s).names)
 
 
 def _scalar(e: n.Expr) -> DType:

@@ -138,8 +138,7 @@ class ModelProblem(Problem):
         at, t = self.shape(shape) if isinstance(shape, str) else shape, self.spec.tensors[-1]
         if refused := comparison.check_form(outputs, t, t.dtype, self.tensor_shape(t, at)):
             return refused
-        found = self._bounded(inputs, at)
-        return comparison.elementwise(t.name, t.dtype, outputs[t.name], found["out"], found["bound"], self.spec.norm)
+        return _judged(self, self._bounded(inputs, at), outputs[t.name])
 
     @property
     def naive(self) -> n.Program:
@@ -179,23 +178,26 @@ def _elements(tensors: Iterable[Tensor], s: Shape) -> int:
 def _fair(problem: ModelProblem, at: Shape, distribution: str) -> bool:
     """Whether a distribution has an answer: finite, and one that the model itself gives in its own dtype."""
     inputs = problem.inputs(at, 1, distribution)
-    found, own = problem.runner.ask("oracle", at.sizes, inputs)[1], problem.runner.ask("own", at.sizes, inputs)[1]
-    return bool(np.isfinite(found["out"].astype(np.float64)).all()) and problem.compare(own, inputs, at).ok
+    found = problem._bounded(inputs, at)
+    return bool(np.isfinite(found["out"].astype(np.float64)).all()) and _judged(problem, found, problem.runner.ask("own", at.sizes, inputs)[1]["out"]).ok
+
+
+def _judged(problem: ModelProblem, found: Mapping[str, Array], got: Array) -> Comparison:
+    t = problem.spec.tensors[-1]
+    return comparison.elementwise(t.name, t.dtype, got, found["out"], found["bound"], problem.spec.norm)
 
 
 def _caveats(problem: ModelProblem, at: Shape) -> tuple[str, ...]:
     """What the check lets through. Raises KirError KIR-G917 for what it must not, or where the model itself fails it."""
-    source, inputs, t = problem.runner.source, problem.inputs(at, 2), problem.spec.tensors[-1]
+    source, inputs = problem.runner.source, problem.inputs(at, 2)
     found = problem._bounded(inputs, at)
-    def judged(got: Array) -> Comparison:
-        return comparison.elementwise(t.name, t.dtype, got, found["out"], found["bound"], problem.spec.norm)
-    own = judged(problem.runner.ask("own", at.sizes, inputs)[1]["out"])
+    own = _judged(problem, found, problem.runner.ask("own", at.sizes, inputs)[1]["out"])
     if not own.ok:
         raise error("KIR-G917", f"the model in its own dtype is not right by itself in float64: {own.reason}", origin=source.forward,
                     needs="a model whose answer rounding does not decide")
     if "one" in at.tags:
         return ("its only shape has one element",)
-    passing = [name for name, forged in problem.forgeries(inputs, at).items() if judged(forged["out"]).ok]
+    passing = [name for name, forged in problem.forgeries(inputs, at).items() if _judged(problem, found, forged["out"]).ok]
     if wrong := [name for name in passing if name in TELLING]:
         raise error("KIR-G917", f"at shape '{at.name}' a kernel that writes {wrong[0]} would be right", origin=source.result,
                     needs="a model whose output depends on its inputs")
