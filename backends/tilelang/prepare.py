@@ -6,7 +6,7 @@ of the tensor, as TileLang checks each; a load that takes something else than ze
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from kir.analysis.normal_form import normalize
