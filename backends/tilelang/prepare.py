@@ -180,7 +180,7 @@ class _Form:
                 return self._joined(s, value, lambda call: call)
             case n.Binary(a=n.Load() as first, b=n.Call(fn="reduce", of=None) as call) if first.at == s.at and s.mask is None and joins(
                     value.op, call):
-                return self._joined(s, call, lambda made: replace(value, b=made))
+                return self._joined(s, call, lambda made: n.Binary(value.op, value.a, made))
             case _:
                 before, value = self.named(value, False)
                 return (*before, replace(s, value=value, clip=clip))
