@@ -178,9 +178,9 @@ class _Form:
         match value:
             case n.Call(fn="reduce" | "scan", of=None) if s.mask is None and s.at.buffer.space in ("fragment", "shared"):
                 return self._joined(s, value, lambda call: call)
-            case n.Binary(a=n.Load() as first, b=n.Call(fn="reduce", of=None) as call) if first.at == s.at and s.mask is None and joins(
-                    value.op, call):
-                return self._joined(s, call, lambda made: n.Binary(value.op, value.a, made))
+            case n.Binary(op=op, a=n.Load() as first, b=n.Call(fn="reduce", of=None) as call) if first.at == s.at and s.mask is None and joins(
+                    op, call):
+                return self._joined(s, call, lambda made: n.Binary(op, first, made))
             case _:
                 before, value = self.named(value, False)
                 return (*before, replace(s, value=value, clip=clip))
