@@ -14,7 +14,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.plans import guards_of, has_dispatch, launches
 from kir.ir.printer import expr_text
-from kir.ir.types import DType
+from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
@@ -168,7 +168,8 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
     dynamic = dict(e.options).get("dynamic_shared")
     if isinstance(dynamic, int):
         metas["shared_bytes"] = dynamic
-    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid), scalars=dict(scalars),
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid),
+                   scalars=dict(scalars),
                    metas=metas, tensors=tensors, arrays=arrays, options={"target": "sm_90a"} if newer else {})
     return made.text()
 
@@ -187,6 +188,7 @@ def _used(program: n.Program) -> list[n.Function]:
 
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
+    dtypes |= {dtype_of(x.type).name for x in walk(p) if isinstance(x, n.Call) and isinstance(x.type, (DType, TileType))}
     out = ["cassert", "cmath", "cstring"]
     if any(isinstance(x, n.Call) and x.fn == "print" for x in walk(p)):
         out.insert(2, "cstdio")
