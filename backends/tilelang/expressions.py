@@ -229,4 +229,6 @@ def conjuncts(e: n.Expr) -> tuple[n.Expr, ...]:
 
 def is_zero(e: n.Expr) -> bool:
     """Whether an expression is the zero that TileLang reads outside of a tensor."""
+    if isinstance(e, n.Cast) and e.rounding == "rn":
+        return is_zero(e.x)
     return isinstance(e, n.Const) and repr(e.value) in ("0", "0.0", "False")

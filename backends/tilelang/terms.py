@@ -17,7 +17,7 @@ class NoTerm(Exception):
 
 def term_text(text: str, names: Mapping[str, str], dtypes: Mapping[str, str]) -> str:
     """A term in functional notation (`kir/ir/dtype_terms.py`) as an expression. Raises NoTerm."""
-    tokens = [x for x in _TOKEN.findall(text)]
+    tokens = list(_TOKEN.findall(text))
     made, rest = _term(tokens, names, dtypes)
     if rest:
         raise NoTerm(text)

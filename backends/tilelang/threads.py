@@ -7,7 +7,7 @@ from dataclasses import replace
 from kir.analysis.elements import NotElementwise, element, element_region
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, I32, TileType, dtype_of, shape_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform
 
 _FOLDS = {"sum": ("add", 0.0), "max": ("max", float("-inf")), "min": ("min", float("inf")), "prod": ("mul", 1.0)}

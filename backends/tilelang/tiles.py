@@ -294,7 +294,7 @@ def _movable(src: n.Load, to: n.Region) -> bool:
     """Whether a conversion is a copy between two places that have names."""
     return shape_of(src.type) == shape_of(to.type) and all(
         at.buffer.space in ("global", "shared", "fragment") and all(
-            isinstance(i, n.Span) and i.step == 1 or isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in at.index)
+            (isinstance(i, n.Span) and i.step == 1) or (isinstance(i, n.Expr) and not isinstance(i.type, TileType)) for i in at.index)
         for at in (src.at, to))
 
 

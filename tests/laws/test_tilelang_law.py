@@ -33,6 +33,7 @@ VARIANTS = {
     "not pipelined": lambda text: text.replace(" pipelined {stages=3}", ""),
     "scalar units": lambda text: text.replace("C_local += A_shared * B_shared", "C_local += A_shared * B_shared via fma"),
     "one row of tiles": lambda text: text.replace("pid // n_tiles", "0"),
+    "aligned": lambda text: text.replace("shared A_shared: f16[128, 32]", "shared A_shared: f16[128, 32] align 1024"),
     "swizzled": lambda text: text.replace("shared A_shared: f16[128, 32]", "shared A_shared: f16[128, 32] layout swizzle(2, 4, 3)"),
     "transposed": lambda text: text.replace("shared B_shared: f16[32, 128]", "shared B_shared: f16[128, 32]").replace(
         "in B: f16[K, N]", "in B: f16[N, K]").replace("B[k * 32 +: 32, n * 128 +: 128]", "B[n * 128 +: 128, k * 32 +: 32]").replace(
