@@ -168,7 +168,8 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
     dynamic = dict(e.options).get("dynamic_shared")
     if isinstance(dynamic, int):
         metas["shared_bytes"] = dynamic
-    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid), scalars=dict(scalars),
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid),
+                   scalars=dict(scalars),
                    metas=metas, tensors=tensors, arrays=arrays, options={"target": "sm_90a"} if newer else {})
     return made.text()
 

@@ -97,6 +97,8 @@ class Reader:
         self.assumed: list[n.Expr] = []
         self.grid: tuple[n.Axis, ...] = ()
         self.threads: n.Expr = build.const(128)
+        self.thread_shape: tuple[n.Expr, ...] = ()
+        """Threads of a CTA along x, y and z, where the launch says so; they are numbered with x fastest."""
         self.cluster: tuple[int, ...] = ()
         self.attrs: dict[str, n.Attr] = {}
         self.layouts: dict[str, LayoutOf] = {}

@@ -33,6 +33,8 @@ def seen(x: n.Node) -> Seen:
         return Seen(buffers=frozenset({x.name}))
     if isinstance(x, n.Var):
         return Seen(frozenset({x.name}))
+    if isinstance(x, n.Opaque):
+        return Seen(buffers=frozenset({*x.reads, *x.writes} - {"*"}))
     names: set[str] = set()
     buffers: set[str] = set()
     loads, warps = isinstance(x, n.Load), isinstance(x, n.Call) and warp_call(x)

@@ -142,7 +142,10 @@ class Placing:
                 elif kind == "local":
                     out.append(s)
                 else:
-                    made = list(self.together(s, team))
+                    group = [s]
+                    while self.parts(s) and rest and self.parts(rest[0]):
+                        group.append(rest.pop(0))
+                    made = list(self.roles(tuple(group), team) if len(group) > 1 else self.together(s, team))
                     flush()
                     out.extend(made)
             except NotPlaced as bad:
@@ -165,9 +168,13 @@ class Placing:
             return "run"
         return "neutral" if not isinstance(s, (n.Jump, n.Opaque)) else "together"
 
+    def parts(self, s: n.Stmt) -> bool:
+        """Whether a statement is a branch on what differs between threads, around something collective."""
+        return isinstance(s, n.If) and self.taint.touches(s.cond) and self.taint.collective(s) and not self.of_one(s)
+
     def of_one(self, s: n.If) -> bool:
         """Whether a branch holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
-        if role_parts(s, self.thread, self.threads, self.taint) is not None:
+        if role_parts((s,), self.thread, self.threads, self.taint) is not None:
             return False
         for x in self.taint.inside(s):
             if self.taint.is_collective(x) and not (
@@ -198,7 +205,7 @@ class Placing:
         """A statement of the whole team; compound ones with their blocks placed."""
         match s:
             case n.If() if self.taint.touches(s.cond):
-                yield from self.roles(s, team)
+                yield from self.roles((s,), team)
             case n.If():
                 yield replace(s, then=self.team(s.then, replace(team, top=False)), orelse=self.team(s.orelse, replace(team, top=False)))
             case n.For():
@@ -214,11 +221,12 @@ class Placing:
             case _:
                 yield s
 
-    def roles(self, s: n.If, team: Team) -> Iterator[n.Stmt]:
-        """A branch on the thread's number as roles of warps. Raises NotPlaced."""
+    def roles(self, block: n.Block, team: Team) -> Iterator[n.Stmt]:
+        """Branches on the thread's number, one after another, as roles of warps: parts of the CTA do not wait for one another between them.
+        Raises NotPlaced."""
         if team.base or not build.int_value(team.count) or team.count != self.threads:
             raise NotPlaced("a branch on the thread's number inside a role")
-        parts = role_parts(s, self.thread, self.threads, self.taint)
+        parts = role_parts(block, self.thread, self.threads, self.taint)
         if parts is None:
             raise NotPlaced("a branch on what differs between threads, around a tile operation")
         out = []
@@ -236,7 +244,7 @@ class Placing:
             bound |= {x for s in body for x in bound_names(s)} | {x.buffer.name for x in statements(body) if isinstance(x, (n.Alloc, n.View))}
             inner = self.team(body, Team(lo * 32, build.const((hi - lo) * 32), False))
             out.append(n.Role(f"warps_{lo}_{hi}", lo, hi, inner, registers))
-        yield n.Roles(tuple(out), origin=s.origin)
+        yield n.Roles(tuple(out), origin=block[0].origin)
 
     def copied(self, body: n.Block, taken: set[str]) -> n.Block:
         """Statements with fresh names for what they bind and another role has bound already."""

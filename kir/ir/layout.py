@@ -117,11 +117,12 @@ def rules(layout: Layout, rank: int) -> Iterator[Diagnostic]:
                 yield from rules(part, rank)
     elif layout.name == "spread":
         lists = [a for a in layout.args if isinstance(a, tuple)]
-        if len(lists) != 6 or len(layout.args) != 6 or any(len(a) != len(b) for part in (lists[:3], lists[3:]) for a, b in zip(part, part[1:], strict=False)):
+        if len(lists) != 6 or len(layout.args) != 6 or any(len({len(a) for a in part}) != 1 for part in (lists[:3], lists[3:])):
             yield Diagnostic("KIR-L002", "spread(..) with other than extents, axes and steps of the digits of the thread, then of the slot",
                              needs="six lists, three of one length and three of one length")
         elif any(not -1 <= a < rank for a in (*lists[1], *lists[4])) or any(e < 1 for e in (*lists[0], *lists[3])):
-            yield Diagnostic("KIR-L002", f"spread(..) with a digit outside the {rank} axes of its fragment", needs="extents of 1 or more and axes that there are")
+            yield Diagnostic("KIR-L002", f"spread(..) with a digit outside the {rank} axes of its fragment",
+                             needs="extents of 1 or more, and axes that there are")
     elif layout.name not in MEMORY and layout.name not in FRAGMENTS:
         yield Diagnostic("KIR-L001", f"there is no layout '{layout.name}'", attempt=did_you_mean(layout.name, (*MEMORY, *FRAGMENTS)))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -96,9 +96,11 @@ class Runner:
 
 @dataclass(frozen=True)
 class ModelProblem(Problem):
-    """A problem whose reference is a torch model. `caveats` are wrong answers that its check cannot tell from right ones."""
+    """A problem whose reference is a torch model. `held` are the inputs that are its state, in its order; `caveats` are wrong answers that
+    its check cannot tell from right ones."""
 
     runner: Runner = field(kw_only=True, compare=False)
+    held: tuple[str, ...] = field(default=(), kw_only=True)
     caveats: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
@@ -141,6 +143,19 @@ class ModelProblem(Problem):
         return _judged(self, self._bounded(inputs, at), outputs[t.name])
 
     @property
+    def reference_text(self) -> str:
+        """The file, and a function `run` of the problem's inputs and numbers."""
+        inputs = [t.name for t in self.spec.tensors if t.role == "in"]
+        named = [x for x in (*inputs, *self.spec.scalars) if x not in self.held]
+        return self.runner.source.text + "\n".join([
+            "", "", f"def run({', '.join([*inputs, *self.spec.scalars])}):", "    import torch", "    made = get_init_inputs()",
+            "    several = len(made) == 2 and isinstance(made[0], list) and isinstance(made[1], dict)",
+            "    model = Model(*made[0], **made[1]) if several else Model(*made)", "    with torch.no_grad():",
+            f"        for held, given in zip(model.state_dict().values(), [{', '.join(self.held)}], strict=True):",
+            "            held.copy_(given.reshape(held.shape))",
+            f"        return model.to({inputs[0]}.device)({', '.join(f'{x}={x}' for x in named)})", ""])
+
+    @property
     def naive(self) -> n.Program:
         raise error("KIR-G918", f"problem '{self.name}' is a torch model: no program comes with it", origin=self.runner.source.line(1),
                     needs="a kernel to start from, or a problem with a naive.kir")
@@ -149,6 +164,12 @@ class ModelProblem(Problem):
 def load_model(path: Path) -> ModelProblem:
     """The problem of a file. Raises KirError KIR-G910 to KIR-G919, located in it."""
     source = ModelSource.read(path)
+    return _made(path, source)
+
+
+@cache
+def _made(path: Path, source: ModelSource) -> ModelProblem:
+    """The problem of a text, made once: it holds a process."""
     runner = Runner(source)
     given, _ = runner.ask("describe", {})
     shapes, tensors = _shapes(runner, source.sizes, given)
@@ -161,10 +182,10 @@ def load_model(path: Path) -> ModelProblem:
     smallest = min((s for s in shapes if "one" not in s.tags), key=lambda s: _elements(tensors, s), default=shapes[0])
     runner.ask("examine", smallest.sizes)
     spec = spec.model_copy(update={"bytes": _bytes(runner, tensors, smallest)})
-    out = ModelProblem(spec, dtype, path, path.parent, runner=runner)
+    out = ModelProblem(spec, dtype, path, path.parent, runner=runner, held=tuple(given["state"]))
     kept = {name: usual for name in spec.distributions if name == "normal" or _fair(out, smallest, name)}
-    out = ModelProblem(spec.model_copy(update={"distributions": kept}), dtype, path, path.parent, runner=runner)
-    return ModelProblem(out.spec, dtype, path, path.parent, runner=runner, caveats=_caveats(out, smallest))
+    out = replace(out, spec=spec.model_copy(update={"distributions": kept}))
+    return replace(out, caveats=_caveats(out, smallest))
 
 
 MODEL_REFERENCE = "the file's own Model, eager"

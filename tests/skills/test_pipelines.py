@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from kir.analysis.legalize import legalize
 from kir.diagnostic import KirError
 from kir.interp import run
 from kir.ir.build import const
@@ -46,6 +47,7 @@ def test_hopper_in_every_layout_is_retuned_by_its_holes_alone(layout: str, dtype
     values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2})
     assert found.refusal(values) == ""
     made = built(found, values, wanted, H200)
+    assert legalize(made, H200.architecture) == ()
     for name in ("deep", "odd"):
         shape = wanted.shape(name)
         inputs = wanted.inputs(shape, seed=8)

@@ -59,6 +59,7 @@ def test_swizzled_rows_of_one_pattern(tmp_path: Path) -> None:
     assert all(s.buffer.layout is None for s in statements(read(file).kernels[0].body) if isinstance(s, n.Alloc))
 
 
-@pytest.mark.parametrize("args", [((4,), (0,), (1,)), ((4,), (0, 1), (1,), (2,), (0,), (4,)), ((4,), (2,), (1,), (2,), (0,), (4,)), ((0,), (0,), (1,), (2,), (0,), (4,))])
+@pytest.mark.parametrize("args", [
+    ((4,), (0,), (1,)), ((4,), (0, 1), (1,), (2,), (0,), (4,)), ((4,), (2,), (1,), (2,), (0,), (4,)), ((0,), (0,), (1,), (2,), (0,), (4,))])
 def test_a_spread_that_is_none_is_refused(args: tuple[tuple[int, ...], ...]) -> None:
     assert [d.id for d in rules(n.Layout("spread", args), 2)] == ["KIR-L002"]

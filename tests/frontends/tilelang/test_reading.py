@@ -338,6 +338,29 @@ def factory(stages=2, rounds=5):
     assert [(r.lo, r.hi, r.registers) for r in roles.roles] == [(0, 4, 160), (4, 5, 24)]
 
 
+def test_parts_of_the_cta_do_not_wait_for_one_another_between_their_branches(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+@T.prim_func
+def kernel(x: T.Tensor((3, 64), "float32"), y: T.Tensor((3, 64), "float32")):
+    with T.Kernel(1, threads=256) as _:
+        s = T.alloc_shared((64,), "float32")
+        full = T.alloc_barrier(128)
+        free = T.alloc_barrier(128)
+        with T.ws(1):
+            for k in range(3):
+                T.barrier_wait(free, (k % 2) ^ 1)
+                T.copy(x[k, 0:64], s)
+                T.barrier_arrive(full)
+        with T.ws(0):
+            for k in range(3):
+                T.barrier_wait(full, k % 2)
+                T.copy(s, y[k, 0:64])
+                T.barrier_arrive(free)
+""")
+    x = values(3, 64)
+    np.testing.assert_array_equal(execute(file, {"x": x}, mode="check")["y"], x)
+
+
 def test_an_eager_kernel_says_what_its_parameters_are_in_its_body(tmp_path: Path) -> None:
     file = written(tmp_path, """
 @tilelang.jit
@@ -385,6 +408,25 @@ def kernel(h: T.Tensor((4,), "float16"), b: T.Tensor((4,), "bfloat16"), f: T.Ten
     store = next(s for s in statements(program.kernels[0].body) if isinstance(s, n.Store))
     assert isinstance(store.value, n.Cast)
     assert store.value.x.type.dtype.name == want  # type: ignore[union-attr]  # a tile
+
+
+def test_a_skeleton_holds_the_table_of_an_autotuner(tmp_path: Path) -> None:
+    from kir.frontends.tilelang.frontend import TileLangFrontend
+
+    table = """
+import itertools
+from tilelang.autotuner import autotune
+def get_configs():
+    parameters = dict(block_M=[64, 128], stages=[2, 3])
+    return [dict(zip(parameters, row)) for row in itertools.product(*parameters.values())]
+
+@autotune(configs=get_configs(), warmup=3)
+"""
+    binding = TileLangFrontend().skeleton(written(tmp_path, table + GEMM.lstrip()), "kernel")
+    assert binding.configs == [{"block_M": m, "stages": s} for m in (64, 128) for s in (2, 3)]
+    assert binding.metas["block_M"] == 64
+    assert binding.metas["M"] == "?"
+    assert Binding.parse(binding.text()) == binding
 
 
 def test_text_of_a_generic_kernel_is_what_the_page_says(tmp_path: Path) -> None:

@@ -227,3 +227,17 @@ def test_the_command_ranks_on_the_cpu_and_opt_applies_it(tmp_path: Path, monkeyp
     assert kir(["opt", file, "--tuned", "gemm"]) == 2
     assert kir(["tune", file, "--problem", "gemm", "--shape", "M=256"]) == 1
     assert kir(["tune", str(tmp_path / "zero"), "--problem", "gemm"]) == 2
+
+
+def test_a_tuned_pipeline_is_applied_to_the_naive_program_at_the_dtype(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "rows.toml").write_text('kind = "pipeline"\nfacts = ["M % 2 == 0"]\nalign = 16\n[parameters]\nrows = [64, 32]\n')
+    (tmp_path / "rows.pipeline.in").write_text("tile{axis=1 extent=${rows}}@main")
+    naive = str(load_problem("gemm").folder / "naive.kir")
+    subject_ = str(tmp_path / "rows.toml")
+    assert kir(["tune", subject_, "--problem", "gemm:bf16", "--shape", "cube"]) == 0
+    capsys.readouterr()
+    assert kir(["opt", naive, "-p", subject_, "--tuned", "gemm:bf16", "--shape", "cube"]) == 0
+    text = capsys.readouterr().out
+    assert "in A: bf16[M, K] align 16" in text and "fact M % 2 == 0" in text and "ceildiv(N, " in text
