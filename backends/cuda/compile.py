@@ -50,16 +50,18 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         entries = list({e.function: e for e in emitted.entries}.values())
         several = len(entries) > 1
         reserved = target.architecture.shared_reserved if target.architecture.capability >= (9, 0) else 0  # counted there by cuobjdump
-        kernels = tuple(_compiled(e, used, spills, mixes, ptx, disassembly, several, reserved, cubin) for e in entries)
+        said = (front.err + front.out).strip()
+        kernels = tuple(_compiled(e, used, spills, mixes, ptx, disassembly, several, reserved, cubin, said) for e in entries)
     tools = [("nvcc", found.nvcc.version), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("cuda", name, kernels, tuple(tools))
 
 
 def _compiled(e: Entry, used: dict[str, _cubin.Usage], spills: dict[str, int], mixes: dict[str, dict[str, int]], ptx: str,
-              disassembly: str, several: bool, reserved: int, cubin: bytes) -> CompiledKernel:
+              disassembly: str, several: bool, reserved: int, cubin: bytes, said: str) -> CompiledKernel:
     of = used.get(e.function)
     own_ptx = _of_kernel(ptx, e.function) if several else ptx
     texts = {"ptx": own_ptx} if several or not disassembly else {"ptx": own_ptx, "sass": _cubin.stripped(disassembly)}
+    texts |= {"log": said} if said else {}
     shared = int(dict(e.options).get("dynamic_shared", 0)) + max(0, of.shared - reserved if of else 0)
     registers, mix = (of.registers if of else 0), mixes.get(e.function, {})
     cluster = tuple(int(x) for x in str(dict(e.options).get("cluster", "")).split("x") if x)

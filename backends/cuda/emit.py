@@ -14,7 +14,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.plans import guards_of, has_dispatch, launches
 from kir.ir.printer import expr_text
-from kir.ir.types import DType
+from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
@@ -134,7 +134,8 @@ def write(program: n.Program) -> Written:
     launched = tuple(by_name[name] for name in order)
     started = "" if program.tensor_maps or overlapping or has_dispatch(program) or any(k.cluster for k in program.kernels) else launch(
         top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)})
-    bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel])) for e in by_name.values())
+    newer = any("__CUDA_ARCH__ >= 900" in text for text in texts)
+    bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel], newer)) for e in by_name.values())
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, bindings, launch=started), ())
 
 
@@ -143,8 +144,9 @@ def top_name(program: n.Program) -> str:
     return re.sub(r"\W", "_", program.name)
 
 
-def binding_text(p: n.Program, e: Entry, names: dict[str, str]) -> str:
-    """What the frontend needs to read an emitted kernel back as the program: sizes, facts, tensors, grid, block (TOML)."""
+def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = False) -> str:
+    """What the frontend needs to read an emitted kernel back as the program: sizes, facts, tensors, grid, block, and (where the unit says
+    something else to `newer` architectures) the target (TOML)."""
     from kir.ir.binding import Binding, Tensor
 
     def texts(expressions: tuple[n.Expr, ...]) -> list[str | int]:
@@ -166,8 +168,9 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str]) -> str:
     dynamic = dict(e.options).get("dynamic_shared")
     if isinstance(dynamic, int):
         metas["shared_bytes"] = dynamic
-    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid), scalars=dict(scalars),
-                   metas=metas, tensors=tensors, arrays=arrays)
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid),
+                   scalars=dict(scalars),
+                   metas=metas, tensors=tensors, arrays=arrays, options={"target": "sm_90a"} if newer else {})
     return made.text()
 
 
@@ -185,7 +188,10 @@ def _used(program: n.Program) -> list[n.Function]:
 
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
+    dtypes |= {dtype_of(x.type).name for x in walk(p) if isinstance(x, n.Call) and isinstance(x.type, (DType, TileType))}
     out = ["cassert", "cmath", "cstring"]
+    if any(isinstance(x, n.Call) and x.fn == "print" for x in walk(p)):
+        out.insert(2, "cstdio")
     if p.tensor_maps:
         out.append("cuda.h")
     return out + [file for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]

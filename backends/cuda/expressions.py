@@ -316,6 +316,8 @@ class Expressions:
                 width = f", {attrs['width']}" if "width" in attrs else ""
                 mask = f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
                 return f"{_SHUFFLES[e.fn]}({mask}, {self.element(args[0], at)}, {self.element(args[1], at)}{width})", ATOM
+            case "active_mask":
+                return "__activemask()", ATOM
             case _ if e.fn in _VOTES:
                 mask = f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
                 return f"{_VOTES[e.fn]}({mask}, {self.element(args[0], at)})", ATOM

@@ -106,6 +106,40 @@ def ordered(fn: str, d: DType, attrs: Mapping[str, n.Attr]) -> Function:
                   f'  asm volatile("st.{order}.{scope}.{ptx} [%0], %1;" ::"l"(p), "{letter}"(x) : "memory");\n}}\n')
 
 
+def product(shape: str, operand: DType, result: DType) -> Function | None:
+    """mma.sync of a shape that the device header has no function for; None for one that there is not (PTX ISA, mma)."""
+    words = {"f16": "f16", "bf16": "bf16", "i8": "s8", "u8": "u8"}.get(operand.name)
+    k = int(shape.removeprefix("m16n8k")) if shape.startswith("m16n8k") else 0
+    accepted = {"f16": ("f32", "f16"), "bf16": ("f32",), "i8": ("i32",), "u8": ("i32",)}.get(operand.name, ())
+    if words is None or result.name not in accepted or k * operand.bits not in (128, 256):
+        return None
+    a, b, c = 16 * k * operand.bits // 1024, 8 * k * operand.bits // 1024, 4 * result.bits // 32
+    out = {"f32": "f32", "f16": "f16", "i32": "s32"}[result.name]
+    kind, letter = {"f32": ("float", "f"), "f16": ("unsigned", "r"), "i32": ("int", "r")}[result.name]
+    groups, at = [], 0
+    for count in (c, a, b, c):
+        groups.append("{" + ", ".join(f"%{at + i}" for i in range(count)) + "}")
+        at += count
+    inputs = [f'"{x}"({name}[{i}])' for name, x, count in (("a", "r", a), ("b", "r", b), ("c", letter, c)) for i in range(count)]
+    name = f"mma_{shape}_{operand.name}_{result.name}"
+    outputs = ", ".join(f'"={letter}"(d[{i}])' for i in range(c))
+    return name, (f"__device__ __forceinline__ void {name}({kind}* d, const unsigned* a, const unsigned* b, const {kind}* c) {{\n"
+                  f'  asm volatile("mma.sync.aligned.{shape}.row.col.{out}.{words}.{words}.{out} {", ".join(groups)};"\n'
+                  f"               : {outputs}\n               : {', '.join(inputs)});\n}}\n")
+
+
+def store_matrix(num: int, trans: bool) -> Function:
+    """stmatrix of `num` 8 x 8 matrices."""
+    if num not in (1, 2, 4):
+        raise refuse("KIR-B008", f"stmatrix stores 1, 2 or 4 matrices, not {num}")
+    name = f"store_matrix_{num}{'_trans' if trans else ''}"
+    places = ", ".join(f"%{i + 1}" for i in range(num))
+    values = ", ".join(f'"r"(x[{i}])' for i in range(num))
+    return name, (f"__device__ __forceinline__ void {name}(void* row, const unsigned* x) {{\n"
+                  f'  asm volatile("stmatrix.sync.aligned.m8n8.x{num}{".trans" if trans else ""}.shared.b16 [%0], {{{places}}};"\n'
+                  f'               ::"r"(shared_address(row)), {values} : "memory");\n}}\n')
+
+
 def copy_async(cache: str) -> Function:
     """cp.async under a policy; like `copy_async` of the header."""
     from kir.ptx.policies import WORDS as POLICIES

@@ -1,6 +1,7 @@
 """Statements as CUDA C++: what stands outside the split into threads is done by all of them alike, or by the first."""
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -372,6 +373,10 @@ class Statements:
                 self._ordered(e, "")
             case "trap":
                 w.put("__trap();")
+            case "print":
+                w.put(f"printf({', '.join([json.dumps(str(attrs.get('format', ''))), *map(to.scalar, args)])});")
+            case "stmatrix" if isinstance(e.args[0], n.Region):
+                self._store_matrix(e)
             case "assume":
                 w.put(f"__builtin_assume({to.scalar(args[0])});")
             case "assertion":
@@ -427,12 +432,26 @@ class Statements:
             call = f"if ({to.scalar(operands[wanted])}) {call}"
         w.put(f"const {c_type(dtype_of(e.type))} {result} = {call};" if result else f"{call};")
 
+    def _store_matrix(self, e: n.Call) -> None:
+        """stmatrix: each lane names a row, and gives its elements of all matrices."""
+        to, w, region, value = self.to, self.to.writer, e.args[0], e.args[1]
+        assert isinstance(region, n.Region) and isinstance(value, n.Expr)
+        count = math.prod(sizes_of(value.type))
+        to.header("shared_address")
+        function = to.function(ptx.store_matrix(count // 2, bool(dict(e.attrs).get("trans"))))
+        name = w.fresh("m")
+        w.put(f"alignas(16) {c_type(dtype_of(value.type))} {name}[{count}];")
+        to.fill(name, value, sizes_of(value.type))
+        place = self.memory.element(to, region, ("0",) * len(sizes_of(region.type)))
+        w.put(f"{function}(&{place}, reinterpret_cast<const unsigned*>({name}));")
+
     def _mma_sync(self, e: n.Call, result: str) -> None:
         to, w = self.to, self.to.writer
         a, b, c = (x for x in e.args if isinstance(x, n.Expr))
         shape, dtype, out = str(dict(e.attrs).get("shape", "m16n8k16")), dtype_of(a.type).name, dtype_of(c.type)
         function = _PRODUCTS.get((shape, dtype, out.name))
-        if function is None:
+        made = ptx.product(shape, dtype_of(a.type), out) if function is None else None
+        if function is None and made is None:
             raise refuse("KIR-B008", f"the CUDA backend has no mma_sync of shape {shape} on {dtype} into {out}")
         names = []
         for x in (a, b, c):
@@ -449,7 +468,8 @@ class Statements:
         last, into = (names[2], result) if out.bits == 32 else (f"reinterpret_cast<const unsigned*>({names[2]})",
                                                                f"reinterpret_cast<unsigned*>({result})")
         w.put(f"alignas(16) {c_type(out)} {result}[4];" if out.bits != 32 else f"{c_type(out)} {result}[4];")
-        w.put(f"{to.header(function)}({into}, {packed[0]}, {packed[1]}, {last});")
+        called = to.header(function) if function is not None else to.function(made) if made is not None else ""
+        w.put(f"{called}({into}, {packed[0]}, {packed[1]}, {last});")
 
     # ---------------------------------------------------------------------------------------------------------------- control
     def _for(self, s: n.For, path: StatementPath, team: Team, last: bool) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kir.device.driver import TENSOR_DTYPES
+from kir.device.libcuda import TENSOR_DTYPES
 from kir.diagnostic import Diagnostic, KirError
 from kir.machine import Toolkit, binary_tool, package_version, toolkit
 from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image, Passed

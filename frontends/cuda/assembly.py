@@ -19,6 +19,7 @@ from .values import Located, Nothing, Pointer, Scalar, Value
 if TYPE_CHECKING:
     from .reader import Reader
 
+MBARRIER = DTYPES["mbarrier"]
 
 def assembly(r: Reader, node: Node, scope: Scope) -> Value:
     """An asm statement. Raises NotUnderstood with the reason of `kir.ptx`; PTX that is wrong is an error (KIR-F300 to KIR-F302)."""
@@ -37,7 +38,7 @@ def assembly(r: Reader, node: Node, scope: Scope) -> Value:
     operands, places = _operands(r, node, scope, ptx)
     origin = scope.unit.origin(node)
     try:
-        meaning = ptx.read_asm(words, operands, r.m.fresh, _special(r), origin)
+        meaning = ptx.read_asm(words, operands, r.m.fresh, _special(r), origin, r.spinning)
     except KirError as refused:
         first = refused.diagnostics[0]
         if first.id in ("KIR-F304", "KIR-F306"):
@@ -85,6 +86,8 @@ def _held(r: Reader, v: Value, node: Node, ptx: Any) -> Any:
     while len(place.outer) < len(place.store.dims):
         place = place.inside()
     s = place.store
+    if s.space == "shared" and s.declared in (DTYPES["u64"], DTYPES["i64"]) and "mbarrier" in text(node) and not set(s.uses) - {MBARRIER}:
+        return ptx.Pointer(place.region(MBARRIER, None))
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
     found = place.region(dtype, None)
     s.reach = None

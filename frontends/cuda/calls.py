@@ -36,6 +36,7 @@ from .values import (
     Value,
     Wide,
 )  # fmt: skip
+from .wrappers import wrapped
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -64,8 +65,6 @@ def call(r: Reader, node: Node, scope: Scope) -> Value:
         from .expressions import braced
 
         return braced(r, listed, r.types.base_type(fn, scope), scope)
-    if fn.type == "identifier" and text(fn) in cuda_calls.UNEVALUATED and not isinstance(scope.find(text(fn)), list):
-        return cuda_calls.UNEVALUATED[text(fn)](r, listed, scope)
     callee = _callee(r, fn, scope)
     args = arguments(r, listed, scope)
     return apply(r, callee, args, node)
@@ -371,6 +370,8 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
         v = r.rvalue(args[0])
         if isinstance(v, Scalar) and v.dtype.bits == to.dtype.bits:
             return Scalar(build.cast(v.expr, to.dtype, "bits"))
+    if this is None and (instruction := wrapped(r, f, c.bindings, args)) is not None:
+        return instruction
     if r.depth >= MAX_CALLS:
         raise _endless(f)
     scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))

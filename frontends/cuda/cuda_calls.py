@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DTYPES, F32, F64, I32, U32, DType, dtype_of
+from kir.ir.types import BOOL, DTYPES, F32, F64, I32, U32, DType, dtype_of, shape_of
 
 from . import groups
 from .c_types import INT, VOID, Arr, CType, Prim, Ptr, Vec, leaf, named_type, size_of, usual
@@ -20,9 +20,8 @@ from .emitter import lanes
 from .errors import NotUnderstood
 from .memory import Place
 from .numbers import converted
-from .scopes import Scope
 from .source import Node
-from .values import Builtin, Group, Located, Members, Nothing, Overloads, Pointer, Record, Scalar, TypeName, Value, Wide, constant
+from .values import Builtin, Group, Located, Members, Nothing, Overloads, Pointer, Record, Scalar, Text, TypeName, Value, Wide, constant
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -122,10 +121,10 @@ def _handlers() -> dict[str, Handler]:
     out.update({
         "atomicSub": _atomic_sub, "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine, "__exp2f": _approximate,
         "__syncwarp": _sync_warp, "abs": _abs, "labs": _abs, "llabs": _abs, "__activemask": _active_mask, "memcpy": _memcpy,
-        "__builtin_memcpy": _memcpy, "assert": _assert, "__builtin_assume": _assume, "__builtin_expect": _first,
+        "__builtin_memcpy": _memcpy, "assert": _assert, "printf": _print, "__builtin_assume": _assume, "__builtin_expect": _first,
         "__cvta_generic_to_shared": _address, "__cvta_generic_to_global": _address, "__pipeline_memcpy_async": _pipeline_copy,
         "__pipeline_wait_prior": _pipeline_wait, "__saturatef": _saturate, "memset": _memset, "clock64": _clock, "clock": _clock,
-        "__nanosleep": _first_nothing, "__ldg_nc": _load, "__lane_id": _lane, "__shfl": _old, "__hneg": _negate, "__hneg2": _negate,
+        "__nanosleep": _sleep, "__ldg_nc": _load, "__lane_id": _lane, "__shfl": _old, "__hneg": _negate, "__hneg2": _negate,
         "__hfma_relu": _old, "swap": _swap, "__reduce_add_sync": _warp_reduce, "__reduce_max_sync": _warp_reduce,
         "__reduce_min_sync": _warp_reduce, "__reduce_or_sync": _warp_reduce, "__reduce_and_sync": _warp_reduce,
         "__reduce_xor_sync": _warp_reduce, "__builtin_unreachable": _first_nothing, "__usad": _old, "signbit": _signbit,
@@ -463,6 +462,8 @@ def _memcpy(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     if own is not None and isinstance(to.type.to, Prim) and own[1] * own[0].bytes == size_of(to.type.to):
         v = r.load(source.place, moved)
         e = v.expr if isinstance(v, Scalar) else None
+        if isinstance(v, Wide) and len(shape_of(v.tile.type)) == 1 and own[0].bits < to.type.to.dtype.bits:
+            e = called("pack", v.tile, options={"dtype": to.type.to.dtype.name})
         if e is not None and dtype_of(e.type).bits == to.type.to.dtype.bits:
             r.assign(Located(to.place, to.type.to), Scalar(build.cast(e, to.type.to.dtype, "bits")))
             return Nothing()
@@ -535,6 +536,21 @@ def _first_nothing(r: Reader, name: str, args: list[Value], node: Node) -> Value
     return Nothing()
 
 
+def _sleep(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+    r.m.emit(n.Eval(build.call("nanosleep", converted(r.scalar(args[0], node), U32))))
+    return Nothing()
+
+
+def _print(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+    """`printf`: an effect, with the numbers as they are passed on (each its own dtype)."""
+    shown = args[0] if args else None
+    if not isinstance(shown, Text):
+        raise NotUnderstood("a format of printf that is not written out", node)
+    numbers = [r.scalar(a, node) for a in args[1:]]
+    r.m.emit(n.Eval(called("print", *numbers, options={"format": shown.text})))
+    return Nothing()
+
+
 def _clock(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     raise NotUnderstood("a reading of the clock", node)
 
@@ -547,11 +563,4 @@ def _swap(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     return Nothing()
 
 
-def _nothing_read(r: Reader, listed: Node, scope: Scope) -> Value:
-    return Nothing()
-
-
-UNEVALUATED: dict[str, Callable[[Reader, Node, Scope], Value]] = {"printf": _nothing_read}
-"""Functions whose arguments need not be read: printing changes no result."""
-
-__all__ = ["INT", "UNEVALUATED", "TypeName", "call", "known", "lanes", "method", "shuffled", "value", "vector_of"]
+__all__ = ["INT", "TypeName", "call", "known", "lanes", "method", "shuffled", "value", "vector_of"]

@@ -312,8 +312,16 @@ def _without_last_continue(block: n.Block) -> n.Block:
 
 def _general(r: Reader, cond: Node | None, update: Node | None, body: Node, scope: Scope, frame: Frame) -> None:
     """Any loop: the condition first, the step last (and before every `continue`)."""
+    idle = update is None and body.type == "compound_statement" and not [c for c in body.named_children if c.type != "comment"]
+    outer, r.spinning = r.spinning, idle or (update is None and body.type == "expression_statement" and not body.named_children)
     with r.m.capture() as before:
         test: n.Expr = r.condition(r.value(cond, scope), cond) if cond is not None else build.const(True, BOOL)
+    r.spinning = outer
+    if any(isinstance(s, n.Eval) and s.call.fn == "mbar_wait" for s in before) and _is_false(test, before):
+        for s in before:
+            if isinstance(s, n.Eval):
+                r.m.emit(s)
+        return
     frame.steps.append((update, scope) if update is not None else None)
     origin = r.m.origin
     with r.m.capture() as inner:
@@ -327,6 +335,32 @@ def _general(r: Reader, cond: Node | None, update: Node | None, body: Node, scop
         r.m.emit(n.While(build.const(True, BOOL), (*before, stop, *inner)))
     else:
         r.m.emit(n.While(test, tuple(inner)))
+
+
+def _is_false(test: n.Expr, before: list[n.Stmt]) -> bool:
+    """Whether a condition is the literal false, given the numbers that the statements before it leave in variables of their own."""
+    values: dict[str, n.Const] = {}
+    for s in before:
+        if isinstance(s, n.Store) and not s.at.index and isinstance(s.value, n.Const):
+            values[s.at.buffer.name] = s.value
+        elif not isinstance(s, (n.Alloc, n.Eval)):
+            return False
+
+    def folded(e: n.Expr) -> int | float | bool | None:
+        match e:
+            case n.Const():
+                return e.value
+            case n.Load() if e.at.buffer.name in values:
+                return values[e.at.buffer.name].value
+            case n.Unary(op="not") if (x := folded(e.x)) is not None:
+                return not x
+            case n.Binary(op="ne" | "eq") if (a := folded(e.a)) is not None and (b := folded(e.b)) is not None:
+                return (a == b) == (e.op == "eq")
+            case n.Select() if (c := folded(e.cond)) is not None:
+                return folded(e.a if c else e.b)
+            case _:
+                return None
+    return folded(test) is False
 
 
 def _while(r: Reader, node: Node, scope: Scope, frame: Frame) -> None:

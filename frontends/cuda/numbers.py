@@ -21,6 +21,8 @@ def converted(e: n.Expr, to: DType) -> n.Expr:
     if to.is_bool:
         if own.is_symbolic:
             raise NotUnderstood(f"a {own} as a condition")
+        if own.is_integer and isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_bool:
+            return e.x
         return build.compare("ne", e, zero(e)) if not isinstance(e.type, TileType) else build.cast(e, BOOL)
     if isinstance(e, n.Const):
         return literal(e, to)

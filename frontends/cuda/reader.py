@@ -105,6 +105,7 @@ class Reader:
         self.pool_bytes: n.Expr = n.Var("shared_bytes", I32)
         self.pieces: dict[int, Store] = {}
         self.hint = ""
+        self.spinning = False
         self.arrays: dict[str, tuple[int, ...]] = {}
         self.depth = 0
         self.absent = absent

@@ -6,7 +6,8 @@ wgmma.mma_async).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from kir.analysis.metas import at_defaults
 from kir.analysis.warpgroup import operand_refusal, product_refusal
@@ -15,7 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, names_read, walk
-from kir.target import Architecture
+from kir.target import Architecture, Family
 
 TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
     F16: frozenset({F16, F32}), BF16: frozenset({F32}), F64: frozenset({F64}), I8: frozenset({I32}), U8: frozenset({I32}),
@@ -53,9 +54,27 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
             yield Diagnostic("KIR-V036", reason, s.origin, k.name)
         if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
             yield Diagnostic("KIR-V035", reason, s.origin, k.name)
+        if isinstance(s, (n.Let, n.Eval)) and (missing := _missing(s, a)):
+            yield Diagnostic("KIR-V036" if missing == "setmaxnreg" else "KIR-V032" if missing in ("wgmma", "stmatrix") else "KIR-V034",
+                             f"{a.name} has no {missing}", s.origin, k.name)
     for s, team in _teams(k.body, threads):
         if isinstance(s, n.Mma) and s.via == "wgmma" and (reason := _wgmma_refusal(k, s, a, team)):
             yield Diagnostic("KIR-V032", reason, s.origin, k.name)
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType({
+    "set_registers": "setmaxnreg", "stmatrix": "stmatrix", "fence_async": "fence_proxy_async", "mbar_expect": "mbarrier_transaction",
+    "mbar_arrive_expect": "mbarrier_transaction", "mbar_wait": "mbarrier_transaction", "cluster_arrive": "cluster", "cluster_wait": "cluster",
+    "bulk_commit": "cp_async_bulk", "bulk_wait": "cp_async_bulk",
+    **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait"), "wgmma")})
+"""Families of instructions by the rows of the table that need them."""
+
+
+def _missing(s: n.Let | n.Eval, a: Architecture) -> Family | None:
+    """The family of an instruction that a statement is and that the target lacks."""
+    call = s.value if isinstance(s, n.Let) else s.call
+    family = FAMILIES.get(call.fn) if isinstance(call, n.Call) and call.of is None else None
+    return family if family is not None and not a.has(family) else None
 
 
 def cluster_refusal(k: n.Kernel, a: Architecture) -> str:

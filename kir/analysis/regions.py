@@ -170,9 +170,19 @@ class _Raiser:
         """A node with every load below it raised."""
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Call) and any(isinstance(a, n.Region) for a in new.args):
+                made = tuple(self.operand(a, known) if isinstance(a, n.Region) else a for a in new.args)
+                return new if made == new.args else replace(new, args=made)
             return self.load(new, known) if isinstance(new, n.Load) and new.at.index and new.at.buffer.space == "global" else new
 
         return transform(item, leave)
+
+    def operand(self, r: n.Region, known: Facts) -> n.Region:
+        """A place that a call is given, as it is where it would need a mask."""
+        if not r.index or r.buffer.space != "global":
+            return r
+        made = self.load(n.Load(r), known)
+        return made.at if isinstance(made, n.Load) and made.mask is None and not made.clip and made.at.type == r.type else r
 
     def load(self, e: n.Load, known: Facts) -> n.Expr:
         axes = axes_of(e.type)

@@ -120,7 +120,7 @@ SYNC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
     **dict.fromkeys(("async_commit", "bulk_commit", "wgmma_commit"), _commit),
     **dict.fromkeys(("async_wait", "bulk_wait"), _group_wait),
     **dict.fromkeys(("grid_dependency_wait", "grid_dependency_launch"), _dependency), "trap": _trap,
-    **dict.fromkeys(("set_registers", "nanosleep"), _advice)}
+    **dict.fromkeys(("set_registers", "nanosleep", "print"), _advice)}
 
 
 # ------------------------------------------------------------------------------------------------------------------- waiting

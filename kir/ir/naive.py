@@ -205,13 +205,19 @@ class _Kernel:
         for x in self.free:
             if x.dtype != b.dtype.name:
                 continue
-            have, most = [build.int_value(d) for d in b.shape], [int(t) if t.isdigit() else None for t in x.shape]
+            have, most = [build.int_value(d) for d in b.shape], [int(t) if t.isdigit() else self.most(t) for t in x.shape]
             same = tuple(map(expr_text, b.shape)) == tuple(x.shape)
             within = None not in have and None not in most and math.prod(v for v in have if v) <= math.prod(v for v in most if v)
             if same or within:
                 self.free.remove(x)
                 return True
         return False
+
+    def most(self, size: str) -> int | None:
+        """The largest value that a fact of the program allows a size: private arrays have extents that are known when they are compiled."""
+        bounds = [b - (f.op == "lt") for f in self.program.facts if isinstance(f, n.Binary) and f.op in ("le", "lt") and isinstance(f.a, n.Var)
+                  and f.a.name == size and (b := build.int_value(f.b)) is not None]
+        return min(bounds, default=None)
 
     def store(self, s: n.Store, path: Path, loops: tuple[str, ...]) -> Iterator[Violation]:
         b = s.at.buffer

@@ -62,13 +62,15 @@ class Meaning:
 
 
 def read_asm(text: str, operands: Sequence[AsmOperand], fresh: Callable[[str], str], special: Mapping[str, n.Expr] | None = None,
-             origin: Origin | None = None) -> Meaning:
+             origin: Origin | None = None, spinning: bool = False) -> Meaning:
     """The meaning of an asm text with its operands in the order of their numbers. `fresh` gives unused names; `special` maps special
-    registers (`tid.x`, `laneid`) to their values; `origin` is the place of the statement. Raises KirError, located: KIR-F300 (syntax),
+    registers (`tid.x`, `laneid`) to their values; `origin` is the place of the statement; `spinning` says that the code around it runs
+    it again until a try of an mbarrier succeeds. Raises KirError, located: KIR-F300 (syntax),
     KIR-F301 (an instruction or modifier that is unknown), KIR-F302 (wrong operands), KIR-F304 (no meaning in the IR), KIR-F306 (an
     address that is no place in a buffer)."""
     form = parse(Text(text, origin))
     r = Reader(form, operands, fresh, special or {})
+    r.spinning = spinning
     for number, o in enumerate(operands):
         if o.value is not None:
             r.registers[number] = [(None, o.value)]

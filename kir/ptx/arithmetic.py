@@ -7,7 +7,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, U32, dtype_of
 
-from .bits import KINDS, Kind, called
+from .bits import KINDS, Kind, called, reinterpret
 from .form import Instruction, Name, Operand, Pair, Place
 from .reader import PREDICATE, Descriptor, Handler, Modifiers, Pointer, Reader, advanced
 
@@ -266,7 +266,8 @@ def _field(r: Reader, i: Instruction) -> None:
     m, op = r.modifiers(), i.parts[0]
     kind = m.kind("u32", "s32", "u64", "s64") if op == "bfe" else m.kind("b32", "b64")
     m.done()
-    position, length = (build.cast(r.value(o, KINDS["u32"]), kind.dtype) for o in i.operands[-2:])
+    numbers = [r.value(o, KINDS["u32"]) for o in i.operands[-2:]]
+    position, length = (reinterpret(x, kind.dtype) if kind.bits == 32 else build.cast(x, kind.dtype) for x in numbers)
     if op == "bfe":
         r.result(i.operands[0], build.call("bit_extract", r.value(i.operands[1], kind), position, length))
     else:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES
+from kir.ir.types import BOOL, DTYPES
 
 from .bits import KINDS, UNSIGNED, Kind, called, joined, pack, slice_of, unpack, vector
 from .form import Instruction, Memory, Operand, Pair, Vector
@@ -228,6 +228,10 @@ def _mbarrier(r: Reader, i: Instruction) -> None:
     m, args = r.modifiers(), i.operands
     how = m.one("init", "arrive", "expect_tx", "try_wait", "test_wait", "inval", "arrive_drop", "complete_tx", "pending_count")
     expects = m.flag("expect_tx")
+    if how in ("try_wait", "test_wait") and r.spinning:
+        waited(r, i)
+        r.result(i.operands[0], build.const(True, BOOL))
+        return
     if how in ("try_wait", "test_wait"):
         raise r.refuse("one try of an mbarrier", "a loop in the asm that jumps back until the phase is complete")
     if how in ("inval", "arrive_drop", "complete_tx", "pending_count") or m.flag("noComplete"):

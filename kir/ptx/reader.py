@@ -132,6 +132,8 @@ class Reader:
     here: Instruction | None = None
     guard: Guard | None = None
     locals: set[str] = field(default_factory=set)
+    spinning: bool = False
+    """Whether the code around runs the statement again until a try of an mbarrier in it succeeds."""
 
     def fail(self, id: str, message: str, needs: str = "") -> KirError:
         """A refusal at the instruction that is being read."""

@@ -75,6 +75,8 @@ def spelled(fn: str, operands: tuple[DType, ...], attrs: Mapping[str, n.Attr]) -
 
 def _approximate(fn: str, same: Ptx, attrs: Mapping[str, n.Attr]) -> Ptx | None:
     base, dtype = _APPROXIMATE[fn], same.result.name
+    if base in ("tanh", "sqrt") and attrs.get("subnormal"):
+        return None
     if dtype == "f32":
         flushes = ".ftz" if not attrs.get("subnormal") and base != "tanh" else ""
         return Ptx(f"{base}.approx{flushes}.f32", same.result, same.operands, same.order)

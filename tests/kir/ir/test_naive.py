@@ -95,6 +95,9 @@ def test_declared_state_and_scatter_allow_what_they_say_and_no_more() -> None:
     assert [v.anchor for v in is_naive(p, state=[Private("x", "f32", ("8",))])] == ["main/y"]
     assert is_naive(p, state=[Private("x", "f32", ("16",)), Private("y", "f32", ("8",))]) == ()
     assert len(is_naive(p, state=[Private("x", "f16", ("8",)), Private("y", "f32", ("4",))])) == 2
+    sized = parse_program(NAIVE.replace("kernel main", "  fact N <= 8\nkernel main").replace("  @s", "  register x: f32[8]\n  @s"))
+    assert is_naive(sized, state=[Private("x", "f32", ("N",))]) == ()
+    assert [v.anchor for v in is_naive(p, state=[Private("x", "f32", ("N",)), Private("y", "f32", ("8",))])] == ["main/y"]
     scatter = parse_program(NAIVE.replace("  @s C[i, j] = A[i, j] * 2.0", "  @s atomic_add(&C[i, j], A[i, j])"))
     assert is_naive(scatter, scatter=True) == ()
 

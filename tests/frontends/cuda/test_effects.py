@@ -1,0 +1,101 @@
+"""What has an effect beyond memory is kept, loops that spin are waits, and hand-written forms come to one normal form."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.ir.parser import parse_program
+from kir.surface import backend
+from tests.frontends.cuda.reading import body_of, text_of
+
+TENSOR = '[tensors.{0}]\nshape = [{1}]\ndtype = "{2}"\n'
+
+
+def test_printing_and_sleeping_are_not_dropped(tmp_path: Path) -> None:
+    text = text_of(tmp_path, """
+        __global__ void k(float* x) {
+          if (x[threadIdx.x] < 0.f) {
+            printf("negative: %f at %d\\n", x[threadIdx.x], (int)threadIdx.x);
+            __nanosleep(20);
+          }
+          x[threadIdx.x] = 1.f;
+        }""", binding='grid = [1]\n[metas]\nthreads_x = 32\n' + TENSOR.format("x", 32, "f32"))
+    assert 'print(x[t], t, format="negative: %f at %d\\n")' in text and "nanosleep(20:u32)" in text
+    emitted = backend("cuda").emit(parse_program(text)).text
+    assert 'printf("negative: %f at %d\\n", x[t], t);' in emitted and "#include <cstdio>" in emitted
+
+
+def test_a_format_that_is_not_written_out_stays_opaque(tmp_path: Path) -> None:
+    text = text_of(tmp_path, "__global__ void k(float* x, const char* f) { printf(f, 1); x[0] = 1.f; }",
+                   binding="grid = [1]\n[metas]\nthreads_x = 1\n" + TENSOR.format("x", 1, "f32") + TENSOR.format("f", 8, "i8"))
+    assert "opaque cuda" in text and "a format of printf that is not written out" in text
+
+
+@pytest.mark.parametrize("body", ["{}", "{ /* again */ }", ";"])
+def test_a_loop_around_one_try_of_an_mbarrier_waits_for_it(tmp_path: Path, body: str) -> None:
+    text = text_of(tmp_path, """
+        __device__ bool attempt(unsigned long long* bar, unsigned parity) {
+          unsigned done;
+          asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                       : "=r"(done) : "r"((unsigned)__cvta_generic_to_shared(bar)), "r"(parity) : "memory");
+          return done != 0;
+        }
+        __global__ void k(float* x) {
+          __shared__ unsigned long long bar[1];
+          if (threadIdx.x == 0)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(bar)), "r"(1) : "memory");
+          __syncthreads();
+          while (!attempt(bar, 0)) BODY
+          x[threadIdx.x] = 1.f;
+        }""".replace("BODY", body), binding='grid = [1]\n[metas]\nthreads_x = 32\n' + TENSOR.format("x", 32, "f32"))
+    assert "shared bar: mbarrier\n" in text and "mbar_wait(&bar, 0)" in text and "while" not in text
+
+
+def test_coordinates_of_a_thread_are_its_number_again_and_a_pool_falls_apart(tmp_path: Path) -> None:
+    text = text_of(tmp_path, """
+        __global__ void k(const float* x, float* y) {
+          extern __shared__ float pool[];
+          float* kept = pool + 4;
+          unsigned tx = threadIdx.x, ty = threadIdx.y;
+          kept[tx + ty * 32] = x[tx + ty * 32];
+          if (tx == 0) pool[ty] = 1.f;
+          __syncthreads();
+          y[ty * 32 + tx] = kept[127 - (tx + ty * 32)] + pool[ty];
+        }""", binding='grid = [1]\n[metas]\nthreads_x = 32\nthreads_y = 4\nshared_bytes = 528\n' + "".join(TENSOR.format(x, 128, "f32") for x in "xy"))
+    body = body_of(text)
+    assert "shared pool: f32[4]\n" in body and "shared pool_1: f32[128]\n" in body
+    assert "pool_1[t] = x[t]" in body and "y[t] = pool_1[-t + 127] + pool[ty]" in body
+
+
+def test_elements_that_are_named_one_by_one_are_one_array(tmp_path: Path) -> None:
+    text = text_of(tmp_path, """
+        __global__ void k(float* y) {
+          __shared__ float s[4];
+          s[0] = 1.f; s[1] = 2.f; s[3] = 3.f;
+          y[threadIdx.x] = s[0] + s[1] * s[3];
+        }""", binding='grid = [1]\n[metas]\nthreads_x = 1\n' + TENSOR.format("y", 1, "f32"))
+    assert "shared s: f32[4]" in text
+
+
+def test_a_loop_that_stores_and_sums_falls_into_vectors_and_a_fold(tmp_path: Path) -> None:
+    text = text_of(tmp_path, """
+        #include <cuda_fp16.h>
+        __global__ void k(const float4* a, const float4* b, float4* c, float* s) {
+          float4 x = a[threadIdx.x], y = b[threadIdx.x], z;
+          const float* u = reinterpret_cast<const float*>(&x);
+          float* v = reinterpret_cast<float*>(&y);
+          float w[4];
+          float sum = 0.f;
+          #pragma unroll
+          for (int j = 0; j < 4; j++) {
+            float both = u[j] + v[j];
+            sum += both * both;
+            v[j] = both * 2.f;
+            w[j] = both;
+          }
+          c[threadIdx.x] = y;
+          s[threadIdx.x] = sum + w[0];
+        }""", binding='grid = [1]\n[metas]\nthreads_x = 32\n' + "".join(TENSOR.format(x, 128, "f32") for x in "abc") + TENSOR.format("s", 32, "f32"))
+    body = body_of(text)
+    assert "sum = sum + w[j] * w[j]" in body and "w: f32[4] = x + y" in body and "c[t * 4 +: 4] = w * 2.0" in body, body
