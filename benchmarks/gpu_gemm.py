@@ -1,7 +1,8 @@
 """GEMM on the GPU: the stored subjects of each surface, tuned and gated at the shapes, dtypes and layouts asked for, beside cuBLAS.
 
-A part of `python -m benchmarks.gpu`: `gemm` is all of it (some 6 minutes on an H200), `gemm:cuda`, `gemm:triton`, `gemm:tilelang`,
-`gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from them.
+A part of `python -m benchmarks.gpu`: `gemm` is all of it, most wanted rows first; `gemm:cuda`, `gemm:triton`, `gemm:tilelang`, `gemm:sizes`,
+`gemm:clusters`, `gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from
+them. What is found is kept under `tuned/` there, in the form of `skills/tuned/`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kir.gate import Verdict
 from kir.gate.gpu.judge import conclusion
 from kir.problem import Problem, Shape, load_problem
 from kir.store import Log
-from kir.tune import Candidate, Measured, Space, Tuned, general, ranked, save, search
+from kir.tune import Candidate, Measured, Space, Tuned, ranked, save, search, stored
 from kir.tune.device import DeviceMeasurer, told
 from kir.tune.rank import Prefixes
 from kir.tune.space import Point, find_space
@@ -31,8 +32,7 @@ HEAD = ("surface", "subject", "problem", "shape", "parameters", "measured", "95 
 
 @dataclass(frozen=True)
 class Asked:
-    """One row: a subject at a shape of a problem, with a budget of measurements; `like` takes the point found for an earlier row's key;
-    `general` adds the kernel for sizes at which the facts do not hold."""
+    """One row: a subject at a shape of a problem, with a budget of measurements; `like` takes the point found for an earlier row's key."""
 
     piece: str
     subject: str
@@ -40,38 +40,38 @@ class Asked:
     shape: str
     budget: int
     like: str = ""
-    general: bool = False
 
     @property
     def key(self) -> str:
         return f"{self.subject} {self.problem} {self.shape}"
 
 
-CUDA, CLUSTER, TILES = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_nn"
-SQUARE = f"{CUDA} gemm:bf16 square"
-TRITON = "gemm_triton gemm:bf16 square"
+CUDA, CLUSTER, MULTICAST, TRITON, TILELANG = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_multicast", "gemm_triton", "gemm_tilelang"
+BF16 = "gemm:bf16"
+FOUND = {subject: f"{subject} {BF16} square" for subject in (CUDA, CLUSTER, TRITON, TILELANG)}
 ASKED = (
-    Asked("cuda", CUDA, "gemm:bf16", "square", 10),
-    Asked("cuda", CLUSTER, "gemm:bf16", "square", 4),
-    Asked("cuda", CUDA, "gemm:bf16", "cube2k", 6),
-    Asked("cuda", CUDA, "gemm:bf16", "deep14k", 3),
-    Asked("cuda", CUDA, "gemm:bf16", "narrow8k", 4),
-    Asked("cuda", CUDA, "gemm:bf16", "uneven4k", 1, SQUARE),
-    Asked("cuda", CUDA, "gemm:bf16", "cube8k", 2),
-    Asked("cuda", CLUSTER, "gemm:bf16", "cube8k", 1, f"{CLUSTER} gemm:bf16 square"),
-    Asked("cuda", CUDA, "gemm:bf16", "odd4k", 1, SQUARE),
-    Asked("layouts", CUDA, "gemm:f16", "square", 1, SQUARE),
-    Asked("layouts", TILES, "gemm:bf16", "square", 2),
-    Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
-    Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
-    Asked("layouts", "gemm_sm90_tt", "gemm_tt:bf16", "square", 1, f"{TILES} gemm:bf16 square"),
-    Asked("triton", "gemm_triton", "gemm:bf16", "square", 4),
-    Asked("triton", "gemm_triton", "gemm:bf16", "cube2k", 2),
-    Asked("triton", "gemm_triton", "gemm:bf16", "deep14k", 1, TRITON),
-    Asked("triton", "gemm_triton", "gemm:bf16", "narrow8k", 1, TRITON),
-    Asked("triton", "gemm_triton", "gemm:f16", "square", 1, TRITON),
-    Asked("tilelang", "gemm_tilelang", "gemm:bf16", "square", 4),
-    Asked("tilelang", "gemm_tilelang", "gemm:bf16", "cube2k", 1, "gemm_tilelang gemm:bf16 square"),
+    Asked("cuda", CUDA, BF16, "square", 8),
+    Asked("triton", TRITON, BF16, "square", 4),
+    Asked("tilelang", TILELANG, BF16, "square", 4),
+    Asked("cuda", CUDA, BF16, "cube2k", 4),
+    Asked("cuda", CUDA, BF16, "narrow8k", 3),
+    Asked("cuda", CUDA, BF16, "deep14k", 2),
+    Asked("cuda", CUDA, BF16, "cube8k", 2),
+    Asked("sizes", CUDA, BF16, "uneven4k", 1, FOUND[CUDA]),
+    Asked("sizes", CUDA, BF16, "odd4k", 1, FOUND[CUDA]),
+    Asked("clusters", CLUSTER, BF16, "square", 4),
+    Asked("clusters", MULTICAST, BF16, "square", 4),
+    Asked("clusters", CLUSTER, BF16, "cube8k", 1, FOUND[CLUSTER]),
+    Asked("layouts", CUDA, "gemm:f16", "square", 1, FOUND[CUDA]),
+    Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, FOUND[CUDA]),
+    Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, FOUND[CUDA]),
+    Asked("layouts", "gemm_sm90_tt", "gemm_tt:bf16", "square", 1, FOUND[CUDA]),
+    Asked("triton", TRITON, BF16, "cube2k", 2),
+    Asked("triton", TRITON, BF16, "deep14k", 1, FOUND[TRITON]),
+    Asked("triton", TRITON, BF16, "narrow8k", 1, FOUND[TRITON]),
+    Asked("triton", TRITON, "gemm:f16", "square", 1, FOUND[TRITON]),
+    Asked("tilelang", TILELANG, BF16, "cube2k", 1, FOUND[TILELANG]),
+    Asked("tilelang", TILELANG, BF16, "narrow8k", 1, FOUND[TILELANG]),
 )
 
 
@@ -98,13 +98,12 @@ def rows(gpu: Gpu, out: Path, only: str, record: Callable[[Verdict], None]) -> I
 
 def _one(gpu: Gpu, out: Path, log: Log, asked: Asked, space: Space, problem: Problem, shape: Shape, found: dict[str, Point],
          known: Prefixes, record: Callable[[Verdict], None]) -> Row:
+    if asked.like and asked.like not in found:
+        found |= _kept(asked.like, _device(gpu), out)
     if asked.like in found:
         point = found[asked.like]
         space = replace(space, parameters={k: (point[k],) if k in point else v for k, v in space.parameters.items()})
-    at = problem.shape("square") if asked.general else shape
-    candidates, pruned = ranked(space, problem, at, gpu.target, known=known)
-    if asked.general:
-        candidates = [replace(c, program=general(space, c.program, problem, gpu.target)) for c in candidates[:1]]
+    candidates, pruned = ranked(space, problem, shape, gpu.target, known=known)
     if not candidates:
         return (*([""] * 7), f"no candidate: {next(iter(pruned.reasons), '')}")
     measurer = DeviceMeasurer(gpu, problem, shape, space.surface)
@@ -130,6 +129,19 @@ def _one(gpu: Gpu, out: Path, log: Log, asked: Asked, space: Space, problem: Pro
     flops = 2.0 * shape.sizes["M"] * shape.sizes["N"] * shape.sizes["K"]
     return (words, f"{here.seconds * 1e6:.1f} us", f"{here.low * 1e6:.1f} .. {here.high * 1e6:.1f}", f"{flops / here.seconds / 1e12:.0f}", *beside,
             len(taken), "accepted")
+
+
+def _device(gpu: Gpu) -> str:
+    """The device's name, as results are kept under."""
+    return gpu.target.device.name
+
+
+def _kept(key: str, device: str, out: Path) -> dict[str, Point]:
+    """The point that an earlier run found for a row, where another piece measured it."""
+    subject, problem, shape = key.split()
+    sizes = dict(load_problem(problem).shape(shape).sizes)
+    kept = [t for t in stored(subject, device, [out / "tuned"]) if t.problem == problem and dict(t.sizes) == sizes]
+    return {key: kept[0].parameters} if kept else {}
 
 
 def _sizes(shape: Shape) -> str:

@@ -77,8 +77,8 @@ def with_map(program: n.Program, s: n.Copy) -> tuple[n.Program, str]:
 
 
 def without_unused_maps(program: n.Program) -> n.Program:
-    """The program without tensor maps that no copy names."""
-    used = {dict(x.attrs).get("descriptor") for k in program.kernels for x in walk(k) if isinstance(x, n.Copy)}
+    """The program without tensor maps that no copy and no prefetch names."""
+    used = {dict(x.attrs).get("descriptor") for k in program.kernels for x in walk(k) if isinstance(x, (n.Copy, n.Call))}
     return replace(program, tensor_maps=tuple(t for t in program.tensor_maps if t.name in used))
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, shape_of
+from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import names_read
+from kir.rewrite.edit import fresh
 
 
 class NoSlice(Exception):
@@ -60,6 +61,14 @@ def _sliced(e: n.Expr, axis: int, lo: n.Expr, extent: int, *, whole: bool) -> n.
             return build.call("trans", _sliced(e.args[0], source, lo, extent, whole=whole), *e.args[1:])
         case _:
             raise NoSlice(f"no part of a {type(e).__name__.lower()} can be read on its own")
+
+
+def panel_view(flat: n.Buffer, panels: n.Buffer, width: int, taken: set[str]) -> n.View:
+    """The matrix that panels of `width` columns are of, under a name made from that of `flat`, whose form it has."""
+    row, column = n.Var(fresh("row", taken), I32), n.Var(fresh("column", taken), I32)
+    at = build.region(panels, build.floordiv(column, width), row, build.mod(column, width))
+    seen = replace(flat, name=fresh(f"{flat.name}_whole", taken), layout=None, align=0)
+    return n.View(seen, at, (row.name, column.name))
 
 
 def _spans(index: list[n.Expr | n.Span]) -> list[int]:

@@ -60,7 +60,8 @@ def _on_its_own(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class CoarsenGrid(Pass):
     """`axis` is the position of the grid axis, `extent` the items of a tile. Beyond the end of the axis nothing happens: `guard` says
-    where that is asked, around the whole body, or in the innermost branch of its loops, as the first or the last condition."""
+    where that is asked, around the whole body, or in the innermost branch of its loops, as the first or the last condition. Where tiles
+    cover the axis exactly, `floor` says that their number is written as a quotient that rounds down."""
 
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1,)
@@ -72,6 +73,7 @@ class CoarsenGrid(Pass):
     axis: int = 0
     extent: int = 32
     guard: Where = "around"
+    floor: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of one thread whose memory is all private."""
@@ -84,6 +86,8 @@ class CoarsenGrid(Pass):
             return Miss("the CTA has memory of its own, or code that is not understood")
         if build.is_const(node.grid[self.axis].extent, 1):
             return Miss("the axis has one element")
+        if self.floor and not self._whole(program, node):
+            return Miss("tiles do not cover the axis exactly")
         if self.guard != "around" and (_innermost(node.body) is None or self._whole(program, node)):
             return Miss("there is no branch inside, or nothing to ask there")
         return Site(path, self)
@@ -95,7 +99,8 @@ class CoarsenGrid(Pass):
         """A loop over the items of a tile around the body."""
         kernel = kernel_of(program, site.path)
         axis, taken = kernel.grid[self.axis], names_in(program, kernel)
-        tile = n.Axis(fresh(tile_name(axis.name), taken), build.ceildiv(axis.extent, self.extent))
+        count = (build.floordiv if self.floor else build.ceildiv)(axis.extent, self.extent)
+        tile = n.Axis(fresh(tile_name(axis.name), taken), count)
         i = n.Var(fresh("i", taken), I32)
         at = build.add(build.mul(build.var(tile.name), self.extent), i)
         body = tuple(substitute(s, {axis.name: at}) for s in kernel.body)
@@ -114,17 +119,17 @@ class CoarsenGrid(Pass):
                 and build.is_const(loop.step, 1) and loop.var.of == I32):
             return None
         extent = build.int_value(loop.hi)
-        out = [Site(path, CoarsenGrid(k, extent, where)) for k, a in enumerate(node.grid) for where in PLACES
-               if extent is not None and divides_exactly(a.extent, extent) is not None
-               and CoarsenGrid(k, extent, where)._single(program, node) is not None]
+        out = [Site(path, item) for k, a in enumerate(node.grid) for where in PLACES if extent is not None
+               and (item := CoarsenGrid(k, extent, where, _floor(a.extent, extent)))._single(program, node) is not None]
         return tuple(out) or Miss("its variable is no place within tiles of a grid axis")
 
     def _single(self, program: n.Program, kernel: n.Kernel) -> n.Kernel | None:
         """The kernel that computes one item a thread."""
         loop, tile = kernel.body[0], kernel.grid[self.axis]
         assert isinstance(loop, n.For)
-        items = divides_exactly(tile.extent, self.extent)
-        assert items is not None
+        items = tile.extent.a if self.floor and isinstance(tile.extent, n.Binary) else divides_exactly(tile.extent, self.extent)
+        if items is None:
+            return None
         axis = n.Axis(fresh(element_name(tile.name), names_in(program, kernel)), items)
         item = build.var(axis.name)
         body = tuple(substitute(s, {loop.var.name: build.sub(item, build.mul(build.var(tile.name), self.extent))}) for s in loop.body)
@@ -145,6 +150,11 @@ class CoarsenGrid(Pass):
         made = self._single(program, kernel)
         assert made is not None
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+
+
+def _floor(tiles: n.Expr, extent: int) -> bool:
+    """Whether a number of tiles is a quotient that rounds down."""
+    return isinstance(tiles, n.Binary) and tiles.op == "floordiv" and build.int_value(tiles.b) == extent
 
 
 def _innermost(body: n.Block) -> n.If | None:

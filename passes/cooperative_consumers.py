@@ -92,6 +92,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 
 from ._local_buffers import sizes
+from ._panel_operands import by_panel, by_view
 from ._rings import NoRing
 from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
 
@@ -168,7 +169,7 @@ class CooperativeConsumers(Pass):
         at, role = found
         groups = _groups(role)
         wg = n.Var(fresh("wg", names_in(program, kernel)), I32)
-        body = _Rows(wg, groups, _fragments(role.body, groups, True), True).block(role.body)
+        body = by_panel(_Rows(wg, groups, _fragments(role.body, groups, True), True).block(role.body), wg)
         split = n.For(wg, build.const(0), build.const(groups), build.const(1), body, "warpgroup")
         return _with_role(program, path, at, (split,), _arrived(role.body), groups - 1)
 
@@ -202,7 +203,8 @@ class CooperativeConsumers(Pass):
         split = role.body[0]
         assert isinstance(split, n.For)
         groups = _groups(role)
-        body = _Rows(split.var, groups, _fragments(split.body, groups, False), False).block(split.body)
+        seen = by_view(split.body, split.var, groups, names_in(program, kernel_of(program, path)))
+        body = _Rows(split.var, groups, _fragments(split.body, groups, False), False).block(seen)
         if any(split.var.name in names_read(s) for s in body):
             raise NoSlice("what a warpgroup does depends on its number in another way")
         return _with_role(program, path, at, body, _arrived(split.body), 1 - groups)

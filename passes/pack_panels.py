@@ -54,7 +54,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 
 from ._local_buffers import kind_of_copy, mentions, own_parts, sizes
-from ._slices import NoSlice, part, whole
+from ._slices import NoSlice, panel_view, part, whole
 
 
 def _buffer(program: n.Program, site: Site) -> n.Buffer:
@@ -123,7 +123,7 @@ class PackPanels(Pass):
                 return (n.For(p, build.const(0), build.const(count), build.const(1), (replace(s, src=src, dst=dst),),
                               *(("unroll", n.attrs(factor=count)) if self.unrolled else ())),)
             if _multiplies(s, b):
-                view = _view(b, panels, self.width, taken)
+                view = panel_view(b, panels, self.width, taken)
                 swap = {n.Load(n.Region(b)): n.Load(n.Region(view.buffer))}
                 return (view, transform(s, lambda old, new: swap.get(new, new) if isinstance(new, n.Load) else new))
             if isinstance(s, n.Alloc) and s.buffer == b:
@@ -190,13 +190,6 @@ def _multiplies(s: n.Stmt, b: n.Buffer) -> bool:
     """Whether a statement is a product that reads the whole buffer and nothing else of it."""
     uses = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer == b]
     return isinstance(s, n.Mma) and all(x == n.Region(b) for x in uses) and s.acc.buffer != b
-
-
-def _view(b: n.Buffer, panels: n.Buffer, width: int, taken: set[str]) -> n.View:
-    """The matrix that the panels are of."""
-    row, column = n.Var(fresh("row", taken), I32), n.Var(fresh("column", taken), I32)
-    at = build.region(panels, build.floordiv(column, width), row, build.mod(column, width))
-    return n.View(replace(b, name=fresh(f"{b.name}_whole", taken)), at, (row.name, column.name))
 
 
 def _mapped(block: n.Block, rewritten: object) -> n.Block:

@@ -66,7 +66,6 @@ from ._independence import independent, order_free
 from ._spread_loop import gathered, spread
 from ._thread_team import ThreadTeam, is_call, whole_team
 
-
 NONE = (-1,)
 """No loop is shared."""
 

@@ -39,6 +39,7 @@ kernel main grid (n: N) threads 1
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -72,9 +73,9 @@ class Moving:
     extent: int | n.Expr | None = None
 
 
-def address_of(r: n.Region, var: n.Var, width: str, terms: tuple[int, ...] = ()) -> Moving:
+def address_of(r: n.Region, var: n.Var, width: str, terms: tuple[int, ...] = (), products: tuple[int, ...] = ()) -> Moving:
     """The address of a place of a row-major tensor as a loop's variable moves it. `terms`: the dimensions each term of whose index is
-    widened on its own. Raises NoAddress."""
+    widened on its own; `products`: those whose index is widened after it was multiplied by the row's length. Raises NoAddress."""
     dtype = DTYPES[width]
     if r.buffer.space != "global" or not r.index or r.buffer.strides is not None or r.buffer.layout is not None or var.of != I32:
         raise NoAddress("it is no place of a row-major tensor")
@@ -82,6 +83,7 @@ def address_of(r: n.Region, var: n.Var, width: str, terms: tuple[int, ...] = ())
     step: n.Expr = build.const(0, dtype)
     extent: int | n.Expr | None = None
     stride: n.Expr = build.const(1, dtype)
+    narrow: n.Expr = build.const(1)
     for k, (i, d) in reversed(list(enumerate(zip(r.index, r.buffer.shape, strict=True)))):
         if isinstance(i, n.Span):
             if i is not r.index[-1] or not build.is_const(i.step if isinstance(i.step, n.Expr) else build.const(i.step), 1):
@@ -100,8 +102,9 @@ def address_of(r: n.Region, var: n.Var, width: str, terms: tuple[int, ...] = ())
                 plain = build.add(plain, build.from_polynomial({monomial: c}, I32))
                 rest = build.add(rest, build.mul(build.cast(build.from_polynomial({monomial: 1}, I32), dtype), build.const(c, dtype))
                                  if monomial else build.const(c, dtype))
-        base = build.add(base, build.mul(stride, rest if k in terms else build.cast(plain, dtype)))
-        stride = build.mul(stride, build.cast(d, dtype))
+        here = build.cast(build.mul(plain, narrow), dtype) if k in products else build.mul(
+            stride, rest if k in terms else build.cast(plain, dtype))
+        base, stride, narrow = build.add(base, here), build.mul(stride, build.cast(d, dtype)), build.mul(narrow, d)
     return Moving(base, step, extent)
 
 
@@ -143,7 +146,8 @@ def _fits(program: n.Program, path: Path, loop: n.For, r: n.Region) -> bool:
 @dataclass(frozen=True)
 class StrengthReduce(Pass):
     """`place` is the text of the place whose address is kept; other places of its tensor that move as it does are reached from it.
-    `width` is that of the address, `terms` are the dimensions each term of whose index was widened on its own."""
+    `width` is that of the address, `terms` are the dimensions each term of whose index was widened on its own,
+    `products` those whose index was multiplied by what lies between its elements before it was widened."""
 
     intent: ClassVar[str] = "strength-reduce"
     catalogue: ClassVar[tuple[int, ...]] = (15,)
@@ -155,6 +159,7 @@ class StrengthReduce(Pass):
     place: str = ""
     width: Width = "i64"
     terms: tuple[int, ...] = ()
+    products: tuple[int, ...] = ()
 
     def first(self, loop: n.For) -> n.Region | None:
         """The place with the text `place`."""
@@ -171,13 +176,13 @@ class StrengthReduce(Pass):
             if self.place not in ("", text):
                 continue
             try:
-                moving = address_of(r, node.var, self.width, self.terms)
+                moving = address_of(r, node.var, self.width, self.terms, self.products)
             except NoAddress as bad:
                 reason = f"{text}: {bad}"
                 continue
             if _unreachable(node, r.buffer):
                 reason = f"'{r.buffer.name}' is clipped, or used by reference"
-            elif self.width == "i32" and not _fits(program, path, node, r):
+            elif (self.width == "i32" or self.products) and not _fits(program, path, node, r):
                 reason = f"the address of {text} may leave 32 bits"
             elif build.is_const(moving.step, 0):
                 reason = f"{text} stays where it is"
@@ -191,7 +196,7 @@ class StrengthReduce(Pass):
         assert isinstance(loop, n.For)
         first = self.first(loop)
         assert first is not None
-        taken, own = names_in(program, kernel), address_of(first, loop.var, self.width, self.terms)
+        taken, own = names_in(program, kernel), address_of(first, loop.var, self.width, self.terms, self.products)
         view = _view(kernel, first.buffer) or n.Buffer(fresh(f"{first.buffer.name}_flat", taken), first.buffer.dtype, (_size(first.buffer),), "global")
         at = n.Buffer(fresh(f"{first.buffer.name}_at", taken), DTYPES[self.width], (), "register")
         inside = set(bound_names(loop.body))
@@ -200,7 +205,7 @@ class StrengthReduce(Pass):
             if not (isinstance(old, n.Region) and old.buffer == first.buffer and old.index):
                 return new
             try:
-                other = address_of(old, loop.var, self.width, self.terms)
+                other = address_of(old, loop.var, self.width, self.terms, self.products)
             except NoAddress:
                 return new
             if other.step != own.step or (old != first and names_read(other.base) & inside):
@@ -233,7 +238,7 @@ class StrengthReduce(Pass):
             elif found is not None:
                 width: Width = "i64" if alloc.buffer.dtype == I64 else "i32"
                 captures = {"made": found[0], "alloc": alloc}
-                out += [Site(path, StrengthReduce(region_text(found[1]), width, terms), captures) for terms in _ways(found[1], node.var, width)]
+                out += [Site(path, StrengthReduce(region_text(found[1]), width, *way), captures) for way in _ways(found[1], node.var, width)]
         return tuple(out) or reason
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -288,18 +293,18 @@ def _view(kernel: n.Kernel, b: n.Buffer) -> n.Buffer | None:
                  and s.buffer.shape == (_size(b),)), None)
 
 
-def _ways(r: n.Region, var: n.Var, width: Width) -> Iterator[tuple[int, ...]]:
-    """The ways to widen the indices of a place that give different addresses."""
+def _ways(r: n.Region, var: n.Var, width: Width) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The ways to widen the indices of a place that give different addresses: `terms` and `products`."""
     seen: set[n.Expr] = set()
-    for mask in range(1 << len(r.index) if width == "i64" else 1):
-        terms = tuple(d for d in range(len(r.index)) if mask >> d & 1)
+    for way in itertools.product(range(3), repeat=len(r.index) if width == "i64" else 0):
+        terms, products = (tuple(d for d, kind in enumerate(way) if kind == wanted) for wanted in (1, 2))
         try:
-            base = address_of(r, var, width, terms).base
+            base = address_of(r, var, width, terms, products).base
         except NoAddress:
             return
         if base not in seen:
             seen.add(base)
-            yield terms
+            yield terms, products
 
 
 def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tuple[n.For, n.Region] | Miss | None:

@@ -342,6 +342,9 @@ __device__ __forceinline__ void grid_dependency_launch() {
 #endif
 }
 
+//@ prefetch_descriptor
+__device__ __forceinline__ void prefetch_descriptor(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
 //@ prefetch_l1
 __device__ __forceinline__ void prefetch_l1(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
 

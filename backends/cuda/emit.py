@@ -14,7 +14,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.plans import guards_of, has_dispatch, launches
 from kir.ir.printer import expr_text
-from kir.ir.types import DType
+from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
@@ -188,6 +188,7 @@ def _used(program: n.Program) -> list[n.Function]:
 
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
+    dtypes |= {dtype_of(x.type).name for x in walk(p) if isinstance(x, n.Call) and isinstance(x.type, (DType, TileType))}
     out = ["cassert", "cmath", "cstring"]
     if any(isinstance(x, n.Call) and x.fn == "print" for x in walk(p)):
         out.insert(2, "cstdio")

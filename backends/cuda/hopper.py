@@ -208,6 +208,11 @@ def call(to: Expressions, memory: Memory, e: n.Call) -> str | None:
             return f"{to.header(e.fn)}<{number(values[0])}>();"
         case "bulk_wait":
             return f"{to.header('bulk_wait_read' if attrs.get('read') else 'bulk_wait')}<{number(values[0])}>();"
+        case "prefetch_descriptor":
+            name = str(attrs.get("descriptor", ""))
+            if name not in to.names:
+                raise refuse("KIR-B002", f"there is no tensor map '{name}' to fetch", "the attr `descriptor`")
+            return f"{to.header(e.fn)}(&{to.names[name]});"
         case "wgmma":
             return wgmma(to, memory, e)
         case _:

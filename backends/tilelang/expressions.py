@@ -14,8 +14,11 @@ from kir.diagnostic import KirError, error
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
-from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.types import DTYPES as DTYPES_OF
+from kir.ir.types import DType, TileType, dtype_of, symbolic
 from kir.ir.visit import walk
+
+from .terms import NoTerm, asked, term_text
 
 OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 13)
 _INFIX = {"shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT),
@@ -74,9 +77,12 @@ class Expressions:
 
     def dtype(self, d: DType) -> str:
         """A dtype as an argument; of a generic program, the meta that it is."""
-        if d.is_symbolic and d.name in self.metas:
-            return self.names[d.name]
-        return dtype_name(d)
+        if not d.is_symbolic:
+            return dtype_name(d)
+        try:
+            return term_text(d.name, {x: self.names[x] for x in self.metas}, DTYPES)
+        except NoTerm:
+            raise refuse("KIR-B004", f"TileLang has no dtype {d.name}", "a dtype that the factory works out") from None
 
     def is_static(self, e: n.Expr) -> bool:
         """Whether an expression is worked out when the factory runs."""
@@ -118,7 +124,9 @@ class Expressions:
         return f"T.Cast({self.dtype(c.dtype)}, {text})", ATOM
 
     def _operand(self, e: n.Expr, other: n.Expr, least: int) -> str:
-        """An operand: an integer literal beside something else needs no dtype."""
+        """An operand: an integer literal beside something else needs no dtype, and TVM promotes operands by itself."""
+        if isinstance(e, n.Cast) and e.rounding == "rn" and is_promotion(e.dtype):
+            e = e.x
         if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer:
             return literal(e) if not literal(e).startswith("-") or least <= UNARY else f"({literal(e)})"
         return self.text(e, least)
@@ -185,10 +193,20 @@ class Expressions:
         return f"{name}[{', '.join(self.text(i) for i in at.index if isinstance(i, n.Expr))}]"
 
     # ------------------------------------------------------------------------------------------------------------------ calls
+    def _static(self, e: n.Call, args: list[n.Expr]) -> str:
+        """A question about the binding, which the factory answers."""
+        attrs = dict(e.attrs)
+        if e.fn == "dtype_is":
+            return " == ".join(self.dtype(DTYPES_OF.get(str(attrs[x]), symbolic(str(attrs[x])))) for x in ("a", "b"))
+        name = self.text(args[0])
+        return name if e.fn == "meta_true" else asked(name, str(attrs["value"]))
+
     def _call(self, e: n.Call) -> str:
         args = [a for a in e.args if isinstance(a, n.Expr)]
         if e.of is not None:
             raise refuse("KIR-B002", f"TileLang has no device functions of its own ('{e.fn}')", needs="the function's body in its place")
+        if e.fn in ("meta_is", "meta_true", "dtype_is"):
+            return f"({self._static(e, args)})"
         if e.fn in ("assume", "assertion"):
             return f"{'T.assume' if e.fn == 'assume' else 'T.device_assert'}({self.text(args[0])})"
         if e.fn in ("multiple_of", "max_contiguous", "max_constancy"):
@@ -199,6 +217,11 @@ class Expressions:
         return f"{spelling}({', '.join(map(self.text, args))})"
 
 
+def is_promotion(d: DType) -> bool:
+    """Whether a dtype is what TVM makes of two operands by itself."""
+    return d.is_symbolic and d.name.startswith("promote(")
+
+
 def conjuncts(e: n.Expr) -> tuple[n.Expr, ...]:
     """The parts of a conjunction."""
     return (*conjuncts(e.a), *conjuncts(e.b)) if isinstance(e, n.Binary) and e.op == "and" and dtype_of(e.type).is_bool else (e,)
@@ -206,4 +229,6 @@ def conjuncts(e: n.Expr) -> tuple[n.Expr, ...]:
 
 def is_zero(e: n.Expr) -> bool:
     """Whether an expression is the zero that TileLang reads outside of a tensor."""
+    if isinstance(e, n.Cast) and e.rounding == "rn":
+        return is_zero(e.x)
     return isinstance(e, n.Const) and repr(e.value) in ("0", "0.0", "False")

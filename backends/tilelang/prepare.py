@@ -15,11 +15,11 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.canonical import bound_names, outer_names
 from kir.ir.promote import promoted
-from kir.ir.types import DType, TileType, dtype_of, shape_of
-from kir.ir.visit import blocks_of, substitute, substitute_buffers, transform
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
+from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
 
 from .places import sourced
-from .threads import ThreadForm
+from .threads import ThreadForm, is_idle
 
 COLLECTIVE = frozenset({"reduce", "scan"})
 TEAMS = frozenset({"thread", "warp", "warpgroup"})
@@ -59,7 +59,9 @@ def _of_team(body: n.Block) -> Iterator[n.Stmt]:
 
 def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
     used = taken | {a.name for a in k.grid} | set(bound_names(k.body))
-    return replace(k, body=_Form(used, generic).block(k.body, {}))
+    loose = {x.buffer.name: replace(x.buffer, align=0) for x in statements(k.body)
+             if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
+    return replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
 
 
 Values = dict[str, n.Expr]
@@ -112,9 +114,6 @@ class _Form:
                 return (*before, replace(s, cond=cond, then=self.block(s.then, values), orelse=self.block(s.orelse, values)))
             case n.Roles():
                 return (replace(s, roles=tuple(replace(r, body=self.block(r.body, values)) for r in s.roles)),)
-            case n.Alloc() if s.buffer.space == "shared" and s.buffer.align and s.buffer.dtype.kind != "token":
-                loose = replace(s.buffer, align=0)
-                return self.statement(replace(s, buffer=loose), values)
             case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const) and s.buffer.shape:
                 return (replace(s, init=None), *self.statement(n.Store(n.Region(s.buffer), s.init, label=s.label), values))
             case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const):
@@ -127,7 +126,9 @@ class _Form:
                 return self.store(s)
             case n.Mma():
                 return self.product(s)
-            case n.Copy() if s.mask is not None or s.src.mask is not None or (s.src.other is not None and s.src.other != _zero(s.dst.buffer.dtype)):
+            case n.Eval() if is_idle(s):
+                return ()
+            case n.Copy() if s.mask is not None or s.src.mask is not None or (s.src.other is not None and not _is_zero(s.src.other)):
                 return self.store(n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)) if s.via == "plain" else (s,)
             case n.Copy():
                 return (replace(s, src=_checked(s.src), clip=s.clip or s.dst.buffer.space == "global"),)
@@ -171,26 +172,33 @@ class _Form:
 
     def store(self, s: n.Store) -> Sequence[n.Stmt]:
         """A store: a collective may stand at its root, alone or joined to what the target holds."""
-        value, before = s.value, list[n.Stmt]()
-        if is_only_element(s.at) and isinstance(value, n.Call) and value.fn in COLLECTIVE and value.of is None:
-            before, made = self.operands(value)
-            return (*before, replace(s, value=made))
         clip = s.clip or s.at.buffer.space == "global"
-        match value:
-            case n.Call(fn="reduce" | "scan", of=None) if s.mask is None and s.at.buffer.space in ("fragment", "shared"):
-                args = [self.named(a, False) if isinstance(a, n.Expr) else ([], a) for a in value.args]
-                before = [x for made, _ in args for x in made]
-                made, call = self.operands(replace(value, args=tuple(a for _, a in args)))
-                return (*before, *made, replace(s, value=call))
-            case n.Binary(a=n.Load() as first, b=n.Call(fn="reduce", of=None) as call) if first.at == s.at and s.mask is None and joins(
-                    value.op, call):
-                args = [self.named(a, False) if isinstance(a, n.Expr) else ([], a) for a in call.args]
-                before = [x for made, _ in args for x in made]
-                made, call = self.operands(replace(call, args=tuple(a for _, a in args)))
-                return (*before, *made, replace(s, value=replace(value, b=call)))
+        match s.value:
+            case n.Call(fn="reduce" | "scan", of=None) as whole if is_only_element(s.at):
+                before, call = self.operands(whole)
+                return (*before, replace(s, value=call))
+            case n.Call(fn="reduce" | "scan", of=None) as whole if s.mask is None and s.at.buffer.space in ("fragment", "shared"):
+                before, call = self.rooted(whole)
+                return (*before, replace(s, value=call))
+            case n.Binary(a=n.Load() as first, b=n.Call(fn="reduce", of=None) as part) as joined if first.at == s.at and s.mask is None and joins(
+                    joined.op, part):
+                before, call = self.rooted(part)
+                return (*before, replace(s, value=replace(joined, b=call)))
             case _:
-                before, value = self.named(value, False)
+                before, value = self.named(s.value, False)
                 return (*before, replace(s, value=value, clip=clip))
+
+    def rooted(self, e: n.Call) -> tuple[list[n.Stmt], n.Call]:
+        """A collective that a store may hold: collectives inside it, and its operands, under names of their own."""
+        before: list[n.Stmt] = []
+        args: list[n.Expr | n.Region] = []
+        for a in e.args:
+            if isinstance(a, n.Expr):
+                made, a = self.named(a, False)
+                before += made
+            args.append(a)
+        more, call = self.operands(replace(e, args=tuple(args)))
+        return [*before, *more], call
 
     def product(self, s: n.Mma) -> Sequence[n.Stmt]:
         """A product: its operands in shared memory or fragments; on scalar units, a loop over k of elementwise sums."""
@@ -217,14 +225,14 @@ class _Form:
         count = shape_of(s.b.type)[-1]
         if len(shape_of(s.a.type)) != 2:
             return (s,)
-        i, j, l = n.Var("%i", build.const(0).dtype), n.Var("%j", build.const(0).dtype), n.Var(self.fresh("kk"), build.const(0).dtype)
+        i, j, kk = n.Var("%i", I32), n.Var("%j", I32), n.Var(self.fresh("kk"), I32)
         before, sides = list[n.Stmt](), []
         for e in (s.a, s.b):
             made, value = self.named(e, False)
             before += made
             sides.append(value)
         try:
-            left, right = element(sides[0], (i, l)), element(sides[1], (l, j))
+            left, right = element(sides[0], (i, kk)), element(sides[1], (kk, j))
         except NotElementwise:
             return (s,)
         dtype = s.acc.buffer.dtype
@@ -233,7 +241,7 @@ class _Form:
         part = build.mul(widened(left), widened(right))
         value = build.add(n.Load(s.acc), tile(part, [(i, m), (j, count)], False))
         hi = k if isinstance(k, n.Expr) else build.const(k)
-        return (*before, n.For(l, build.const(0), hi, build.const(1), (n.Store(s.acc, value, label=s.label, origin=s.origin),)))
+        return (*before, n.For(kk, build.const(0), hi, build.const(1), (n.Store(s.acc, value, label=s.label, origin=s.origin),)))
 
 
 def is_only_element(at: n.Region) -> bool:
@@ -271,7 +279,7 @@ def _is_buffer(e: n.Expr) -> bool:
 def _is_place(e: n.Expr) -> bool:
     """Whether an expression is a place that a product takes."""
     return isinstance(e, n.Load) and e.mask is None and e.at.buffer.space in ("fragment", "shared") and all(
-        isinstance(i, n.Span) and i.step == 1 or isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in e.at.index)
+        (isinstance(i, n.Span) and i.step == 1) or (isinstance(i, n.Expr) and not isinstance(i.type, TileType)) for i in e.at.index)
 
 
 def _substituted(s: n.Stmt, values: Values) -> n.Stmt:
@@ -279,7 +287,14 @@ def _substituted(s: n.Stmt, values: Values) -> n.Stmt:
     return made
 
 
-def _zero(d: DType) -> n.Const:
+def _is_zero(e: n.Expr) -> bool:
+    """Whether an expression is zero of some dtype."""
+    return _is_zero(e.x) if isinstance(e, n.Cast) and e.rounding == "rn" else isinstance(e, n.Const) and repr(e.value) in ("0", "0.0", "False")
+
+
+def _zero(d: DType) -> n.Expr:
+    if d.is_symbolic:
+        return build.cast(build.const(0), d)
     return build.const(False if d.is_bool else 0.0 if d.is_float else 0, d)
 
 
@@ -298,13 +313,13 @@ def _chosen(e: n.Expr) -> n.Expr:
             return new
         zero = _zero(new.at.buffer.dtype)
         other = zero if new.other is None else new.other
-        if new.mask is None and other == zero:
+        if new.mask is None and _is_zero(other):
             return new
         cond = new.mask
-        if other != zero:
+        if not _is_zero(other):
             for edge in _edges(new.at):
                 cond = edge if cond is None else build.logical_and(cond, edge)
-        plain = replace(new, mask=new.mask, other=zero, clip=True)
+        plain = replace(new, other=zero if not _is_zero(other) else other, clip=True)
         return plain if cond is None else build.select(cond, plain, other)
 
     made: n.Expr = transform(e, leave)

@@ -5,16 +5,22 @@ from dataclasses import dataclass, field, replace
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
-from kir.ir.build import int_value
+from kir.ir.build import int_value, region
+from kir.ir.types import TileType, shape_of
+from kir.ir.visit import names_read, walk
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
-from .expressions import Expressions, refuse
-from .places import At
+from .expressions import UNARY, Expressions, refuse
 from .layouts import annotation
+from .names import fresh
+from .places import At
 from .tiles import Tiles
 
 Line = tuple[str, StatementPath | None]
+WARP = 32
+REGISTERS = 65536
+"""32-bit registers of an SM, of which a CTA's threads share what they are launched with."""
 _POINTLESS = frozenset({"fence_mbar_init"})
 """What TileLang's compiler puts in by itself."""
 
@@ -31,6 +37,8 @@ class Statements:
     layouts: list[str] = field(default_factory=list)
     uses_layout: bool = False
     in_thread: bool = False
+    warps: int | None = None
+    """The first warp of the role that is written."""
 
     def put(self, text: str, depth: int, path: StatementPath | None) -> None:
         """One line of code, broken where it is long."""
@@ -39,16 +47,88 @@ class Statements:
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
         """A block of the statement at `path`."""
         before = len(self.lines)
-        for s in block:
+        rest = list(block)
+        while rest:
+            s = rest[0]
             here = s.origin.path if isinstance(s.origin, At) else path
+            taken = 0
             try:
-                self._statement(s, here, depth)
+                taken = self._together(rest, here, depth)
+                if not taken:
+                    self._statement(s, here, depth)
             except KirError as refused:
                 self.refused.append(here)
                 source = s.origin.origin if isinstance(s.origin, At) else s.origin
                 self.refusals += [replace(d, anchor=_anchor(here, s), origin=source) for d in refused.diagnostics]
+            del rest[:max(taken, 1)]
         if len(self.lines) == before:
             self.put("pass", depth, None)
+
+    def _together(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
+        """Statements that one of TileLang's says: how many of the first ones were written, 0 for none."""
+        s, after = rest[0], rest[1] if len(rest) > 1 else None
+        match s, after:
+            case n.Copy(via="cp_async", grouped=True, signal=None) as moved, n.Eval(call=n.Call(fn="async_commit")):
+                self.put(self.tiles.moved("T.async_copy", moved), depth, path)
+                return 2
+            case n.Copy(via="tma", grouped=True, signal=None) as moved, n.Eval(call=n.Call(fn="bulk_commit")):
+                self.put(self.tiles.moved("T.tma_copy", moved), depth, path)
+                return 2
+            case n.Eval(call=n.Call(fn="mbar_expect") as call), n.Copy(via="tma", grouped=False) as moved if moved.signal == call.args[0]:
+                assert moved.signal is not None
+                self.put(self.tiles.moved("T.tma_copy", moved, f", barrier={self.to.place(moved.signal)}"), depth, path)
+                return 2
+            case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
+                return self._barriers(made.buffer, rest, path, depth)
+            case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType):
+                return self._named(rest, path, depth)
+            case _:
+                return 0
+
+    def _barriers(self, b: n.Buffer, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
+        """`T.alloc_barrier` with the number of arrivals of each."""
+        after = rest[1] if len(rest) > 1 else None
+        if isinstance(after, n.For) and len(b.shape) == 1 and after.hi == b.shape[0] and len(after.body) == 1:
+            inner = after.body[0]
+            if isinstance(inner, n.Eval) and inner.call.fn == "mbar_init" and inner.call.args[0] == region(b, after.var):
+                each = inner.call.args[1]
+                if isinstance(each, n.Expr) and after.var.name not in names_read(each):
+                    counts = f"[{self.to.text(each)}] * {self.to.text(b.shape[0], UNARY)}"
+                    self.put(f"{self.to.names[b.name]} = T.alloc_barrier({counts})", depth, path)
+                    return 2
+        count = int_value(b.shape[0]) if len(b.shape) == 1 else None
+        arrivals = []
+        for i, s in enumerate(rest[1:1 + (count or 0)]):
+            if isinstance(s, n.Eval) and s.call.fn == "mbar_init" and s.call.args[0] == region(b, i) and isinstance(s.call.args[1], n.Expr):
+                arrivals.append(self.to.text(s.call.args[1]))
+        if count is None or len(arrivals) != count:
+            return 0
+        shown = arrivals[0] if count == 1 else f"[{', '.join(arrivals)}]"
+        self.put(f"{self.to.names[b.name]} = T.alloc_barrier({shown})", depth, path)
+        return 1 + count
+
+    def _named(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
+        """Tiles that have a name, with the statements that use them, as one loop over their elements."""
+        run: list[n.Stmt] = []
+        shape = shape_of(rest[0].value.type) if isinstance(rest[0], n.Let) else ()
+        written: set[str] = set()
+        for s in rest:
+            if any(isinstance(x, n.Load) and x.at.buffer.name in written for x in walk(s)):
+                break  # its elements may be other threads'
+            named = isinstance(s, n.Let) and len(s.names) == 1 and shape_of(s.value.type) == shape
+            if named or (isinstance(s, n.Store) and shape_of(s.at.type) == shape and not s.cache):
+                run.append(s)
+                written |= {s.at.buffer.name} if isinstance(s, n.Store) else set()
+            else:
+                break
+        names = {x for s in run if isinstance(s, n.Let) for x in s.names}
+        while run and isinstance(run[-1], n.Let):
+            run.pop()
+        if not run or any(names & names_read(s) for s in rest[len(run):]):
+            return 0
+        for text, deeper in self.tiles.together(run):
+            self.put(text, depth + deeper, path)
+        return len(run)
 
     def _statement(self, s: n.Stmt, path: StatementPath, depth: int) -> None:
         to = self.to
@@ -90,8 +170,30 @@ class Statements:
                 raise refuse("KIR-B002", f"this is {s.surface} source text that KIR does not understand: {s.reason}")
             case n.Hole():
                 raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
+            case n.Roles():
+                self._roles(s, path, depth)
             case _:
-                raise refuse("KIR-B304", "roles are not written yet")
+                raise refuse("KIR-B002", f"TileLang has no statement of the kind {type(s).__name__}")
+
+    def _roles(self, s: n.Roles, path: StatementPath, depth: int) -> None:
+        """A branch for each range of threads, from the first warp to the last."""
+        ends = [r.hi for r in s.roles]
+        if self.warps is not None or [r.lo for r in s.roles] != [0, *ends[:-1]] or ends[-1] * WARP != self.tiles.threads or len(ends) < 2:
+            raise refuse("KIR-B304", "roles that are not all the CTA's warps in order", "roles from warp 0 to the last, side by side")
+        whole, name = self.tiles.threads, fresh("tx", {*self.to.names.values(), *self.tiles.taken})
+        self.tiles.taken.add(name)
+        self.put(f"{name} = T.get_thread_binding()", depth, path)
+        launched = REGISTERS // whole // 8 * 8
+        for number, r in enumerate(s.roles):
+            head = f"if {name} < {r.hi * WARP}:" if number == 0 else "else:" if r is s.roles[-1] else f"elif {name} < {r.hi * WARP}:"
+            self.put(head, depth, path)
+            if r.registers:
+                self.put(f"T.set_max_nreg({r.registers}, {int(r.registers > launched)})", depth + 1, path)
+            self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
+            try:
+                self.block(r.body, path, depth + 1)
+            finally:
+                self.tiles.threads, self.warps = whole, None
 
     # ------------------------------------------------------------------------------------------------------------------ memory
     def _alloc(self, s: n.Alloc, path: StatementPath, depth: int) -> None:
@@ -172,9 +274,14 @@ class Statements:
         """Code of each thread: the thread's number has a name, and the rest follows."""
         if self.in_thread or lo_hi_step(s) != (0, self.tiles.threads, 1) or s.attrs:
             raise refuse("KIR-B304", "a loop over some of the CTA's threads", f"one over 0..{self.tiles.threads}")
+        alone = s.body[0] if len(s.body) == 1 else None
+        if isinstance(alone, n.Eval) and alone.call.fn == "mbar_arrive" and s.var.name not in names_read(alone):
+            self.put(f"T.barrier_arrive({self._barrier(alone.call)})", depth, path)
+            return
         self.in_thread = True
         try:
-            self.put(f"{self.to.names[s.var.name]} = T.get_thread_binding()", depth, path)
+            first = f" - {self.warps * WARP}" if self.warps else ""
+            self.put(f"{self.to.names[s.var.name]} = T.get_thread_binding(){first}", depth, path)
             self.block(s.body, path, depth)
         finally:
             self.in_thread = False
@@ -193,6 +300,21 @@ class Statements:
                 self.put("T.sync_threads()", depth, path)
             case "async_wait":
                 self.put(f"T.ptx_wait_group({to.text(args[0])})", depth, path)
+            case "named_barrier_sync":
+                self.put(f"T.sync_threads({to.text(args[0])}, {to.text(args[1])})", depth, path)
+            case "named_barrier_arrive":
+                self.put(f"T.named_barrier_arrive({to.text(args[0])}, {to.text(args[1])})", depth, path)
+            case "mbar_wait":
+                self.put(f"T.barrier_wait({self._barrier(call)}, {to.text(args[0])})", depth, path)
+            case "mbar_arrive":
+                self.put(f"T.barrier_arrive({self._barrier(call)})", depth, path)
+            case "mbar_expect":
+                self.put(f"T.mbarrier_expect_tx({self._barrier(call)}, {to.text(args[0])})", depth, path)
+            case "set_registers":
+                self.put(f"T.set_max_nreg({to.text(args[0])}, {int(bool(attrs.get('grow')))})", depth, path)
+            case "atomic_add" | "atomic_max" | "atomic_min":
+                for text, deeper in self.tiles.atomic(call):
+                    self.put(text, depth + deeper, path)
             case "fence_async":
                 self.put("T.fence_proxy_async()", depth, path)
             case "bulk_wait":
@@ -207,6 +329,12 @@ class Statements:
                 pass
             case _:
                 self.put(to.text(call), depth, path)
+
+
+    def _barrier(self, call: n.Call) -> str:
+        at = call.args[0]
+        assert isinstance(at, n.Region)
+        return self.to.place(at)
 
 
 def lo_hi_step(s: n.For) -> tuple[int | None, int | None, int | None]:

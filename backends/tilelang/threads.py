@@ -7,7 +7,7 @@ from dataclasses import replace
 from kir.analysis.elements import NotElementwise, element, element_region
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, I32, TileType, dtype_of, shape_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform
 
 _FOLDS = {"sum": ("add", 0.0), "max": ("max", float("-inf")), "min": ("min", float("inf")), "prod": ("mul", 1.0)}
@@ -51,6 +51,8 @@ class ThreadForm:
                 return [*before, replace(s, init=value)]
             case n.Store():
                 return self.store(s)
+            case n.Eval() if is_idle(s):
+                return []
             case n.Eval():
                 made: n.Stmt = replace(s, call=transform(s.call, lambda old, new: self.checked(new) if isinstance(new, n.Load) else new))
                 return [made]
@@ -98,6 +100,11 @@ class ThreadForm:
 
         made: n.Expr = transform(e, leave)
         return before, made
+
+
+def is_idle(s: n.Eval) -> bool:
+    """Whether a statement assumes what is true anyway."""
+    return s.call.fn == "assume" and isinstance(s.call.args[0], n.Const) and s.call.args[0].value is True
 
 
 def _dtype(e: n.Expr) -> DType:

@@ -1,7 +1,7 @@
 """Tile statements: whole-tile operations where TileLang has them, else loops over `T.Parallel`, element by element."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kir.analysis.elements import NotElementwise, element, element_region
@@ -163,7 +163,7 @@ class Tiles:
             out.append((n.Var(f"%axis {name}", I32), extent))
         return out
 
-    def _entered(self, axes: Iterable[tuple[n.Var, int | n.Expr]]) -> "object":
+    def _entered(self, axes: Iterable[tuple[n.Var, int | n.Expr]]) -> Mapping[str, str]:
         """Makes the axes known; gives the names as they were."""
         before = self.to.names
         self.to.names = {**before, **{v.name: v.name.removeprefix("%axis ") for v, _ in axes}}
@@ -195,6 +195,62 @@ class Tiles:
         if s.src.cache:
             raise refuse("KIR-B301", f"a copy of TileLang has no cache policy '{s.src.cache}'")
         return f"T.copy({self.source(s.src, s.dst)}, {self.region(s.dst, _has_shape(s.src.at))}{options})"
+
+    def moved(self, word: str, s: n.Copy, more: str = "") -> str:
+        """A copy that its own program waits for."""
+        if s.mask is not None or s.src.mask is not None or s.attrs or s.src.cache:
+            raise refuse("KIR-B301", f"{word} has no mask and no options", "a copy without them")
+        return f"{word}({self.source(s.src, s.dst)}, {self.region(s.dst, _has_shape(s.src.at))}{more})"
+
+    def together(self, run: Sequence[n.Stmt]) -> Lines:
+        """Tiles with names and stores of one shape, as one loop over the elements."""
+        first = run[0]
+        assert isinstance(first, n.Let)
+        shape = shape_of(first.value.type)
+        self.fits(shape, f"'{first.names[0]}'")
+        axes = self.axes(shape)
+        index = [v for v, _ in axes]
+        before = self._entered(axes)
+        lines: Lines = [(self.parallel(axes), 0)]
+        elements: dict[str, n.Expr] = {}
+        try:
+            for s in run:
+                if isinstance(s, n.Let):
+                    value = element(s.value, _aligned(index, s.value), elements)
+                    lines.append((f"{self.to.names[s.names[0]]} = {self.to.text(value)}", 1))
+                    elements[s.names[0]] = n.Var(s.names[0], dtype_of(s.value.type))
+                elif isinstance(s, n.Store):
+                    at = element_region(s.at, index)
+                    value = element(s.value, index[len(index) - len(shape_of(s.value.type)):], elements)
+                    mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask), elements)
+                    lines += [(text, deeper + 1) for text, deeper in self._guarded(mask, [(self._assigned(self.to.place(at), at, value), 0)])]
+        except NotElementwise as what:
+            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one",
+                         "values that are computed element by element, reductions or sums along an axis") from None
+        finally:
+            self.to.names = before
+        return lines
+
+    def atomic(self, e: n.Call) -> Lines:
+        """An atomic operation whose result nobody takes, for each element of its place."""
+        at, value, *mask = e.args
+        assert isinstance(at, n.Region) and isinstance(value, n.Expr)
+        attrs = {k: v for k, v in e.attrs if (k, v) not in (("order", "relaxed"), ("scope", "gpu"))}
+        if attrs:
+            raise refuse("KIR-B008", f"TileLang has no {e.fn} with {next(iter(attrs))}={next(iter(attrs.values()))}", "a relaxed one")
+        axes = self.axes(shape_of(at.type))
+        index = [v for v, _ in axes]
+        before = self._entered(axes)
+        try:
+            cond = element(mask[0], _aligned(index, mask[0])) if mask and isinstance(mask[0], n.Expr) else None
+            place = self.to.place(element_region(at, index) if axes else at)
+            text = f"T.{e.fn}({place}, {self.to.text(element(value, _aligned(index, value)))})"
+            lines = self._guarded(cond, [(text, 0)])
+        except NotElementwise as what:
+            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one", "a value by elements") from None
+        finally:
+            self.to.names = before
+        return lines if not axes else [(self.parallel(axes), 0), *((t, d + 1) for t, d in lines)]
 
     # --------------------------------------------------------------------------------------------------------------- products
     def product(self, s: n.Mma) -> str:
@@ -238,7 +294,7 @@ def _movable(src: n.Load, to: n.Region) -> bool:
     """Whether a conversion is a copy between two places that have names."""
     return shape_of(src.type) == shape_of(to.type) and all(
         at.buffer.space in ("global", "shared", "fragment") and all(
-            isinstance(i, n.Span) and i.step == 1 or isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in at.index)
+            (isinstance(i, n.Span) and i.step == 1) or (isinstance(i, n.Expr) and not isinstance(i.type, TileType)) for i in at.index)
         for at in (src.at, to))
 
 

@@ -12,7 +12,7 @@ from kir.diagnostic import Diagnostic
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.types import I32, DType
-from kir.ir.visit import walk
+from kir.ir.visit import blocks_of, walk
 from kir.surface import Emitted, SourceLine
 
 from .expressions import DTYPES
@@ -126,6 +126,23 @@ def _dtype_word(name: object) -> str:
     return DTYPES[str(name)]
 
 
+def _optional(p: n.Program) -> frozenset[str]:
+    """Parameters that are used under static branches only, so that a caller may leave them out."""
+    used: set[str] = set()
+
+    def visit(block: n.Block) -> None:
+        for s in block:
+            if isinstance(s, n.If) and s.static:
+                continue
+            inner = blocks_of(s)
+            used.update(x.name for x in walk(replace(s, body=()) if inner and isinstance(s, n.For) else s) if isinstance(x, (n.Var, n.Buffer)))
+            if isinstance(s, n.For):
+                visit(s.body)
+    for k in p.kernels:
+        visit(k.body)
+    return frozenset(q.name for q in p.params if q.name not in used and not dict(q.attrs).get("implicit"))
+
+
 def _body(p: n.Program, names: dict[str, str], roots: dict[str, str], metas: frozenset[str], in_function: bool) -> GenericStatements:
     facts = Facts.from_program(n.Program(p.name))
     memory = GenericMemory()
@@ -134,5 +151,5 @@ def _body(p: n.Program, names: dict[str, str], roots: dict[str, str], metas: fro
     expressions.metas = set(metas)
     expressions.kinds = {m.name: m.kind for m in p.metas}
     derived = {m.name: str(m.default) for m in p.metas if is_derived(m)}
-    expressions.terms = Terms(roots, derived, made.define)
+    expressions.terms = Terms(roots, derived, made.define, optional=frozenset() if in_function else _optional(p))
     return made

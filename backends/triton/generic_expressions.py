@@ -56,6 +56,8 @@ class GenericExpressions(Expressions):
         """A whole value; `tl.full` takes what is converted already."""
         if isinstance(to, TileType) and isinstance(e, n.Cast) and isinstance(e.x, n.Const) and shape_of(e.type) != shape_of(to):
             return f"tl.full({dims(self.extents(to))}, {literal(e.x)}, dtype={self.dtype(e.dtype)})"
+        if isinstance(to, TileType) and not isinstance(e, n.Const) and not shape_of(e.type):
+            return f"tl.full({dims(self.extents(to))}, {self.text(e)}, dtype={self.dtype(dtype_of(e.type))})"
         return super().filled(e, to)
 
     # ------------------------------------------------------------------------------------------------------------------ nodes
@@ -85,7 +87,7 @@ class GenericExpressions(Expressions):
             case n.Binary(op="floordiv" | "mod"):
                 return f"({self.text(e.a, PRODUCT)} {'//' if e.op == 'floordiv' else '%'} {self.text(e.b, UNARY)})"
             case n.Binary(op="ceildiv"):
-                return f"tl.cdiv({self.text(e.a)}, {self.text(e.b)})"
+                return f"triton.cdiv({self.text(e.a)}, {self.text(e.b)})"
             case n.Binary() if (sign := _STATIC_INFIX.get(e.op)) is not None:
                 a, b = self._operands(e)
                 return f"({self.text(a, ATOM)} {sign} {self.text(b, ATOM)})"
@@ -158,15 +160,23 @@ class GenericExpressions(Expressions):
                 raise refuse("KIR-B005", f"{expr_text(e)} rounds down, Triton's division truncates, and the {what} may be negative",
                              needs="tdiv and trem")
 
+    def _cast(self, e: n.Cast) -> str:
+        """Scalars are converted by a function: an argument that is 1, and what metas make, are numbers of Python without methods."""
+        options = {"rn": "", "bits": ", bitcast=True"}.get(e.rounding)
+        if options is None or isinstance(e.x.type, TileType):
+            return super()._cast(e)
+        return f"tl.cast({self.tensor(e.x)}, {self.dtype(e.dtype)}{options})"
+
     # ------------------------------------------------------------------------------------------------------------------ calls
     def _call(self, e: n.Call) -> tuple[str, int]:
         attrs = dict(e.attrs)
         args = [a for a in e.args if isinstance(a, n.Expr)]
         match e.fn:
+            case "broadcast" if not isinstance(args[0], n.Const) and not shape_of(args[0].type) and not (
+                    isinstance(args[0], n.Cast) and isinstance(args[0].x, n.Const)):
+                return f"tl.full({dims(self.extents(e.type))}, {self.text(args[0])}, dtype={self.dtype(dtype_of(e.type))})", ATOM
             case "broadcast" if isinstance(args[0], n.Cast) and isinstance(args[0].x, n.Const):
                 return self.filled(args[0], e.type), ATOM
-            case "broadcast" if not isinstance(args[0], n.Const) and not shape_of(args[0].type) and all(int_value(d) == 1 for d in args[1:]):
-                return f"{self.text(args[0], ATOM)}[{', '.join('None' for _ in args[1:])}]", ATOM
             case "expand" if not shape_of(args[0].type):
                 return f"tl.expand_dims({self.text(args[0])}, {int(attrs['axis'])})", ATOM
             case "expand":

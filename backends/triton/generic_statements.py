@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import accumulated
-from kir.ir.types import dtype_of
+from kir.ir.types import I32, I64, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
@@ -24,13 +24,17 @@ class GenericMemory(Memory):
     """Accesses through flat pointers and descriptors."""
 
     def pointer(self, to: Expressions, at: n.Region) -> str:
-        """The pointer plus the index, as one term."""
+        """The pointer plus the terms of the index, scalars first; what was widened for the sum alone is added as it is, since Triton
+        widens it itself and a 64-bit tile costs registers."""
         base = to.names[at.buffer.name]
         (index,) = at.index
         assert isinstance(index, n.Expr)
         if isinstance(index, n.Const) and index.value == 0:
             return base
-        return f"{base} + {to.text(index, SUM + 1)}"
+        terms = [t for t in _terms(index) if not (isinstance(t, n.Const) and t.value == 0)]
+        if len(terms) > 1 and not any(shape_of(t.type) == shape_of(index.type) for t in terms):
+            return f"{base} + {to.text(index, SUM + 1)}"
+        return " + ".join([base, *(to.text(_narrow(t), SUM + 1) for t in sorted(terms, key=lambda t: len(shape_of(t.type))))])
 
     def load_text(self, to: Expressions, e: n.Load) -> str:
         """A value read."""
@@ -83,6 +87,8 @@ class GenericStatements(Statements):
     _depth: int = 1
     _path: StatementPath = ()
     _named: int = 0
+    _unrolled: int = 0
+    """Static loops around the statement being written: Triton reads their bodies again and again, and a constexpr is bound once."""
     _outside: tuple[int, int] | None = None
     """Where the outermost static branch around the statement being written starts: line and depth."""
     _one_armed: set[str] = field(default_factory=set)
@@ -102,7 +108,7 @@ class GenericStatements(Statements):
         name = f"dtype_{self._named}"
         while name in self.expressions.names.values():
             name += "_"
-        line = f"{name}: tl.constexpr = {text}"
+        line = f"{name} = {text}" if self._unrolled else f"{name}: tl.constexpr = {text}"
         if self._outside is None:
             self.put(line, self._depth, self._path)
             return name
@@ -204,7 +210,9 @@ class GenericStatements(Statements):
         bounds = ", ".join(to.text(x) for x in (s.lo, s.hi, s.step))
         if s.kind == "static":
             to.metas.add(s.var.name)
+            self._unrolled += 1
             self._loop(f"for {to.names[s.var.name]} in tl.static_range({bounds}):", s.body, None, depth, path)
+            self._unrolled -= 1
             return
         if s.kind not in ("serial", "pipelined", "unroll"):
             raise refuse("KIR-B002", f"Triton has no {s.kind} loop")
@@ -237,6 +245,18 @@ class GenericStatements(Statements):
                 f", allow_tf32={s.precision}" if kind else f', input_precision="{s.precision}"')
         out = "" if acc or s.acc.buffer.dtype == accumulated(dtype) else f", out_dtype={to.dtype(s.acc.buffer.dtype)}"
         return f"tl.dot({to.text(s.a)}, {to.text(s.b)}{acc}{precision}{out})"
+
+
+def _terms(e: n.Expr) -> list[n.Expr]:
+    """What a sum is of."""
+    return [*_terms(e.a), *_terms(e.b)] if isinstance(e, n.Binary) and e.op == "add" else [e]
+
+
+def _narrow(e: n.Expr) -> n.Expr:
+    """An i32 value that was widened to i64, unconverted; literals and metas as they are."""
+    if isinstance(e, n.Cast) and e.dtype == I64 and e.rounding == "rn" and dtype_of(e.x.type) == I32 and not isinstance(e.x, n.Const):
+        return e.x
+    return e
 
 
 def _boxed(at: n.Region) -> bool:

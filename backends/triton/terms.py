@@ -41,6 +41,8 @@ class Terms:
     derived: Mapping[str, str]
     define: Callable[[str], str]
     known: list[dict[str, str]] = field(default_factory=lambda: [{}])
+    optional: frozenset[str] = frozenset()
+    """Parameters that a caller may leave out."""
 
     def text(self, d: DType) -> str:
         """A dtype as an atom. Raises KirError KIR-B004 for one that has no spelling."""
@@ -53,6 +55,11 @@ class Terms:
     def condition(self, text: str) -> str:
         """A static condition in functional notation, as Python."""
         return _Reader(self, text).condition()
+
+    def _part(self, term: str) -> str:
+        """A dtype within a term. That of an argument that is left out is no matter, but must not fail."""
+        made = self._named(term)
+        return f"({made} if {term} is not None else tl.float32)" if term in self.optional else made
 
     def _named(self, term: str) -> str:
         if term in self.roots:
@@ -112,8 +119,8 @@ class _Reader:
             cond = self.condition()
             self.take()
             a, b = self.terms_until_end()
-            return f"({self.terms._named(a)} if {cond} else {self.terms._named(b)})"
-        parts = [self.terms._named(t) for t in self.terms_until_end()]
+            return f"({self.terms._part(a)} if {cond} else {self.terms._part(b)})"
+        parts = [self.terms._part(t) for t in self.terms_until_end()]
         if name in _OF_ONE and len(parts) == 1:
             return _OF_ONE[name].format(parts[0])
         if name == "join":
@@ -173,12 +180,12 @@ def roots_of(p: n.Program) -> dict[str, str]:
         if isinstance(q.of, n.Buffer):
             out[q.name] = f"{q.name}.dtype" if is_descriptor(q.of) else f"{q.name}.dtype.element_ty"
         elif q.of.is_symbolic:
-            out[q.name] = f"{q.name}.dtype"
+            out[q.name] = f"tl.core.to_tensor({q.name}).dtype"  # an argument that is 1 has no dtype of its own
     for m in p.metas:
         if m.kind == "dtype" and not is_derived(m):
             out[m.name] = m.name
         elif m.kind == "any":
-            out[m.name] = f"{m.name}.dtype"
+            out[m.name] = f"tl.core.to_tensor({m.name}).dtype"
     return out
 
 

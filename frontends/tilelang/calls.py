@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 
@@ -38,6 +39,8 @@ from .values import (
     is_known,
     is_number,
 )
+
+MOST_COMBINATIONS = 4096
 
 
 def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
@@ -119,6 +122,8 @@ def _made(r: Reader, fn: Class, given: Signature) -> Value:
 
 def _method(r: Reader, fn: Method, given: Signature) -> Value:
     owner = fn.owner
+    if fn.name == "astype" and given.args and not isinstance(owner, (Items, Table, str, TypeOf)):
+        return Num(convert(r.run(owner), r.dtype(given.args[0])))
     match owner, fn.name:
         case Table(), "get":
             default = given.args[1] if len(given.args) > 1 else None
@@ -234,6 +239,9 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
             return Table(tuple((k, v) for k, v in given.named.items()))
         case "dict", [Table() as one]:
             return Table((*one.items, *given.named.items()))
+        case "dict", [one]:
+            pairs = [x.items for x in iterated(r, one) if isinstance(x, Items) and len(x.items) == 2]
+            return Table((*((k, v) for k, v in pairs), *given.named.items()))
         case "round", _ if all(is_known(a) for a in args):
             return arithmetic.host(round, *args)
         case "pow", [a, b]:
@@ -292,12 +300,17 @@ def _gcd(r: Reader, given: Signature) -> Value:
     return out
 
 
-def _infinity(r: Reader, given: Signature) -> Value:
-    return math.inf
+def _product(r: Reader, given: Signature) -> Value:
+    """All combinations of the elements of lists."""
+    lists = [iterated(r, a) for a in given.args]
+    if math.prod(len(x) for x in lists) > MOST_COMBINATIONS:
+        raise NotUnderstood("more combinations than anybody tries")
+    return Items(tuple(Items(tuple(t)) for t in itertools.product(*lists)))
 
 
 WORDS_OF_HOST: Mapping[str, Callable[[Reader, Signature], Value]] = {
     "functools.partial": _partial,
     "dataclasses.replace": _replaced,
     "math.gcd": _gcd,
+    "itertools.product": _product,
 }

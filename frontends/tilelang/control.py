@@ -81,10 +81,9 @@ def _launch(r: Reader, f: Frame, launch: Launch, target: cst.BaseExpression | No
     if threads is not None:
         parts = threads.items if isinstance(threads, Items) else (threads,)
         out: n.Expr = build.const(1)
-        for p in parts:
-            out = build.mul(out, r.dim(p))
-        if len(parts) > 1 and any(not build.is_const(r.dim(p), 1) for p in parts[1:]):
-            raise NotUnderstood("a CTA of threads in two dimensions")
+        r.thread_shape = tuple(r.dim(p) for p in parts)
+        for extent in r.thread_shape:
+            out = build.mul(out, extent)
         r.threads = out
     cluster = named.pop("cluster_dims", None)
     if cluster is not None:
@@ -190,10 +189,17 @@ def _pipeline(r: Reader, loop: Loop, named: dict[str, Value], attrs: dict[str, n
     for word in ("order", "stage", "group"):
         value = r.settled(named.get(word))
         if isinstance(value, Items) and value.items:
-            numbers = [r.known_int(x) for x in value.items]
-            if any(x is None for x in numbers):
-                raise NotUnderstood(f"'{word}' of a pipeline that is not known")
-            attrs[word] = ",".join(map(str, numbers))
+            attrs[word] = _numbers(r, value, word)
+
+
+def _numbers(r: Reader, v: Items, word: str) -> str:
+    """A list of numbers as text, `0,1`; a list of lists as `0;1,2`."""
+    if all(isinstance(x, Items) for x in v.items):
+        return ";".join(_numbers(r, x, word) for x in v.items if isinstance(x, Items))
+    numbers = [r.known_int(x) for x in v.items]
+    if any(x is None for x in numbers):
+        raise NotUnderstood(f"'{word}' of a pipeline that is not known")
+    return ",".join(map(str, numbers))
 
 
 def _nest(r: Reader, f: Frame, s: cst.For, loop: Loop, kind: str) -> Returned | None:

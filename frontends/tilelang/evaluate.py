@@ -157,6 +157,7 @@ def iterated(r: Reader, v: Value) -> tuple[Value, ...]:
                 values = range(*[x for x in ends if x is not None])
                 if len(values) <= 4096:
                     return tuple(values)
+            raise NotUnderstood("a loop of the host whose ends are not known")
     raise NotUnderstood(f"a loop of the host over {describe(v)}")
 
 

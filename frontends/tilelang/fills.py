@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import blocks_of, walk
+from kir.ir.visit import blocks_of
+
+from .seen import seen
 
 
 def with_fills(block: n.Block) -> n.Block:
@@ -18,7 +20,7 @@ def with_fills(block: n.Block) -> n.Block:
         if isinstance(s, n.Alloc) and s.init is None and s.buffer.space in ("fragment", "register"):
             for j in range(k + 1, len(out)):
                 later = out[j]
-                if not any(isinstance(x, n.Buffer) and x.name == s.buffer.name for x in walk(later)):
+                if s.buffer.name not in seen(later).buffers:
                     continue
                 if _fills(later, s.buffer):
                     assert isinstance(later, n.Store)

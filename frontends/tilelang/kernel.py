@@ -10,7 +10,7 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import blocks_of, statements, walk
+from kir.ir.visit import statements, walk
 
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
@@ -22,6 +22,7 @@ from .operators import guarded
 from .reader import Reader, Refused, Undecided
 from .teams import Placing
 from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
+from .variables import accessed
 
 
 def read_kernel(
@@ -49,7 +50,7 @@ def read_kernel(
         del r.out.block[:]
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
         r.params = []
-    _remaining_metas(r, module, owners, node)
+    _remaining_metas(r, module, owners or (node,))
     return _program(r, module, node, name)
 
 
@@ -70,6 +71,8 @@ def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[c
         except Found as found:
             scope = found.scope
             continue
+        if r.bound:
+            raise Raised
         raise NotUnderstood(f"'{target.name.value}' is not reached in '{f.name.value}'")
     return scope
 
@@ -121,7 +124,7 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
     """The parameters and the body of the function."""
     own = Scope({}, module, scope)
     r.device = True
-    eager = {p.name.value for p in node.params.params if p.annotation is None}
+    eager = not any(decorator_name(d) == "prim_func" for d in node.decorators)
     if eager:
         for key, kind in kinds(node).items():
             r.kinds.setdefault(key, kind)
@@ -133,7 +136,10 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
             stated = r.decided(evaluate(r, own, p.annotation.annotation))
         except Undecided as open_:
             raise NotUnderstood(f"the type of '{p.name.value}' depends on a condition that the binding decides") from open_
-        own.names[p.name.value] = declared(r, p.name.value, stated)
+        if eager and not isinstance(stated, TensorType):
+            own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
+        else:
+            own.names[p.name.value] = declared(r, p.name.value, stated)
     body = list(node.body.body)
     if eager:
         body = _eager(r, module, own, body)
@@ -188,11 +194,13 @@ def _row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
     return tuple(reversed(out))
 
 
-def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...], node: cst.FunctionDef) -> None:
+def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...]) -> None:
     """Parameters of the factory that nothing uses, and those whose values were given, are metas all the same."""
     for f in owners:
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
             name = p.name.value
+            if any(q.name == name for q in r.params):
+                continue
             if name in r.given:
                 _given_meta(r, name)
             elif name not in r.metas and name not in r.objects and r.kinds.get(name, ""):
@@ -221,7 +229,8 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
         return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
 
     body = laid_out(r, tuple(r.out.block))
-    placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
+    placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
+                      r.attrs.get("tl_disable_thread_storage_sync") is not True)
     body = with_ready_barriers(with_fills(placing.body(body)))
     params = _roles(r, body)
     used = _used(r, body, params)
@@ -258,48 +267,6 @@ def _roles(r: Reader, body: n.Block) -> tuple[n.Param, ...]:
             q = replace(q, role="inout" if q.name in read and q.name in written else "out" if q.name in written else "in")
         out.append(q)
     return tuple(out)
-
-
-def accessed(body: n.Block) -> tuple[set[str], set[str]]:
-    """Names of buffers that a body reads and writes."""
-    read: set[str] = set()
-    written: set[str] = set()
-    for s in statements(body):
-        match s:
-            case n.Store():
-                written.add(s.at.buffer.name)
-            case n.Copy():
-                written.add(s.dst.buffer.name)
-            case n.Mma():
-                written.add(s.acc.buffer.name)
-                read.add(s.acc.buffer.name)
-            case n.Opaque():
-                read |= set(s.reads)
-                written |= set(s.writes)
-            case _:
-                pass
-        for x in _own(s):
-            if isinstance(x, n.Load):
-                read.add(x.at.buffer.name)
-            elif isinstance(x, n.Call) and x.fn.startswith("atomic_"):
-                for a in x.args:
-                    if isinstance(a, n.Region):
-                        written.add(a.buffer.name)
-                        read.add(a.buffer.name)
-    return read, written
-
-
-def _own(s: n.Stmt) -> list[n.Node]:
-    """What a statement itself mentions, without what its blocks do."""
-    if not blocks_of(s):
-        return list(walk(s))
-    match s:
-        case n.For():
-            return [x for e in (s.lo, s.hi, s.step) for x in walk(e)]
-        case n.If() | n.While():
-            return list(walk(s.cond))
-        case _:
-            return []
 
 
 def _used(r: Reader, body: n.Block, params: tuple[n.Param, ...]) -> set[str]:

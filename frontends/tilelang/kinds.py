@@ -18,7 +18,7 @@ INTEGER_WORDS = frozenset(_INTEGERS.split())
 SHAPED = frozenset(["alloc_shared", "alloc_fragment", "alloc_local", "alloc_buffer", "alloc_reducer", "Tensor", "StridedTensor"])
 DTYPE_FIRST = frozenset(["Cast", "infinity", "max_value", "min_value", "dtype", "alloc_var"])
 DTYPE_SECOND = frozenset(["cast", "reinterpret"])
-DTYPE_NAME = re.compile(r"(^|_)dtypes?(_|$)")
+DTYPE_NAME = re.compile(r"(^|_)dtypes?$")
 
 
 def kinds(node: cst.FunctionDef) -> dict[str, str]:

@@ -14,9 +14,10 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, DType, TileType, dtype_of
-from kir.ir.visit import names_read, substitute, transform, walk
+from kir.ir.visit import substitute, transform, walk
 
 from .control import LANES
+from .seen import seen
 
 SMALL = 24
 """Nodes of an expression that is written again wherever its name is used."""
@@ -115,14 +116,14 @@ class Lanes:
                 raise NoTiles(f"a statement of the kind {type(s).__name__.lower()}")
 
     def let(self, name: str, value: n.Expr, axes: Axes) -> Iterator[n.Stmt]:
-        reads = any(isinstance(x, n.Load) for x in walk(value))
+        reads = seen(value).loads
         calls = [x for x in walk(value) if isinstance(x, n.Call)]
         if any(_has_effect(x) for x in calls):
             raise NoTiles("a result of a call with effects")
         if not reads and sum(1 for _ in walk(value)) <= SMALL:
             self.values[name] = value
             return
-        own = [a for a in axes if a[0].name in names_read(value)]
+        own = [a for a in axes if a[0].name in names_in(value)]
         if not own:
             made = n.Var(name, value.type)
             yield n.Let((name,), value)
@@ -142,9 +143,9 @@ class Lanes:
             raise NoTiles("a region in the body")
         if mask is not None:
             value = self.guard(value)
-        used = [a for a in axes if any(a[0].name in names_read(i) for i in at.index)]
+        used = [a for a in axes if any(a[0].name in names_in(i) for i in at.index)]
         missing = [a for a in axes if a not in used]
-        changing = [a for a in missing if a[0].name in names_read(value) or (mask is not None and a[0].name in names_read(mask))]
+        changing = [a for a in missing if a[0].name in names_in(value) or (mask is not None and a[0].name in names_in(mask))]
         few = next((a for a in changing if isinstance(a[1], int) and a[1] <= FEW), None)
         if few is not None and at.buffer.name not in self.reducers:
             for k in range(few[1] if isinstance(few[1], int) else 0):
@@ -212,8 +213,8 @@ class Lanes:
             at, value = whole_store
             yield from self.store(n.Store(at, self.guard(value), None, at.buffer.space == "global", origin=s.origin), axes, mask)
             return
-        if any(isinstance(x, n.Load) for x in walk(cond)) and (_stores(s.then) or _stores(s.orelse)):
-            own = [a for a in axes if a[0].name in names_read(cond)]
+        if seen(cond).loads and (_stores(s.then) or _stores(s.orelse)):
+            own = [a for a in axes if a[0].name in names_in(cond)]
             whole = tile(cond, own)
             name = self.fresh("holds")
             yield n.Let((name,), whole)
@@ -228,7 +229,7 @@ class Lanes:
             cond = self.scalar(c.args[0])  # type: ignore[arg-type]  # an expression
             if mask is not None:
                 cond = build.logical_or(build.invert(mask), self.guard(cond))
-            yield n.Eval(replace(c, args=(tile(cond, [a for a in axes if a[0].name in names_read(cond)], False),)))
+            yield n.Eval(replace(c, args=(tile(cond, [a for a in axes if a[0].name in names_in(cond)], False),)))
             return
         if not (c.fn.startswith("atomic_") and isinstance(c.args[0], n.Region) and len(c.args) == 2):
             raise NoTiles(f"'{c.fn}' in the body")
@@ -237,7 +238,7 @@ class Lanes:
             value = self.guard(value)
         if any(isinstance(i, n.Span) for i in at.index):
             raise NoTiles("a region in the body")
-        used = [a for a in axes if any(a[0].name in names_read(i) for i in at.index)]
+        used = [a for a in axes if any(a[0].name in names_in(i) for i in at.index)]
         if len(used) != len(axes):
             raise NoTiles(f"'{c.fn}' of one place by several iterations")
         found = tile_region(at, axes)
@@ -269,7 +270,7 @@ class Lanes:
     def varies(self, axes: Axes, *parts: n.Expr) -> bool:
         """Whether an expression depends on an axis."""
         own = {v.name for v, _ in axes}
-        return any(own & names_read(e) for e in parts)
+        return any(own & names_in(e) for e in parts)
 
 
 def _same_place(s: n.If) -> tuple[n.Region, n.Expr] | None:
@@ -290,6 +291,11 @@ def _same_place(s: n.If) -> tuple[n.Region, n.Expr] | None:
             return None
     (at, a), (other, b) = ways
     return (at, build.select(s.cond, a, b)) if at == other else None
+
+
+def names_in(e: n.Node) -> frozenset[str]:
+    """Names of the values that an expression reads."""
+    return seen(e).names
 
 
 def _neutral(op: str, dtype: DType) -> n.Expr:

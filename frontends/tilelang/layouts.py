@@ -52,6 +52,12 @@ def _annotate(r: Reader, buffer: n.Buffer, layout: LayoutOf) -> None:
             "KIR-F401", f"'{buffer.name}' is given two layouts: {_said(held)}{place}, and {_said(layout)}", origin=layout.origin,
             needs="one layout for a buffer", notes=(f"the first is given{place or ' before'}",)))
     r.layouts[buffer.name] = layout
+    if buffer.space == "fragment":
+        from .spreads import fragment_layout
+
+        made = fragment_layout(r, buffer, layout)
+        if made is not None:
+            r.dealt[buffer.name] = made
 
 
 def _differ(a: LayoutOf, b: LayoutOf) -> bool:
@@ -71,7 +77,7 @@ def laid_out(r: Reader, body: n.Block) -> n.Block:
     changed: dict[str, n.Buffer] = {}
     for s in _allocs(body):
         layout = r.layouts.get(s.buffer.name)
-        made = memory_layout(s.buffer, layout) if layout is not None else None
+        made = r.dealt.get(s.buffer.name) or (memory_layout(s.buffer, layout) if layout is not None else None)
         if made is not None:
             from dataclasses import replace
 

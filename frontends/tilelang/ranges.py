@@ -14,13 +14,13 @@ from .taint import Taint
 WARP = 32
 
 
-def role_parts(s: n.If, thread: str, threads: n.Expr, taint: Taint) -> list[tuple[int, int, n.Block]] | None:
-    """The ranges of warps that go through a branch alike, each with the statements that it executes; None where a condition depends on
+def role_parts(block: n.Block, thread: str, threads: n.Expr, taint: Taint) -> list[tuple[int, int, n.Block]] | None:
+    """The ranges of warps that go through branches alike, each with the statements that it executes; None where a condition depends on
     more than the thread's number, or parts a warp."""
     count = build.int_value(threads)
     if count is None or count % WARP or not 0 < count <= 1024:
         return None
-    conditions = list(_conditions(s, taint))
+    conditions = list(dict.fromkeys(c for s in block for c in _conditions(s, taint)))
     tables: list[list[bool]] = []
     for c in conditions:
         values = []
@@ -38,7 +38,7 @@ def role_parts(s: n.If, thread: str, threads: n.Expr, taint: Taint) -> list[tupl
     for w in range(1, count // WARP + 1):
         if w == count // WARP or any(t[w] != t[lo] for t in tables):
             decided = {c: t[lo] for c, t in zip(conditions, tables, strict=True)}
-            out.append((lo, w, _taken((s,), decided)))
+            out.append((lo, w, _taken(block, decided)))
             lo = w
     return out
 

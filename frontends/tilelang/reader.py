@@ -97,9 +97,13 @@ class Reader:
         self.assumed: list[n.Expr] = []
         self.grid: tuple[n.Axis, ...] = ()
         self.threads: n.Expr = build.const(128)
+        self.thread_shape: tuple[n.Expr, ...] = ()
+        """Threads of a CTA along x, y and z, where the launch says so; they are numbered with x fastest."""
         self.cluster: tuple[int, ...] = ()
         self.attrs: dict[str, n.Attr] = {}
         self.layouts: dict[str, LayoutOf] = {}
+        self.dealt: dict[str, n.Layout] = {}
+        """Layouts of fragments that functions of the source give."""
         self.device = False
         self.thread = "%tid"
         """What stands for the thread's number in its CTA until the loops over threads are made."""

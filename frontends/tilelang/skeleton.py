@@ -11,7 +11,6 @@ from kir.ir.types import DType
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
 from .execute import called
-from .lookup import lookup
 from .reader import Reader, Undecided
 from .values import Function, Items, NotUnderstood, Scope, Table, TypeOf, Value, is_known
 
@@ -53,7 +52,7 @@ def _table(r: Reader, module: Module, e: cst.BaseExpression) -> list[dict[str, S
     try:
         found: Value = evaluate(r, scope, e)
         if isinstance(found, Function):
-            found = called(r, lookup(r, scope, e.value) if isinstance(e, cst.Name) else found, [], {})  # type: ignore[arg-type]  # a function
+            found = called(r, found, [], {})
     except (NotUnderstood, Undecided):
         return []
     out: list[dict[str, Setting]] = []

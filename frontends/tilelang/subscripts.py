@@ -76,7 +76,7 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
             found = lookup.attribute(r, owner, name)
             if found is not None:
                 return found
-            if isinstance(owner, (Items, Table, str, TypeOf, Num)):
+            if isinstance(owner, (Items, Table, str, TypeOf, Num, Place, Memory)):
                 return Method(owner, name)
             raise NotUnderstood(f"'{name}' of {describe(owner)}")
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kir.instructions import table
 from kir.ir import nodes as n
 from kir.ir.types import TileType
 from kir.ir.visit import blocks_of, statements, walk
 
 from .control import LANES
+from .seen import seen, warp_call
 
-OF_THREADS = frozenset({"mbar_arrive"})
-"""Calls that each thread makes for itself, whatever its operands."""
 NEUTRAL = frozenset({"assume", "assertion", "barrier", "named_barrier_sync", "named_barrier_arrive", "warp_sync", "nanosleep", "mbar_wait", "fence"})
 """Calls that mean the same for a team and for each of its threads."""
 OF_ONE = frozenset({"mbar_expect", "mbar_arrive_expect", "mbar_init", "bulk_commit", "bulk_wait", "async_commit", "async_wait", "fence_async",
@@ -24,14 +22,6 @@ OF_ONE = frozenset({"mbar_expect", "mbar_arrive_expect", "mbar_init", "bulk_comm
 def is_local(b: n.Buffer) -> bool:
     """Whether each thread has a copy of its own."""
     return b.space == "register"
-
-
-def warp_call(x: n.Node) -> bool:
-    """A call that lanes of a warp make together, or an atomic: both belong to threads."""
-    if not isinstance(x, n.Call):
-        return False
-    row = table().get(x.fn)
-    return x.fn.startswith("atomic_") or x.fn in OF_THREADS or (row is not None and row.level == "warp")
 
 
 @dataclass
@@ -48,7 +38,7 @@ class Taint:
         """What differs in a body, to a fixpoint."""
         made = cls({thread, "%lane", "%threads"})
         for s in statements(body):
-            if isinstance(s, n.Let) and len(s.names) == 1 and not any(isinstance(x, (n.Load, n.Call)) for x in walk(s.value)):
+            if isinstance(s, n.Let) and len(s.names) == 1 and not seen(s.value).loads and not any(isinstance(x, n.Call) for x in walk(s.value)):
                 made.definitions[s.names[0]] = s.value
         size = -1
         while size != len(made.values) + len(made.buffers):
@@ -59,14 +49,9 @@ class Taint:
     def touches(self, *parts: n.Node | None) -> bool:
         """Whether expressions read what differs."""
         for p in parts:
-            if p is None:
-                continue
-            for x in walk(p):
-                if isinstance(x, n.Var) and x.name in self.values:
-                    return True
-                if isinstance(x, n.Buffer) and x.name in self.buffers:
-                    return True
-                if warp_call(x):
+            if p is not None:
+                found = seen(p)
+                if found.warps or not self.values.isdisjoint(found.names) or not self.buffers.isdisjoint(found.buffers):
                     return True
         return False
 
@@ -127,12 +112,11 @@ class Taint:
         for x in statements(s.body):
             if isinstance(x, n.Store) and is_local(x.at.buffer) and x.at.buffer.name not in inside:
                 return True
-            if any(warp_call(y) and not (isinstance(y, n.Call) and y.fn.startswith("atomic_")) for y in _parts(x)):
-                return True
-            for y in _parts(x):
-                if isinstance(y, n.Var) and y.name in self.values and y.name not in _bound(s):
+            for part in _parts(x):
+                found = seen(part)
+                if found.warps and any(warp_call(y) and not y.fn.startswith("atomic_") for y in walk(part) if isinstance(y, n.Call)):
                     return True
-                if isinstance(y, n.Buffer) and y.name in self.buffers:
+                if not self.buffers.isdisjoint(found.buffers) or (self.values & found.names) - _bound(s):
                     return True
         return False
 
@@ -200,11 +184,10 @@ def _parts(s: n.Stmt) -> Iterator[n.Node]:
     """What a statement itself mentions, without its blocks."""
     match s:
         case n.For():
-            for e in (s.lo, s.hi, s.step):
-                yield from walk(e)
+            yield from (s.lo, s.hi, s.step)
         case n.If() | n.While():
-            yield from walk(s.cond)
+            yield s.cond
         case n.Roles():
             return
         case _:
-            yield from walk(s)
+            yield s

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import names_read, statements, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import statements, substitute, substitute_buffers, transform
 
 from .control import LANES
-from .lanes import Lanes, NoTiles, nest
+from .lanes import Lanes, NoTiles, names_in, nest
 from .ranges import role_parts
+from .seen import seen
 from .taint import OF_ONE, Taint, is_local
-from .variables import Variables, bound_names, is_run, mentions
+from .variables import Variables, accessed, bound_names, is_run, mentions
 
 
 class NotPlaced(Exception):
@@ -51,6 +52,9 @@ class Placing:
     fresh: Callable[[str], str]
     opaque: Callable[[n.Stmt, str], n.Stmt]
     guard: Callable[[n.Expr], n.Expr]
+    synchronized: bool = True
+    """Whether TileLang orders the threads' accesses to shared memory by barriers of its own."""
+    shared: frozenset[str] = frozenset()
     taint: Taint = field(default_factory=lambda: Taint(set()))
     numbers: dict[str, n.Expr] = field(default_factory=dict)
     """For each loop over threads the thread's number in its CTA."""
@@ -58,6 +62,7 @@ class Placing:
     def body(self, block: n.Block) -> n.Block:
         """The kernel's body with every statement in its team."""
         block = self.prepared(block)
+        self.shared = frozenset(s.buffer.name for s in statements(block) if isinstance(s, (n.Alloc, n.View)) and s.buffer.space == "shared")
         self.taint = Taint.of(block, self.thread)
         made = self.team(block, Team(0, self.threads))
         return tuple(self.uniform(made))
@@ -132,16 +137,19 @@ class Placing:
             s = rest.pop(0)
             try:
                 kind = self.kind(s, team)
-                if kind == "run" or (kind == "neutral" and run and names_read(s) & {x for y in run for x in bound_names(y)}):
+                if kind == "run" or (kind == "neutral" and run and names_in(s) & {x for y in run for x in bound_names(y)}):
                     run.append(s)
-                elif kind == "neutral" and run and isinstance(s, n.Let) and not any(isinstance(x, n.Load) for x in walk(s.value)):
+                elif kind == "neutral" and run and isinstance(s, n.Let) and not seen(s.value).loads:
                     out.append(s)
                 elif kind == "neutral" and run and self.joins(s, rest):
                     run.append(s)
                 elif kind == "local":
                     out.append(s)
                 else:
-                    made = list(self.together(s, team))
+                    group = [s]
+                    while self.parts(s) and rest and self.parts(rest[0]):
+                        group.append(rest.pop(0))
+                    made = list(self.roles(tuple(group), team) if len(group) > 1 else self.together(s, team))
                     flush()
                     out.extend(made)
             except NotPlaced as bad:
@@ -164,9 +172,13 @@ class Placing:
             return "run"
         return "neutral" if not isinstance(s, (n.Jump, n.Opaque)) else "together"
 
+    def parts(self, s: n.Stmt) -> bool:
+        """Whether a statement is a branch on what differs between threads, around something collective."""
+        return isinstance(s, n.If) and self.taint.touches(s.cond) and self.taint.collective(s) and not self.of_one(s)
+
     def of_one(self, s: n.If) -> bool:
         """Whether a branch holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
-        if role_parts(s, self.thread, self.threads, self.taint) is not None:
+        if role_parts((s,), self.thread, self.threads, self.taint) is not None:
             return False
         for x in self.taint.inside(s):
             if self.taint.is_collective(x) and not (
@@ -184,20 +196,20 @@ class Placing:
             return False
         names = set(s.names)
         for k, later in enumerate(rest):
-            if names & names_read(later):
+            if names & names_in(later):
                 if self.taint.collective(later):
                     return False
                 if any(self.taint.collective(x) for x in rest[:k]):
                     return False
                 if isinstance(later, n.Let) and not self.taint.touches(later.value) and not self.joins(later, rest[k + 1:]):
                     return False
-        return any(names & names_read(x) for x in rest)
+        return any(names & names_in(x) for x in rest)
 
     def together(self, s: n.Stmt, team: Team) -> Iterator[n.Stmt]:
         """A statement of the whole team; compound ones with their blocks placed."""
         match s:
             case n.If() if self.taint.touches(s.cond):
-                yield from self.roles(s, team)
+                yield from self.roles((s,), team)
             case n.If():
                 yield replace(s, then=self.team(s.then, replace(team, top=False)), orelse=self.team(s.orelse, replace(team, top=False)))
             case n.For():
@@ -213,11 +225,12 @@ class Placing:
             case _:
                 yield s
 
-    def roles(self, s: n.If, team: Team) -> Iterator[n.Stmt]:
-        """A branch on the thread's number as roles of warps. Raises NotPlaced."""
+    def roles(self, block: n.Block, team: Team) -> Iterator[n.Stmt]:
+        """Branches on the thread's number, one after another, as roles of warps: parts of the CTA do not wait for one another between them.
+        Raises NotPlaced."""
         if team.base or not build.int_value(team.count) or team.count != self.threads:
             raise NotPlaced("a branch on the thread's number inside a role")
-        parts = role_parts(s, self.thread, self.threads, self.taint)
+        parts = role_parts(block, self.thread, self.threads, self.taint)
         if parts is None:
             raise NotPlaced("a branch on what differs between threads, around a tile operation")
         out = []
@@ -235,7 +248,7 @@ class Placing:
             bound |= {x for s in body for x in bound_names(s)} | {x.buffer.name for x in statements(body) if isinstance(x, (n.Alloc, n.View))}
             inner = self.team(body, Team(lo * 32, build.const((hi - lo) * 32), False))
             out.append(n.Role(f"warps_{lo}_{hi}", lo, hi, inner, registers))
-        yield n.Roles(tuple(out), origin=s.origin)
+        yield n.Roles(tuple(out), origin=block[0].origin)
 
     def copied(self, body: n.Block, taken: set[str]) -> n.Block:
         """Statements with fresh names for what they bind and another role has bound already."""
@@ -276,8 +289,37 @@ class Placing:
         var = n.Var(self.fresh(self.name if not team.base else "lane"), I32)
         number: n.Expr = build.add(var, team.base) if team.base else var
         self.numbers[var.name] = number
+        if self.synchronized and team.top and not team.base:
+            run = self.ordered(run)
         values: dict[str, n.Expr] = {self.thread: number, "%lane": var, "%threads": team.count}
         return n.For(var, build.const(0), team.count, build.const(1), tuple(substitute(s, values) for s in run), "thread", origin=run[0].origin)
+
+    def ordered(self, run: list[n.Stmt]) -> list[n.Stmt]:
+        """The statements of a run with a barrier before each that touches shared memory which another thread may have touched since the last
+        barrier, one of the two writing: TileLang puts it there. Behind a thread's early return there is none: not all would reach it."""
+        out: list[n.Stmt] = []
+        read: set[str] = set()
+        written: set[str] = set()
+        left = False
+        for s in run:
+            if isinstance(s, n.Eval) and s.call.fn == "barrier":
+                read, written = set(), set()
+            reads, writes = self.touched(s)
+            left = left or any(isinstance(x, n.Jump) and x.kind == "return" for x in statements((s,)))
+            if not left and ((reads | writes) & written or writes & read):
+                out.append(n.Eval(build.call("barrier"), origin=s.origin))
+                read, written = set(), set()
+            read |= reads
+            written |= writes
+            out.append(s)
+        return out
+
+    def touched(self, s: n.Stmt) -> tuple[set[str], set[str]]:
+        """The shared buffers that a statement reads and writes."""
+        if self.shared.isdisjoint(seen(s).buffers):
+            return set(), set()
+        read, written = accessed((s,))
+        return read & self.shared, written & self.shared
 
     def uniform(self, block: n.Block) -> n.Block:
         """The body with variables where they belong: those of one loop over threads in it, those of several in fragments, others of the

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform, walk
 
-from .taint import Taint, is_local, warp_call
+from .seen import seen
+from .taint import Taint, is_local
 
 
 @dataclass
@@ -131,12 +132,12 @@ class Variables:
             return
         s = self.definitions[name]
         value = s.value
-        plain = len(s.names) == 1 and not any(isinstance(x, (n.Load, n.Address)) or warp_call(x) for x in walk(value))
+        plain = len(s.names) == 1 and not seen(value).loads and not seen(value).warps
         if plain:
-            for x in sorted(names_read(value)):
+            for x in sorted(seen(value).names):
                 if x in self.taint.values and x in self.definitions:
                     self.again(x, run, lets, names, wanted)
-            own = {v: self.numbers[run.var.name] for v in names_read(value) if v in self.numbers}
+            own = {v: self.numbers[run.var.name] for v in seen(value).names if v in self.numbers}
             made: n.Expr = substitute(value, {**names, **own})
             var = n.Var(self.fresh(name), made.type)
         else:
@@ -203,7 +204,7 @@ def team_statements(block: n.Block) -> Iterator[n.Stmt]:
 
 def mentions(s: n.Stmt, name: str) -> bool:
     """Whether a buffer of that name occurs in a statement."""
-    return any(isinstance(x, n.Buffer) and x.name == name for x in walk(s))
+    return name in seen(s).buffers
 
 
 def bound_names(s: n.Stmt) -> set[str]:
@@ -219,8 +220,50 @@ def bound_names(s: n.Stmt) -> set[str]:
 
 def reads(s: n.Stmt) -> set[str]:
     """Names that a statement and its blocks read."""
-    return names_read(s)
+    return set(seen(s).names)
 
 
 def _scalar(e: n.Expr) -> DType:
     return dtype_of(e.type)
+
+
+def accessed(body: n.Block) -> tuple[set[str], set[str]]:
+    """Names of buffers that a body reads and writes."""
+    read: set[str] = set()
+    written: set[str] = set()
+    for s in statements(body):
+        match s:
+            case n.Store():
+                written.add(s.at.buffer.name)
+            case n.Copy():
+                written.add(s.dst.buffer.name)
+            case n.Mma():
+                written.add(s.acc.buffer.name)
+                read.add(s.acc.buffer.name)
+            case n.Opaque():
+                read |= set(s.reads)
+                written |= set(s.writes)
+            case _:
+                pass
+        for x in _own(s):
+            if isinstance(x, n.Load):
+                read.add(x.at.buffer.name)
+            elif isinstance(x, n.Call) and x.fn.startswith("atomic_"):
+                for a in x.args:
+                    if isinstance(a, n.Region):
+                        written.add(a.buffer.name)
+                        read.add(a.buffer.name)
+    return read, written
+
+
+def _own(s: n.Stmt) -> list[n.Node]:
+    """What a statement itself mentions, without what its blocks do."""
+    if not blocks_of(s):
+        return list(walk(s))
+    match s:
+        case n.For():
+            return [x for e in (s.lo, s.hi, s.step) for x in walk(e)]
+        case n.If() | n.While():
+            return list(walk(s.cond))
+        case _:
+            return []

@@ -109,11 +109,24 @@ def thread(r: Reader) -> n.Expr:
 
 def _thread(r: Reader, given: Signature) -> Value:
     dim = r.known_int(given.args[0] if given.args else given.named.get("dim", 0))
-    return Num(thread(r)) if dim == 0 else 0
+    return _along(r, dim if dim is not None else 0)
+
+
+def _along(r: Reader, dim: int) -> Value:
+    """The thread's place along an axis of the CTA."""
+    if dim >= max(1, len(r.thread_shape)):
+        return 0
+    e = thread(r)
+    if len(r.thread_shape) > 1:
+        for extent in r.thread_shape[:dim]:
+            e = build.floordiv(e, extent)
+        if dim < len(r.thread_shape) - 1:
+            e = build.mod(e, r.thread_shape[dim])
+    return Num(e)
 
 
 def _threads(r: Reader, given: Signature) -> Value:
-    return Items((Num(thread(r)), 0, 0))
+    return Items(tuple(_along(r, k) for k in range(3)))
 
 
 def _part(size: int, op: str) -> Word:
@@ -125,6 +138,8 @@ def _part(size: int, op: str) -> Word:
 
 def _thread_extent(r: Reader, given: Signature) -> Value:
     dim = r.known_int(given.args[0] if given.args else 0)
+    if dim is not None and dim < len(r.thread_shape):
+        return Num(r.thread_shape[dim])
     return Num(r.threads) if dim == 0 else 1
 
 

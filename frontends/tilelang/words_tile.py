@@ -390,7 +390,7 @@ def _atomic(fn: str) -> Word:
             if is_region(source):
                 source, where = matched(r, source, where)
             e: n.Expr = convert(loaded(source), dtype)
-        elif isinstance(value, Place) and any(isinstance(i, n.Span) for i in value.index):
+        elif (isinstance(value, Place) and is_region(value)) or (isinstance(value, Memory) and not value.var and value.buffer.shape):
             source, where = matched(r, value, where)
             e = convert(loaded(source), dtype)
         else:

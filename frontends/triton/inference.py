@@ -399,6 +399,10 @@ class _Reading:
         if isinstance(fn, Jit):
             self._jit_call(fn, args, by_name)
             return
+        if fn == "dot":
+            for word, known in (("allow_tf32", self.facts.booleans), ("input_precision", self.facts.texts)):
+                if isinstance(given := by_name.get(word), cst.Name) and given.value in self.params:
+                    known.add(given.value)
         self._tiles(fn, [*args, *(by_name[k] for k in ("input", "other", "acc", "axis") if k in by_name)])
         if fn is None:
             return

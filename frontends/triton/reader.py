@@ -326,6 +326,10 @@ class Reader:
         if is_known(cond):
             return self.eval(e.body if cond else e.orelse)
         if isinstance(cond, Static):
+            if isinstance(cond.expr, n.Unary) and isinstance(asked := cond.expr.x, n.Call) and asked.fn == "absent":
+                given = self.eval(e.body)
+                if isinstance(given, TypeOf) and given.dtype.name == dict(asked.attrs)["param"]:
+                    return given  # the dtype of an argument that is left out has no meaning
             return joins.static_branch(self, cond.expr, lambda: self.eval(e.body), lambda: self.eval(e.orelse))
         assert isinstance(cond, Run)
         return self.choose(cond, lambda: self.eval(e.body), lambda: self.eval(e.orelse))

@@ -5,7 +5,7 @@ Shapes and canonical layouts are those of the PTX ISA, "Asynchronous warpgroup-l
 from __future__ import annotations
 
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
+from kir.ir.build import const, int_value, polynomial
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements
 
@@ -42,6 +42,15 @@ def instruction_refusal(s: n.Mma) -> str:
     return f"{k} elements along k are no whole steps of {depth}" if k % depth else ""
 
 
+def _in_panels(index: tuple[n.Expr | n.Span, ...], width: int) -> bool:
+    """Whether a part of a view takes whole panels of columns."""
+    columns = index[-1]
+    if len(index) != 2 or not all(isinstance(i, n.Span) and i.step in (1, const(1)) for i in index) or not isinstance(columns, n.Span) or not width:
+        return False
+    extent = columns.extent if isinstance(columns.extent, int) else int_value(columns.extent)
+    return extent is not None and extent % width == 0 and all(times % width == 0 for times in polynomial(columns.lo).values())
+
+
 def operand_refusal(kernel: n.Kernel, e: n.Expr, left: bool) -> str:
     """Why no descriptor describes an operand of wgmma ("" when one does): the first (`left`, which may be in registers too) or second."""
     transposed = False
@@ -55,9 +64,11 @@ def operand_refusal(kernel: n.Kernel, e: n.Expr, left: bool) -> str:
     b, row = e.at.buffer, shape_of(e.type)[-1]
     view = next((s for s in statements(kernel.body) if isinstance(s, n.View) and s.buffer == b), None)
     if view is not None:
-        if len(view.axes) != 2 or view.fill is not None or e.at.index:
-            return f"only a part of the view '{b.name}' is read, or it is no matrix"
+        if len(view.axes) != 2 or view.fill is not None:
+            return f"the view '{b.name}' is no matrix"
         columns, width = n.Var(view.axes[1], const(0).dtype), view.at.buffer.shape[-1]
+        if e.at.index and not _in_panels(e.at.index, int_value(width) or 0):
+            return f"only a part of a panel of the view '{b.name}' is read"
         split = (n.Binary("floordiv", columns, width), n.Binary("mod", columns, width))
         if not set(split) <= set(view.at.index):
             return f"the view '{b.name}' is no matrix in panels of columns"

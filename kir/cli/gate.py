@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
-    problem: Annotated[str, typer.Option(help="what the kernel must compute: a name, or a folder with problem.toml")] = "",
+    problem: Annotated[str, typer.Option(help="what the kernel must compute: a name, a folder with problem.toml, or a KernelBench file (.py)")] = "",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
     against: Annotated[str, typer.Option(help="another FILE[::KERNEL]: its code, and without --problem its outputs, are compared")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,

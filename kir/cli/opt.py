@@ -1,6 +1,7 @@
 """run passes over a program and print the result
 
-With --tuned PROBLEM, the pipeline (or, without one, FILE) is a subject of `kir tune`, whose holes are filled as found best for --shape.
+With --tuned PROBLEM, the pipeline (or, without one, FILE) is a subject of `kir tune`, whose holes are filled as found best for --shape; FILE may
+be the problem's naive program at any of its dtypes.
 The pipeline is text such as `tile{axis=0 extent=64}@main; ~unroll@main/k_loop`, or the name of a file that holds one (as text or JSON).
 With --in-place, what the passes changed is written into the kernel's source: shown as a unified diff, and written with --write.
 """
@@ -128,6 +129,7 @@ def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str
     from kir.rewrite import Pipeline
     from kir.target import target as named
     from kir.tune import tuned_program, tuned_text
+    from kir.tune.rank import assumed
     from kir.tune.space import find_space
 
     if not shape:
@@ -139,7 +141,9 @@ def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str
 
         return for_all(space, tuned_program(space, wanted, at, device), wanted, device), ()
     if space.kind == "pipeline":
-        return read(file, bind), Pipeline.parse(tuned_text(space, wanted, at, device), str(space.file)).steps
+        given = read(file, bind)
+        base = wanted.naive if given == load_problem(wanted.folder).naive else given
+        return assumed(base, space), Pipeline.parse(tuned_text(space, wanted, at, device), str(space.file)).steps
     if pipeline:
         raise usage("KIR-C002", f"-p {pipeline}: '{space.name}' tunes a {space.kind}, no pipeline",
                     attempt=f"kir opt {pipeline} --tuned {problem} --shape {shape}")

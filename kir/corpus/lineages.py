@@ -13,7 +13,6 @@ from typing import Any
 from kir.corpus.count import general
 from kir.corpus.rank import recorded
 
-
 TARGET = "sm_90a"
 """What every state is compiled for."""
 

@@ -33,6 +33,8 @@ HEAP_BYTES, PRINT_BYTES = 1 << 20, 1 << 16
 """What device code may allocate and print."""
 DELAY_BASE, DELAY_LAUNCH = 40_000, 25_000
 """Nanoseconds that the stream is kept busy while the host enqueues a call: at least, and for each launch."""
+MOST_SUMS = 256
+"""Places that are summed at once."""
 HARNESS = ("draw", "unit_rows", "sum", "clear", "delay", "nothing")
 """Kernels of `harness.cu`, without their prefix."""
 GRAPH_FROM = 8
@@ -118,7 +120,7 @@ def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict
         size = CLEAR_FACTOR * max(driver.attribute("l2_bytes"), 1 << 22)
         state.cleared = (driver.allocate(size), size)
         driver.fill(state.cleared[0], b"\1", size)
-    state.sums = driver.allocate(8 * 256)
+    state.sums = driver.allocate(8 * MOST_SUMS)
     driver.synchronize()
     return state, {"level": level.to_json() if level else None, "device": driver.about(), "functions": about, "free": driver.free_bytes()}
 
@@ -179,6 +181,7 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     late = time.perf_counter() - ended
     wall = time.perf_counter() - begun
     after = _sums(s, rows, salt)
+    digests = _summed(s, {name: (s.buffers[name].data, s.buffers[name].size) for name in message.get("digest", ())}, int(message.get("key", 0)))
     back = [d.download(s.buffers[name].data, s.buffers[name].size) for name in message["return"]]
     d.record(last)
     beyond = d.elapsed(first, last) - seconds
@@ -186,7 +189,7 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
         d.more.drop_graph(graph)
     changed = sorted({name.partition("@")[0] for name in before if "@" not in name and before[name] != after[name]})
     broken = sorted({name.partition("@")[0] for name in before if "@" in name and before[name] != after[name]})
-    return {"seconds": seconds, "beyond": beyond, "wall": wall, "late": late, "changed": changed, "broken": broken,
+    return {"seconds": seconds, "beyond": beyond, "digests": digests, "wall": wall, "late": late, "changed": changed, "broken": broken,
             "threads": len(os.listdir("/proc/self/task"))}, back
 
 
@@ -248,19 +251,25 @@ def own(s: State, name: str, items: int, *values: Any) -> None:
 
 def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
     """Sums over the inputs that must stay as they are, and over all guards (`name@0`, `name@1`)."""
-    places: list[tuple[str, int, int]] = []
+    places: dict[str, tuple[int, int]] = {}
     for row in rows:
         b = s.buffers[row["name"]]
         if row.get("intact"):
-            places.append((row["name"], b.data, b.size))
+            places[row["name"]] = (b.data, b.size)
         if b.guard:
-            places += [(f"{row['name']}@0", b.base, b.guard), (f"{row['name']}@1", b.data + b.room, b.guard)]
-    places = places[:256]
-    s.driver.fill(s.sums, b"\0", 8 * len(places))
-    for i, (_, pointer, size) in enumerate(places):
+            places |= {f"{row['name']}@0": (b.base, b.guard), f"{row['name']}@1": (b.data + b.room, b.guard)}
+    return _summed(s, places, salt)
+
+
+def _summed(s: State, places: dict[str, tuple[int, int]], salt: int) -> dict[str, int]:
+    """Sums over pointers and sizes that depend on every byte, its place and the salt."""
+    names = list(places)[:MOST_SUMS]
+    s.driver.fill(s.sums, b"\0", 8 * len(names))
+    for i, name in enumerate(names):
+        pointer, size = places[name]
         own(s, "sum", size // 8, ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
-    raw = s.driver.download(s.sums, 8 * len(places))
-    return {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, (name, _, _) in enumerate(places)}
+    raw = s.driver.download(s.sums, 8 * len(names))
+    return {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, name in enumerate(names)}
 
 
 def _scratch(s: State, launches: list[dict[str, Any]]) -> None:

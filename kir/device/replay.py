@@ -38,18 +38,25 @@ def unpack(raw: bytes) -> list[tuple[dict[str, Any], list[bytearray]]]:
 
 
 def wait_and_replay(device: int) -> None:
-    """Open the device, say so, then replay the job file that one line of the standard input names; without one, do nothing. Raises
-    CudaError."""
+    """Open the device, say so, then replay the job file that one line of the standard input names; without one, do nothing. Never returns:
+    pycuda's own end calls the driver once more, which after a fault aborts."""
     import os
     import sys
+    import traceback
 
     from kir.device.driver import Driver
-    Driver(device).synchronize()
-    print(READY, flush=True)
-    if job := sys.stdin.readline().strip():
-        replay(job)
+    code = 0
+    try:
+        Driver(device).synchronize()
+        print(READY, flush=True)
+        if job := sys.stdin.readline().strip():
+            replay(job)
+    except Exception:  # whatever it is, the tool above says what it saw
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
-    os._exit(0)  # pycuda's own end calls the driver once more, which after a fault aborts
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def replay(job: str) -> None:

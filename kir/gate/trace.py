@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from kir.diagnostic import error
 from kir.gate.verdict import Verdict
 from kir.problem import Problem
+from kir.problem.model import ModelProblem
 from kir.store import write_atomic
 
 Dtype = Literal["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e4m3", "float8_e5m2", "float4_e2m1", "float64", "int64", "int32",
@@ -255,6 +256,8 @@ def definition_of(problem: Problem) -> Definition:
 
 def _reference(problem: Problem, inputs: list[str], scalars: list[str], outputs: Mapping[str, TensorSpec],
                bindings: Mapping[str, tuple[str, int]]) -> str:
+    if isinstance(problem, ModelProblem):
+        return problem.reference_text
     sizes = [f"{axis!r}: {tensor}.shape[{place}]" for axis, (tensor, place) in bindings.items()]
     sizes += [f"{k!r}: {v!r}" for k, v in problem.spec.constants.items()] + [f"{s!r}: {s}" for s in scalars]
     given = ", ".join(f"{x!r}: {x}" for x in inputs)

@@ -263,9 +263,13 @@ def _prefetch(m: Machine, e: Call, f: Frame) -> Values:
     return ()
 
 
+def _prefetch_descriptor(m: Machine, e: Call, f: Frame) -> Values:
+    return ()
+
+
 TILE: dict[str, Callable[[Machine, Call, Frame], Val | Values]] = {
     "iota": _iota, "expand": _expand, "broadcast": _broadcast, "reshape": _reshape, "trans": _trans, "reduce": _reduce, "scan": _scan,
     "sort": _sort, "gather": _gather, "pick": _pick, "vec": _vec, "join": _join, "split": _split, "cat": _cat, "histogram": _histogram,
     "pack": _pack, "unpack": _unpack,
     "multiple_of": _advice, "max_contiguous": _advice, "max_constancy": _advice, "assume": _assertion, "assertion": _assertion,
-    "prefetch": _prefetch}
+    "prefetch": _prefetch, "prefetch_descriptor": _prefetch_descriptor}

@@ -3,7 +3,8 @@
 Memory layouts map an index to an offset: `strides(s0, s1, ..)` in elements, `swizzle(bits, base, shift)` on byte offsets (bit group
 `base ..` is xored with the group `shift` above it, as in CuTe's Swizzle<bits, base, shift>), `compose(outer, .., inner)`, and nothing for
 row-major. Fragment layouts map an index to (thread, register slot): `mma_m16n8k16_a` and kin, `wgmma_acc(n)`, `wgmma_a`,
-`blocked(..)`, `tiled(atom, [warps, ..])`. All are evaluated on NumPy arrays; finite layouts compose, invert and are compared by table.
+`blocked(..)`, `tiled(atom, [warps, ..])`, `spread(..)` (`kir.analysis.fragments`). All are evaluated on NumPy arrays; finite layouts compose,
+invert and are compared by table.
 """
 from __future__ import annotations
 
@@ -114,6 +115,14 @@ def rules(layout: Layout, rank: int) -> Iterator[Diagnostic]:
                 yield Diagnostic("KIR-L002", f"'{part.name}' acts on indices, so it must come last in compose")
             else:
                 yield from rules(part, rank)
+    elif layout.name == "spread":
+        lists = [a for a in layout.args if isinstance(a, tuple)]
+        if len(lists) != 6 or len(layout.args) != 6 or any(len({len(a) for a in part}) != 1 for part in (lists[:3], lists[3:])):
+            yield Diagnostic("KIR-L002", "spread(..) with other than extents, axes and steps of the digits of the thread, then of the slot",
+                             needs="six lists, three of one length and three of one length")
+        elif any(not -1 <= a < rank for a in (*lists[1], *lists[4])) or any(e < 1 for e in (*lists[0], *lists[3])):
+            yield Diagnostic("KIR-L002", f"spread(..) with a digit outside the {rank} axes of its fragment",
+                             needs="extents of 1 or more, and axes that there are")
     elif layout.name not in MEMORY and layout.name not in FRAGMENTS:
         yield Diagnostic("KIR-L001", f"there is no layout '{layout.name}'", attempt=did_you_mean(layout.name, (*MEMORY, *FRAGMENTS)))
 

@@ -263,7 +263,7 @@ class _Counter:
         self.add("numerics", x.fn.endswith("_approx") + x.fn.startswith("exp2"))
         if x.fn == "mma_sync":
             self.add("tensor", 3)
-        elif row.effect == "async" or x.fn.startswith(("mbar_", "fence_async", "fence_mbar", "grid_dependency")):
+        elif row.effect == "async" or x.fn.startswith(("mbar_", "fence_async", "fence_mbar", "grid_dependency", "prefetch_descriptor")):
             self.add("asynchrony")
         elif row.effect == "sync" or x.fn.startswith("atomic_"):
             self.add("synchronization")

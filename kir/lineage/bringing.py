@@ -1,16 +1,19 @@
 """A program brought into what a surface can say: optimizations that its compiler decides itself, or has no words for, are taken back.
 
 Each step is the inverse of a registered pass, checked as any other (forward restores the program exactly), so that what is written is the
-expert as far as the surface goes, and the steps say what is missing. First come steps after which the surface refuses less; where no single one
+expert as far as the surface goes, and the steps say what is missing.
+A program of roles that the surface cannot say is refused as it stands. First come steps after which the surface refuses less; where no single one
 does, the one that a walk to naive would take first.
 """
 
 from __future__ import annotations
 
 from kir.diagnostic import Diagnostic, KirError
+from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.measure import measure
 from kir.ir.nodes import Program
+from kir.ir.visit import statements
 from kir.lineage.engine import PassEngine
 from kir.rewrite import Site, Trace, apply, pass_class, sites
 from kir.rewrite.driver import Applied
@@ -18,19 +21,24 @@ from kir.surface import Backend
 
 MOST_STEPS = 60
 """Steps that may be taken back; each lowers the measure of law 9, so that there is an end anyway."""
+MOST_LEVEL = 10
+"""Steps in a row after which nothing less is refused."""
 
 
 def brought(done: Trace, by: Backend) -> tuple[Trace, tuple[Diagnostic, ...]]:
     """The trace with what the surface cannot say taken back, and a note (KIR-B307) for each step. Raises KirError with the refusals that were there
     first, when nothing that is taken back helps."""
     first = refused = by.accepts(done.program)
-    engine, notes = PassEngine(), []
+    if refused and any(isinstance(x, n.Roles) for k in done.program.kernels for x in statements(k.body)):
+        raise KirError(*first)  # what its roles do side by side is the program: without them it would be another expert
+    engine, notes, level = PassEngine(), [], 0
     for _ in range(MOST_STEPS):
-        if not refused:
+        if not refused or level > MOST_LEVEL:
             break
         found = _next(done.program, engine, by, refused)
         if found is None:
             raise KirError(*first)
+        level = 0 if len(found[1]) < len(refused) else level + 1
         applied, refused = found
         done = done.extended(applied)
         step = applied.record.step

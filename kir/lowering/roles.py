@@ -20,7 +20,8 @@ from kir.lowering.elements import element
 from kir.lowering.state import Held, State, refuse, shape_known
 from kir.lowering.warpgroups import WARPGROUP, accumulator, released, shares
 
-ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init"})
+ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init",
+                    "prefetch_descriptor"})
 """What a team does once: its first thread does it."""
 WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async", "cluster_arrive", "cluster_wait"})
 """What every thread of a team does."""
@@ -239,29 +240,41 @@ def _place(state: State, e: n.Expr, rows: bool) -> tuple[n.Region, bool]:
 
 
 def _through(view: n.View, r: n.Region) -> tuple[n.Region, bool]:
-    """A region of a view as a region of what it views: an axis taken whole, split in panels, or both the other way round."""
-    lows = [i.lo if isinstance(i, n.Span) else i for i in r.index]
-    if len(view.axes) != 2 or len(lows) != 2 or any(not isinstance(i, n.Span) or i.step not in (1, const(1)) or int_value(i.lo) != 0 for i in r.index):
-        raise refuse(f"wgmma reads a part of the view '{view.buffer.name}'", "the whole view")
-    extents = dict(zip(view.axes, (int_value(d) for d in view.buffer.shape), strict=True))
+    """A region of a view as a region of what it views: axes taken whole or in parts, split in panels (of which a part takes whole ones), or
+    both the other way round."""
+    name = view.buffer.name
+    if len(view.axes) != 2 or len(r.index) != 2 or any(not isinstance(i, n.Span) or i.step not in (1, const(1)) for i in r.index):
+        raise refuse(f"wgmma reads a part of the view '{name}' that is no matrix", "two ranges of neighbors")
+    parts = {axis: i for axis, i in zip(view.axes, r.index, strict=True) if isinstance(i, n.Span)}
     index: list[n.Expr | n.Span] = []
     order: list[str] = []
     for i in view.at.index:
         if isinstance(i, n.Span):
-            raise refuse(f"the view '{view.buffer.name}' has spans")
+            raise refuse(f"the view '{name}' has spans")
         match i:
-            case n.Var() if i.name in extents:
-                index.append(n.Span(const(0), extents[i.name] or 0))
+            case n.Var() if i.name in parts:
+                index.append(parts[i.name])
                 order.append(i.name)
-            case n.Binary(op="floordiv", a=n.Var(name=name), b=n.Const(value=size)) if name in extents:
-                index.append(n.Span(const(0), (extents[name] or 0) // int(size)))
-            case n.Binary(op="mod", a=n.Var(name=name), b=n.Const(value=size)) if name in extents:
+            case n.Binary(op="floordiv", a=n.Var(name=axis), b=n.Const(value=size)) if axis in parts:
+                index.append(_panels(name, parts[axis], int(size)))
+            case n.Binary(op="mod", a=n.Var(name=axis), b=n.Const(value=size)) if axis in parts:
                 index.append(n.Span(const(0), int(size)))
-                order.append(name)
+                order.append(axis)
             case _:
-                if any(isinstance(x, n.Var) and x.name in extents for x in walk(i)):
-                    raise refuse(f"the view '{view.buffer.name}' is no matrix, whole or in panels")
+                if any(isinstance(x, n.Var) and x.name in parts for x in walk(i)):
+                    raise refuse(f"the view '{name}' is no matrix, whole or in panels")
                 index.append(i)
     if sorted(order) != sorted(view.axes):
-        raise refuse(f"the view '{view.buffer.name}' is no matrix, whole or in panels")
+        raise refuse(f"the view '{name}' is no matrix, whole or in panels")
     return n.Region(view.at.buffer, tuple(index)), order != list(view.axes)
+
+
+def _panels(view: str, part: n.Span, size: int) -> n.Expr | n.Span:
+    """The panels of `size` that a part of an axis takes: the one, or a range of them. Raises KirError KIR-B030 for a part of a panel."""
+    extent = part.extent if isinstance(part.extent, int) else int_value(part.extent)
+    terms = build.polynomial(part.lo)
+    if extent is None or extent % size or any(times % size for times in terms.values()):
+        raise refuse(f"wgmma reads a part of a panel of the view '{view}'", f"whole panels of {size}")
+    dtype = dtype_of(part.lo.type)
+    first = build.from_polynomial({monomial: times // size for monomial, times in terms.items()}, dtype)
+    return first if extent == size else n.Span(first, extent // size)

@@ -42,12 +42,35 @@ def shares(state: State, s: n.Mma, held: n.Buffer, a: n.Region, rows: int) -> It
     number = build.floordiv(state.lane, WARPGROUP) if count > 1 else const(0)
     for i in range(blocks):
         part = a
-        if a.buffer.space != "register" and total > ROWS:
+        panels = [axis for axis, x in enumerate(a.index) if isinstance(x, n.Span)]
+        if a.buffer.space != "register" and len(panels) == 3:  # rows lie in panels, each as wide as a wgmma has rows
+            if a.index[panels[2]] != n.Span(const(0), ROWS):
+                raise refuse("wgmma reads rows in panels of another width than 64", "panels of 64 rows")
+            at = panels[0]
+            part = n.Region(a.buffer, (*a.index[:at], build.add(build.mul(number, blocks), i), *a.index[at + 1:]))
+        elif a.buffer.space != "register" and total > ROWS:
             span = a.index[rows]
             assert isinstance(span, n.Span)
+            panels = [axis for axis, x in enumerate(a.index) if isinstance(x, n.Span)]
+            if len(panels) == 3:
+                yield _panel(a, panels[0], build.add(build.mul(number, blocks), i), span), _registers_of(held, i, blocks)
+                continue
             first = build.add(span.lo, build.add(build.mul(number, ROWS * blocks), ROWS * i))
             part = n.Region(a.buffer, (*a.index[:rows], n.Span(first, ROWS), *a.index[rows + 1:]))
-        yield part, n.Region(held, () if blocks == 1 else (const(i), *(n.Span(const(0), d) for d in held.shape[1:])))
+        yield part, _registers_of(held, i, blocks)
+
+
+def _registers_of(held: n.Buffer, i: int, blocks: int) -> n.Region:
+    return n.Region(held, () if blocks == 1 else (const(i), *(n.Span(const(0), d) for d in held.shape[1:])))
+
+
+def _panel(a: n.Region, axis: int, number: n.Expr, rows: n.Span) -> n.Region:
+    """Those of 64 rows that lie in a panel of their own. Raises KirError KIR-B030 for panels of another width."""
+    span = a.index[axis]
+    assert isinstance(span, n.Span)
+    if rows.extent not in (ROWS, const(ROWS)):
+        raise refuse("wgmma reads A from panels that are not 64 rows wide", "panels of 64 rows")
+    return n.Region(a.buffer, (*a.index[:axis], build.add(span.lo, number), *a.index[axis + 1:]))
 
 
 def box_bytes(s: n.Stmt) -> int | None:

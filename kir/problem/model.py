@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -96,9 +96,11 @@ class Runner:
 
 @dataclass(frozen=True)
 class ModelProblem(Problem):
-    """A problem whose reference is a torch model. `caveats` are wrong answers that its check cannot tell from right ones."""
+    """A problem whose reference is a torch model. `held` are the inputs that are its state, in its order; `caveats` are wrong answers that
+    its check cannot tell from right ones."""
 
     runner: Runner = field(kw_only=True, compare=False)
+    held: tuple[str, ...] = field(default=(), kw_only=True)
     caveats: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
@@ -138,8 +140,20 @@ class ModelProblem(Problem):
         at, t = self.shape(shape) if isinstance(shape, str) else shape, self.spec.tensors[-1]
         if refused := comparison.check_form(outputs, t, t.dtype, self.tensor_shape(t, at)):
             return refused
-        found = self._bounded(inputs, at)
-        return comparison.elementwise(t.name, t.dtype, outputs[t.name], found["out"], found["bound"], self.spec.norm)
+        return _judged(self, self._bounded(inputs, at), outputs[t.name])
+
+    @property
+    def reference_text(self) -> str:
+        """The file, and a function `run` of the problem's inputs and numbers."""
+        inputs = [t.name for t in self.spec.tensors if t.role == "in"]
+        named = [x for x in (*inputs, *self.spec.scalars) if x not in self.held]
+        return self.runner.source.text + "\n".join([
+            "", "", f"def run({', '.join([*inputs, *self.spec.scalars])}):", "    import torch", "    made = get_init_inputs()",
+            "    several = len(made) == 2 and isinstance(made[0], list) and isinstance(made[1], dict)",
+            "    model = Model(*made[0], **made[1]) if several else Model(*made)", "    with torch.no_grad():",
+            f"        for held, given in zip(model.state_dict().values(), [{', '.join(self.held)}], strict=True):",
+            "            held.copy_(given.reshape(held.shape))",
+            f"        return model.to({inputs[0]}.device)({', '.join(f'{x}={x}' for x in named)})", ""])
 
     @property
     def naive(self) -> n.Program:
@@ -150,6 +164,12 @@ class ModelProblem(Problem):
 def load_model(path: Path) -> ModelProblem:
     """The problem of a file. Raises KirError KIR-G910 to KIR-G919, located in it."""
     source = ModelSource.read(path)
+    return _made(path, source)
+
+
+@cache
+def _made(path: Path, source: ModelSource) -> ModelProblem:
+    """The problem of a text, made once: it holds a process."""
     runner = Runner(source)
     given, _ = runner.ask("describe", {})
     shapes, tensors = _shapes(runner, source.sizes, given)
@@ -162,10 +182,10 @@ def load_model(path: Path) -> ModelProblem:
     smallest = min((s for s in shapes if "one" not in s.tags), key=lambda s: _elements(tensors, s), default=shapes[0])
     runner.ask("examine", smallest.sizes)
     spec = spec.model_copy(update={"bytes": _bytes(runner, tensors, smallest)})
-    out = ModelProblem(spec, dtype, path, path.parent, runner=runner)
+    out = ModelProblem(spec, dtype, path, path.parent, runner=runner, held=tuple(given["state"]))
     kept = {name: usual for name in spec.distributions if name == "normal" or _fair(out, smallest, name)}
-    out = ModelProblem(spec.model_copy(update={"distributions": kept}), dtype, path, path.parent, runner=runner)
-    return ModelProblem(out.spec, dtype, path, path.parent, runner=runner, caveats=_caveats(out, smallest))
+    out = replace(out, spec=spec.model_copy(update={"distributions": kept}))
+    return replace(out, caveats=_caveats(out, smallest))
 
 
 MODEL_REFERENCE = "the file's own Model, eager"
@@ -179,23 +199,26 @@ def _elements(tensors: Iterable[Tensor], s: Shape) -> int:
 def _fair(problem: ModelProblem, at: Shape, distribution: str) -> bool:
     """Whether a distribution has an answer: finite, and one that the model itself gives in its own dtype."""
     inputs = problem.inputs(at, 1, distribution)
-    found, own = problem.runner.ask("oracle", at.sizes, inputs)[1], problem.runner.ask("own", at.sizes, inputs)[1]
-    return bool(np.isfinite(found["out"].astype(np.float64)).all()) and problem.compare(own, inputs, at).ok
+    found = problem._bounded(inputs, at)
+    return bool(np.isfinite(found["out"].astype(np.float64)).all()) and _judged(problem, found, problem.runner.ask("own", at.sizes, inputs)[1]["out"]).ok
+
+
+def _judged(problem: ModelProblem, found: Mapping[str, Array], got: Array) -> Comparison:
+    t = problem.spec.tensors[-1]
+    return comparison.elementwise(t.name, t.dtype, got, found["out"], found["bound"], problem.spec.norm)
 
 
 def _caveats(problem: ModelProblem, at: Shape) -> tuple[str, ...]:
     """What the check lets through. Raises KirError KIR-G917 for what it must not, or where the model itself fails it."""
-    source, inputs, t = problem.runner.source, problem.inputs(at, 2), problem.spec.tensors[-1]
+    source, inputs = problem.runner.source, problem.inputs(at, 2)
     found = problem._bounded(inputs, at)
-    def judged(got: Array) -> Comparison:
-        return comparison.elementwise(t.name, t.dtype, got, found["out"], found["bound"], problem.spec.norm)
-    own = judged(problem.runner.ask("own", at.sizes, inputs)[1]["out"])
+    own = _judged(problem, found, problem.runner.ask("own", at.sizes, inputs)[1]["out"])
     if not own.ok:
         raise error("KIR-G917", f"the model in its own dtype is not right by itself in float64: {own.reason}", origin=source.forward,
                     needs="a model whose answer rounding does not decide")
     if "one" in at.tags:
         return ("its only shape has one element",)
-    passing = [name for name, forged in problem.forgeries(inputs, at).items() if judged(forged["out"]).ok]
+    passing = [name for name, forged in problem.forgeries(inputs, at).items() if _judged(problem, found, forged["out"]).ok]
     if wrong := [name for name in passing if name in TELLING]:
         raise error("KIR-G917", f"at shape '{at.name}' a kernel that writes {wrong[0]} would be right", origin=source.result,
                     needs="a model whose output depends on its inputs")

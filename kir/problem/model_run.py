@@ -143,7 +143,8 @@ class ModelFile:
 
     # ------------------------------------------------------------------------------------------------------------------ describing
     def described(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Tensors (name, role, dtype, extents) and numbers of a call at these sizes, found without computing where that works."""
+        """Tensors (name, role, dtype, extents) and numbers of a call at these sizes, and which of them are state; found without computing
+        where that works."""
         try:
             b = self.built(sizes, 0, "meta")
             out = self.output(b, b.given)
@@ -153,7 +154,7 @@ class ModelFile:
         def row(name: str, role: str, x: Any) -> dict[str, Any]:
             return {"name": name, "role": role, "dtype": DTYPES[x.dtype], "shape": list(x.shape) or [1]}
         rows = [row(k, "in", x) for k, x in (*b.given.items(), *b.state.items())]
-        return {"tensors": [*rows, row("out", "out", out)], "scalars": b.scalars, "dtype": DTYPES[self._dtype(b)]}
+        return {"tensors": [*rows, row("out", "out", out)], "scalars": b.scalars, "state": list(b.state), "dtype": DTYPES[self._dtype(b)]}
 
     def examined(self, sizes: Mapping[str, int]) -> None:
         """Refuse what no kernel could be held to: an output that differs from call to call, a state or inputs that forward changes.

@@ -124,7 +124,14 @@ def _atomic(r: Reader, i: Instruction) -> None:
 def _prefetch(r: Reader, i: Instruction) -> None:
     m = r.modifiers()
     if m.flag("tensormap"):
-        raise r.refuse("a prefetch of a tensor map")
+        m.one("param", "const")
+        m.done()
+        at = i.operands[0]
+        held = r.held(at.base if isinstance(at, Memory) else at)
+        if not isinstance(held, Descriptor):
+            raise r.fail("KIR-F306", "this is not the address of a tensor map")
+        r.effect(n.Eval(build.call("prefetch_descriptor", descriptor=held.map.name)))
+        return
     space, level = m.one(*SPACES), m.one("L1", "L2")
     m.done()
     if not level:

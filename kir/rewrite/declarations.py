@@ -19,7 +19,7 @@ def _block(block: n.Block) -> n.Block:
     memory = [s for s in block if isinstance(s, n.Alloc) and (s.init is None or isinstance(s.init, n.Const))]
     views = [s for s in block if isinstance(s, n.View) and s.fill is None and not names_read(s) & computed]
     seen_as = {s.buffer.name: s.at.buffer.name for s in views}
-    names = {s.buffer.name for s in (*memory, *views)}
+    names = {s.buffer.name for s in memory} | {s.buffer.name for s in views}
     used: dict[str, None] = {}
     rest: list[n.Stmt] = []
     for s in block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import importlib.util
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,6 +178,28 @@ def test_state_and_numbers_are_inputs(tmp_path: Path) -> None:
     assert [t.name for t in problem.spec.tensors] == ["x", "fc_weight", "fc_bias", "out"] and problem.spec.scalars == {"slope": 0.25}
     verdict = gate_cpu(parse_program(LAYER_KERNEL.format(), "layer.kir"), problem, "kir", ())
     assert verdict.accepted, verdict.reason
+
+
+@needs_torch
+def test_the_file_itself_is_a_reference_and_a_traces_definition(tmp_path: Path) -> None:
+    import torch
+
+    from kir.gate.gpu.references import of_file
+    from kir.gate.trace import definition_of
+    from kir.problem.model_run import to_numpy, to_torch
+    path = made(tmp_path, LAYER)
+    problem = load_problem(path)
+    assert isinstance(problem, ModelProblem) and problem is load_problem(path), "one process for one file"
+    at = problem.shape("odd")
+    inputs = problem.inputs(at, 3)
+    tensors = {k: to_torch(v) for k, v in inputs.items()}
+    eager = of_file(str(path), path.read_text(), "cpu")(tensors, {"sizes": at.sizes})()["out"]
+    assert problem.compare({"out": to_numpy(eager)}, inputs, at).ok
+    text = definition_of(problem).reference
+    space: dict[str, Any] = {}
+    exec(text, space)
+    with torch.no_grad():
+        assert problem.compare({"out": to_numpy(space["run"](*tensors.values(), slope=0.25))}, inputs, at).ok
 
 
 @needs_torch

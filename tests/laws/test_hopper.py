@@ -24,6 +24,8 @@ from kir.rewrite.meaning import difference, interpreted
 from kir.rewrite.pipeline import run as run_pipeline
 from kir.surface import backend
 from kir.target import target
+from kir.tune import load_space
+from kir.tune.rank import built, given_of
 
 SKILLS = Path(__file__).parents[2] / "skills"
 EXPERT = SKILLS / "experts" / "gemm" / "gemm_sm90_persistent.kir"
@@ -52,10 +54,8 @@ def _next(p: n.Program) -> Applied | None:
     return None
 
 
-@cache
-def lineage() -> tuple[tuple[n.Program, Applied], ...]:
-    """Each step with the program that it was taken from, the expert's first."""
-    p, out = expert(), []
+def _walked(p: n.Program) -> tuple[tuple[n.Program, Applied], ...]:
+    out = []
     while is_naive(p, load_problem("gemm").work_item):
         done = _next(p)
         if done is None:
@@ -63,6 +63,20 @@ def lineage() -> tuple[tuple[n.Program, Applied], ...]:
         out.append((p, done))
         p = done.program
     return tuple(out)
+
+
+@cache
+def lineage() -> tuple[tuple[n.Program, Applied], ...]:
+    """Each step with the program that it was taken from, the expert's first."""
+    return _walked(expert())
+
+
+def _tuned(name: str, point: dict[str, int], problem: str) -> n.Program:
+    """A point of a stored subject of tuning, with two CTAs."""
+    found, wanted, hardware = load_space(SKILLS / "pipelines" / f"{name}.toml"), load_problem(f"{problem}:f16"), target("h200")
+    values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), hardware), "sms": 2})
+    assert found.refusal(values) == ""
+    return built(found, values, wanted, hardware)
 
 
 def test_it_ends_in_a_naive_program_by_steps_of_many_intents() -> None:
@@ -121,6 +135,14 @@ def test_the_stored_pipeline_makes_it_from_the_naive_program() -> None:
         shape = problem.shape(name)
         inputs = problem.inputs(shape, seed=2)
         assert problem.compare(run(made, inputs, problem.scalars(shape), mode="fast").outputs, inputs, shape).ok
+
+
+@pytest.mark.parametrize("layout", ["nt", "tn"])
+def test_kernels_of_other_layouts_are_walked_back_too(layout: str) -> None:
+    steps = _walked(normalize(_tuned(f"gemm_sm90_{layout}", {"rows": 128, "columns": 128, "stages": 3, "panels": 2, "raster": 4}, f"gemm_{layout}")))
+    assert is_naive(steps[-1][1].program, load_problem("gemm").work_item) == ()
+    assert len({done.witness.params.intent for _, done in steps}) >= 14
+    assert difference(interpreted(steps[0][0], SIZES), interpreted(steps[-1][1].program, SIZES), "reassociated(k)") == ""
 
 
 @pytest.mark.parametrize(("old", "new"), [

@@ -6,16 +6,19 @@ from pathlib import Path
 import pytest
 
 from kir.diagnostic import KirError
+from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.lineage.engine import PassEngine
+from kir.lineage.folder import opened
 from kir.lineage.meeting import common_form, meetings
+from kir.lineage.replay import replay
 from kir.lineage.source import load_expert
 from kir.problem import load_problem
 
 HOME = Path(__file__).parents[2] / "skills"
 EXPERTS = {
     ("gemm", "tilelang"): (f"{HOME}/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm", ("partition-rows",)),
-    ("gemm", "triton"): (f"{HOME}/experts/gemm/triton.py::gemm_persistent", "triton_gemm", ("partition-rows",)),
+    ("gemm", "triton"): (f"{HOME}/experts/gemm/triton.py::gemm_persistent", "triton_gemm", ("partition-rows", "reuse-operand")),
     ("gemm", "cuda"): (f"{HOME}/experts/gemm/gemm_sm80.cu::gemm_sm80", "gemm_sm80", ("partition-rows", "fuse-epilogue")),
     ("softmax", "tilelang"): (f"{HOME}/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax", ()),
     ("softmax", "triton"): ("liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel", "liger_softmax", ()),
@@ -54,3 +57,16 @@ def test_an_expert_ends_in_the_naive_program_of_its_problem(problem: str, surfac
     assert meetings([found]) == meetings([load_problem(problem).naive]), common_form(found)
     if (problem, surface) == ("gemm", "tilelang"):
         assert len(intents) >= 8 and len(set(intents)) >= 7
+
+
+def test_the_shipped_lineage_of_the_tilelang_gemm_is_what_the_passes_do() -> None:
+    folder = opened(HOME / "lineages" / "gemm_tilelang")
+    lineage = folder.read()
+    source, binding, _ = EXPERTS["gemm", "tilelang"]
+    expert = load_expert(source, HOME / "bindings" / f"{binding}.toml").program
+    assert content_hash(expert) == lineage.start.content, "walk it again: kir lineage"
+    replayed = replay(lineage, folder, PassEngine.of(lineage.header))
+    assert replayed.ok, replayed.diagnostics
+    realized = [s.intent for s in lineage.accepted if s.realization is not None and s.realization.realized]
+    assert lineage.outcome.ended == "naive" and len(realized) >= 8 and len(set(realized)) >= 7
+    assert meetings([folder.program(lineage.states[-1])]) == meetings([load_problem("gemm").naive])

@@ -33,6 +33,7 @@ VARIANTS = {
     "not pipelined": lambda text: text.replace(" pipelined {stages=3}", ""),
     "scalar units": lambda text: text.replace("C_local += A_shared * B_shared", "C_local += A_shared * B_shared via fma"),
     "one row of tiles": lambda text: text.replace("pid // n_tiles", "0"),
+    "aligned": lambda text: text.replace("shared A_shared: f16[128, 32]", "shared A_shared: f16[128, 32] align 1024"),
     "swizzled": lambda text: text.replace("shared A_shared: f16[128, 32]", "shared A_shared: f16[128, 32] layout swizzle(2, 4, 3)"),
     "transposed": lambda text: text.replace("shared B_shared: f16[32, 128]", "shared B_shared: f16[128, 32]").replace(
         "in B: f16[K, N]", "in B: f16[N, K]").replace("B[k * 32 +: 32, n * 128 +: 128]", "B[n * 128 +: 128, k * 32 +: 32]").replace(
@@ -116,6 +117,20 @@ def test_variants_of_the_gemm_are_read_back(tmp_path: Path, what: str) -> None:
 @pytest.mark.parametrize("name", EXPERTS)
 def test_experts_are_in_the_form_and_read_back_exactly(tmp_path: Path, name: str) -> None:
     expert = load_expert(f"{HOME}/experts/{name}/tilelang.py::{EXPERTS[name]}", HOME / "bindings" / f"tilelang_{name}.toml").program
+    again = read_back(fuzzed(expert, 1), tmp_path)
+    assert alpha_equal(again, expert), f"{program_text(expert)}\n{program_text(again)}"
+
+
+PACKAGES = {
+    "fla_dplr_cumsum": "fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl",
+    "flash_qla_kkt_solve": "flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2",
+}
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", PACKAGES)
+def test_kernels_that_others_wrote_are_read_back_exactly(tmp_path: Path, name: str) -> None:
+    expert = load_expert(PACKAGES[name], HOME / "bindings" / f"{name}.toml").program
     again = read_back(fuzzed(expert, 1), tmp_path)
     assert alpha_equal(again, expert), f"{program_text(expert)}\n{program_text(again)}"
 

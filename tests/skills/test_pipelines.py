@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from kir.analysis.legalize import legalize
 from kir.diagnostic import KirError
 from kir.interp import run
 from kir.ir.build import const
@@ -28,69 +29,30 @@ FOLDER = Path(__file__).parents[2] / "skills" / "pipelines"
 H200 = target("h200")
 
 
-def space(layout: str) -> Space:
-    return load_space(FOLDER / f"gemm_sm90_{layout}.toml")
-
-
 def problem(layout: str, dtype: str = "f16") -> Problem:
     return load_problem(f"{'gemm' if layout == 'nn' else f'gemm_{layout}'}:{dtype}")
 
 
-def program(layout: str, dtype: str = "f16", sms: int = 2, **point: int) -> Program:
-    """A point of a space, with so few CTAs that each takes several tiles."""
-    found, wanted = space(layout), problem(layout, dtype)
-    values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": sms})
+def space(layout: str) -> Space:
+    return load_space(FOLDER / f"gemm_sm90{'' if layout == 'nn' else f'_{layout}'}.toml")
+
+
+@pytest.mark.parametrize(("layout", "dtype", "point"), [
+    ("nn", "bf16", {"rows": 192, "columns": 128, "stages": 4, "raster": 8, "rounds": 2}),
+    ("nt", "f16", {"rows": 128, "columns": 192, "stages": 4, "raster": 16, "rounds": 3}),
+    ("tt", "bf16", {"rows": 256, "columns": 128, "stages": 3, "raster": 8, "rounds": 2}),
+])
+def test_hopper_in_every_layout_is_retuned_by_its_holes_alone(layout: str, dtype: str, point: dict[str, int]) -> None:
+    wanted, found = problem(layout, dtype), space(layout)
+    values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2})
     assert found.refusal(values) == ""
-    return built(found, values, wanted, H200)
-
-
-@pytest.mark.parametrize(("layout", "point"), [
-    ("nn", {"rows": 64, "columns": 128, "stages": 3, "panels": 2, "raster": 4}),
-    ("nt", {"rows": 128, "columns": 64, "stages": 3, "panels": 1, "raster": 4}),
-    ("tn", {"rows": 128, "columns": 64, "stages": 3, "panels": 1, "raster": 8}),
-    ("tt", {"rows": 192, "columns": 64, "stages": 3, "panels": 1, "raster": 16}),
-])
-def test_every_layout_is_right_and_free_of_hazards(layout: str, point: dict[str, int]) -> None:
-    made, wanted = program(layout, "f16", 2, **point), problem(layout)
-    shape = wanted.shape("deep")
-    inputs = wanted.inputs(shape, seed=3)
-    found = run(made, inputs, wanted.scalars(shape), mode="check")
-    assert wanted.compare(found.outputs, inputs, shape).ok
-    assert [f.message for f in found.findings if f.severity == "error"] == []
-
-
-@pytest.mark.parametrize("point", [
-    {"rows": 256, "columns": 128, "stages": 3, "panels": 2, "raster": 4},
-    {"rows": 128, "columns": 192, "stages": 4, "panels": 1, "raster": 4},
-    {"rows": 64, "columns": 256, "stages": 4, "panels": 4, "raster": 4},
-])
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_tiles_of_other_sizes_are_right(point: dict[str, int], dtype: str) -> None:
-    made, wanted = program("nn", dtype, 2, **point), problem("nn", dtype)
-    shape = wanted.shape("deep")
-    inputs = wanted.inputs(shape, seed=4)
-    found = run(made, inputs, wanted.scalars(shape), mode="fast")
-    assert wanted.compare(found.outputs, inputs, shape).ok
-    assert lowered(made) != made
-
-
-def test_sizes_that_no_box_fits_take_the_other_kernel() -> None:
-    wanted, found = problem("nn"), space("nn")
-    made = general(found, program("nn", rows=64, columns=128, stages=3, panels=2, raster=4), wanted, H200)
-    check(made)
-    assert parse_program(program_text(made)) == made and made.facts == wanted.naive.facts
-    aligned, odd = wanted.shape("tail"), wanted.shape("odd")
-    by = backend("cuda").emit(made)
-    for shape, runs in ((aligned, "main"), (odd, "main_otherwise")):
-        inputs = wanted.inputs(shape, seed=5)
-        result = run(made, inputs, wanted.scalars(shape), mode="check")
-        assert wanted.compare(result.outputs, inputs, shape).ok and [f for f in result.findings if f.severity == "error"] == []
-        known = {name: const(value) for name, value in shape.sizes.items()}
-        assert [e.kernel for e, taken in zip(by.entries, launched(made, known), strict=True) if taken] == [runs]
-    with pytest.raises(KirError, match="KIR-U008"):
-        general(replace(found, otherwise=""), made, wanted, H200)
-    with pytest.raises(KirError, match="KIR-R015"):
-        with_otherwise(made, load_problem("softmax").naive)
+    made = built(found, values, wanted, H200)
+    assert legalize(made, H200.architecture) == ()
+    for name in ("deep", "odd"):
+        shape = wanted.shape(name)
+        inputs = wanted.inputs(shape, seed=8)
+        assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
+    assert "via wgmma pending" in program_text(made) and lowered(made) != made
 
 
 def clustered(**point: int) -> Program:
@@ -131,17 +93,20 @@ def test_a_mistake_in_a_cluster_is_found(old: str, new: str, ids: set[str]) -> N
     assert found & ids
 
 
-def test_the_pipeline_for_hopper_is_retuned_by_its_holes_alone() -> None:
-    wanted, found = problem("nn", "bf16"), load_space(FOLDER / "gemm_sm90.toml")
-    point = {"rows": 192, "columns": 128, "stages": 4, "raster": 8, "rounds": 2}
-    values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2})
-    assert found.refusal(values) == ""
-    made = built(found, values, wanted, H200)
-    for name in ("deep", "odd"):
-        shape = wanted.shape(name)
-        inputs = wanted.inputs(shape, seed=8)
-        assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
-    assert "box [192, 64]" in program_text(made)
+def test_sizes_that_no_box_fits_take_the_other_kernel() -> None:
+    wanted, found = problem("nn"), load_space(FOLDER / "gemm_sm90_cluster.toml")
+    made = general(found, clustered(), wanted, H200)
+    check(made)
+    assert parse_program(program_text(made)) == made and made.facts == wanted.naive.facts
+    by = backend("cuda").emit(made)
+    for name, runs in (("tail", "main"), ("odd", "main_otherwise")):
+        assert in_cluster(made, "fast", name)[0]
+        known = {size: const(value) for size, value in wanted.shape(name).sizes.items()}
+        assert [e.kernel for e, taken in zip(by.entries, launched(made, known), strict=True) if taken] == [runs]
+    with pytest.raises(KirError, match="KIR-U008"):
+        general(replace(found, otherwise=""), made, wanted, H200)
+    with pytest.raises(KirError, match="KIR-R015"):
+        with_otherwise(made, load_problem("softmax").naive)
 
 
 @pytest.mark.parametrize(("surface", "words"), [
@@ -158,9 +123,12 @@ def test_the_pipelines_for_tile_languages_start_from_the_naive_program(surface: 
 
 
 @pytest.mark.nvcc
-def test_a_transposed_point_compiles_without_spills() -> None:
+def test_a_cluster_is_compiled_to_multicast_without_spills() -> None:
     by = backend("cuda")
-    artifact = by.compile(by.emit(program("tt", "bf16", 132, rows=128, columns=256, stages=4, panels=2, raster=16)), target("sm_90a"))
-    assert artifact.spills == 0
+    emitted = by.emit(clustered(rows=128, columns=256, stages=4, panels=2))
+    assert "__cluster_dims__(2, 1, 1)" in emitted.text and ".multicast::cluster" in emitted.text and "mapa.shared::cluster" in emitted.text
+    artifact = by.compile(emitted, target("sm_90a"))
+    image = artifact.kernels[0].image
+    assert artifact.spills == 0 and image is not None and image.cluster == (2, 1, 1)
     if artifact.mix:
-        assert artifact.mix["HGMMA"] > 0 and artifact.mix["UTMALDG"] > 0 and artifact.mix["UTMASTG"] > 0
+        assert artifact.mix["HGMMA"] > 0 and artifact.mix["UTMALDG"] > 0 and artifact.mix["UCGABAR_ARV"] > 0

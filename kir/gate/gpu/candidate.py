@@ -29,7 +29,8 @@ MEMORY_SHARE = 0.6
 @dataclass(frozen=True)
 class Reply:
     """What one call said. Arrays are by the problem's names; `seconds` between the events, `wall` on the host around them, `late` from the
-    second event until the device was idle; `changed` inputs and `broken` guard zones by the program's names."""
+    second event until the device was idle; `changed` inputs and `broken` guard zones by the program's names;
+    `digest` a keyed sum over each output, where one was asked for."""
 
     seconds: float
     wall: float
@@ -39,7 +40,7 @@ class Reply:
     threads: int
     outputs: Mapping[str, Array]
     inputs: Mapping[str, Array]
-    raw: bytes = b""
+    digest: tuple[tuple[str, int], ...] = ()
 
     def fault(self) -> str:
         """What may not be, whatever the outputs are; else nothing."""
@@ -113,14 +114,16 @@ class Candidate:
         return any(p.role == "inout" or (p.role == "in" and by_rows(p.name)) for p in params)
 
     # ----------------------------------------------------------------------------------------------------------------- messages
-    def request(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False
-                ) -> tuple[dict[str, Any], list[bytes]]:
-        """A call at a shape: inputs as given by the problem's names, or drawn on the device from a seed; outputs poisoned."""
+    def request(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
+                with_outputs: bool = True, key: int | None = None) -> tuple[dict[str, Any], list[bytes]]:
+        """A call at a shape: inputs as given by the problem's names, or drawn on the device from a seed; outputs poisoned. Outputs come
+        back, or with a `key` their sums, made on the device."""
         where, text = self.at[s.name]
         params = {p.name: p for p in self.executable.program.params if isinstance(p.of, n.Buffer)}
         buffers: list[dict[str, Any]] = []
         blobs: list[bytes] = []
         back: list[str] = []
+        outputs: list[str] = []
         for name, layout in where.layouts.items():
             p = params.get(name)
             row: dict[str, Any] = {"name": name, "bytes": layout.size, "elements": layout.span, "dtype": layout.dtype}
@@ -133,10 +136,12 @@ class Candidate:
                 blobs.append(layout.packed(inputs[self.names[name]]))
             row["intact"] = p is not None and p.role == "in"
             buffers.append(row)
-            if p is not None and (p.role != "in" or with_inputs):
+            if p is not None and (with_inputs if p.role == "in" else with_outputs):
                 back.append(name)
+            if p is not None and p.role != "in" and key is not None:
+                outputs.append(name)
         message = {"op": "call", "buffers": buffers, "launches": self.executable.launches(text, where),
-                   "memsets": self.executable.memsets(where), "return": back, "salt": secret.getrandbits(62),
+                   "memsets": self.executable.memsets(where), "return": back, "salt": secret.getrandbits(62), "digest": outputs, "key": key or 0,
                    "sizes": dict(where.values)}
         return message, blobs
 
@@ -161,9 +166,9 @@ class Running:
     spent: float = 0.0
 
     def call(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
-             seconds: float = CALL_SECONDS) -> Reply:
+             seconds: float = CALL_SECONDS, with_outputs: bool = True, key: int | None = None) -> Reply:
         """One logical call. Raises ChildGone for a process that died, hung or was refused by the driver."""
-        message, blobs = self.candidate.request(s, secret, inputs, with_inputs)
+        message, blobs = self.candidate.request(s, secret, inputs, with_inputs, with_outputs, key)
         answer, back = self.child.ask(message, blobs, seconds)
         self.spent += float(answer.get("beyond", 0.0))
         params = {p.name: p.role for p in self.candidate.executable.program.params}
@@ -172,7 +177,7 @@ class Running:
         outputs = self.candidate.arrays(s, [x for x, _ in outs], [raw for _, raw in outs])
         given = dict(inputs) if not isinstance(inputs, int) else self.candidate.arrays(s, [x for x, _ in ins], [raw for _, raw in ins])
         return Reply(float(answer["seconds"]), float(answer["wall"]), float(answer.get("late", 0.0)), tuple(answer["changed"]),
-                     tuple(answer["broken"]), int(answer["threads"]), outputs, given, b"".join(bytes(raw) for _, raw in outs))
+                     tuple(answer["broken"]), int(answer["threads"]), outputs, given, tuple(sorted(answer.get("digests", {}).items())))
 
     def __enter__(self) -> Running:
         return self

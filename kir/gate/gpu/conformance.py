@@ -39,7 +39,9 @@ EXTREME = {"f32": (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45,
            "i32": (0, 1, -1, 2**31 - 1, -(2**31), 31, 32, 33), "u32": (0, 1, 2**32 - 1, 2**31, 31, 32, 33, 0xFFFF)}
 RESULT = {"i32": "i32", "bool": "bool", "u32": "u32", "f32": "f32"}
 TYPES = {"f32": ("float", "f"), "i32": ("int", "r"), "u32": ("unsigned", "r")}
-SURFACES = ("cuda", "triton")
+SURFACES = ("cuda", "triton", "tilelang")
+ELEMENTWISE = ("cuda", "triton")
+"""Surfaces of rows without a program of their own."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def elementwise(name: str, how: Mapping[str, Any]) -> Iterator[Case]:
     random = np.random.default_rng(abs(hash_text(name)))
     inputs = dict(zip(letters, operands(dtypes, how, random), strict=True))
     found = False
-    for surface in SURFACES if "asm" not in how else ():
+    for surface in ELEMENTWISE if "asm" not in how else ():
         if surface in {e.name for e in registry("kir.backends")} and not backend(surface).accepts(program):
             found = True
             yield Case((name,), surface, program, _flushed(inputs) if surface == "triton" else inputs, {}, how)

@@ -139,8 +139,8 @@ def qla_gated_delta(t: Tensors, v: Values) -> Call:
     return call
 
 
-def of_file(path: str, text: str) -> Reference:
-    """The model of a file in the form of KernelBench, eager, in the precision that its dtypes declare."""
+def of_file(path: str, text: str, device: str = "cuda") -> Reference:
+    """The model of a file in the form of KernelBench, eager, in the precision that its dtypes declare. It runs the file: confine first."""
     import torch
 
     from kir.problem.model_run import ModelFile
@@ -150,7 +150,7 @@ def of_file(path: str, text: str) -> Reference:
     def build(t: Tensors, v: Values) -> Call:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         built = file.built(v["sizes"], 0)
-        model = built.model.cuda()
+        model = built.model.to(device)
         with torch.no_grad():
             for x, name in zip(model.state_dict().values(), built.state, strict=True):
                 x.copy_(t[name].reshape(x.shape))

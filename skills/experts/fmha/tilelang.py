@@ -13,7 +13,7 @@ def fmha(B, H, L, block_M: int, block_N: int, stages: int, threads: int, dtype="
         Q: T.Tensor((B, H, L, 64), dtype),
         K: T.Tensor((B, H, L, 64), dtype),
         V: T.Tensor((B, H, L, 64), dtype),
-        O: T.Tensor((B, H, L, 64), dtype),
+        O: T.Tensor((B, H, L, 64), dtype),  # noqa: E741  # the problem's name
     ):
         with T.Kernel(T.ceildiv(L, block_M), H, B, threads=threads) as (tile, h, b):
             Q_shared = T.alloc_shared((block_M, 64), dtype)

@@ -106,7 +106,9 @@ def test_a_chunked_recurrence_with_roles_and_mbarriers() -> None:
         np.testing.assert_allclose(result.outputs["ht"][0, head], last, atol=2e-3)
 
 
-def _recurrence(q: np.ndarray, k: np.ndarray, v: np.ndarray, a: np.ndarray, g: np.ndarray, beta: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _recurrence(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, a: np.ndarray, g: np.ndarray, beta: np.ndarray, state: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """One head, chunks of 64 rows, in f64: the update of the gated delta rule with the chunks' inverses given."""
     state, out = state.astype(np.float64), np.zeros(v.shape)
     for first in range(0, len(q), 64):

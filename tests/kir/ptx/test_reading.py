@@ -112,6 +112,7 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
     ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];",
      (r(at(S, 0, 0)), r(None), r(at(BAR, 1)), r(ROW), r(build.mul(ROW, 64))),
      ["copy load(A[i * 64 +: 64, i +: 64] else 0.0:f16 clip) -> S via tma signal bar[1] {descriptor=A_map}"]),
+    ("prefetch.tensormap [%0];", (r(None),), ["prefetch_descriptor(descriptor=A_map)"]),
     ("mbarrier.init.shared::cta.b64 [%0], 1;", (r(at(BAR, 0)),), ["mbar_init(&bar[0], 1)"]),
     ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", (r(at(BAR, 0)), r(ROW)), ["mbar_arrive_expect(&bar[0], i)"]),
     ("{.reg .pred P1; WAIT: mbarrier.try_wait.parity.shared::cta.b64 P1, [%0], %1; @P1 bra DONE; bra WAIT; DONE: }",

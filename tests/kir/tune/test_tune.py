@@ -1,6 +1,7 @@
 """Tuning: spaces, pruning, the search under a fake device, resuming, what is kept and applied."""
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Sequence
@@ -11,12 +12,14 @@ import pytest
 
 from kir.cli._main import run as kir
 from kir.diagnostic import KirError
+from kir.gate.verdict import CompileRecord, DeviceRecord, ProfileRecord, Verdict
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
 from kir.store import Log
 from kir.target import target
 from kir.tune import Candidate, Measured, Tuned, load_space, ranked, save, search, tuned_program
+from kir.tune.device import DeviceMeasurer, told
 from kir.tune.results import file_of, found, stored
 
 SPACE = """
@@ -167,6 +170,48 @@ def test_results_are_kept_by_device_and_shape_and_applied(tmp_path: Path) -> Non
         tuned_program(space, problem, cube, H200, [tmp_path])
 
 
+def verdict(candidate: Candidate, shape: str, seconds: float, accepted: bool = True) -> Verdict:
+    """What a gate on a device would say, with a reference that takes as long."""
+    row = ProfileRecord("h200", shape, seconds, "", {}, "measured", (0.9 * seconds, 1.1 * seconds), 9)
+    panel = ({"shape": shape, "reference": "torch.matmul", "median": seconds, "interval": [0, 1], "samples": 9, "times_faster": 1.0},)
+    return Verdict(accepted, "profile" if accepted else "correctness", "as asked", candidate.key, "gemm", CompileRecord("cuda", True),
+                   profile=(row,) if accepted else (), device=DeviceRecord(panel=panel))
+
+
+def test_the_command_gates_the_winner_in_full_and_goes_on_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    gated: list[Candidate] = []
+
+    class Device(DeviceMeasurer):
+        @property
+        def device(self) -> str:
+            return "h200"
+
+        def prepare(self, candidates: Sequence[Candidate]) -> None:
+            pass
+
+        def measure(self, candidate: Candidate) -> Measured:
+            return told(verdict(candidate, self.shape.name, 1e-5 / int(candidate.point["rows"]), candidate.point["wide"] == 1), self.shape)
+
+        def gated(self, candidate: Candidate) -> Verdict:
+            gated.append(candidate)
+            return verdict(candidate, self.shape.name, 1e-5, len(gated) > 1)
+
+    monkeypatch.setattr("kir.tune.device.DeviceMeasurer", Device)
+    monkeypatch.setattr("kir.gate.gpu.machine.require_device", lambda: None)
+    monkeypatch.setattr("kir.gate.gpu.Gpu.open", lambda folder=None: contextlib.nullcontext())
+    words = ["tune", str(subject(tmp_path)), "--problem", "gemm", "--shape", "cube", "--on", "gpu", "--log", str(tmp_path / "log"), "--into",
+             str(tmp_path / "own"), "--emit", str(tmp_path / "best.kir"), "--json"]
+    assert kir(words) == 0
+    told_ = json.loads(capsys.readouterr().out)["shapes"][0]
+    assert [c.point["rows"] for c in gated] == [8, 4] and told_["best"]["parameters"] == {"rows": 4, "wide": 1}
+    assert told_["best"]["kind"] == "measured" and told_["best"]["times_faster"] == 1.0 and len(told_["measured"]) == 7
+    assert parse_program((tmp_path / "best.kir").read_text()) == gated[1].program
+    assert [t.kind for t in stored("zeros", "h200", [tmp_path / "own"])] == ["measured"]
+    assert kir([*words, "--budget", "3"]) == 0
+    assert json.loads(capsys.readouterr().out)["shapes"][0]["resumed"] == 3
+
+
 def test_the_command_ranks_on_the_cpu_and_opt_applies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     file = str(subject(tmp_path))
@@ -182,3 +227,17 @@ def test_the_command_ranks_on_the_cpu_and_opt_applies_it(tmp_path: Path, monkeyp
     assert kir(["opt", file, "--tuned", "gemm"]) == 2
     assert kir(["tune", file, "--problem", "gemm", "--shape", "M=256"]) == 1
     assert kir(["tune", str(tmp_path / "zero"), "--problem", "gemm"]) == 2
+
+
+def test_a_tuned_pipeline_is_applied_to_the_naive_program_at_the_dtype(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "rows.toml").write_text('kind = "pipeline"\nfacts = ["M % 2 == 0"]\nalign = 16\n[parameters]\nrows = [64, 32]\n')
+    (tmp_path / "rows.pipeline.in").write_text("tile{axis=1 extent=${rows}}@main")
+    naive = str(load_problem("gemm").folder / "naive.kir")
+    subject_ = str(tmp_path / "rows.toml")
+    assert kir(["tune", subject_, "--problem", "gemm:bf16", "--shape", "cube"]) == 0
+    capsys.readouterr()
+    assert kir(["opt", naive, "-p", subject_, "--tuned", "gemm:bf16", "--shape", "cube"]) == 0
+    text = capsys.readouterr().out
+    assert "in A: bf16[M, K] align 16" in text and "fact M % 2 == 0" in text and "ceildiv(N, " in text

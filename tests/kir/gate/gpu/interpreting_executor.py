@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import time
+import zlib
 from typing import Any
 
 import numpy as np
@@ -79,10 +80,11 @@ def _called(program: n.Program, message: dict[str, Any], blobs: list[bytearray],
         if calls > 3:
             outputs = {k: v for k, v in first.items() if v.shape == outputs[k].shape} or outputs
         first.update(outputs)
-    if "lucky" in name and calls > 25:
+    if "lucky" in name and calls > 12:
         outputs = {k: np.zeros_like(v) for k, v in outputs.items()}
     back = [np.ascontiguousarray(outputs.get(x, shaped.get(x))).tobytes() for x in message["return"]]
-    answer = {"seconds": 1e-9 if "free" in name else SLOW, "wall": 2 * SLOW, "late": 0.5 if "late" in name else 0.0,
+    digests = {x: zlib.crc32(np.ascontiguousarray(outputs[x]).tobytes(), message["key"] % 2**32) for x in message["digest"]}
+    answer = {"digests": digests, "seconds": 1e-9 if "free" in name else SLOW, "wall": 2 * SLOW, "late": 0.5 if "late" in name else 0.0,
               "changed": ["X"] if "spoil" in name else [], "broken": ["Y"] if "spill" in name else [], "threads": 1}
     return answer, back
 

@@ -98,7 +98,7 @@ def test_a_cheat_or_a_fault_is_a_verdict_and_the_next_candidate_is_judged(gpu: G
 
 def test_a_hanging_kernel_is_killed(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     from kir.gate.gpu import candidate
-    monkeypatch.setattr(candidate.Running.call, "__defaults__", (False, 1.0))
+    monkeypatch.setattr(candidate.Running.call, "__defaults__", (False, 1.0, True, None))
     verdict = gate(gpu, program("hang"), problem)
     assert not verdict.accepted and "did not answer within 1 s, and was killed" in verdict.reason
 

@@ -1,0 +1,76 @@
+"""What only a binding decides, as Python of the factory: dtypes that depend on others, and questions about metas."""
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kir.ir.types import DTYPES
+
+_TOKEN = re.compile(r"\s*([^(),\s]+|[(),])")
+_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_JOINED = {"and": "and", "or": "or", "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
+
+
+class NoTerm(Exception):
+    """A term that Python in a factory cannot say."""
+
+
+def term_text(text: str, names: Mapping[str, str], dtypes: Mapping[str, str]) -> str:
+    """A term in functional notation (`kir/ir/dtype_terms.py`) as an expression. Raises NoTerm."""
+    tokens = list(_TOKEN.findall(text))
+    made, rest = _term(tokens, names, dtypes)
+    if rest:
+        raise NoTerm(text)
+    return made
+
+
+def _term(tokens: list[str], names: Mapping[str, str], dtypes: Mapping[str, str]) -> tuple[str, list[str]]:
+    if not tokens:
+        raise NoTerm("")
+    head, rest = tokens[0], tokens[1:]
+    if not rest or rest[0] != "(":
+        return _leaf(head, names, dtypes), rest
+    if head in ("is", "meta_is"):
+        what, _, value, close, *rest = rest[1:]
+        if close != ")":
+            raise NoTerm(head)
+        return asked(names.get(what, what), value), rest
+    args, rest = [], rest[1:]
+    while rest and rest[0] != ")":
+        made, rest = _term(rest, names, dtypes)
+        args.append(made)
+        if rest and rest[0] == ",":
+            rest = rest[1:]
+    rest = rest[1:]
+    match head, args:
+        case "select", [cond, a, b]:
+            return f"({a} if {cond} else {b})", rest
+        case "not", [a]:
+            return f"(not {a})", rest
+        case ("true" | "meta_true"), [a]:
+            return a, rest
+        case "dtype_is", [a, b]:
+            return f"({a} == {b})", rest
+        case _, [a, b] if head in _COMPARED or head in _JOINED:
+            return f"({a} {_COMPARED.get(head) or _JOINED[head]} {b})", rest
+        case _:
+            raise NoTerm(head)
+
+
+def _leaf(word: str, names: Mapping[str, str], dtypes: Mapping[str, str]) -> str:
+    if word in names:
+        return names[word]
+    if word in DTYPES and word in dtypes:
+        return f'"{dtypes[word]}"'
+    if re.fullmatch(r"-?\d+", word):
+        return word
+    raise NoTerm(word)
+
+
+def asked(name: str, value: str) -> str:
+    """Whether a meta is a value that is given as text."""
+    if value in ("None", "True", "False"):
+        return f"{name} is {value}" if value == "None" else f"{name} == {value}"
+    if re.fullmatch(r"-?\d+(\.\d+)?", value):
+        return f"{name} == {value}"
+    return f"{name} == {value!r}"

@@ -1,0 +1,78 @@
+"""Programs brought into a surface's words: what is taken back, in which steps, and that nothing else is."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import emitting
+from kir.analysis import normalize
+from kir.cli._main import run as kir
+from kir.diagnostic import KirError
+from kir.ir.parser import parse_program
+from kir.lineage.bringing import brought
+from kir.rewrite import Trace
+from kir.surface import backend
+
+STAGED = """kir 1
+program gemm
+  size M: i32
+  size N: i32
+  size K: i32
+  in A: f16[M, K]
+  in B: f16[K, N]
+  out C: f32[M, N]
+  fact M <= 1048576
+  fact N <= 1048576
+  fact K <= 1048576
+kernel main grid (m: ceildiv(M, 64), n: ceildiv(N, 64)) threads 128
+  shared As: f16[64, 32]
+  fragment acc: f32[64, 64] = 0.0
+  @k_loop for k in 0..ceildiv(K, 32)
+    @load_A copy load(A[m * 64 +: 64, k * 32 +: 32] else 0.0:f16 clip) -> As
+    @dot mma acc += As * load(B[k * 32 +: 32, n * 64 +: 64] else 0.0:f16 clip)
+  @store_C C[m * 64 +: 64, n * 64 +: 64] = acc clip
+"""
+
+
+def test_what_a_surface_decides_itself_is_taken_back_and_nothing_else() -> None:
+    p, triton = normalize(parse_program(STAGED, "p.kir")), backend("triton")
+    assert triton.accepts(p)
+    done, notes = brought(Trace(p), triton)
+    assert [s.record.step.name for s in done.steps] == ["stage-shared"] and not triton.accepts(done.program)
+    assert [d.id for d in notes] == ["KIR-B307"] and "stage-shared" in notes[0].message and notes[0].severity == "warning"
+
+
+def test_what_no_pass_takes_back_is_refused_with_the_first_reasons() -> None:
+    text = """kir 1
+program p
+  size N: i32
+  in X: f32[N, 64]
+  out Y: f32[N, 64]
+kernel main grid (row: N) threads 128
+  let s = sort(X[row, 0 +: 64], axis=0)
+  Y[row, 0 +: 64] = s
+"""
+    with pytest.raises(KirError) as refused:
+        brought(Trace(normalize(parse_program(text, "p.kir"))), backend("tilelang"))
+    assert refused.value.diagnostics[0].id == "KIR-B306"
+
+
+def test_the_command_writes_it_and_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.kir").write_text(STAGED)
+    assert kir(["opt", str(tmp_path / "p.kir"), "--emit", "triton", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert "tl.dot" in value["text"] and value["pipeline"].startswith("~stage-shared")
+    assert kir(["opt", str(tmp_path / "p.kir"), "-p", value["pipeline"], "--emit", "triton", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == value["text"], "the pipeline that is printed gives the same without being asked"
+
+
+@pytest.mark.parametrize("name", ["TileLang"])
+@pytest.mark.parametrize("problem", ["gemm", "softmax", "rmsnorm"])
+def test_the_table_of_experts_and_surfaces_is_what_the_backends_say(problem: str, name: str) -> None:
+    rows = [each for each in emitting.EXPERTS if each[:2] == (problem, name)]
+    page = emitting.PAGE.read_text(encoding="utf-8")
+    assert rows and all(emitting.row(*each) in page for each in rows)
+    listed = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    assert len(listed) == len(emitting.EXPERTS)
