@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import time
 from collections.abc import Iterator
 
 from benchmarks.gpu_parts.session import Row, Session, said, shown, tried
-from kir import machine
 from kir.gate import Verdict
 from kir.gate.gpu import Options, gate_gpu
 from kir.store import write_atomic
@@ -94,7 +94,7 @@ def honest(s: Session) -> None:
 
     def rows() -> Iterator[Row]:
         for each in [h for h in HONEST if s.only in h.name or (s.only == "zoo" and "::" in h.name)]:
-            if each.zoo and not machine.package_version(each.source.partition(":")[0].replace("_", "-")):
+            if each.zoo and importlib.util.find_spec(each.source.partition(":")[0]) is None:
                 yield each.name, each.note, "not here: the package is not installed", "", ""
                 continue
             begun = time.perf_counter()

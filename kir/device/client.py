@@ -75,6 +75,7 @@ class Server:
     def __init__(self, task: str, modules: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
         self.task = task
         self._lock = threading.Lock()
+        self._late = 0
         mine, theirs = socket.socketpair()
         self._control = mine
         roots = [str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]
@@ -106,19 +107,29 @@ class Server:
         with self._lock:
             try:
                 self._control.settimeout(seconds)
+                while self._late:
+                    self._answer()
+                    self._late -= 1
                 socket.send_fds(self._control, [request.encode()], [handle] if handle is not None else [])
-                answer = bytearray()
-                while len(answer) < 64:
-                    got = self._control.recv(64 - len(answer))
-                    if not got:
-                        raise OSError("closed")
-                    answer += got
+                self._late += 1
+                answer = self._answer()
+                self._late -= 1
             except OSError as gone:
                 said = ""
                 if self._process.poll() is not None and self._process.stderr is not None:
                     said = self._process.stderr.read().decode(errors="replace").strip()[-600:]
                 raise ChildGone("crash", f"the fork server is gone: {said or gone}") from None
         return answer.decode().strip()
+
+    def _answer(self) -> bytearray:
+        """The next answer, of 64 bytes. One that came too late for its request is read, and left, before the next request is made."""
+        answer = bytearray()
+        while len(answer) < 64:
+            got = self._control.recv(64 - len(answer))
+            if not got:
+                raise OSError("closed")
+            answer += got
+        return answer
 
     def close(self) -> None:
         """End the server and with it all children."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kir.analysis.normal_form import normalize
+from kir.analysis.normal_form import is_pure, normalize
 from kir.ir import nodes as n
 from kir.ir.canonical import canonical, content_hash, outer_names, rename
 from kir.ir.nodes import Program
-from kir.ir.visit import transform, walk
+from kir.ir.visit import substitute, transform, walk
 
 ROLES = ("size", "scalar", "in", "inout", "out")
 
@@ -22,16 +22,43 @@ ROLES = ("size", "scalar", "in", "inout", "out")
 def common_form(program: Program) -> Program:
     """The program in normal form without what a surface or a caller adds: names, labels, facts, alignment and `restrict`. Parameters and axes of
     the grid stand by (role and) first use. Two programs that compute one thing in the same steps have one such form."""
-    bare, order = _bare(normalize(program))
+    bare, order = _bare(normalize(_without_steps(normalize(program))))
     names = _numbered(bare, order)
     params = {p.name: p for p in bare.params}
     listed = tuple(replace(params[name], name=names[name]) for name in order)
     return rename(replace(bare, name="program", params=listed, facts=()), names)
 
 
+def _without_steps(program: Program) -> Program:
+    """The program without lets that the next statement reads once, and nothing after it: names for steps of one computation."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        for name, kind in (("body", None), ("then", None), ("orelse", None)):
+            block = getattr(new, name, kind)
+            if isinstance(block, tuple) and block and all(isinstance(s, n.Stmt) for s in block):
+                new = replace(new, **{name: _folded(block)})  # type: ignore[type-var]  # every node is a dataclass
+        return new
+
+    made: Program = transform(program, leave)
+    return made
+
+
+def _folded(block: n.Block) -> n.Block:
+    out: list[n.Stmt] = []
+    for k, s in enumerate(block):
+        if out and isinstance(let := out[-1], n.Let) and len(let.names) == 1 and is_pure(let.value):
+            name = let.names[0]
+            reads = [x for x in walk(s) if isinstance(x, n.Var) and x.name == name]
+            later = any(isinstance(x, n.Var) and x.name == name for t in block[k + 1:] for x in walk(t))
+            if len(reads) == 1 and not later and isinstance(s, (n.Let, n.Store)):
+                out[-1] = substitute(s, {name: let.value})
+                continue
+        out.append(s)
+    return tuple(out)
+
+
 def common_names(program: Program) -> dict[str, str]:
     """What `common_form` calls each parameter, workspace and tensor map of a program in normal form."""
-    return _numbered(*_bare(program))
+    return _numbered(*_bare(normalize(_without_steps(program))))
 
 
 def _bare(normal: Program) -> tuple[Program, tuple[str, ...]]:
