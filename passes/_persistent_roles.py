@@ -5,7 +5,6 @@ Values of the CTA that depend on the tile are computed by each role for itself. 
 """
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kir.ir import build
@@ -81,7 +80,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     first = True
     for k, r in enumerate(parts.roles.roles):
         i = n.Var(fresh("i", taken), dtype)
-        body, wrap = _inside(r.body)
+        body, split = _inside(r.body)
         used = names_read_in(body)
         kept: list[n.Let] = []
         for s in reversed(parts.lets):
@@ -95,7 +94,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
             again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
             block = tuple(_renamed(s, again) for s in block)
         first = first and not kept
-        roles.append(replace(r, body=wrap(n.For(i, build.const(0, dtype), count, build.const(1, dtype), block))))
+        roles.append(replace(r, body=_around(split, (n.For(i, build.const(0, dtype), count, build.const(1, dtype), block),))))
     made = n.Roles(tuple(roles), parts.roles.label, parts.roles.origin)
     return replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(*lets, *parts.front, made))
 
@@ -111,11 +110,16 @@ def names_read_in(block: n.Block) -> set[str]:
     return {x for s in block for x in names_read(s)}
 
 
-def _inside(body: n.Block) -> tuple[n.Block, Callable[[n.Stmt], n.Block]]:
-    """The code of a role, or of each of its warpgroups; and what puts another statement in its place."""
+def _inside(body: n.Block) -> tuple[n.Block, n.For | None]:
+    """The code of a role, or of each of its warpgroups; and the loop over those."""
     if len(body) == 1 and isinstance(split := body[0], n.For) and split.kind == "warpgroup":
-        return split.body, lambda s: (replace(split, body=(s,)),)
-    return body, lambda s: (s,)
+        return split.body, split
+    return body, None
+
+
+def _around(split: n.For | None, block: n.Block) -> n.Block:
+    """A role's code again."""
+    return block if split is None else (replace(split, body=block),)
 
 
 def _counted_on(body: n.Block, rings: Rings, before: n.Expr, back: bool = False) -> n.Block:
@@ -189,7 +193,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     lets: list[n.Let] = []
     extent: n.Expr | None = None
     for k, r in enumerate(found[1].roles):
-        body, wrap = _inside(r.body)
+        body, split = _inside(r.body)
         if len(body) != 1 or not isinstance(loop := body[0], n.For) or not counted(loop):
             raise NoRing(f"'{r.name}' does more than one loop over tiles")
         hi = named.value if named is not None and loop.hi == n.Var(named.names[0], dtype) else loop.hi
@@ -206,7 +210,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         block = tuple(_renamed(s, again) for s in rest)
         if any(loop.var.name in names_read(s) for s in (*own, *block)):
             raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
-        roles.append(replace(r, body=_unwrapped(wrap, block)))
+        roles.append(replace(r, body=_around(split, block)))
     if extent is None:
         raise NoRing("no role walks over tiles")
     axis, front = n.Axis(tile.name, extent), tuple(s for s in front if s is not named)
@@ -215,17 +219,6 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     made = n.Roles(tuple(roles), found[1].label, found[1].origin)
     at = next(i for i, s in enumerate((*front, made)) if not isinstance(s, n.Let))
     return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas, named is not None
-
-
-def _unwrapped(wrap: Callable[[n.Stmt], n.Block], block: n.Block) -> n.Block:
-    """A block where the loop over tiles stood."""
-    mark = n.Jump("break")
-    outer = wrap(mark)
-    if outer == (mark,):
-        return block
-    split = outer[0]
-    assert isinstance(split, n.For)
-    return (replace(split, body=block),)
 
 
 def _total(hi: n.Expr, pid: n.Var, ctas: n.Expr) -> n.Expr | None:

@@ -15,7 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import MBARRIER
-from kir.ir.visit import names_read, statements, transform, walk
+from kir.ir.visit import statements, transform, walk
 
 from ._local_buffers import mentions, own_parts
 
@@ -55,6 +55,7 @@ class Rings:
 
     @property
     def names(self) -> set[str]:
+        """Of the buffers and the mbarriers."""
         return {*self.filled, *self.bars}
 
 
@@ -64,12 +65,11 @@ def counted(s: n.Stmt) -> bool:
 
 
 def ring_loops(block: n.Block, names: set[str]) -> Iterator[n.For]:
-    """The innermost counted loops of a role that touch the rings, outside of which nothing does. Raises NoRing."""
+    """The counted loops of a role whose own statements are those of the mbarriers; outside of them nothing touches the rings. Raises NoRing."""
     for s in block:
         if not any(mentions(s, x) for x in names):
             continue
-        if isinstance(s, n.For) and counted(s) and not any(isinstance(x, n.For) and counted(x) and any(mentions(x, y) for y in names)
-                                                           for x in statements(s.body)):
+        if isinstance(s, n.For) and counted(s) and any(isinstance(x, n.Eval) and x.call.fn.startswith("mbar_") for x in s.body):
             yield s
             continue
         if any(any(mentions(x, y) for y in names) for x in own_parts(s)):
@@ -154,14 +154,12 @@ def offset_of(parity: n.Expr, k: n.Expr, stages: int) -> int:
 def started(bars: Mapping[str, int], buffers: Mapping[str, n.Buffer], stages: int, name: str) -> n.Block:
     """The initialization of mbarriers, each with the arrivals that it counts, and the fence after it."""
     var = n.Var(name, build.const(0).dtype)
-    inits = tuple(n.Eval(build.call("mbar_init", build.region(buffers[x], slot_number(var, stages)), build.const(count)))
+    inits: n.Block = tuple(n.Eval(build.call("mbar_init", build.region(buffers[x], slot_number(var, stages)), build.const(count)))
                   for x, count in bars.items())
     if stages > 1:
         loop = n.For(var, build.const(0), build.const(stages), build.const(1), inits, "unroll", n.attrs(factor=stages))
-        inits_: n.Block = (loop,)
-    else:
-        inits_ = inits
-    return (*inits_, n.Eval(build.call("fence_mbar_init")))
+        inits = (loop,)
+    return (*inits, n.Eval(build.call("fence_mbar_init")))
 
 
 def slot_number(var: n.Expr, stages: int) -> n.Expr:
@@ -196,8 +194,3 @@ def init_at(kernel: n.Kernel, rings: Rings) -> tuple[int, int, dict[str, int], s
 def with_slots(b: n.Buffer, stages: int) -> n.Buffer:
     """A ring of a buffer."""
     return replace(b, shape=(build.const(stages), *b.shape))
-
-
-def reads_any(e: n.Node, names: set[str]) -> bool:
-    """Whether a node reads a name."""
-    return bool(names_read(e) & names)

@@ -81,7 +81,7 @@ from kir.target import target
 from ._local_buffers import byte_count
 from ._rings import NoRing, Rings, deepened, in_ring_loops, init_at, started, with_slots
 
-RANK_OF_BAR = 8
+BAR_BYTES = 8
 """Bytes of an mbarrier."""
 
 
@@ -92,7 +92,7 @@ def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
     total = 0
     for s in statements(kernel.body):
         if isinstance(s, n.Alloc) and s.buffer.space == "shared":
-            each = RANK_OF_BAR if s.buffer.dtype == MBARRIER else byte_count(s.buffer)
+            each = BAR_BYTES if s.buffer.dtype == MBARRIER else byte_count(s.buffer)
             if each is None:
                 return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
             total += each * (item.stages if s.buffer.name in rings.names else 1)

@@ -6,7 +6,7 @@ of the tensor, as TileLang checks each; a load that takes something else than ze
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kir.analysis.normal_form import normalize
@@ -19,7 +19,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
 
 from .places import sourced
-from .threads import ThreadForm
+from .threads import ThreadForm, is_idle
 
 COLLECTIVE = frozenset({"reduce", "scan"})
 TEAMS = frozenset({"thread", "warp", "warpgroup"})
@@ -126,6 +126,8 @@ class _Form:
                 return self.store(s)
             case n.Mma():
                 return self.product(s)
+            case n.Eval() if is_idle(s):
+                return ()
             case n.Copy() if s.mask is not None or s.src.mask is not None or (s.src.other is not None and not _is_zero(s.src.other)):
                 return self.store(n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)) if s.via == "plain" else (s,)
             case n.Copy():
@@ -170,31 +172,33 @@ class _Form:
 
     def store(self, s: n.Store) -> Sequence[n.Stmt]:
         """A store: a collective may stand at its root, alone or joined to what the target holds."""
-        value, before = s.value, list[n.Stmt]()
-        if is_only_element(s.at) and isinstance(value, n.Call) and value.fn in COLLECTIVE and value.of is None:
-            before, made = self.operands(value)
-            return (*before, replace(s, value=made))
         clip = s.clip or s.at.buffer.space == "global"
-        match value:
-            case n.Call(fn="reduce" | "scan", of=None) if s.mask is None and s.at.buffer.space in ("fragment", "shared"):
-                return self._joined(s, value, lambda call: call)
-            case n.Binary(op=op, a=n.Load() as first, b=n.Call(fn="reduce", of=None) as call) if first.at == s.at and s.mask is None and joins(
-                    op, call):
-                return self._joined(s, call, lambda made: n.Binary(op, first, made))
+        match s.value:
+            case n.Call(fn="reduce" | "scan", of=None) as whole if is_only_element(s.at):
+                before, call = self.operands(whole)
+                return (*before, replace(s, value=call))
+            case n.Call(fn="reduce" | "scan", of=None) as whole if s.mask is None and s.at.buffer.space in ("fragment", "shared"):
+                before, call = self.rooted(whole)
+                return (*before, replace(s, value=call))
+            case n.Binary(a=n.Load() as first, b=n.Call(fn="reduce", of=None) as part) as joined if first.at == s.at and s.mask is None and joins(
+                    joined.op, part):
+                before, call = self.rooted(part)
+                return (*before, replace(s, value=replace(joined, b=call)))
             case _:
-                before, value = self.named(value, False)
+                before, value = self.named(s.value, False)
                 return (*before, replace(s, value=value, clip=clip))
 
-    def _joined(self, s: n.Store, call: n.Call, value: Callable[[n.Call], n.Expr]) -> Sequence[n.Stmt]:
-        """A store of what `value` makes of a collective whose operands have names."""
+    def rooted(self, e: n.Call) -> tuple[list[n.Stmt], n.Call]:
+        """A collective that a store may hold: collectives inside it, and its operands, under names of their own."""
         before: list[n.Stmt] = []
         args: list[n.Expr | n.Region] = []
-        for a in call.args:
-            made, arg = self.named(a, False) if isinstance(a, n.Expr) else ([], a)
-            before += made
-            args.append(arg)
-        more, ready = self.operands(replace(call, args=tuple(args)))
-        return (*before, *more, replace(s, value=value(ready)))
+        for a in e.args:
+            if isinstance(a, n.Expr):
+                made, a = self.named(a, False)
+                before += made
+            args.append(a)
+        more, call = self.operands(replace(e, args=tuple(args)))
+        return [*before, *more], call
 
     def product(self, s: n.Mma) -> Sequence[n.Stmt]:
         """A product: its operands in shared memory or fragments; on scalar units, a loop over k of elementwise sums."""

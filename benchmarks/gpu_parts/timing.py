@@ -18,9 +18,10 @@ from kir.problem import load_problem
 from kir.store import write_atomic
 from kir.surface import Backend
 
-LINEAGE_SECONDS = 420
+LINEAGE_SECONDS = 260
 EXPERTS = {
     "gemm-cuda": ("gemm", ["skills/experts/gemm/gemm_sm80.cu::gemm_sm80", "--bind", "skills/bindings/gemm_sm80.toml"]),
+    "gemm-sm90": ("gemm", ["skills/experts/gemm/gemm_sm90_persistent.kir", "--surface", "cuda", "--workers", "4"]),
     "gemm-flag-gems": ("gemm", ["flag_gems:ops/mm.py::mm_kernel_general", "--bind", "skills/bindings/flag_gems_mm.toml"]),
     "rmsnorm-liger": ("rmsnorm", ["liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel", "--bind", "skills/bindings/liger_rms_norm.toml"]),
     "gemm-triton": ("gemm", ["skills/experts/gemm/triton.py::gemm_persistent", "--bind", "skills/bindings/triton_gemm.toml"]),

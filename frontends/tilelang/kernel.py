@@ -10,7 +10,7 @@ import libcst as cst
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import blocks_of, statements, walk
+from kir.ir.visit import statements, walk
 
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
@@ -22,6 +22,7 @@ from .operators import guarded
 from .reader import Reader, Refused, Undecided
 from .teams import Placing
 from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
+from .variables import accessed
 
 
 def read_kernel(
@@ -228,7 +229,8 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
         return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
 
     body = laid_out(r, tuple(r.out.block))
-    placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e))
+    placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
+                      r.attrs.get("tl_disable_thread_storage_sync") is not True)
     body = with_ready_barriers(with_fills(placing.body(body)))
     params = _roles(r, body)
     used = _used(r, body, params)
@@ -265,48 +267,6 @@ def _roles(r: Reader, body: n.Block) -> tuple[n.Param, ...]:
             q = replace(q, role="inout" if q.name in read and q.name in written else "out" if q.name in written else "in")
         out.append(q)
     return tuple(out)
-
-
-def accessed(body: n.Block) -> tuple[set[str], set[str]]:
-    """Names of buffers that a body reads and writes."""
-    read: set[str] = set()
-    written: set[str] = set()
-    for s in statements(body):
-        match s:
-            case n.Store():
-                written.add(s.at.buffer.name)
-            case n.Copy():
-                written.add(s.dst.buffer.name)
-            case n.Mma():
-                written.add(s.acc.buffer.name)
-                read.add(s.acc.buffer.name)
-            case n.Opaque():
-                read |= set(s.reads)
-                written |= set(s.writes)
-            case _:
-                pass
-        for x in _own(s):
-            if isinstance(x, n.Load):
-                read.add(x.at.buffer.name)
-            elif isinstance(x, n.Call) and x.fn.startswith("atomic_"):
-                for a in x.args:
-                    if isinstance(a, n.Region):
-                        written.add(a.buffer.name)
-                        read.add(a.buffer.name)
-    return read, written
-
-
-def _own(s: n.Stmt) -> list[n.Node]:
-    """What a statement itself mentions, without what its blocks do."""
-    if not blocks_of(s):
-        return list(walk(s))
-    match s:
-        case n.For():
-            return [x for e in (s.lo, s.hi, s.step) for x in walk(e)]
-        case n.If() | n.While():
-            return list(walk(s.cond))
-        case _:
-            return []
 
 
 def _used(r: Reader, body: n.Block, params: tuple[n.Param, ...]) -> set[str]:

@@ -21,7 +21,7 @@ from .lanes import Lanes, NoTiles, names_in, nest
 from .ranges import role_parts
 from .seen import seen
 from .taint import OF_ONE, Taint, is_local
-from .variables import Variables, bound_names, is_run, mentions
+from .variables import Variables, accessed, bound_names, is_run, mentions
 
 
 class NotPlaced(Exception):
@@ -52,6 +52,9 @@ class Placing:
     fresh: Callable[[str], str]
     opaque: Callable[[n.Stmt, str], n.Stmt]
     guard: Callable[[n.Expr], n.Expr]
+    synchronized: bool = True
+    """Whether TileLang orders the threads' accesses to shared memory by barriers of its own."""
+    shared: frozenset[str] = frozenset()
     taint: Taint = field(default_factory=lambda: Taint(set()))
     numbers: dict[str, n.Expr] = field(default_factory=dict)
     """For each loop over threads the thread's number in its CTA."""
@@ -59,6 +62,7 @@ class Placing:
     def body(self, block: n.Block) -> n.Block:
         """The kernel's body with every statement in its team."""
         block = self.prepared(block)
+        self.shared = frozenset(s.buffer.name for s in statements(block) if isinstance(s, (n.Alloc, n.View)) and s.buffer.space == "shared")
         self.taint = Taint.of(block, self.thread)
         made = self.team(block, Team(0, self.threads))
         return tuple(self.uniform(made))
@@ -285,8 +289,37 @@ class Placing:
         var = n.Var(self.fresh(self.name if not team.base else "lane"), I32)
         number: n.Expr = build.add(var, team.base) if team.base else var
         self.numbers[var.name] = number
+        if self.synchronized and team.top and not team.base:
+            run = self.ordered(run)
         values: dict[str, n.Expr] = {self.thread: number, "%lane": var, "%threads": team.count}
         return n.For(var, build.const(0), team.count, build.const(1), tuple(substitute(s, values) for s in run), "thread", origin=run[0].origin)
+
+    def ordered(self, run: list[n.Stmt]) -> list[n.Stmt]:
+        """The statements of a run with a barrier before each that touches shared memory which another thread may have touched since the last
+        barrier, one of the two writing: TileLang puts it there. Behind a thread's early return there is none: not all would reach it."""
+        out: list[n.Stmt] = []
+        read: set[str] = set()
+        written: set[str] = set()
+        left = False
+        for s in run:
+            if isinstance(s, n.Eval) and s.call.fn == "barrier":
+                read, written = set(), set()
+            reads, writes = self.touched(s)
+            left = left or any(isinstance(x, n.Jump) and x.kind == "return" for x in statements((s,)))
+            if not left and ((reads | writes) & written or writes & read):
+                out.append(n.Eval(build.call("barrier"), origin=s.origin))
+                read, written = set(), set()
+            read |= reads
+            written |= writes
+            out.append(s)
+        return out
+
+    def touched(self, s: n.Stmt) -> tuple[set[str], set[str]]:
+        """The shared buffers that a statement reads and writes."""
+        if self.shared.isdisjoint(seen(s).buffers):
+            return set(), set()
+        read, written = accessed((s,))
+        return read & self.shared, written & self.shared
 
     def uniform(self, block: n.Block) -> n.Block:
         """The body with variables where they belong: those of one loop over threads in it, those of several in fragments, others of the

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
+from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform, walk
 
 from .seen import seen
 from .taint import Taint, is_local
@@ -225,3 +225,45 @@ def reads(s: n.Stmt) -> set[str]:
 
 def _scalar(e: n.Expr) -> DType:
     return dtype_of(e.type)
+
+
+def accessed(body: n.Block) -> tuple[set[str], set[str]]:
+    """Names of buffers that a body reads and writes."""
+    read: set[str] = set()
+    written: set[str] = set()
+    for s in statements(body):
+        match s:
+            case n.Store():
+                written.add(s.at.buffer.name)
+            case n.Copy():
+                written.add(s.dst.buffer.name)
+            case n.Mma():
+                written.add(s.acc.buffer.name)
+                read.add(s.acc.buffer.name)
+            case n.Opaque():
+                read |= set(s.reads)
+                written |= set(s.writes)
+            case _:
+                pass
+        for x in _own(s):
+            if isinstance(x, n.Load):
+                read.add(x.at.buffer.name)
+            elif isinstance(x, n.Call) and x.fn.startswith("atomic_"):
+                for a in x.args:
+                    if isinstance(a, n.Region):
+                        written.add(a.buffer.name)
+                        read.add(a.buffer.name)
+    return read, written
+
+
+def _own(s: n.Stmt) -> list[n.Node]:
+    """What a statement itself mentions, without what its blocks do."""
+    if not blocks_of(s):
+        return list(walk(s))
+    match s:
+        case n.For():
+            return [x for e in (s.lo, s.hi, s.step) for x in walk(e)]
+        case n.If() | n.While():
+            return list(walk(s.cond))
+        case _:
+            return []

@@ -34,9 +34,10 @@ def settled(p: n.Program) -> n.Program:
     """The form that equal programs share."""
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
     metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
-    made: n.Program = _widened(terms.program(replace(p, metas=metas)), frozenset(m.name for m in p.metas))
-    kernels = tuple(replace(k, body=_ordered(k.body)) for k in made.kernels)
-    functions = tuple(replace(f, body=_ordered(f.body)) for f in made.functions)
+    made: n.Program = terms.program(replace(p, metas=metas))
+    names = frozenset(m.name for m in p.metas)
+    kernels = tuple(replace(k, body=_ordered(k.body, names)) for k in made.kernels)
+    functions = tuple(replace(f, body=_ordered(f.body, names)) for f in made.functions)
     read = {x.at.buffer.name for k in kernels for x in walk(k) if isinstance(x, n.Load)}
     read |= {x.buffer.name for k in kernels for c in walk(k) if isinstance(c, n.Call) for x in c.args if isinstance(x, n.Region)}
     # What is read for nothing is not read.
@@ -44,8 +45,8 @@ def settled(p: n.Program) -> n.Program:
     return canonical(_functions_by_use(replace(made, params=params, kernels=kernels, functions=functions)))
 
 
-def _widened(p: n.Program, metas: frozenset[str]) -> n.Program:
-    """The program with 64-bit values of metas worked out in 64 bits: metas are Python's integers, which have no width of their own."""
+def _widened(body: n.Block, metas: frozenset[str]) -> n.Block:
+    """The block with 64-bit values of metas worked out in 64 bits: metas are Python's integers, which have no width of their own."""
     def static(e: n.Expr) -> bool:
         return all(x.name in metas if isinstance(x, n.Var) else isinstance(x, (n.Const, n.Binary, n.Unary, n.Cast)) for x in walk(e))
 
@@ -60,8 +61,7 @@ def _widened(p: n.Program, metas: frozenset[str]) -> n.Program:
         if isinstance(new, n.Binary) and new is not old and new.op in _RING and new.type == I64:
             return _RING[new.op](new.a, new.b)
         return new
-    made: n.Program = transform(p, leave)
-    return made
+    return tuple(transform(s, leave) for s in body)
 
 
 _RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
@@ -192,9 +192,9 @@ def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
     return tuple(out)
 
 
-def _ordered(body: n.Block) -> n.Block:
+def _ordered(body: n.Block, metas: frozenset[str]) -> n.Block:
     """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
-    folded = _folded(_started(_decided(body, ())))
+    folded = _widened(_folded(_started(_decided(body, ()))), metas)
     return _sunk(_stores_sorted(folded, _contents(folded)))
 
 

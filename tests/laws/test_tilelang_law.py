@@ -121,6 +121,20 @@ def test_experts_are_in_the_form_and_read_back_exactly(tmp_path: Path, name: str
     assert alpha_equal(again, expert), f"{program_text(expert)}\n{program_text(again)}"
 
 
+PACKAGES = {
+    "fla_dplr_cumsum": "fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl",
+    "flash_qla_kkt_solve": "flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2",
+}
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", PACKAGES)
+def test_kernels_that_others_wrote_are_read_back_exactly(tmp_path: Path, name: str) -> None:
+    expert = load_expert(PACKAGES[name], HOME / "bindings" / f"{name}.toml").program
+    again = read_back(fuzzed(expert, 1), tmp_path)
+    assert alpha_equal(again, expert), f"{program_text(expert)}\n{program_text(again)}"
+
+
 @pytest.mark.parametrize("name", ["softmax", "rmsnorm"])
 def test_code_of_threads_keeps_its_meaning_and_comes_to_rest(tmp_path: Path, name: str) -> None:
     p = normalize(parse_program((HOME / "experts" / name / f"{name}.kir").read_text(), name))

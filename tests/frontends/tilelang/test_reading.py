@@ -262,6 +262,26 @@ def kernel(x: T.Tensor((64, 4), "int32"), y: T.Tensor((64,), "int32"), z: T.Tens
     np.testing.assert_array_equal(out["z"], want)
 
 
+def test_accesses_of_threads_to_shared_memory_are_ordered(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+@tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_DISABLE_THREAD_STORAGE_SYNC: False})
+def factory(rounds=2):
+    @T.prim_func
+    def kernel(x: T.Tensor((64,), "int32"), y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64) as _:
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((64,), "int32")
+            s[tx] = x[tx]
+            y[tx] = s[63 - tx]
+            s[tx] = 0
+    return kernel
+""")
+    x = np.arange(64, dtype=np.int32)
+    np.testing.assert_array_equal(execute(file, {"x": x}, mode="check")["y"], x[::-1])
+    file.write_text(file.read_text().replace("SYNC: False", "SYNC: True"))
+    assert not any(isinstance(s, n.Eval) for s in statements(read(file).kernels[0].body))
+
+
 def test_bodies_without_a_form_as_tiles_are_dealt_to_threads(tmp_path: Path) -> None:
     file = written(tmp_path, """
 @T.prim_func
