@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
+from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
@@ -20,7 +21,7 @@ from .operators import pointer_shape, run
 from .reader import Frame, Reader
 from .source import Module, Project
 from .statements import run_function
-from .values import Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
+from .values import Choice, Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
 
 GRID = ("pid_0", "pid_1", "pid_2")
 
@@ -72,13 +73,21 @@ def _read_body(r: Reader, node: cst.FunctionDef) -> None:
     origin = r.root.module.origin(node)
     try:
         value = run_function(r, node.body)
-        results = tuple(_result(r, v) for v in (value.items if isinstance(value, Items) else (value,))) if value is not None else ()
+        returned = _returned(r, value, origin)
     except NotUnderstood as bad:
         del r.out.block[:]
         r.out.emit(n.Opaque("triton", r.root.module.code(node).strip(), bad.reason, origin=origin))
         return
-    if results:
-        r.out.emit(n.Jump("return", results, origin=origin))
+    for s in returned:
+        r.out.emit(s)
+
+
+def _returned(r: Reader, value: Value, origin: Origin | None) -> n.Block:
+    """What a helper returns; in the arms of a static branch where a meta decides between tuples."""
+    if isinstance(value, Choice) and (isinstance(value.a, Items) or isinstance(value.b, Items)):
+        return (n.If(value.cond, _returned(r, value.a, origin), _returned(r, value.b, origin), True, origin=origin),)
+    results = tuple(_result(r, v) for v in (value.items if isinstance(value, Items) else (value,))) if value is not None else ()
+    return (n.Jump("return", results, origin=origin),) if results else ()
 
 
 def _result(r: Reader, v: Value) -> n.Expr:

@@ -69,6 +69,14 @@ def kernel(a, b, s, w, AXIS: tl.constexpr, TF32: tl.constexpr = None):
     c = tl.dot(a, tl.trans(b.to(a.dtype)), allow_tf32=TF32)
     return c * s[:, None] + tl.max(tl.abs(w), 0), a.shape[0]
 """,
+    "a helper that returns one of two tuples": """@triton.jit
+def kernel(X: tl.constexpr, Y: tl.constexpr = None):
+    pid = tl.program_id(0)
+    if Y is None:
+        return pid % X, pid // X
+    else:
+        return pid % X, (pid // X) % Y, pid // (X * Y)
+""",
     "descriptors made where they are used": """@triton.jit
 def kernel(x, y, M, N, B: tl.constexpr, USE: tl.constexpr):
     x += tl.program_id(1) * M * N
