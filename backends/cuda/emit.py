@@ -21,7 +21,7 @@ from kir.surface import Argument, Emitted, Entry, SourceLine
 from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
 from .hopper import generated
 from .memory import Memory, bytes_of
-from .statements import STATIC_SHARED, Statements, Team
+from .statements import POOL_STEP, STATIC_SHARED, Statements, Team
 from .unit import launch, unit
 
 Line = tuple[str, tuple[int | str, ...] | None]
@@ -338,7 +338,7 @@ def _pool(shared: list[n.Buffer]) -> dict[str, int]:
         return {}
     out, at = {}, 0
     for b in shared:
-        step = max(128, b.align)
+        step = max(POOL_STEP, b.align)
         at = -(-at // step) * step
         out[b.name] = at
         at += bytes_of(b)

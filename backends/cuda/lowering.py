@@ -2,17 +2,21 @@
 of `kir.lowering`, statement by statement."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.paths import paths
-from kir.ir.visit import statements
+from kir.ir.visit import statements, substitute_buffers
 from kir.lowering import is_tiled, lowered_kernel
 from kir.rewrite.base import Miss, found_sites
 from kir.rewrite.edit import replace_kernel
 from kir.rewrite.registry import pass_class
 from kir.surface import StatementPath
 
+from .memory import bytes_of
 from .planning import is_open, planned
+from .statements import POOL_STEP, STATIC_SHARED
 
 LOWERING = ("lower-mma",)
 """Passes that are tried first, in this order: they lower whole kernels of a form of their own."""
@@ -28,16 +32,26 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
         by_pass, why = _by_pass(*_prepared(program, k))
         if by_pass is not None:
             places |= _labeled(program, by_pass, k.name)
-            program = by_pass
+            program = replace_kernel(by_pass, k.name, in_pool(next(x for x in by_pass.kernels if x.name == k.name)))
             continue
         try:
             made, own = lowered_kernel(program, k)
         except KirError as refused:
             refusals += [*why, *refused.diagnostics]
             continue
-        program = replace_kernel(program, k.name, made)
+        program = replace_kernel(program, k.name, in_pool(made))
         places |= own
     return program, places, tuple(refusals)
+
+
+def in_pool(k: n.Kernel) -> n.Kernel:
+    """A kernel that was lowered, with what is decided of its shared arrays written down: in a pool each starts at a multiple of 128 bytes."""
+    shared = [s.buffer for s in statements(k.body) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
+    if sum(bytes_of(b) for b in shared) <= STATIC_SHARED:
+        return k
+    placed = {b.name: replace(b, align=max(b.align, POOL_STEP)) for b in shared}
+    made: n.Kernel = substitute_buffers(k, placed)
+    return made
 
 
 def _prepared(program: n.Program, k: n.Kernel) -> tuple[n.Program, n.Kernel]:

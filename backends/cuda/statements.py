@@ -19,6 +19,8 @@ from .memory import Memory, bytes_of, strides_of
 
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare statically (CUDA C++ Programming Guide)."""
+POOL_STEP = 128
+"""Bytes that the arrays of a pool start at multiples of, at least."""
 _ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": "atomicMin", "atomic_and": "atomicAnd",
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
 ROLE_BARRIERS, GROUP_BARRIERS = 12, 8

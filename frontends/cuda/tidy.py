@@ -26,7 +26,53 @@ def _block(body: n.Block) -> n.Block:
     out = [_inner(s) for s in body]
     out = _whole_stores(_filled([_masked(s) for s in out]))
     out = _loaded_or_filled(_begun(out))
-    return tuple(_used_once(_copied(_merged(_unnamed(out)))))
+    return tuple(_used_once(_copied(_merged(_unnamed(_named(out))))))
+
+
+def _named(body: list[n.Stmt]) -> list[n.Stmt]:
+    """An array that holds a named vector and is only read, whole or in part, gives way to the name: `rows[4 +: 4]` to `pick(rows, iota(4) + 4)`."""
+    out: list[n.Stmt] = []
+    for k, s in enumerate(body):
+        held = s.init if isinstance(s, n.Alloc) and s.buffer.space == "register" and isinstance(s.init, n.Var) else None
+        if isinstance(s, n.Alloc) and held is not None and shape_of(held.type) and _only_parts(body[k + 1:], s.buffer):
+            return [*out, *(_picked(t, s.buffer, held) for t in body[k + 1:])]
+        out.append(s)
+    return out
+
+
+def _only_parts(rest: list[n.Stmt], buffer: n.Buffer) -> bool:
+    """Whether each use of an array is a load of it, or of a stretch of it that is known."""
+
+    def ok(x: n.Node) -> bool:
+        if isinstance(x, n.Load) and x.at.buffer.name == buffer.name:
+            return x.mask is None and not x.clip and (not x.at.index or _stretch(x.at) is not None)
+        if isinstance(x, n.Buffer) and x.name == buffer.name:
+            return False
+        return all(ok(c) for c in children(x))
+
+    return all(ok(t) for t in rest)
+
+
+def _stretch(at: n.Region) -> tuple[int, int] | None:
+    """First element and number of elements of a span of a vector."""
+    if len(at.index) != 1 or not isinstance(span := at.index[0], n.Span) or span.step != 1:
+        return None
+    first = build.int_value(span.lo)
+    return (first, span.extent) if first is not None and isinstance(span.extent, int) else None
+
+
+def _picked(s: n.Stmt, buffer: n.Buffer, held: n.Var) -> n.Stmt:
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.Load) and new.at.buffer.name == buffer.name):
+            return new
+        part = _stretch(new.at) if new.at.index else None
+        if part is None:
+            return held
+        numbers: n.Expr = build.iota(part[1])
+        return build.call("pick", held, build.add(numbers, part[0]) if part[0] else numbers)
+
+    made: n.Stmt = transform(s, leave)
+    return made
 
 
 def _used_once(body: list[n.Stmt]) -> list[n.Stmt]:

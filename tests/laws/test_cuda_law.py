@@ -64,6 +64,18 @@ def test_naive_programs_are_read_back(tmp_path: Path, name: str) -> None:
     holds(load_problem(name).naive, tmp_path, 2)
 
 
+@pytest.mark.zoo
+def test_the_triton_gemm_written_as_cuda_is_read_back(tmp_path: Path) -> None:
+    """A tile program is dealt to threads first: what is read back is that, arrays in the pool and vectors picked apart included."""
+    from kir.backends.cuda.lowering import thread_code
+    from kir.lineage.source import load_expert
+
+    program = load_expert(f"{EXPERTS / 'gemm' / 'triton.py'}::gemm_persistent", EXPERTS.parent / "bindings" / "triton_gemm.toml").program
+    threads, _, refused = thread_code(program)
+    assert refused == ()
+    assert alpha_equal(read_back(fuzzed(program, 3), tmp_path), normalize(threads))
+
+
 VARIANTS = {
     "another block": ("128", "256"),
     "floats": ("f16", "f32"),
