@@ -6,14 +6,10 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from pathlib import Path
 
-from kir.diagnostic import KirError
-from kir.lineage.bringing import brought
 from kir.lineage.source import load_expert
 from kir.machine import package_folder
-from kir.rewrite import Trace
 from kir.surface import backend
 
 ROOT = Path(__file__).parents[1]
@@ -41,9 +37,9 @@ EXPERTS = (
 """Problem, what the expert is written in, where it is, and its binding."""
 HEAD = """# Any expert on any surface
 
-What `kir opt EXPERT --emit SURFACE` gives: `written` as it stands; or `written without` what the surface's compiler decides itself or has no word for, which
-is taken back by the inverses of the passes named (each a step of the pipeline that is printed); or what the surface refuses first (`kir explain ID`),
-and where. Written by `python -m benchmarks.emitting`; a test compares some of the rows.
+What each surface says of each expert as it stands: `written`, or what it refuses first (`kir explain ID`), where, and of how many refusals. `kir opt EXPERT
+--emit SURFACE` then takes back what the surface's compiler decides itself or has no word for, by inverses of passes, says each (KIR-B307), and writes the rest;
+a program of roles is refused as it stands. Written by `python -m benchmarks.emitting`; a test compares some of the rows.
 
 | problem | expert | cuda | triton | tilelang |
 | --- | --- | --- | --- | --- |
@@ -51,19 +47,15 @@ and where. Written by `python -m benchmarks.emitting`; a test compares some of t
 
 
 def cell(source: str, binding: str, surface: str) -> str:
-    """What one expert gives on one surface."""
+    """What one surface says of one expert."""
     where = source if ":" in source.split("::")[0] else str(SKILLS / source)
-    expert, by = load_expert(where, SKILLS / "bindings" / f"{binding}.toml" if binding else None), backend(surface)
-    if not by.accepts(expert.program):
+    expert = load_expert(where, SKILLS / "bindings" / f"{binding}.toml" if binding else None)
+    refused = backend(surface).accepts(expert.program)
+    if not refused:
         return "written"
-    try:
-        done, notes = brought(Trace(expert.program), by)
-    except KirError as refused:
-        first = refused.diagnostics[0]
-        return f"{first.id} at `{first.anchor or first.subject}`: {first.message}"
-    names = Counter(d.subject.removeprefix("~") for d in notes)
-    again = [s.record.step.name for s in done.steps[len(notes):]]
-    return "written without " + ", ".join(f"{k} ({v})" if v > 1 else k for k, v in names.items()) + (f"; then {', '.join(again)}" if again else "")
+    first = refused[0]
+    count = f" (of {len(refused)})" if len(refused) > 1 else ""
+    return f"{first.id} at `{first.anchor or first.subject}`: {first.message}{count}"
 
 
 def row(problem: str, name: str, source: str, binding: str) -> str:

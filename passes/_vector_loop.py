@@ -247,6 +247,7 @@ def aligned(program: n.Program, site: Site, space: str) -> Verdict:
 
 
 def offset_of(r: n.Region) -> n.Expr | None:
+    """A region's offset in elements from the start of its buffer; None where it is no single element of a dense one."""
     out: n.Expr | None = None
     step: n.Expr = build.const(1)
     strides: list[n.Expr] = []

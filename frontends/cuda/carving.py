@@ -1,19 +1,23 @@
-"""Arrays that a kernel lays out in its pool of shared memory by hand: each reference to an array there is memory of its own.
+"""Arrays that a kernel lays out in its pool of shared memory by hand: what a reference or a pointer of another type names there, at an
+offset known when the kernel is compiled, is memory of its own.
 
-`T (&As)[..] = *reinterpret_cast<..>(pool + offset)` names a part of the pool. Parts that do not overlap, at offsets known when the kernel
-is compiled, of a pool that nothing else touches, are arrays side by side, and are read as such.
+`T (&As)[..] = *reinterpret_cast<..>(pool + offset)` says how large its part is; `T* As = reinterpret_cast<T*>(pool + offset)` does not, and
+its part reaches to the next one. Parts of a pool that nothing else touches are arrays side by side; of one that is also used by its bytes,
+those of pointers are views, and those of references are refused.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING
 
 from kir.ir import build
+from kir.ir import nodes as n
 
-from .c_types import Arr, CType, leaf, size_of
+from .c_types import VOID, Arr, CType, Named, leaf, size_of
 from .errors import NotUnderstood
-from .memory import Store, declare, start
+from .memory import Place, Store, declare, start
 from .values import Located
 
 if TYPE_CHECKING:
@@ -22,9 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Parts:
-    """The parts of a pool by first byte: how many bytes each has, its type, and the object that it is."""
+    """The parts of a pool by first byte: those of references with how many bytes each has, its type, and the object that it is; those of
+    pointers, which reach to the next part."""
 
     by_start: dict[int, tuple[int, CType, Store]] = field(default_factory=dict)
+    reaching: dict[int, Store] = field(default_factory=dict)
 
     def at(self, first: int, size: int) -> tuple[int, CType, Store] | None:
         """The part that begins at a byte. Raises NotUnderstood where another overlaps."""
@@ -53,6 +59,43 @@ def carved(r: Reader, name: str, kind: CType, v: Located) -> Located | None:
     r.stores.append(store)
     r.shared.append(store)
     return Located(start(store), kind)
+
+
+def pointed(r: Reader, at: Place, to: CType) -> Place:
+    """A place at a known offset in a pool of bytes, taken for an array of its own when a pointer gives it a type."""
+    found = leaf(to) if not isinstance(to, (Named, Arr)) and to != VOID else None
+    offset = build.int_value(at.byte)
+    if r.pool is None or at.store is not r.pool or r.pool.declared.bytes != 1 or found is None or found[0].bytes == 1 or offset is None:
+        return at
+    reaching = r.parts.reaching
+    if offset not in reaching:
+        made = Store(r.m.fresh(r.hint or r.pool.name), "shared", found[0], (), build.sub(r.pool_bytes, offset), resized=True)
+        made.logical = r.arrays.get(r.hint, ())
+        reaching[offset] = made
+        r.stores.append(made)
+    return start(reaching[offset])
+
+
+def pieces(r: Reader) -> list[n.Stmt]:
+    """The declarations of the parts that pointers name: each reaches to the next part, the last to the end of the pool. Where the pool is
+    used as a whole too they are views of it."""
+    if not r.parts.reaching or r.pool is None:
+        return []
+    pool = r.pool.used(r.pool.declared) if r.pool.uses else r.pool.view(r.pool.declared)
+    starts = sorted({*r.parts.reaching, *r.parts.by_start})
+    out: list[n.Stmt] = []
+    for at, after in zip(starts, [*starts[1:], None], strict=True):
+        s = r.parts.reaching.get(at)
+        if s is None:
+            continue
+        if s.logical:
+            s.row = build.const(prod(s.logical) * s.declared.bytes)
+        else:
+            s.row = build.const(after - at) if after is not None else build.sub(r.pool_bytes, at)
+        s.align = 128 if at % 128 == 0 else 0
+        own = s.view(s.declared)
+        out.append(n.View(own, n.Region(pool, (build.const(at // r.pool.declared.bytes),))) if r.pool.uses else n.Alloc(own))
+    return out
 
 
 def settle(r: Reader) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -14,7 +13,7 @@ from kir.ir.visit import walk
 
 from . import statements
 from .c_types import Arr, CType, Prim, Ptr, Rec, Vec, leaf
-from .carving import settle
+from .carving import pieces, settle
 from .distribution import distributed, guarded
 from .errors import NotUnderstood
 from .fragments import joined
@@ -165,8 +164,8 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
         made.pop()
     loop = n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
-    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared if s is not r.pool or not r.pieces or s.uses]
-    allocs += _pieces(r)
+    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared if s is not r.pool or not r.parts.reaching or s.uses]
+    allocs += pieces(r)
     allocs, made = _initialized(allocs, made, _threads(geometry))
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
@@ -184,27 +183,6 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
 def _settled(body: n.Block, r: Reader) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
     return joined(tidied(promoted(tidied(body), frozenset(r.m.taken))))
-
-
-def _pieces(r: Reader) -> list[n.Stmt]:
-    """The arrays that a pool of bytes is cut into: each reaches to the next one, the last to the end of the pool. Where the pool is used as
-    a whole too they are views of it."""
-    if not r.pieces or r.pool is None:
-        return []
-    pool = r.pool.used(r.pool.declared) if r.pool.uses else r.pool.view(r.pool.declared)
-    offsets = sorted(r.pieces)
-    out: list[n.Stmt] = []
-    for at, after in zip(offsets, [*offsets[1:], None], strict=True):
-        s = r.pieces[at]
-        if s.logical:
-            size = prod(s.logical) * s.declared.bytes
-            s.row = build.const(size)
-        else:
-            s.row = build.const(after - at) if after is not None else build.sub(r.pool_bytes, at)
-        s.align = 128 if at % 128 == 0 else 0
-        own = s.view(s.declared)
-        out.append(n.View(own, n.Region(pool, (build.const(at // r.pool.declared.bytes),))) if r.pool.uses else n.Alloc(own))
-    return out
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> tuple[list[n.Stmt], list[n.Stmt]]:

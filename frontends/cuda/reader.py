@@ -12,7 +12,7 @@ from kir.ptx.bits import joined, piece, slice_of
 
 from . import calls, expressions
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf, size_of
-from .carving import Parts
+from .carving import Parts, pointed
 from .classes import is_static
 from .emitter import Emitter, lanes, reads_memory
 from .errors import NotUnderstood
@@ -103,7 +103,6 @@ class Reader:
         self.pool: Store | None = None
         self.parts = Parts()
         self.pool_bytes: n.Expr = n.Var("shared_bytes", I32)
-        self.pieces: dict[int, Store] = {}
         self.hint = ""
         self.spinning = False
         self.arrays: dict[str, tuple[int, ...]] = {}
@@ -487,7 +486,7 @@ class Reader:
     def _to_pointer(self, v: Value, to: Ptr) -> Value:
         match v:
             case Pointer():
-                place = self.carved(v.place, to.to)
+                place = pointed(self, v.place, to.to)
                 if not isinstance(to.to, Arr):
                     while len(place.outer) < len(place.store.dims):
                         place = place.inside()
@@ -499,20 +498,6 @@ class Reader:
             case Chosen():
                 return Chosen(v.cond, self._to_pointer(v.then, to), self._to_pointer(v.orelse, to))
         raise NotUnderstood(f"a pointer made of {self.shown(v)}")
-
-    def carved(self, at: Place, to: CType) -> Place:
-        """A place at a known offset in a pool of bytes, taken for an array of its own when it is given a type."""
-        found = leaf(to) if not isinstance(to, (Named, Arr)) and to != VOID else None
-        offset = build.int_value(at.byte)
-        if at.store is not self.pool or self.pool.declared.bytes != 1 or found is None or found[0].bytes == 1 or offset is None:
-            return at
-        if offset not in self.pieces:
-            name = self.m.fresh(self.hint or self.pool.name)
-            made = Store(name, "shared", found[0], (), build.sub(self.pool_bytes, offset), resized=True)
-            made.logical = self.arrays.get(self.hint, ())
-            self.pieces[offset] = made
-            self.stores.append(made)
-        return start(self.pieces[offset])
 
     def scalar(self, v: Value, node: Node | None = None) -> n.Expr:
         """The expression of a number."""

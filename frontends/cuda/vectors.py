@@ -63,6 +63,7 @@ def inlined(body: n.Block) -> n.Store | None:
 
 
 def waits(e: n.Expr) -> bool:
+    """Whether evaluating it may have an effect, or is done by several lanes together."""
     from kir.instructions import table
 
     return any(isinstance(x, n.Call) and (x.of is not None or x.fn not in table() or table()[x.fn].level != "element" or table()[x.fn].effect)
@@ -200,6 +201,7 @@ def fold(s: n.For, before: n.Stmt) -> n.Store | n.Alloc | None:
 
 
 def uses(e: n.Node, v: n.Var) -> bool:
+    """Whether a variable occurs in it."""
     return any(isinstance(x, n.Var) and x.name == v.name for x in walk(e))
 
 

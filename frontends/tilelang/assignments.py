@@ -36,6 +36,7 @@ from .values import (
 
 
 def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
+    """A simple statement; what it returns, if it ends the function."""
     match s:
         case cst.Return(value=value):
             return Returned(None if value is None else _held(r, evaluate(r, f.scope, value)))
@@ -172,6 +173,7 @@ def _fresh_variable(r: Reader, v: Value) -> bool:
 
 
 def let(r: Reader, name: str, e: n.Expr) -> Value:
+    """A value under a name; static ones stay expressions."""
     if r.is_static(e):
         return Num(e)
     made = r.out.let(name if name != "_" else "tmp", e)

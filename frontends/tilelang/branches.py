@@ -34,6 +34,7 @@ from .values import (
 
 
 def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) -> Returned | None:
+    """An `if`, of the host or of the kernel; `rest` is what follows it."""
     names, taken = dict(f.scope.names), set(r.out.taken)
     origin = r.out.origin
     r.out.origin = f.scope.module.origin(s)

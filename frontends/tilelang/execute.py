@@ -192,6 +192,7 @@ def attempt(r: Reader, f: Frame, s: cst.CSTNode, act: object) -> Returned | None
 
 
 def restore(r: Reader, f: Frame, names: dict[str, Value], taken: set[str]) -> None:
+    """The names and taken names of a scope as they were."""
     f.scope.names.clear()
     f.scope.names.update(names)
     r.out.taken = taken | set(r.metas)

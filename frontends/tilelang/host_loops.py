@@ -23,6 +23,7 @@ MOST_ROUNDS = 256
 
 
 def host_for(r: Reader, f: Frame, s: cst.For, rest: Sequence[cst.CSTNode]) -> Returned | None:
+    """A `for` of the host: its body once for each item."""
     try:
         items = iterated(r, evaluate(r, f.scope, s.iter))
     except NotUnderstood as bad:
@@ -81,6 +82,7 @@ def _if_in_loop(r: Reader, f: Frame, s: cst.If, later: Sequence[cst.CSTNode], to
 
 
 def host_while(r: Reader, f: Frame, s: cst.While) -> Returned | None:
+    """A `while` of the host, run as long as its condition is known and holds."""
     for _ in range(MOST_ROUNDS):
         try:
             cond = r.truth(evaluate(r, f.scope, s.test))

@@ -18,6 +18,7 @@ INTEGER_WORDS = frozenset(_INTEGERS.split())
 SHAPED = frozenset(["alloc_shared", "alloc_fragment", "alloc_local", "alloc_buffer", "alloc_reducer", "Tensor", "StridedTensor"])
 DTYPE_FIRST = frozenset(["Cast", "infinity", "max_value", "min_value", "dtype", "alloc_var"])
 DTYPE_SECOND = frozenset(["cast", "reinterpret"])
+FLAGS = frozenset({"reverse", "clear", "clear_accum", "transpose_A", "transpose_B", "return_prev", "disable_tma"})
 DTYPE_NAME = re.compile(r"(^|_)dtypes?$")
 
 
@@ -85,6 +86,8 @@ class _Evidence:
                 self.dtypes |= set(_names(a.value))
             if a.keyword is not None and a.keyword.value in ("threads", "num_stages", "arrive_count"):
                 self.integers |= set(_arithmetic(a.value))
+            if a.keyword is not None and a.keyword.value in FLAGS:
+                self.booleans |= set(_conditions(a.value))
         if word in INTEGER_WORDS:
             for a in positional:
                 self.integers |= set(_arithmetic(a.value))

@@ -35,6 +35,7 @@ from .values import (
 
 
 def unary(r: Reader, operator: cst.BaseUnaryOp, value: Value) -> Value:
+    """A unary operator on a value."""
     match operator:
         case cst.Not():
             found = r.truth(value)
@@ -145,6 +146,7 @@ def _outcome(r: Reader, cond: n.Expr) -> bool | n.Expr:
 
 
 def equal_types(r: Reader, a: TypeOf, b: Value) -> n.Expr:
+    """Whether two dtypes are one: known now, or asked of the binding."""
     other = r.dtype(b)
     if not a.dtype.is_symbolic and not other.is_symbolic:
         return build.const(a.dtype == other, BOOL)
@@ -169,6 +171,7 @@ def _is_none(r: Reader, v: Value) -> bool | n.Expr:
 
 
 def boolean(r: Reader, scope: Scope, e: cst.BooleanOperation) -> Value:
+    """`and`, `or`: the right side only where the left one does not decide."""
     left = r.settled(evaluation.evaluate(r, scope, e.left))
     found = r.truth(left)
     conjunction = isinstance(e.operator, cst.And)
@@ -201,6 +204,7 @@ def _is_thing(r: Reader, v: Value) -> bool:
 
 
 def comparison(r: Reader, scope: Scope, e: cst.Comparison) -> Value:
+    """A chain of comparisons."""
     left = evaluation.evaluate(r, scope, e.left)
     out: bool | n.Expr = True
     for part in e.comparisons:
@@ -248,6 +252,7 @@ def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
 
 
 def conditional(r: Reader, scope: Scope, e: cst.IfExp) -> Value:
+    """`a if c else b`: one side where the condition is known, else a choice."""
     found = r.truth(evaluation.evaluate(r, scope, e.test))
     if isinstance(found, bool):
         return evaluation.evaluate(r, scope, e.body if found else e.orelse)

@@ -272,8 +272,6 @@ class Reader:
             if not (is_number(x) or isinstance(x, (Num, Open, Choice, Memory, Place))):
                 raise Undecided(v.cond)
         left, right = arithmetic.paired(a, b, self.run)
-        if any(isinstance(x, n.Load) for e in (left, right) for x in walk(e)):
-            raise Undecided(v.cond)
         return build.select(v.cond, left, right)
 
     def read(self, p: Place) -> n.Expr:

@@ -156,6 +156,7 @@ def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope
 
 
 def indices(r: Reader, scope: Scope, slices: Sequence[cst.SubscriptElement]) -> list[Value]:
+    """The values of a subscript, slices among them."""
     out: list[Value] = []
     for x in slices:
         match x.slice:

@@ -64,7 +64,7 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({
     "set_registers": "setmaxnreg", "stmatrix": "stmatrix", "fence_async": "fence_proxy_async", "mbar_expect": "mbarrier_transaction",
-    "mbar_arrive_expect": "mbarrier_transaction", "mbar_wait": "mbarrier_transaction", "cluster_arrive": "cluster", "cluster_wait": "cluster",
+    "mbar_arrive_expect": "mbarrier_transaction", "cluster_arrive": "cluster", "cluster_wait": "cluster",
     "bulk_commit": "cp_async_bulk", "bulk_wait": "cp_async_bulk",
     **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait"), "wgmma")})
 """Families of instructions by the rows of the table that need them."""

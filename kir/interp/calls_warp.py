@@ -80,8 +80,7 @@ def _by_warp(m: Machine, e: Call, f: Frame) -> tuple[Val, Array, Array]:
     assert isinstance(e.args[0], Expr)
     value = m.evaluate(e.args[0], f)
     m.exchange(f)
-    if e.fn != "warp_reduce":
-        _named(m, e, f)
+    _named(m, e, f)
     lane, start = lanes_of(f)
     return value, lane, start
 

@@ -1,6 +1,7 @@
 """The Hopper GEMM and its passes: walked back to naive step by step, made again by a stored pipeline; what its synchronization is for."""
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -139,7 +140,12 @@ def test_the_stored_pipeline_makes_it_from_the_naive_program() -> None:
 
 @pytest.mark.parametrize("layout", ["nt", "tn"])
 def test_kernels_of_other_layouts_are_walked_back_too(layout: str) -> None:
-    steps = _walked(normalize(_tuned(f"gemm_sm90_{layout}", {"rows": 128, "columns": 128, "stages": 3, "panels": 2, "raster": 4}, f"gemm_{layout}")))
+    made = _tuned(f"gemm_sm90_{layout}", {"rows": 128, "columns": 128, "stages": 5, "raster": 8, "rounds": 2}, f"gemm_{layout}")
+    choice = made.plan[0]
+    assert isinstance(choice, n.Dispatch)
+    guard = choice.arms[0][0]
+    assert isinstance(guard, n.Binary)
+    steps = _walked(normalize(replace(made, kernels=made.kernels[:1], plan=(), facts=(*made.facts, guard.a, guard.b))))
     assert is_naive(steps[-1][1].program, load_problem("gemm").work_item) == ()
     assert len({done.witness.params.intent for _, done in steps}) >= 14
     assert difference(interpreted(steps[0][0], SIZES), interpreted(steps[-1][1].program, SIZES), "reassociated(k)") == ""

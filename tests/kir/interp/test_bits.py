@@ -99,9 +99,11 @@ program p
 kernel main grid (b: 1) threads 64
   for t in 0..64 parallel thread
     let most = warp_reduce(a[t], op=max)
-    let low = warp_reduce(a[t], op=add, mask=3)
     let seen = atomic_load(&flag[0], order=acquire)
-    y[t] = select(t % 32 < 2, low, most) + seen
+    y[t] = most + seen
+    if t % 32 < 2
+      let low = warp_reduce(a[t], op=add, mask=3)
+      y[t] = low + seen
     barrier()
     if t == 0
       atomic_store(&flag[0], 5:u32, order=release)
@@ -109,5 +111,7 @@ kernel main grid (b: 1) threads 64
     a = WORDS % np.uint32(1000)
     got = run(parse_program(text), {"a": a, "flag": np.zeros(1, np.uint32)}, mode="check")
     assert [f for f in got.findings if f.severity == "error"] == []
+    stray = run(parse_program(text.replace("t % 32 < 2", "t % 32 < 3")), {"a": a, "flag": np.zeros(1, np.uint32)}, mode="check")
+    assert "KIR-I018" in {f.id for f in stray.findings if f.severity == "error"}, "a lane outside the mask reduces with it"
     y = got.outputs["y"]
     assert y[0] == a[0] + a[1] and y[5] == a[:32].max() and y[40] == a[32:].max() and got.outputs["flag"][0] == 5
