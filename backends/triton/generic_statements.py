@@ -32,7 +32,7 @@ class GenericMemory(Memory):
         if isinstance(index, n.Const) and index.value == 0:
             return base
         terms = [t for t in _terms(index) if not (isinstance(t, n.Const) and t.value == 0)]
-        if len(terms) > 1 and not any(shape_of(t.type) == shape_of(index.type) for t in terms):
+        if dtype_of(index.type) != I64 or (len(terms) > 1 and not any(shape_of(t.type) == shape_of(index.type) for t in terms)):
             return f"{base} + {to.text(index, SUM + 1)}"
         return " + ".join([base, *(to.text(_narrow(t), SUM + 1) for t in sorted(terms, key=lambda t: len(shape_of(t.type))))])
 

@@ -227,7 +227,9 @@ class _Reading:
                 for value in self.assigned.get(e.value, ()):
                     self.pointer(value)
             case cst.BinaryOperation(operator=cst.Add() | cst.Subtract()):
-                if self.may_point(e.left):
+                if self._is_offset(e) and self.may_point(e.right):
+                    self.pointer(e.right)
+                elif self.may_point(e.left):
                     self.pointer(e.left)
                     self.integer(e.right)
                 elif self.may_point(e.right):
@@ -250,6 +252,14 @@ class _Reading:
                     self.pointer(e.func.value)
             case _:
                 pass
+
+    def _is_offset(self, e: cst.BinaryOperation) -> bool:
+        """Whether the left side is a name that is a number until this statement adds a pointer to it."""
+        if not isinstance(e.left, cst.Name) or e.left.value in self.params:
+            return False
+        name = e.left.value
+        others = [v for v in self.assigned.get(name, ()) if v is not e]
+        return bool(others) and not any(self.may_point(v, frozenset({name})) for v in others)
 
     def may_point(self, e: cst.BaseExpression, seen: frozenset[str] = frozenset()) -> bool:
         match e:
