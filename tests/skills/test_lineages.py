@@ -22,7 +22,8 @@ def test_a_shipped_lineage_replays_to_the_letter(name: str) -> None:
 
 def test_the_crossing_table_has_a_row_for_each_lineage_and_surface() -> None:
     rows = [line for line in crossing.PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")][2:]
-    wanted = [(folder.read().header.expert, kernel.surface) for folder in crossing.lineages() for kernel in crossing.naive_kernels(folder.read().header.problem)]
+    records = [folder.read().header for folder in crossing.lineages()]
+    wanted = [(header.expert, kernel.surface) for header in records for kernel in crossing.naive_kernels(header.problem)]
     assert [(row.split("`")[1], row.split("|")[3].strip()) for row in rows] == wanted
 
 
