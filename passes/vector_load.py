@@ -131,6 +131,8 @@ def _elements(loop: n.For) -> Iterator[n.Load]:
             other = {y for e in (*outer, x.mask, x.other) if e is not None for y in names_read(e)}
             if parts is None or not build.is_const(parts[1], 1) or (names_read(x) - {loop.var.name}) & inner or loop.var.name in other:
                 continue
+            if not outer and build.is_const(parts[0], 0) and x.at.buffer.shape[0] == loop.hi:
+                continue  # the whole of an array is no stretch of it
             seen.add(x)
             yield x
 
