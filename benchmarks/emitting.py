@@ -8,8 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from kir.analysis import normalize
+from kir.diagnostic import KirError
+from kir.lineage.bringing import brought
 from kir.lineage.source import load_expert
 from kir.machine import package_folder
+from kir.rewrite import Trace
 from kir.surface import backend
 
 ROOT = Path(__file__).parents[1]
@@ -37,9 +41,9 @@ EXPERTS = (
 """Problem, what the expert is written in, where it is, and its binding."""
 HEAD = """# Any expert on any surface
 
-What each surface says of each expert as it stands: `written`, or what it refuses first (`kir explain ID`), where, and of how many refusals. `kir opt EXPERT
---emit SURFACE` then takes back what the surface's compiler decides itself or has no word for, by inverses of passes, says each (KIR-B307), and writes the rest;
-a program of roles is refused as it stands. Written by `python -m benchmarks.emitting`; a test compares some of the rows.
+`kir opt EXPERT --emit SURFACE` for each expert and surface. `written`: as it stands. Else what the surface's compiler decides itself, or has no word for, is
+taken back by inverses of passes, each said (KIR-B307), and the rest is written: how many steps, of which passes, and what the surface said first.
+Written by `python -m benchmarks.emitting`; a test compares some of the rows.
 
 | problem | expert | cuda | triton | tilelang |
 | --- | --- | --- | --- | --- |
@@ -54,8 +58,13 @@ def cell(source: str, binding: str, surface: str) -> str:
     if not refused:
         return "written"
     first = refused[0]
-    count = f" (of {len(refused)})" if len(refused) > 1 else ""
-    return f"{first.id} at `{first.anchor or first.subject}`: {first.message}{count}"
+    said = f"{first.id}: {first.message}"
+    try:
+        done, _ = brought(Trace(normalize(expert.program)), backend(surface))
+    except KirError:
+        return f"refused at `{first.anchor or first.subject}`. {said}"
+    passes = ", ".join(dict.fromkeys(s.record.step.name for s in done.steps if s.record.step.direction == "backward"))
+    return f"written after {len(done.steps)} steps ({passes}). {said}"
 
 
 def row(problem: str, name: str, source: str, binding: str) -> str:

@@ -2,54 +2,85 @@
 
 Each step is the inverse of a registered pass, checked as any other (forward restores the program exactly), so that what is written is the
 expert as far as the surface goes, and the steps say what is missing.
-A program of roles that the surface cannot say is refused as it stands. First come steps after which the surface refuses less; where no single one
-does, the one that a walk to naive would take first.
+First come steps after which the surface refuses less; where no single one
+does, the one that is nearest to a refused statement. Where that leads nowhere, the steps of a walk to naive, in its order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kir.diagnostic import Diagnostic, KirError
-from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.measure import measure
 from kir.ir.nodes import Program
-from kir.ir.visit import statements
 from kir.lineage.engine import PassEngine
+from kir.lineage.plan import plan
 from kir.rewrite import Site, Trace, apply, pass_class, sites
 from kir.rewrite.driver import Applied
 from kir.surface import Backend
 
+Refused = tuple[Diagnostic, ...]
+Next = Callable[[Program, PassEngine, Backend, Refused], tuple[Applied, Refused] | None]
+"""The next step back from a program, and what the surface then still refuses."""
 MOST_STEPS = 60
 """Steps that may be taken back; each lowers the measure of law 9, so that there is an end anyway."""
-MOST_LEVEL = 10
+MOST_LEVEL = 30
 """Steps in a row after which nothing less is refused."""
 
 
 def brought(done: Trace, by: Backend) -> tuple[Trace, tuple[Diagnostic, ...]]:
     """The trace with what the surface cannot say taken back, and a note (KIR-B307) for each step. Raises KirError with the refusals that were there
     first, when nothing that is taken back helps."""
-    first = refused = by.accepts(done.program)
-    if refused and any(isinstance(x, n.Roles) for k in done.program.kernels for x in statements(k.body)):
-        raise KirError(*first)  # what its roles do side by side is the program: without them it would be another expert
-    engine, notes, level = PassEngine(), [], 0
+    first, engine = by.accepts(done.program), PassEngine()
+    if not first:
+        return done, ()
+    for next_step in (_next, _planned(done.program, engine)):
+        found = _taken_back(done, by, engine, first, next_step)
+        if found is not None:
+            return _on_tensor_cores(found[0], by), found[1]
+    raise KirError(*first)
+
+
+def _taken_back(done: Trace, by: Backend, engine: PassEngine, refused: Refused, next_step: Next) -> tuple[Trace, Refused] | None:
+    """Steps until nothing is refused; None where there are no more, or too many in a row that help nothing."""
+    notes, level = [], 0
     for _ in range(MOST_STEPS):
-        if not refused or level > MOST_LEVEL:
-            break
-        found = _next(done.program, engine, by, refused)
-        if found is None:
-            raise KirError(*first)
+        found = next_step(done.program, engine, by, refused)
+        if found is None or level > MOST_LEVEL:
+            return None
         level = 0 if len(found[1]) < len(refused) else level + 1
         applied, refused = found
         done = done.extended(applied)
         step = applied.record.step
         said = f"{by.surface} has no word for what this pass does here: ~{step.name} at {applied.record.anchor} is taken back"
         notes.append(Diagnostic("KIR-B307", said, subject=f"~{step.name}", anchor=applied.record.anchor, severity="warning"))
-    if refused:
-        raise KirError(*first)
-    return (_on_tensor_cores(done, by) if notes else done), tuple(notes)
+        if not refused:
+            return done, tuple(notes)
+    return None
 
 
-def _next(program: Program, engine: PassEngine, by: Backend, refused: tuple[Diagnostic, ...]) -> tuple[Applied, tuple[Diagnostic, ...]] | None:
+def _planned(start: Program, engine: PassEngine) -> Next:
+    """The steps of a walk to naive, in its order."""
+    delayed: list[tuple[str, ...]] = []
+
+    def next_step(program: Program, engine: PassEngine, by: Backend, refused: Refused) -> tuple[Applied, Refused] | None:
+        if not delayed:
+            delayed.append(tuple(plan(start, engine).delayed))
+        before = measure(program)
+        for candidate in engine.candidates(program, delayed[0]):
+            site: Site = candidate.handle
+            try:
+                made = apply(program, site.params, site, "backward")
+            except KirError:
+                continue  # it cannot be taken back here
+            if measure(made.program) < before:
+                return made, by.accepts(made.program)
+        return None
+    return next_step
+
+
+def _next(program: Program, engine: PassEngine, by: Backend, refused: Refused) -> tuple[Applied, Refused] | None:
     """The first step after which there are fewer refusals, else the one nearest to a refused statement; None where no pass can be taken back."""
     fallback: list[tuple[int, Applied, tuple[Diagnostic, ...]]] = []
     before, here = measure(program), content_hash(program)
