@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -75,7 +76,8 @@ def _fault(emitted: Emitted, each: dict[str, Any]) -> Diagnostic:
     words, line, rows = str(each["error"]).strip().splitlines(), int(each["line"]), emitted.text.splitlines()
     path = emitted.statement_of(line) if line else None
     notes = (f"line {line} of the emitted text: {rows[line - 1].strip()}",) if 0 < line <= len(rows) else ()
-    said = next((w for w in reversed(words) if w.strip()), "no reason given")
+    plain = [w.strip() for w in words if re.search(r"\w{2}", w)]
+    said = next((w for w in reversed(plain) if re.match(r"[\w.]*(Error|error|Exception)\b", w)), plain[-1] if plain else "no reason given")
     return Diagnostic("KIR-B010", f"TileLang's compiler refuses this: {said[:400]}", anchor="/".join(map(str, path or ())), notes=notes)
 
 
