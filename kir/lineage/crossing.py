@@ -14,7 +14,7 @@ from typing import Literal
 from kir.analysis.normal_form import normalize
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
-from kir.ir.canonical import rename
+from kir.ir.canonical import bound_names, rename
 from kir.ir.nodes import Program
 from kir.ir.visit import transform
 from kir.lineage.folder import Folder
@@ -127,7 +127,6 @@ def in_words_of(naive: Program, program: Program) -> tuple[Program, dict[str, st
 
 def _apart(naive: Program, names: Mapping[str, str]) -> Program:
     """`naive` with local names moved out of the way of the names that its parameters are to have."""
-    from kir.ir.canonical import bound_names
     wanted = set(names.values())
     kernels = []
     for k in naive.kernels:
@@ -228,14 +227,16 @@ class _Attempt:
         return here[min(at, len(here) - 1)], "elsewhere"
 
     def _applied(self, site: Site, left: Residue, assume: frozenset[str]) -> Program:
-        """The step with its own names and order where these fit, else without."""
-        for residue in (left, NOTHING) if left else (NOTHING,):
+        """The step with its own names and order where these fit (they need not, on a program of another shape), else without."""
+        def applied(residue: Residue) -> Program:
+            return apply(self.program, site.params, site, "forward", assume=assume, left=residue, context=self.context).program
+
+        if left:
             try:
-                return apply(self.program, site.params, site, "forward", assume=assume, left=residue, context=self.context).program
+                return applied(left)
             except KirError as bad:
-                if residue is NOTHING or any(d.id.startswith("KIR-P") for d in bad.diagnostics):
+                if any(d.id.startswith("KIR-P") for d in bad.diagnostics):
                     raise
             except (KeyError, IndexError, ValueError, StopIteration):
-                if residue is NOTHING:
-                    raise
-        raise AssertionError
+                pass  # a residue of another program
+        return applied(NOTHING)
