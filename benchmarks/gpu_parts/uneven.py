@@ -21,12 +21,12 @@ SIZES: tuple[Sizes, ...] = (
     (4000, 4040, 4072), (4032, 4032, 4032), (4096, 4096, 4072), (4096, 4040, 4096), (4000, 4096, 4096), (4080, 4080, 4080), (3000, 5000, 2504))
 VARIANTS: tuple[tuple[str, Mapping[str, int]], ...] = (
     ("gemm_sm90", {"rows": 128, "columns": 256, "stages": 4, "raster": 16, "rounds": 2}),
-    ("gemm_sm90_cluster", {"rows": 128, "columns": 256, "stages": 4, "panels": 2, "raster": 16}),
+    ("gemm_sm90_multicast", {"rows": 128, "columns": 256, "stages": 4, "size": 2, "raster": 8, "rounds": 2}),
+    ("gemm_sm90_multicast", {"rows": 128, "columns": 256, "stages": 4, "size": 4, "raster": 4, "rounds": 2}),
+    ("gemm_sm90_multicast", {"rows": 128, "columns": 256, "stages": 4, "size": 2, "raster": 4, "rounds": 2}),
+    ("gemm_sm90_multicast", {"rows": 256, "columns": 128, "stages": 4, "size": 2, "raster": 8, "rounds": 2}),
     ("gemm_sm90_cluster", {"rows": 128, "columns": 256, "stages": 4, "panels": 2, "raster": 8}),
-    ("gemm_sm90_multicast", {"rows": 128, "columns": 256, "stages": 4, "size": 2, "rounds": 2}),
-    ("gemm_sm90_multicast", {"rows": 128, "columns": 256, "stages": 4, "size": 4, "rounds": 2}),
     ("gemm_sm90", {"rows": 192, "columns": 192, "stages": 4, "raster": 8, "rounds": 3}),
-    ("gemm_sm90_cluster", {"rows": 256, "columns": 128, "stages": 4, "panels": 1, "raster": 8}),
 )
 
 
