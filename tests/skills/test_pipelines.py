@@ -79,6 +79,16 @@ def test_clusters_that_share_a_tile_are_right_and_lowered() -> None:
     assert in_cluster(lowered(made), "fast")[0]
 
 
+def test_clusters_that_stay_come_from_the_naive_program_by_passes_alone() -> None:
+    found, wanted = load_space(FOLDER / "gemm_sm90_multicast.toml"), problem("nn")
+    point = {"rows": 64, "columns": 128, "stages": 3, "size": 2, "raster": 4, "rounds": 2}
+    made = built(found, found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 4}), wanted, H200)
+    assert made.kernels[0].cluster == (2,) and "multicast=3" in program_text(made) and "2) * 2) threads 256 cluster (2)" in program_text(made)
+    assert in_cluster(made, "fast", "deep") == (True, set())  # each cluster takes several tiles
+    assert in_cluster(made, "check") == (True, set())
+    assert in_cluster(lowered(made), "fast")[0]
+
+
 @pytest.mark.parametrize(("old", "new", "ids"), [
     ("mbar_init(&empty[s], 2)", "mbar_init(&empty[s], 1)", {"KIR-I014", "KIR-I021"}),
     ("  fence_mbar_init()\n  cluster_arrive()\n  cluster_wait()\n", "  fence_mbar_init()\n", {"KIR-I014", "KIR-I021", "KIR-I030"}),
