@@ -75,9 +75,9 @@ class LinearGrid(Pass):
             return None
         if len(node.grid) != 2:
             return Miss("the grid has not two axes")
-        if node.cluster:
-            if (along := cluster_axis(node)) is None or _quotient(node.grid[along[0]].extent, build.const(along[1])) is None:
-                return Miss("its clusters do not stretch along one axis, in a whole number of them")
+        along = cluster_axis(node)
+        if node.cluster and (along is None or _quotient(node.grid[along[0]].extent, build.const(along[1])) is None):
+            return Miss("its clusters do not stretch along one axis, in a whole number of them")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
