@@ -18,10 +18,12 @@ from kir.problem import load_problem
 from kir.store import write_atomic
 from kir.surface import Backend
 
-LINEAGE_SECONDS = 260
+LINEAGE_SECONDS = 200
+"""After which a walk ends with the steps that it has."""
 EXPERTS = {
     "gemm-cuda": ("gemm", ["skills/experts/gemm/gemm_sm80.cu::gemm_sm80", "--bind", "skills/bindings/gemm_sm80.toml"]),
     "gemm-sm90": ("gemm", ["skills/experts/gemm/gemm_sm90_persistent.kir", "--surface", "cuda", "--workers", "4"]),
+    "rmsnorm-cuda": ("rmsnorm", ["skills/experts/rmsnorm/rmsnorm.cu::rmsnorm", "--bind", "skills/bindings/cuda_rmsnorm.toml"]),
     "gemm-flag-gems": ("gemm", ["flag_gems:ops/mm.py::mm_kernel_general", "--bind", "skills/bindings/flag_gems_mm.toml"]),
     "rmsnorm-liger": ("rmsnorm", ["liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel", "--bind", "skills/bindings/liger_rms_norm.toml"]),
     "gemm-triton": ("gemm", ["skills/experts/gemm/triton.py::gemm_persistent", "--bind", "skills/bindings/triton_gemm.toml"]),
@@ -39,7 +41,7 @@ def panel(s: Session) -> None:
     from kir.gate.gpu.panel import panel as timed
 
     def rows() -> Iterator[Row]:
-        for name in [x for x in WORKLOADS if s.only in x]:
+        for name in s.mine(x for x in WORKLOADS if s.only in x):
             problem = load_problem(name)
             shapes = [x for x in problem.tagged("timed") if "asked" not in x.tags]
             with s.gpu.oracles.child() as child:
@@ -58,10 +60,11 @@ def lineage(s: Session) -> None:
     """`kir lineage --on gpu` for GEMM and RMSNorm."""
 
     def rows() -> Iterator[Row]:
-        for name, (problem, words) in [x for x in EXPERTS.items() if s.only in x[0]]:
+        for name, (problem, words) in s.mine(x for x in EXPERTS.items() if s.only in x[0]):
             begun = time.perf_counter()
             folder = s.out / f"lineage-{name}"
-            command = ["lineage", *words, "--problem", problem, "--on", "gpu", "--target", "sm_90a", "-o", str(folder), "--json", "--fresh"]
+            command = ["lineage", *words, "--problem", problem, "--on", "gpu", "--target", "sm_90a", "-o", str(folder), "--json", "--fresh",
+                       "--seconds", str(LINEAGE_SECONDS), *(["--workers", "4"] if "--workers" not in words else [])]
             try:
                 done = subprocess.run(
                     [sys.executable, "-c", "from kir.cli import main; main()", *command],
@@ -69,7 +72,7 @@ def lineage(s: Session) -> None:
                     text=True,
                     cwd=ROOT,
                     check=False,
-                    timeout=LINEAGE_SECONDS,
+                    timeout=2 * LINEAGE_SECONDS,
                 )
                 found = json.loads(done.stdout)
                 for t in found["transitions"]:
@@ -80,7 +83,7 @@ def lineage(s: Session) -> None:
                 yield name, "", f"ended: {found['ended']}", took, "", ""
                 write_atomic(s.out / f"gpu-lineage-{name}.json", done.stdout)
             except subprocess.TimeoutExpired:
-                yield name, "", "ERROR", f"not done after {LINEAGE_SECONDS} s", "", ""
+                yield name, "", "ERROR", f"not done after {2 * LINEAGE_SECONDS} s", "", ""
             except (ValueError, KeyError):
                 yield name, "", "ERROR", done.stdout[-300:] + done.stderr[-600:], "", ""
 
@@ -139,20 +142,3 @@ def _caching(s: Session, program: Program, by: Backend) -> Iterator[Row]:
         s.gpu.compiled(by, [dataclasses.replace(x, text=x.text + f"// {workers}\n") for x in texts])
         took[workers] = time.perf_counter() - begun
     yield "16 candidates compiled", f"{took[1]:.1f} s on 1, {took[2]:.1f} s on 2: {took[1] / took[2]:.2f} times", "1.7 times", ""
-
-
-def again(s: Session) -> None:
-    """Two measurements of one kernel; the second later, in another process."""
-    from tests.red_team.honest import HONEST
-
-    rows = []
-    for each in [h for h in HONEST if h.name in ("gemm gemm_sm80_lanes.kir", "narrowed naive")]:
-        program, problem, surface = each.loaded()
-        verdict = gate_gpu(s.gpu, program, problem, surface, options=Options(panel=False, interpret=False, sanitize=False))
-        s.record("again", verdict)
-        rows += [
-            (time.strftime("%H:%M:%S"), each.name, r.shape, f"{r.seconds * 1e6:.3f}", f"{r.interval[0] * 1e6:.3f} .. {r.interval[1] * 1e6:.3f}")
-            for r in verdict.profile
-            if r.kind == "measured" and r.interval
-        ]
-    s.table(f"again-{int(time.time())}", "The same kernels again", ("at", "kernel", "shape", "median (us)", "95 %"), rows)

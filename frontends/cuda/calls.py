@@ -12,6 +12,7 @@ from kir.ir.types import I8
 
 from . import cuda_calls, statements
 from .c_types import AUTO, VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf
+from .descriptors import TENSOR_MAP
 from .errors import NotUnderstood
 from .scopes import Function, Scope, TParam, declared_name, text
 from .source import Node
@@ -23,6 +24,7 @@ from .values import (
     Group,
     Lambda,
     Located,
+    Mapped,
     Members,
     Nothing,
     Null,
@@ -35,6 +37,7 @@ from .values import (
     TypeName,
     Value,
     Wide,
+    Word,
 )  # fmt: skip
 from .wrappers import wrapped
 
@@ -201,6 +204,10 @@ def type_of_value(v: Value) -> CType:
             return Named(f"cooperative_groups::{v.kind}")
         case Chosen():
             return type_of_value(v.then)
+        case Mapped():
+            return Ptr(TENSOR_MAP)
+        case Word():
+            return v.type
         case _:
             return Named(type(v).__name__.lower())
 
@@ -311,6 +318,8 @@ def _conversion_cost(r: Reader, v: Value, to: CType, reference: bool, p: Node) -
     have = type_of_value(v)
     if isinstance(to, Auto) or have == to:
         return 0
+    if isinstance(v, Mapped):
+        return 0 if to == TENSOR_MAP or (isinstance(to, Ptr) and to.to == TENSOR_MAP) else 2 if isinstance(to, Ptr) and to.to == VOID else None
     if isinstance(have, Arr) and isinstance(to, Ptr):
         return 0 if have.of == to.to or to.to == VOID else _same_bits(have.of, to.to)
     if isinstance(have, Named) or isinstance(to, Named):
@@ -450,7 +459,7 @@ def bind(r: Reader, params: list[Node], args: list[Value], scope: Scope, body: N
 
 
 def _bound(r: Reader, name: str, v: Value, kind: CType, reference: bool, changed: bool) -> Value:
-    if isinstance(v, (Lambda, Group, Overloads, Builtin, Dims, Text, TypeName)):
+    if isinstance(v, (Lambda, Group, Overloads, Builtin, Dims, Text, TypeName, Mapped)):
         return v
     if isinstance(kind, Named) and not isinstance(v, Located):
         return v

@@ -26,6 +26,7 @@ from .values import (
     Group,
     Lambda,
     Located,
+    Mapped,
     Members,
     Nothing,
     Null,
@@ -237,7 +238,7 @@ def address(r: Reader, v: Value, node: Node) -> Value:
     match v:
         case Located() if type(v) is Located:
             return Pointer(v.place, Ptr(v.type))
-        case Members() | Overloads() | Builtin():
+        case Members() | Overloads() | Builtin() | Mapped():
             return v
         case Wide():
             at = r.spilled(v)

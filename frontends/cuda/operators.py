@@ -11,7 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, U32, TileType, dtype_of
 from kir.ir.visit import transform, walk
 
-from . import calls
+from . import calls, descriptors
 from .c_types import VOID, Arr, Prim, Ptr, Rec, Vec, promoted, size_of, usual
 from .errors import NotUnderstood
 from .numbers import converted, divided
@@ -33,6 +33,8 @@ def binary(r: Reader, sign: str, a: Value, b: Value, node: Node) -> Value:
         if made is not None:
             return made
     a, b = r.rvalue(a), r.rvalue(b)
+    if descriptors.is_word(a, b, sign):
+        return descriptors.combined(r, sign, a, b, node)
     if isinstance(a, (Pointer, Null)) or isinstance(b, (Pointer, Null)):
         return _pointers(r, sign, a, b, node)
     if isinstance(a, Wide) and isinstance(b, Wide):

@@ -6,6 +6,7 @@ from math import prod
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.binding import Map
 from kir.ir.types import BOOL, I32, I64, U32, DType, dtype_of
 from kir.ptx import pack_bits, unpack_bits
 from kir.ptx.bits import joined, piece, slice_of
@@ -25,16 +26,19 @@ from .types import Types
 from .values import (
     Chosen,
     Located,
+    Mapped,
     Members,
     Nothing,
     Null,
     Overloads,
     Pointer,
     Record,
+    Remote,
     Scalar,
     TypeName,
     Value,
     Wide,
+    Word,
     constant,
     integer,
 )  # fmt: skip
@@ -104,8 +108,15 @@ class Reader:
         self.parts = Parts()
         self.pool_bytes: n.Expr = n.Var("shared_bytes", I32)
         self.hint = ""
+        self.hint_align = 0
+        """Bytes that the part of a pool which is being declared is said to start at a multiple of; 0 where nothing says so."""
         self.spinning = False
         self.arrays: dict[str, tuple[int, ...]] = {}
+        self.maps: dict[str, Map] = {}
+        self.words: dict[int, tuple[Value, list[n.Stmt]]] = {}
+        """Integer variables that hold bits of an address, by their object: the value, and the block that set it."""
+        self.tensors: dict[str, tuple[DType, int]] = {}
+        self.cluster: tuple[int, ...] = ()
         self.depth = 0
         self.absent = absent
         self.mutable: dict[int, frozenset[str]] = {}
@@ -330,6 +341,11 @@ class Reader:
             return v.variable.current()
         if not isinstance(v, Located):
             return v
+        kept = self.words.get(id(v.place.store))
+        if kept is not None:
+            if kept[1] is not self.m.block:
+                raise NotUnderstood(f"the bits of an address in '{v.place.store.name}', which another block has set")
+            return kept[0]
         t = v.type
         if isinstance(t, Arr):
             return Pointer(v.place.inside(), Ptr(t.of))
@@ -357,8 +373,11 @@ class Reader:
     def assign(self, to: Value, v: Value) -> None:
         """Write a value to a place of a known type."""
         match to:
+            case Located(type=Prim() as kind) if isinstance(v, (Word, Remote)):
+                self.words[id(to.place.store)] = (self.convert(v, kind), self.m.block)
             case Located(type=Prim() as kind):
                 made = self.convert(v, kind)
+                self.words.pop(id(to.place.store), None)
                 assert isinstance(made, Scalar)
                 narrow = to.place.store.narrower(kind.dtype)
                 if narrow is not None:
@@ -413,6 +432,14 @@ class Reader:
             raise NotUnderstood(f"the pointer '{to.name}', which points between the elements of '{to.base.store.name}'")
         self.m.emit(n.Store(n.Region(to.offset.used(I64)), at))
 
+    def peer_of(self, b: n.Buffer) -> n.Buffer | None:
+        """The view that shows a shared buffer in every CTA of the cluster; None where the cluster is not known."""
+        s = next((s for s in self.stores if s.space == "shared" and s.view(b.dtype) == b), None)
+        if not self.cluster or s is None:
+            return None
+        s.peer = s.peer or self.m.fresh(f"{s.name}_peers")
+        return n.Buffer(s.peer, b.dtype, (build.const(prod(self.cluster)), *b.shape), "cluster")
+
     def spilled(self, v: Wide, name: str = "moved") -> Located:
         """A value put in memory of its own, so that its parts have addresses."""
         made = self.object(name, v.type)
@@ -428,6 +455,8 @@ class Reader:
         if isinstance(v, (Members, Record)) and isinstance(to, Rec) and v.type == to:
             return v
         v = self.rvalue(v)
+        if isinstance(v, Mapped) and (isinstance(to, (Named, Ptr)) or (isinstance(to, Prim) and to.dtype.is_integer and to.dtype.bits == 64)):
+            return v
         match to:
             case Prim():
                 return self._to_number(v, to)
@@ -460,6 +489,10 @@ class Reader:
         match v:
             case Scalar():
                 return Scalar(converted(v.expr, to.dtype))
+            case Remote() if to.dtype.is_integer and to.dtype.bits >= 32:
+                return v
+            case Word() if to.dtype.is_integer and to.dtype.bits == 64 or (to.dtype.bits == 32 and v.rest < 1 << 32):
+                return v
             case Pointer() if to.dtype == BOOL:
                 return Scalar(self.present(v))
             case Null() if to.dtype == BOOL:

@@ -100,6 +100,7 @@ def parse_text(mapped: Mapped, path: Path) -> Unit:
             made = _STAND_INS[word].ljust(len(word))
             if word == "__cluster_dims__":
                 end = _closing(text, end)
+                bounds.append((m.start(), "cluster " + text[m.end() : end].strip()[1:-1]))
                 made = re.sub(r"[^\n]", " ", text[m.start() : end])
         elif word in ("__align__", "__builtin_align__"):
             made = "alignas".ljust(len(word))

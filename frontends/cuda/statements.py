@@ -18,7 +18,8 @@ from .changes import function_body, mutated
 from .divisions import recognized
 from .errors import NotUnderstood
 from .memory import Store, start
-from .scopes import Function, Scope, Variable, declared_name, text
+from .roles import MARK
+from .scopes import Enumerator, Function, Scope, Variable, declared_name, text
 from .source import Node
 from .values import Located, Members, Nothing, Pack, Pointer, Record, Scalar, Value, Wide, constant
 
@@ -384,10 +385,21 @@ def shared(r: Reader, node: Node, d: Node, name: str, extern: bool, scope: Scope
         return dynamic_shared(r, name, kind)
     key = hash((node.id, d.id, str(kind), size_of(kind)))
     if key not in r.static_shared:
-        r.static_shared[key] = r.object(name, kind, "shared")
+        made = r.static_shared[key] = r.object(name, kind, "shared")
+        said = _alignment(r, node, d, scope)
+        if isinstance(made, Located) and said > SHARED_ALIGN:
+            made.place.store.align = said
     return r.static_shared[key]
 
 
+def _alignment(r: Reader, node: Node, d: Node, scope: Scope) -> int:
+    """The bytes in the `alignas` of a declaration; 0 where it has none."""
+    found = [c for x in (node, d) for c in x.children if c.type == "alignas_qualifier"]
+    return max((r.constant_text(c, scope) or 0 for c in found), default=0)
+
+
+SHARED_ALIGN = 16
+"""Bytes that every shared array starts at a multiple of."""
 POOL_ALIGN = 1024
 """Bytes that a pool of bytes is taken to start at a multiple of: what TMA and swizzles of 128 bytes need; typed arrays start at one of 16."""
 
@@ -445,8 +457,17 @@ def _if(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> 
     if first or second:
         if not first:
             cond, first, second = build.invert(cond), second, first
-        r.m.emit(n.If(cond, tuple(first), tuple(second), static=_is_question(cond)))
+        r.m.emit(n.If(cond, tuple(first), tuple(second), static=_is_question(cond), label=_role(r, shown, inner)))
     return True if returns else ended and also
+
+
+def _role(r: Reader, cond: Node, scope: Scope) -> str | None:
+    """The mark of a branch that one enumerator is compared for: `role == Role::producer`."""
+    if cond.type != "binary_expression" or (op := cond.child_by_field_name("operator")) is None or text(op) != "==":
+        return None
+    sides = [x for k in ("left", "right") if (x := cond.child_by_field_name(k)) is not None and x.type == "qualified_identifier"]
+    found = r.named_value(sides[0], scope) if len(sides) == 1 else None
+    return f"{MARK}{text(sides[0]).split('::')[-1]}" if isinstance(found, list) and found and isinstance(found[0], Enumerator) else None
 
 
 def _is_question(cond: n.Expr) -> bool:

@@ -32,7 +32,7 @@ def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="the folder to write")],
     problem: Annotated[str, typer.Option(help="what the kernel must compute; without it, the kernel itself is the reference")] = "",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
-    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the only one in skills/bindings for this kernel and problem")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
     target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
@@ -48,14 +48,14 @@ def command(
     from kir.lineage.folder import Folder
     from kir.lineage.judge import judge_on
     from kir.lineage.record import Header
-    from kir.lineage.source import load_expert
+    from kir.lineage.source import binding_of, load_expert
     from kir.lineage.walk import Budget
     from kir.report.terminal import summary, table
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
         require_device()
-    expert = load_expert(file, bind)
+    expert = load_expert(file, binding_of(file, bind, problem))
     budget = Budget(steps, attempts, seconds)
     header = Header(
         expert=expert.name,

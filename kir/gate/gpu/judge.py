@@ -116,8 +116,9 @@ def _gated(gpu: Gpu, program: Program, problem: Problem, surface: str, against: 
         return _verdict(gpu, first, seen, False, "correctness", gone.said)
     absent = [str(row["reference"]) for row in seen.panel if "missing" in row]
     missing = f"; missing references: {', '.join(dict.fromkeys(absent))}" if absent else ""
+    again = f"; asked twice: {', '.join(seen.sanitizer['again'])}" if seen.sanitizer.get("again") else ""
     blind = f"; its check cannot tell {', '.join(problem.caveats)}" if problem.caveats else ""
-    return _verdict(gpu, first, seen, True, "profile", f"right on {len(seen.runs)} runs on the device{missing}{blind}")
+    return _verdict(gpu, first, seen, True, "profile", f"right on {len(seen.runs)} runs on the device{missing}{again}{blind}")
 
 
 def _verdict(gpu: Gpu, first: Verdict, seen: _Seen, accepted: bool, stage: Stage, reason: str) -> Verdict:
@@ -159,7 +160,8 @@ def _measured(gpu: Gpu, first: Verdict, program: Program, problem: Problem, agai
         ahead.quiet()
         samples = _timings(gpu, me, pair, oracle, timed_shapes, secret, chosen, seen)
         pool = held.enter_context(ThreadPoolExecutor(max_workers=len(TOOLS)))  # after timing, beside the replays: neither is measured
-        checking = sanitizing(pool, gpu, me, oracle, plan, secret) if chosen.sanitize else lambda: {"tools": [], "absent": "not asked for"}
+        checking = (sanitizing(pool, gpu, me, oracle, plan, secret, seen.seconds["correctness"]) if chosen.sanitize else
+                    lambda: {"tools": [], "absent": "not asked for"})
         _replays(fresh, oracle, samples, secret, seen)
         with seen.spending("memory check"):
             seen.sanitizer = checking()
