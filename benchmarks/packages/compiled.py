@@ -16,7 +16,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -222,11 +222,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="", help="kernels with this word in their names")
     parser.add_argument("--launches", type=Path, default=None, help="the lines of a run")
+    parser.add_argument("--limit", type=float, default=None, help="seconds after which no kernel is begun")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     given = parser.parse_args()
     rows = [r for r in recorded(given.launches) if given.only in r["kernel"]]
     with ProcessPoolExecutor(given.jobs) as pool:
-        said = list(pool.map(compared, rows, [given.quick] * len(rows)))
+        asked = [pool.submit(compared, row, given.quick) for row in rows]
+        done, late = wait(asked, given.limit)
+        for each in late:
+            each.cancel()
+        said = [each.result() if each in done else {"kernel": row["kernel"], "why": "there was no time for it"} for each, row in zip(asked, rows, strict=True)]
     given.out.mkdir(parents=True, exist_ok=True)
     write_atomic(given.out / "packages-compiled.md", page(said, given.quick))
     write_atomic(given.out / "packages-compiled.jsonl", "".join(json.dumps(x) + "\n" for x in said))

@@ -28,9 +28,9 @@ def both_arms(p: n.Program) -> n.Program:
     """The program with zeros stored in the arms of static branches that leave a buffer poison which is mentioned later."""
     kernels = tuple(replace(k, body=_completed(k.body)) for k in p.kernels)
     functions = tuple(replace(f, body=_completed(f.body)) for f in p.functions)
-    if all(a.body is b.body for a, b in zip((*p.kernels, *p.functions), (*kernels, *functions), strict=True)):
-        return p
-    return replace(p, kernels=kernels, functions=functions)
+    unchanged = all(a.body is b.body for a, b in zip(p.kernels, kernels, strict=True))
+    unchanged = unchanged and all(a.body is b.body for a, b in zip(p.functions, functions, strict=True))
+    return p if unchanged else replace(p, kernels=kernels, functions=functions)
 
 
 def _completed(body: n.Block) -> n.Block:
