@@ -66,9 +66,14 @@ def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def timed(arguments: Mapping[str, Any], one: dict[str, Any], other: dict[str, Any], first: Run, second: Run) -> list[float]:
-    """Seconds of a launch of each: the median over rounds of a captured batch, in turns, on memory set to the arguments before each."""
+    """Seconds of a launch of each: the median of `samples`."""
     import statistics
 
+    return [statistics.median(t) for t in samples(arguments, one, other, first, second)]
+
+
+def samples(arguments: Mapping[str, Any], one: dict[str, Any], other: dict[str, Any], first: Run, second: Run) -> tuple[list[float], list[float]]:
+    """Seconds of a launch of each: rounds of a captured batch, in turns, on memory set to the arguments before each."""
     import torch
 
     def graph(run: Run, values: dict[str, Any], launches: int) -> Any:
@@ -101,4 +106,4 @@ def timed(arguments: Mapping[str, Any], one: dict[str, Any], other: dict[str, An
     for k in range(ROUNDS):
         for i in (k % 2, 1 - k % 2):  # neither is always first
             times[i].append(once(*graphs[i]) / launches)
-    return [statistics.median(t) for t in times]
+    return times
