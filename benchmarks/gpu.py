@@ -21,6 +21,7 @@ from benchmarks.gpu_parts import again, gemm, judging, probe, recovery, timing, 
 from benchmarks.gpu_parts.dealing import dealt, shares
 from benchmarks.gpu_parts.session import RESULTS, Session
 from kir import machine
+from kir.diagnostic import KirError
 from kir.gate.gpu import Gpu
 
 PARTS: dict[str, Callable[[Session], None]] = {
@@ -54,7 +55,12 @@ def main(words: list[str]) -> int:
     if gpus > 1:
         return dealt(words, gpus, out, seconds)
     code, until = 0, time.monotonic() + seconds
-    with Gpu.open() as gpu:
+    try:
+        opened = Gpu.open()
+    except KirError as refused:
+        print(refused, file=sys.stderr)
+        return 1
+    with opened as gpu:
         gpu.workers = max(2, int(machine.summary()["cores"]))
         session = Session(gpu, out, until)
         session.share = (number, count)
