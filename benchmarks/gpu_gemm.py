@@ -59,7 +59,7 @@ ASKED = (
     Asked("cuda", CUDA, BF16, "narrow8k", 2),
     Asked("cuda", CUDA, BF16, "deep14k", 1, FOUND[CUDA]),
     Asked("cuda", CUDA, BF16, "cube8k", 1, FOUND[CUDA]),
-    Asked("sizes", CUDA, BF16, "uneven4k", 1, FOUND[CUDA]),
+    Asked("sizes", MULTICAST, BF16, "uneven4k", 4),
     Asked("sizes", CUDA, BF16, "odd4k", 1, FOUND[CUDA]),
     Asked("clusters", MULTICAST, BF16, "square", 4),
     Asked("clusters", TURNS, BF16, "square", 4),
