@@ -39,6 +39,7 @@ def command(
     steps: Annotated[int, typer.Option(help="the most steps to keep")] = 400,
     attempts: Annotated[int, typer.Option(help="the most programs to gate")] = 1000,
     seconds: Annotated[float, typer.Option(help="wall time after which the walk ends (0: none); the same command goes on")] = 0.0,
+    look: Annotated[int, typer.Option(help="the most programs to look through for an order of passes, before any is gated")] = 600,
     workers: Annotated[int, typer.Option(help="programs judged side by side; changes nothing but the time")] = 2,
     fresh: Annotated[bool, typer.Option("--fresh", help="begin anew in a folder that holds an older walk")] = False,
 ) -> Result:
@@ -71,7 +72,7 @@ def command(
     )
     engine, folder = PassEngine.of(header), Folder(output)
     with judge_on(on, header, expert.program) as judge:
-        lineage = walked(expert, header, engine, judge, folder, budget, workers, fresh)
+        lineage = walked(expert, header, engine, judge, folder, budget, workers, fresh, look)
     replayed = written(lineage, folder, engine)
     left = lineage.outcome.violations
     shown = tuple(f"{each.anchor}: {each.message} ({each.clause})" for each in left[:MOST_SHOWN])
@@ -87,7 +88,8 @@ def command(
     )
 
 
-def walked(expert: Expert, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, workers: int, fresh: bool) -> Lineage:
+def walked(expert: Expert, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, workers: int, fresh: bool,
+           look: int) -> Lineage:
     """Walk back, with progress on standard error, and write ``lineage.json``."""
     from kir.cli._progress import bar
     from kir.diagnostic import error
@@ -100,7 +102,7 @@ def walked(expert: Expert, header: Header, engine: PassEngine, judge: Judge, fol
         judgement = judge.gate(expert.program)
         if not judgement.accepted:
             raise error("KIR-S015", f"{header.expert} does not pass the gate: {judgement.reason}", subject=judgement.stage)
-        order = plan(expert.program, engine)
+        order = plan(expert.program, engine, look)
         walk = Walk(
             expert.program,
             engine,
