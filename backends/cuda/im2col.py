@@ -95,7 +95,8 @@ def _im2col(view: n.View, m: n.TensorMap) -> Iterator[Said]:
     for taps in product(range(1, MOST_TAPS + 1), repeat=len(space) - 1):
         places: list[n.Expr] = []
         offsets: list[n.Expr] = []
-        step, reach = build.const(1, of), channels
+        step: n.Expr = build.const(1, of)
+        reach = channels
         for k in reversed(range(len(space))):
             inner = pixel if build.is_const(step, 1) else build.floordiv(pixel, step)
             places.insert(0, build.add(build.mod(inner, boxes[k]), low[k]))
