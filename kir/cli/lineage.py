@@ -32,7 +32,7 @@ def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="the folder to write")],
     problem: Annotated[str, typer.Option(help="what the kernel must compute; without it, the kernel itself is the reference")] = "",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
-    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the only one in skills/bindings for this kernel and problem")] = None,
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the shipped one")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
     target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
