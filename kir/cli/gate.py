@@ -59,6 +59,9 @@ def command(
     kernel, own = _read(file, bind, problem)
     other, others = _read(against, against_bind or bind) if against else (None, "")
     wanted = load_problem(problem) if problem else None
+    if wanted is not None:
+        from kir.gate.gpu.panel import require_known
+        require_known(wanted)
     own = others if own == "kir" and others else own
     if on == "gpu":
         verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel, sanitize)
