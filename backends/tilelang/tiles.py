@@ -1,7 +1,7 @@
 """Tile statements: whole-tile operations where TileLang has them, else loops over `T.Parallel`, element by element."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kir.analysis.elements import NotElementwise, element, element_region
@@ -13,6 +13,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 
 from .expressions import Expressions, is_zero, refuse
 from .names import fresh
+from .picks import Picks
 from .prepare import is_only_element
 
 _REDUCTIONS = {"sum": "T.reduce_sum", "max": "T.reduce_max", "min": "T.reduce_min", "and": "T.reduce_bitand", "or": "T.reduce_bitor",
@@ -138,20 +139,7 @@ class Tiles:
     # ------------------------------------------------------------------------------------------------------------ elementwise
     def _elements(self, s: n.Store) -> Lines:
         self.fits(shape_of(s.at.type), f"what is stored to '{s.at.buffer.name}'")
-        axes = self.axes(shape_of(s.at.type))
-        index = [v for v, _ in axes]
-        at = element_region(s.at, index)
-        with_names = self._entered(axes)
-        try:
-            value = element(s.value, index[len(index) - len(shape_of(s.value.type)):])
-            mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask))
-            lines = self._guarded(mask, [(self._assigned(self.to.place(at), at, value), 0)])
-        except NotElementwise as what:
-            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one",
-                         "values that are computed element by element, reductions or sums along an axis") from None
-        finally:
-            self.to.names = with_names
-        return [(self.parallel(axes), 0), *((text, depth + 1) for text, depth in lines)]
+        return self.together([s])
 
     def axes(self, shape: Sequence[int | n.Expr]) -> list[tuple[n.Var, int | n.Expr]]:
         """A variable for each axis, with names that nothing else has."""
@@ -162,6 +150,16 @@ class Tiles:
             used.add(name)
             out.append((n.Var(f"%axis {name}", I32), extent))
         return out
+
+    def _fresh_axes(self, axes: Sequence[tuple[n.Var, int | n.Expr]]) -> Callable[[], n.Var]:
+        """A maker of further axes beside these."""
+        used = {*self.to.names.values(), *self.taken, *(v.name.removeprefix("%axis ") for v, _ in axes)}
+
+        def made() -> n.Var:
+            name = fresh("at", used)
+            used.add(name)
+            return n.Var(f"%axis {name}", I32)
+        return made
 
     def _entered(self, axes: Iterable[tuple[n.Var, int | n.Expr]]) -> Mapping[str, str]:
         """Makes the axes known; gives the names as they were."""
@@ -204,32 +202,42 @@ class Tiles:
 
     def together(self, run: Sequence[n.Stmt]) -> Lines:
         """Tiles with names and stores of one shape, as one loop over the elements."""
-        first = run[0]
-        assert isinstance(first, n.Let)
-        shape = shape_of(first.value.type)
-        self.fits(shape, f"'{first.names[0]}'")
+        shape = shape_of(run[0].value.type if isinstance(run[0], n.Let) else run[0].at.type) if isinstance(run[0], (n.Let, n.Store)) else ()
+        self.fits(shape, f"'{run[0].names[0]}'" if isinstance(run[0], n.Let) else "what is stored")
         axes = self.axes(shape)
-        index = [v for v, _ in axes]
-        before = self._entered(axes)
-        lines: Lines = [(self.parallel(axes), 0)]
-        elements: dict[str, n.Expr] = {}
+        before = self.to.names
         try:
-            for s in run:
+            done = self._single(run, [v for v, _ in axes])
+            picks = Picks(done, self._fresh_axes(axes))
+            axes = picks.over(axes)
+            self._entered(axes)
+            lines: Lines = []
+            for s in map(picks.of, done):
                 if isinstance(s, n.Let):
-                    value = element(s.value, _aligned(index, s.value), elements)
-                    lines.append((f"{self.to.names[s.names[0]]} = {self.to.text(value)}", 1))
-                    elements[s.names[0]] = n.Var(s.names[0], dtype_of(s.value.type))
-                elif isinstance(s, n.Store):
-                    at = element_region(s.at, index)
-                    value = element(s.value, index[len(index) - len(shape_of(s.value.type)):], elements)
-                    mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask), elements)
-                    lines += [(text, deeper + 1) for text, deeper in self._guarded(mask, [(self._assigned(self.to.place(at), at, value), 0)])]
+                    lines.append((f"{self.to.names[s.names[0]]} = {self.to.text(s.value)}", 0))
+                else:
+                    lines += self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
+            lines = self._guarded(picks.cond(), lines)
         except NotElementwise as what:
             raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one",
                          "values that are computed element by element, reductions or sums along an axis") from None
         finally:
             self.to.names = before
-        return lines
+        return [(self.parallel(axes), 0), *((text, deeper + 1) for text, deeper in lines)]
+
+    def _single(self, run: Sequence[n.Stmt], index: Sequence[n.Expr]) -> list[n.Let | n.Store]:
+        """The statements of one element. Raises NotElementwise."""
+        elements: dict[str, n.Expr] = {}
+        out: list[n.Let | n.Store] = []
+        for s in run:
+            if isinstance(s, n.Let):
+                out.append(n.Let(s.names, element(s.value, _aligned(index, s.value), elements)))
+                elements[s.names[0]] = n.Var(s.names[0], dtype_of(s.value.type))
+            elif isinstance(s, n.Store):
+                value = element(s.value, index[len(index) - len(shape_of(s.value.type)):], elements)
+                mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask), elements)
+                out.append(n.Store(element_region(s.at, index), value, mask))
+        return out
 
     def atomic(self, e: n.Call) -> Lines:
         """An atomic operation whose result nobody takes, for each element of its place."""

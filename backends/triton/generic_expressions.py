@@ -55,7 +55,7 @@ class GenericExpressions(Expressions):
     def filled(self, e: n.Expr, to: Type) -> str:
         """A whole value; `tl.full` takes what is converted already."""
         if isinstance(to, TileType) and isinstance(e, n.Cast) and isinstance(e.x, n.Const) and shape_of(e.type) != shape_of(to):
-            return f"tl.full({dims(self.extents(to))}, {literal(e.x)}, dtype={self.dtype(e.dtype)})"
+            return f"tl.full({dims(self.extents(to))}, {literal(e.x)}, dtype={self.terms.constant(e.dtype)})"
         if isinstance(to, TileType) and not isinstance(e, n.Const) and not shape_of(e.type):
             return f"tl.full({dims(self.extents(to))}, {self.text(e)}, dtype={self.dtype(dtype_of(e.type))})"
         return super().filled(e, to)
@@ -165,7 +165,8 @@ class GenericExpressions(Expressions):
         options = {"rn": "", "bits": ", bitcast=True"}.get(e.rounding)
         if options is None or isinstance(e.x.type, TileType):
             return super()._cast(e)
-        return f"tl.cast({self.tensor(e.x)}, {self.dtype(e.dtype)}{options})"
+        dtype = self.terms.constant(e.dtype) if isinstance(e.x, n.Const) else self.dtype(e.dtype)
+        return f"tl.cast({self.tensor(e.x)}, {dtype}{options})"
 
     # ------------------------------------------------------------------------------------------------------------------ calls
     def _call(self, e: n.Call) -> tuple[str, int]:

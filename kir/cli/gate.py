@@ -52,7 +52,7 @@ def command(
     if not problem and not against:
         raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE")
     targets = [named(each) for each in target.split(",") if each.strip()]
-    kernel, own = _read(file, bind)
+    kernel, own = _read(file, bind, problem)
     other, others = _read(against, against_bind or bind) if against else (None, "")
     wanted = load_problem(problem) if problem else None
     own = others if own == "kir" and others else own
@@ -97,15 +97,15 @@ def _device_target(verdict: Verdict) -> Target:
     return target(verdict.artifacts[0].target)
 
 
-def _read(file: str, bind: Path | None) -> tuple[Program, str]:
+def _read(file: str, bind: Path | None, problem: str = "") -> tuple[Program, str]:
     """A program and the surface that it is emitted on (`kir` for IR text that any backend may take)."""
     from kir.cli._program import read
-    from kir.lineage.source import load_expert, own_surface
+    from kir.lineage.source import binding_of, load_expert, own_surface
 
     if file.endswith(".kir"):
         program = read(file, bind)
         return program, own_surface(program, "kir")
-    expert = load_expert(file, bind)
+    expert = load_expert(file, binding_of(file, bind, problem))
     return expert.program, expert.surface
 
 
