@@ -46,23 +46,25 @@ class Asked:
         return f"{self.subject} {self.problem} {self.shape}"
 
 
-CUDA, CLUSTER, MULTICAST, TRITON, TILELANG = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_multicast", "gemm_triton", "gemm_tilelang"
+CUDA, CLUSTER, MULTICAST, TURNS = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_multicast", "gemm_sm90_pingpong"
+TRITON, TILELANG = "gemm_triton", "gemm_tilelang"
 BF16 = "gemm:bf16"
-FOUND = {subject: f"{subject} {BF16} square" for subject in (CUDA, CLUSTER, TRITON, TILELANG)}
+FOUND = {subject: f"{subject} {BF16} square" for subject in (CUDA, MULTICAST, TRITON, TILELANG)}
 ASKED = (
-    Asked("cuda", CUDA, BF16, "square", 8),
+    Asked("cuda", CUDA, BF16, "square", 4),
+    Asked("cuda", CUDA, "gemm:f16", "square", 1, FOUND[CUDA]),
     Asked("triton", TRITON, BF16, "square", 4),
     Asked("tilelang", TILELANG, BF16, "square", 4),
     Asked("cuda", CUDA, BF16, "cube2k", 4),
-    Asked("cuda", CUDA, BF16, "narrow8k", 3),
-    Asked("cuda", CUDA, BF16, "deep14k", 2),
-    Asked("cuda", CUDA, BF16, "cube8k", 2),
-    Asked("sizes", CUDA, BF16, "uneven4k", 1, FOUND[CUDA]),
+    Asked("cuda", CUDA, BF16, "narrow8k", 2),
+    Asked("cuda", CUDA, BF16, "deep14k", 1, FOUND[CUDA]),
+    Asked("cuda", CUDA, BF16, "cube8k", 1, FOUND[CUDA]),
+    Asked("sizes", MULTICAST, BF16, "uneven4k", 4),
     Asked("sizes", CUDA, BF16, "odd4k", 1, FOUND[CUDA]),
-    Asked("clusters", CLUSTER, BF16, "square", 4),
     Asked("clusters", MULTICAST, BF16, "square", 4),
-    Asked("clusters", CLUSTER, BF16, "cube8k", 1, FOUND[CLUSTER]),
-    Asked("layouts", CUDA, "gemm:f16", "square", 1, FOUND[CUDA]),
+    Asked("clusters", TURNS, BF16, "square", 4),
+    Asked("clusters", CLUSTER, BF16, "square", 1),
+    Asked("clusters", MULTICAST, BF16, "cube8k", 1, FOUND[MULTICAST]),
     Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, FOUND[CUDA]),
     Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, FOUND[CUDA]),
     Asked("layouts", "gemm_sm90_tt", "gemm_tt:bf16", "square", 1, FOUND[CUDA]),

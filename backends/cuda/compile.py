@@ -41,7 +41,8 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         back = run([found.root / "bin" / "ptxas", "-v", "-O3", f"-arch={name}", "emitted.ptx", "-o", "emitted.cubin"], folder, SECONDS)
         if back.code != 0:
             words = back.err.strip().splitlines() or ["no reason given"]
-            raise KirError(Diagnostic("KIR-B010", f"ptxas refuses this: {words[-1]}"))
+            first = next((w for w in words if "error" in w and "aborted" not in w), words[-1])
+            raise KirError(Diagnostic("KIR-B010", f"ptxas refuses this: {first}"))
         with ThreadPoolExecutor(max_workers=2) as beside:
             usage, sass = beside.submit(_cubin.usage, folder / "emitted.cubin"), beside.submit(_cubin.sass, folder / "emitted.cubin")
             used, disassembly = usage.result(), sass.result()

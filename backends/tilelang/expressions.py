@@ -15,10 +15,11 @@ from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES as DTYPES_OF
-from kir.ir.types import DType, TileType, dtype_of, symbolic
+from kir.ir.types import F32, F64, DType, TileType, dtype_of, promote, symbolic
 from kir.ir.visit import walk
 
-from .terms import NoTerm, asked, term_text
+from .names import fresh
+from .terms import NoTerm, asked, is_compound, term_text
 
 OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 13)
 _INFIX = {"shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT),
@@ -68,7 +69,11 @@ class Expressions:
     names: Mapping[str, str]
     facts: Facts
     guards: list[n.Expr] = field(default_factory=list)
-    metas: frozenset[str] = frozenset()
+    metas: Mapping[str, str] = field(default_factory=dict)
+    """The kind of each meta."""
+    derived: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Dtypes that the factory works out: for each term its name in the factory, and what it is."""
+    imports: set[str] = field(default_factory=set)
 
     def text(self, e: n.Expr, least: int = 0) -> str:
         """`e`, in parentheses when it binds more loosely than `least`."""
@@ -79,10 +84,19 @@ class Expressions:
         """A dtype as an argument; of a generic program, the meta that it is."""
         if not d.is_symbolic:
             return dtype_name(d)
+        if d.name in self.derived:
+            return self.derived[d.name][0]
         try:
-            return term_text(d.name, {x: self.names[x] for x in self.metas}, DTYPES)
+            text = term_text(d.name, {x: f"{'=' if kind == 'any' else ''}{self.names[x]}" for x, kind in self.metas.items()}, DTYPES)
         except NoTerm:
-            raise refuse("KIR-B004", f"TileLang has no dtype {d.name}", "a dtype that the factory works out") from None
+            text = "="
+        if text.startswith("="):
+            raise refuse("KIR-B004", f"TileLang has no dtype {d.name}", "a dtype that the factory works out")
+        if not is_compound(d.name):
+            return text
+        name = fresh("common" if d.name.startswith("promote") else "chosen", {*self.names.values(), *(x for x, _ in self.derived.values())})
+        self.derived[d.name] = (name, text if text.endswith(").dtype") else f"T.dtype({text[1:-1] if text.startswith('(') else text})")
+        return name
 
     def is_static(self, e: n.Expr) -> bool:
         """Whether an expression is worked out when the factory runs."""
@@ -124,37 +138,37 @@ class Expressions:
         return f"T.Cast({self.dtype(c.dtype)}, {text})", ATOM
 
     def _operand(self, e: n.Expr, other: n.Expr, least: int) -> str:
-        """An operand: an integer literal beside something else needs no dtype, and TVM promotes operands by itself."""
-        if isinstance(e, n.Cast) and e.rounding == "rn" and is_promotion(e.dtype):
-            e = e.x
+        """An operand: an integer literal beside something else needs no dtype."""
         if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer:
             return literal(e) if not literal(e).startswith("-") or least <= UNARY else f"({literal(e)})"
         return self.text(e, least)
 
     def _binary(self, e: n.Binary) -> tuple[str, int]:
         dtype = dtype_of(e.a.type)
+        a, b = promoted(e.a, e.b)
         if e.op in _COMPARISONS:
-            return f"{self._operand(e.a, e.b, BIT_OR)} {_COMPARISONS[e.op]} {self._operand(e.b, e.a, BIT_OR)}", COMPARE
+            return f"{self._operand(a, b, BIT_OR)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR)}", COMPARE
         if e.op in _FUNCTIONS:
-            return f"{_FUNCTIONS[e.op]}({self._operand(e.a, e.b, 0)}, {self._operand(e.b, e.a, 0)})", ATOM
+            return f"{_FUNCTIONS[e.op]}({self._operand(a, b, 0)}, {self._operand(b, a, 0)})", ATOM
         found = _INFIX.get(e.op) or (_LOGICAL if dtype.is_bool else _BITWISE).get(e.op)
         if found is None:
             raise refuse("KIR-B002", f"TileLang has no operator '{e.op}'")
         sign, level = found
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
-        return f"{self._operand(e.a, e.b, level)} {sign} {self._operand(e.b, e.a, level + 1)}", level
+        return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level
 
     def _select(self, e: n.Select) -> str:
         """Both arms are guarded: a load in one is made only where it is chosen."""
         from kir.ir.build import invert
+        left, right = promoted(e.a, e.b)
         if self.is_static(e.cond):
-            return f"({self.text(e.a, NOT)} if {self.text(e.cond, OR)} else {self.text(e.b, NOT)})"
+            return f"({self.text(left, NOT)} if {self.text(e.cond, OR)} else {self.text(right, NOT)})"
         cond = self.text(e.cond)
         self.guards.append(e.cond)
-        a = self.text(e.a)
+        a = self.text(left)
         self.guards[-1] = invert(e.cond)
-        b = self.text(e.b)
+        b = self.text(right)
         self.guards.pop()
         return f"T.if_then_else({cond}, {a}, {b})"
 
@@ -193,11 +207,16 @@ class Expressions:
         return f"{name}[{', '.join(self.text(i) for i in at.index if isinstance(i, n.Expr))}]"
 
     # ------------------------------------------------------------------------------------------------------------------ calls
+    def _term(self, term: str) -> str:
+        return self.dtype(DTYPES_OF.get(term, symbolic(term)))
+
     def _static(self, e: n.Call, args: list[n.Expr]) -> str:
         """A question about the binding, which the factory answers."""
         attrs = dict(e.attrs)
         if e.fn == "dtype_is":
-            return " == ".join(self.dtype(DTYPES_OF.get(str(attrs[x]), symbolic(str(attrs[x])))) for x in ("a", "b"))
+            return " == ".join(self._term(str(attrs[x])) for x in ("a", "b"))
+        if e.fn == "dtype_bits":
+            return f"T.dtype({self._term(str(attrs['term']))}).bits"
         name = self.text(args[0])
         return name if e.fn == "meta_true" else asked(name, str(attrs["value"]))
 
@@ -207,6 +226,11 @@ class Expressions:
             raise refuse("KIR-B002", f"TileLang has no device functions of its own ('{e.fn}')", needs="the function's body in its place")
         if e.fn in ("meta_is", "meta_true", "dtype_is"):
             return f"({self._static(e, args)})"
+        if e.fn == "dtype_bits":
+            return self._static(e, args)
+        if e.fn in ("gcd", "next_power_of_2"):
+            self.imports |= {"math"} if e.fn == "gcd" else set()
+            return f"{'math.gcd' if e.fn == 'gcd' else 'tilelang.next_power_of_2'}({', '.join(map(self.text, args))})"
         if e.fn in ("assume", "assertion"):
             return f"{'T.assume' if e.fn == 'assume' else 'T.device_assert'}({self.text(args[0])})"
         if e.fn in ("multiple_of", "max_contiguous", "max_constancy"):
@@ -217,9 +241,25 @@ class Expressions:
         return f"{spelling}({', '.join(map(self.text, args))})"
 
 
-def is_promotion(d: DType) -> bool:
-    """Whether a dtype is what TVM makes of two operands by itself."""
-    return d.is_symbolic and d.name.startswith("promote(")
+def promoted(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
+    """Two operands of one dtype as TVM promotes them to it by itself: without conversions that it makes anyway."""
+    wanted = dtype_of(a.type)
+    inner = [x.x if isinstance(x, n.Cast) and x.rounding == "rn" and wanted.is_symbolic and wanted.name.startswith("promote(") else x for x in (a, b)]
+    for x, y in ((inner[0], inner[1]), (inner[0], b), (a, inner[1])):
+        if (x is not a or y is not b) and _meeting(x, y) == wanted:
+            return x, y
+    return a, b
+
+
+def _meeting(a: n.Expr, b: n.Expr) -> DType:
+    """The dtype in which TVM lets two operands meet; literals yield to what is none."""
+    da, db = dtype_of(a.type), dtype_of(b.type)
+    for x, own, other in ((a, da, db), (b, db, da)):
+        if isinstance(x, n.Const) and own.name in ("i32", "f32") and not (isinstance(a, n.Const) and isinstance(b, n.Const)):
+            return other if own.name == "i32" or other == F64 else promote(other, F32)
+    if da.is_float and db.is_float and da.bits == db.bits:
+        return da
+    return promote(da, db)
 
 
 def conjuncts(e: n.Expr) -> tuple[n.Expr, ...]:

@@ -6,16 +6,17 @@ from dataclasses import dataclass, field, replace
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value, region
-from kir.ir.types import TileType, shape_of
-from kir.ir.visit import names_read, walk
+from kir.ir.types import I32, TileType
+from kir.ir.visit import names_read
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
 from .expressions import UNARY, Expressions, refuse
+from .lanes import together
 from .layouts import annotation
 from .names import fresh
 from .places import At
-from .tiles import Tiles
+from .tiles import AXES, Tiles
 
 Line = tuple[str, StatementPath | None]
 WARP = 32
@@ -82,6 +83,8 @@ class Statements:
                 return self._barriers(made.buffer, rest, path, depth)
             case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType):
                 return self._named(rest, path, depth)
+            case n.Alloc(init=n.Expr() as first) as made, _ if made.buffer.space == "fragment" and made.buffer.shape and not isinstance(first, n.Const):
+                return self._named(rest, path, depth)
             case _:
                 return 0
 
@@ -109,26 +112,22 @@ class Statements:
 
     def _named(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
         """Tiles that have a name, with the statements that use them, as one loop over their elements."""
-        run: list[n.Stmt] = []
-        shape = shape_of(rest[0].value.type) if isinstance(rest[0], n.Let) else ()
-        written: set[str] = set()
-        for s in rest:
-            if any(isinstance(x, n.Load) and x.at.buffer.name in written for x in walk(s)):
-                break  # its elements may be other threads'
-            named = isinstance(s, n.Let) and len(s.names) == 1 and shape_of(s.value.type) == shape
-            if named or (isinstance(s, n.Store) and shape_of(s.at.type) == shape and not s.cache):
-                run.append(s)
-                written |= {s.at.buffer.name} if isinstance(s, n.Store) else set()
-            else:
-                break
-        names = {x for s in run if isinstance(s, n.Let) for x in s.names}
-        while run and isinstance(run[-1], n.Let):
-            run.pop()
-        if not run or any(names & names_read(s) for s in rest[len(run):]):
+        used = {*self.to.names.values(), *self.tiles.taken}
+
+        def axis(k: int) -> n.Var:
+            name = fresh(AXES[k] if k < len(AXES) else f"i{k}", used)
+            used.add(name)
+            return n.Var(f"%axis {name}", I32)
+        found = together(rest, axis)
+        if found is None:
             return 0
-        for text, deeper in self.tiles.together(run):
-            self.put(text, depth + deeper, path)
-        return len(run)
+        self.tiles.fits([d for _, d in found.axes], "what is worked out element by element")
+        before = self.to.names
+        with self.tiles.loop(found.axes, found.body) as (head, body):
+            self.put(head, depth, path)
+            self.block(body, path, depth + 1)
+        self.to.names = before
+        return found.count
 
     def _statement(self, s: n.Stmt, path: StatementPath, depth: int) -> None:
         to = self.to
@@ -221,9 +220,10 @@ class Statements:
             self.put(f"T.annotate_layout({{{name}: {annotation(b, name)}}})", depth, path)
             self.uses_layout = True
         if s.init is not None:
-            if not isinstance(s.init, n.Const):
+            first = s.init.args[0] if isinstance(s.init, n.Call) and s.init.fn == "broadcast" else s.init
+            if not isinstance(first, n.Expr) or isinstance(first.type, TileType):
                 raise refuse("KIR-B306", f"'{b.name}' starts with a tile that is computed", "a store after its declaration")
-            text, _ = self.tiles.filled(n.Region(b), s.init)
+            text, _ = self.tiles.filled(n.Region(b), first)
             self.put(text, depth, path)
 
     def _view(self, s: n.View, path: StatementPath, depth: int) -> None:

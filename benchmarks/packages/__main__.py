@@ -3,7 +3,8 @@
 Runs `kir corpus --swap PACKAGE -- python -m benchmarks.packages.drive PACKAGE ..` over all cases, some at once. A case that takes its
 process down is noted, and the rest goes on in a new one; what is known in DIR is not done again. On the CPU the interpreter carries out
 every launch with the program that the written text is read as. On a GPU the written kernels run: first several processes at once, so that
-all is compiled, then one alone that also carries out each kernel's first launches both ways, compares what they left and times them.
+all is compiled, then one alone on each GPU that also carries out each kernel's first launches both ways, compares what they left and what
+was compiled, and times them.
 
 Writes ``packages-cpu.md`` or ``gpu-packages.md`` and one line of JSON a kernel beside it; with `--record` also the bindings of kernels that
 are right, into skills/packages.
@@ -26,6 +27,7 @@ from typing import Any
 from benchmarks.packages.drive import known
 from kir import machine
 from kir.corpus.command import noted
+from kir.corpus.measured import MANY_ROUNDS, MICROSECONDS, NEAR, REPEATS, ROUNDS, SHORT
 from kir.store import write_atomic
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +39,8 @@ SLACK = 1.05
 Row = dict[str, Any]
 
 
-def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str]) -> int:
-    """One run of the driver under the hook; its exit code."""
+def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str], gpu: int | None) -> int:
+    """One run of the driver under the hook, on one of the GPUs; its exit code."""
     swapped = ["--swap", package]
     if package == "flag_gems":
         Path(GENERATED).expanduser().mkdir(exist_ok=True)
@@ -62,7 +64,7 @@ def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: f
     command = [sys.executable, "-c", "from kir.cli import main; main()", "corpus", *swapped, "-o", str(folder / f"{name}-{number}"), "--json", *extra]
     paths = os.pathsep.join([str(ROOT), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [])])
     with (folder / f"{name}.log").open("a") as log:
-        environment = {**os.environ, "PYTHONPATH": paths}
+        environment = {**os.environ, "PYTHONPATH": paths, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
         process = subprocess.Popen([*command, "--", *drive], cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
             return process.wait(limit + 60)
@@ -71,32 +73,47 @@ def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: f
             return process.wait()
 
 
-def until_done(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str]) -> None:
+def until_done(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str], gpu: int | None = None) -> None:
     """Attempts until one ends well or nothing new is learned; a case that took its process down stays `begun`."""
     folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + limit
     while time.monotonic() < end:
         before = known(folder / f"{name}.jsonl")
-        if attempt(package, folder, name, on, shard, end - time.monotonic(), extra) == 0 or known(folder / f"{name}.jsonl") == before:
+        code = attempt(package, folder, name, on, shard, end - time.monotonic(), extra, gpu)
+        if code == 0 or known(folder / f"{name}.jsonl") == before:
             return
 
 
-def phase(packages: list[str], out: Path, name: str, on: str, jobs: int, limit: float, extra: list[str]) -> None:
-    """All packages within `limit` seconds: side by side, or, with one job, one after another, each with its share of what is left."""
+def phase(packages: list[str], out: Path, name: str, on: str, jobs: int, limit: float, extra: list[str], gpus: int = 0) -> None:
+    """All packages within `limit` seconds, side by side, the processes dealt to the GPUs in turn."""
     end = time.monotonic() + limit
-    if jobs == 1:
-        for i, p in enumerate(packages):
-            until_done(p, out / p, f"{name}0", on, "0/1", (end - time.monotonic()) / (len(packages) - i), extra)
-        return
     shards = max(1, jobs // len(packages))
     with ThreadPoolExecutor(jobs) as pool:
         running = [
-            pool.submit(lambda p=p, i=i: until_done(p, out / p, f"{name}{i}", on, f"{i}/{shards}", end - time.monotonic(), extra))
+            pool.submit(
+                lambda p=p, i=i, k=k: until_done(
+                    p, out / p, f"{name}{i}", on, f"{i}/{shards}", end - time.monotonic(), extra, (i + k) % gpus if gpus > 1 else None
+                )
+            )
             for i in range(shards)
-            for p in packages
+            for k, p in enumerate(packages)
         ]
     for each in running:
         each.result()
+
+
+def alone(packages: list[str], out: Path, name: str, on: str, limit: float, extra: list[str], gpus: int) -> None:
+    """All packages within `limit` seconds, one process on each GPU: one package after another, each with its share of what is left."""
+    end = time.monotonic() + limit
+
+    def one(gpu: int) -> None:
+        for i, p in enumerate(packages):
+            share = (end - time.monotonic()) / (len(packages) - i)
+            until_done(p, out / p, f"{name}{gpu}", on, f"{gpu}/{gpus}", share, extra, gpu if gpus > 1 else None)
+
+    with ThreadPoolExecutor(gpus) as pool:
+        for each in [pool.submit(one, gpu) for gpu in range(gpus)]:
+            each.result()
 
 
 def outcomes(folder: Path, name: str) -> dict[str, Row]:
@@ -194,20 +211,30 @@ def page(rows: list[Row], cases: dict[str, dict[str, Row]], on: str, command: st
         timed = [(r, t) for r in right if (t := ratio(r)) is not None]
         within = [r for r, t in timed if t <= SLACK]
         same = [r for r in right if r["measured"] and all(m["equal"] for m in r["measured"])]
+        alike = [r for r, _ in timed if all(m.get("code", {}).get("same") for m in r["measured"])]
         lines += [
             "",
             f"{len(right)} kernels are right, {len(same)} of them bit for bit what the original leaves. {len(timed)} were timed; {len(within)} "
-            f"({100 * len(within) / max(1, len(timed)):.0f} %) take at most {SLACK} of the original's time.",
+            f"({100 * len(within) / max(1, len(timed)):.0f} %) take at most {SLACK} of the original's time. {len(alike)} compile to the very "
+            "instructions of the original (PTX).",
             "",
-            "| kernel | hash | launches | equal in | bit for bit | original, us | written, us | ratio |",
-            "| --- | --- | ---: | --- | --- | ---: | ---: | ---: |",
+            f"How it is timed: captured batches of launches of about {MICROSECONDS / 1000:.0f} ms, the two kernels in turns on the same memory, "
+            f"which is set to the arguments before each batch; {ROUNDS} rounds, {MANY_ROUNDS} where a launch takes less than "
+            f"{SHORT * 1e6:.0f} us, since a batch of them is as short as what else goes on. Where the medians are more than {NEAR - 1:.0%} "
+            f"apart, in either direction, as many rounds again, at most {1 + REPEATS} times in all; the median is over all of them.",
+            "",
+            "| kernel | hash | launches | equal in | bit for bit | same code | registers | original, us | written, us | ratio |",
+            "| --- | --- | ---: | --- | --- | --- | --- | ---: | ---: | ---: |",
         ]
         for r in right:
             times = [m["seconds"] for m in r["measured"] if "seconds" in m]
             shown = f"{times[0][0] * 1e6:.2f} | {times[0][1] * 1e6:.2f} | {ratio(r):.3f}" if times else " | | "
+            codes = [m["code"] for m in r["measured"] if m.get("code")]
+            registers = " → ".join(map(str, dict.fromkeys(codes[0]["n_regs"]))) if codes else ""
             lines.append(
                 f"| `{r['file']}::{r['kernel']}` | {r['hash']} | {r['launches']} | {r['equal_in'][0]} | "
-                f"{'yes' if r['measured'] and all(m['equal'] for m in r['measured']) else 'no'} | {shown} |"
+                f"{'yes' if r['measured'] and all(m['equal'] for m in r['measured']) else 'no'} | "
+                f"{'yes' if codes and all(c['same'] for c in codes) else 'no'} | {registers} | {shown} |"
             )
     else:
         lines += [
@@ -249,6 +276,12 @@ def device_name() -> str:
     return done.stdout.strip().partition("\n")[0]
 
 
+def device_count() -> int:
+    """How many GPUs the driver shows."""
+    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    return sum(line.startswith("GPU") for line in done.stdout.splitlines())
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -256,16 +289,18 @@ def main() -> None:
     parser.add_argument("--on", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--out", type=Path, default=Path("corpus"), help="where everything is kept")
     parser.add_argument("--tables", type=Path, default=None, help="the folder of the tables (default: --out)")
-    parser.add_argument("--jobs", type=int, default=0, help="processes at once (0: one a core, at most 15)")
+    parser.add_argument("--jobs", type=int, default=0, help="processes at once (0: one a core, at most 15 for each GPU)")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for each of the two phases")
+    parser.add_argument("--gpus", type=int, default=0, help="how many GPUs share the cases (0: all)")
     parser.add_argument("--record", action="store_true", help="write the bindings of kernels that are right into skills/packages")
     given = parser.parse_args()
-    jobs = given.jobs or min(15, os.cpu_count() or 1)
+    gpus = (given.gpus or max(1, device_count())) if given.on == "gpu" else 0
+    jobs = given.jobs or min(15 * max(1, gpus), os.cpu_count() or 1)
     name = "run"
-    phase(given.packages, given.out, name, given.on, jobs, given.limit, ["--no-tune"] if given.on == "gpu" else [])
+    phase(given.packages, given.out, name, given.on, jobs, given.limit, ["--no-tune"] if given.on == "gpu" else [], gpus)
     if given.on == "gpu":
         name = "measured"
-        phase(given.packages, given.out, name, given.on, 1, given.limit, ["--no-tune", "--measure"])
+        alone(given.packages, given.out, name, given.on, given.limit, ["--no-tune", "--measure"], gpus)
     rows = [r for p in given.packages for r in kernels(p, given.out / p, name)]
     cases = {p: outcomes(given.out / p, name) for p in given.packages}
     tables = given.tables or given.out

@@ -48,7 +48,8 @@ def outcome(case: Case, at: At) -> dict[str, Any]:
             names.append(name)
             section(f"{case.name} #{len(errors)}")
     except Exception as bad:
-        reason = f"{type(bad).__name__}: {str(bad).strip().partition(chr(10))[0]}"[:300]
+        said = [line.strip() for line in str(bad).splitlines() if line.strip(" ^")]
+        reason = f"{type(bad).__name__}: {' .. '.join(dict.fromkeys([*said[:1], *said[-1:]]))}"[:300]
     wrong = [i for i, e in enumerate(errors) if not e <= case.within]
     state = "failed" if reason or not names else "differs" if wrong else "equal"
     if not reason and wrong:

@@ -165,10 +165,17 @@ def _constant_fill(s: n.For, store: n.Store, count: int) -> n.Store | None:
 
 
 def gathers(e: n.Expr) -> bool:
-    """Whether a value is read at indices that are tiles."""
-    return any(isinstance(x, n.Region) and any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in x.index) for x in walk(e)) or any(
-        isinstance(x, n.Call) and x.fn in ("iota", "pick") for x in walk(e)
-    )
+    """Whether a value is read at indices that are tiles, or is made of the indices themselves (but for what they are compared with)."""
+    return any(isinstance(x, n.Region) and any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in x.index) for x in walk(e)) or _counts(e)
+
+
+def _counts(e: n.Node) -> bool:
+    """Whether a value has its element's index in it, outside comparisons."""
+    if isinstance(e, n.Call) and e.fn in ("iota", "pick"):
+        return True
+    if isinstance(e, n.Binary) and e.op in n.COMPARISONS and dtype_of(e.a.type).is_integer:
+        return any(isinstance(x, n.Call) and x.fn == "pick" for x in walk(e))
+    return any(_counts(x) for x in children(e))
 
 
 def fold(s: n.For, before: n.Stmt) -> n.Store | n.Alloc | None:

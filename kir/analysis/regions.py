@@ -129,6 +129,8 @@ class _Raiser:
                 )
             case n.While():
                 return replace(s, body=self.block(s.body, known))
+            case n.Roles():
+                return replace(s, roles=tuple(replace(r, body=self.block(r.body, known)) for r in s.roles))
             case n.Store() if s.at.index and s.at.buffer.space == "global":
                 return self.store(replace(s, value=self.loads(s.value, known)), known)
             case n.Copy() if s.via == "tma" and s.src.at.buffer.space == "global" and s.dst.buffer.space == "fragment":

@@ -40,7 +40,7 @@ def command(
 ) -> Result:
     """Count what becomes of every kernel of a package."""
     if lineages is not None:
-        return _lineages(lineages, output, seconds, jobs)
+        return _lineages(lineages, output, seconds, jobs, fresh)
     if swap:
         return _swapped(packages or [], swap, output, measure, tune)
     if not packages:
@@ -91,14 +91,14 @@ def _swapped(words: list[str], packages: list[str], output: Path, measure: bool,
     return Result(data, "\n".join(lines), 0 if code == 0 else 1)
 
 
-def _lineages(bindings: Path, output: Path, seconds: float, jobs: int) -> Result:
+def _lineages(bindings: Path, output: Path, seconds: float, jobs: int, fresh: bool) -> Result:
     """Walk every recorded kernel back, and count what stopped the others."""
     from kir.corpus.lineages import summary, walk_all
     from kir.corpus.rank import recorded
 
     with bar("lineages", len(recorded(bindings))) as advance:
-        rows = walk_all(bindings, output, seconds, jobs or 1, advance)
+        rows = walk_all(bindings, output, seconds, jobs or 1, advance, fresh)
     total = summary(rows)
     lines = [f"{r['binding']}: {r['ended']}, {r['steps']} steps{': ' + r['reason'] if r['reason'] else ''}" for r in rows]
-    lines.append(f"{total['naive']} of {total['walked']} ended naive, in {total['families']} files")
+    lines.append(f"{total['naive']} of {total['walked']} ended naive, of {total['families']} families of operators")
     return Result({**total, "kernels": rows}, "\n".join(lines), 0)

@@ -78,7 +78,14 @@ class Measure(NamedTuple):
 
 
 def measure(program: n.Program) -> Measure:
-    """The measure of a program; linear in its size."""
+    """The measure of a program; linear in its size, and cached on the node."""
+    cached = program.__dict__.get("_measure")
+    if not isinstance(cached, Measure):
+        cached = program.__dict__["_measure"] = _measure(program)
+    return cached
+
+
+def _measure(program: n.Program) -> Measure:
     counts = dict.fromkeys(Measure._fields, 0)
     counts["generic"] = len(program.metas)
     counts["launch"] = len(program.kernels) + len(program.workspaces) + _arms(program.plan)

@@ -7,25 +7,42 @@ from typing import Any, TypeVar
 
 from kir.ir import build
 from kir.ir.nodes import Binary, Block, Buffer, Cast, Expr, For, If, Load, Node, Region, Roles, Select, Span, Stmt, Unary, Var, While
-from kir.ir.types import TileType
+from kir.ir.types import DType, TileType
 
 N = TypeVar("N", bound=Node)
 
 
+_PLAIN = frozenset({str, int, bool, float, type(None), DType})
+"""Types of values that hold no node."""
+
+
 def children(n: Node) -> Iterator[Node]:
     """The nodes directly below, in reading order (buffers referred to by regions included)."""
+    return iter(_below(n))
+
+
+def _below(n: Node) -> list[Node]:
+    out: list[Node] = []
     for name in n.compared_fields:
-        yield from _nodes_in(getattr(n, name))
+        value = getattr(n, name)
+        if isinstance(value, Node):
+            out.append(value)
+        elif type(value) not in _PLAIN:
+            _gather(value, out)
+    return out
 
 
-def _nodes_in(value: Any) -> Iterator[Node]:
+def _gather(value: Any, out: list[Node]) -> None:
     if isinstance(value, Node):
-        yield value
+        out.append(value)
     elif isinstance(value, tuple):
         for v in value:
-            yield from _nodes_in(v)
+            if isinstance(v, Node):
+                out.append(v)
+            elif type(v) not in _PLAIN:
+                _gather(v, out)
     elif isinstance(value, TileType):
-        yield from _nodes_in(value.shape)
+        _gather(value.shape, out)
 
 
 def walk(n: Node) -> Iterator[Node]:
@@ -34,7 +51,9 @@ def walk(n: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(list(children(top))))
+        below = _below(top)
+        below.reverse()
+        stack += below
 
 
 def rebuild(old: Node, changes: Mapping[str, Any]) -> Node:
@@ -70,6 +89,8 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
     changes = {}
     for name in n.compared_fields:
         old = getattr(n, name)
+        if type(old) in _PLAIN:
+            continue
         new = _transform_value(old, leave, enter)
         if new is not old:
             changes[name] = new
@@ -90,6 +111,8 @@ def _transform_value(value: Any, leave: Callable[[Node, Node], Any], enter: Call
                     out.extend(new)
                 elif new is not None:
                     out.append(new)
+            elif type(v) in _PLAIN:
+                out.append(v)
             else:
                 new = _transform_value(v, leave, enter)
                 changed = changed or new is not v

@@ -114,7 +114,7 @@ class GpuJudge(CpuJudge):
     def gate(self, program: Program) -> Judgement:
         """Compile, check, run and measure one program."""
         assert self.gpu is not None
-        first = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=self.gpu.cache.root)
+        first = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=self.gpu.cache)
         verdict = first
         if first.accepted:
             problem = self._judged_by
