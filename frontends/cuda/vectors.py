@@ -9,7 +9,7 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
-from kir.ir.visit import children, substitute, transform, walk
+from kir.ir.visit import children, statements, substitute, transform, walk
 
 FOLDS = {"add": "sum", "mul": "prod", "min": "min", "max": "max", "and": "and", "or": "or", "xor": "xor"}
 
@@ -39,6 +39,16 @@ def vectorized(body: n.Block) -> n.Block:
     return scalars(tuple(out))
 
 
+def piecewise(body: n.Block) -> frozenset[str]:
+    """Private arrays that unrolled loops load from memory element by element."""
+    found: set[str] = set()
+    for x in statements(body):
+        if isinstance(x, n.For) and trips(x) is not None and x.body and isinstance(s := x.body[-1], n.Store) and s.at.buffer.space == "register" and (
+                isinstance(s.value, n.Load) and s.value.at.buffer.space in ("global", "shared") and not shape_of(s.value.type)):
+            found.add(s.at.buffer.name)
+    return frozenset(found)
+
+
 def trips(s: n.For) -> int | None:
     """The number of steps of a loop that is unrolled whole; None for others."""
     lo, hi = build.int_value(s.lo), build.int_value(s.hi)
@@ -51,7 +61,9 @@ def trips(s: n.For) -> int | None:
 def inlined(body: n.Block) -> n.Store | None:
     """The store that a body of pure lets and one store comes to."""
     *lets, last = body
-    if not isinstance(last, n.Store) or last.mask is not None or last.clip or last.cache:
+    if isinstance(last, n.If) and len(last.then) == 1 and not last.orelse and not last.static and isinstance(inner := last.then[0], n.Store):
+        last = replace(inner, mask=last.cond) if inner.mask is None else inner
+    if not isinstance(last, n.Store) or last.clip or last.cache or (last.mask is not None and shape_of(last.mask.type)):
         return None
     values: dict[str, n.Expr] = {}
     for s in lets:
@@ -76,13 +88,13 @@ def elementwise(s: n.For) -> n.Store | None:
     if count is None or not build.is_const(s.lo, 0) or not s.body:
         return None
     store = inlined(s.body)
-    if store is None or not store.at.index or waits(store.value):
+    if store is None or not store.at.index or waits(store.value) or (store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register")):
         return None
-    constant = _constant_fill(s, store, count)
+    constant = _constant_fill(s, store, count) if store.mask is None else None
     if constant is not None:
         return constant
     if isinstance(store.at.index[-1], n.Span):
-        return _pieces(s, store, count)
+        return _pieces(s, store, count) if store.mask is None else None
     if isinstance(store.value.type, TileType):
         return None
     *outer, last = store.at.index
@@ -91,13 +103,14 @@ def elementwise(s: n.For) -> n.Store | None:
     lo = build.sub(last, build.cast(s.var, dtype_of(last.type)))
     if uses(lo, s.var):
         return None
-    for x in walk(store.value):
+    for x in (*walk(store.value), *(walk(store.mask) if store.mask is not None else ())):
         if isinstance(x, n.Load) and x.at.buffer.name == store.at.buffer.name and x.at != store.at:
             return None
-        if isinstance(x, n.Load) and (x.mask is not None or x.clip) and uses(x, s.var):
+        if isinstance(x, n.Load) and x.clip and uses(x, s.var):
             return None
     try:
         value = tile(store.value, [(s.var, count)])
+        mask = None if store.mask is None else tile(store.mask, [(s.var, count)], keep_shape=False)
     except (NotElementwise, KirError):
         return None
     if any(isinstance(x, n.Var) and x.name == s.var.name for x in walk(value)) or gathers(value) or shape_of(value.type) not in ((), (count,)):
@@ -105,7 +118,9 @@ def elementwise(s: n.For) -> n.Store | None:
     at = build.region(store.at.buffer, *outer, build.span(lo, count))
     if not isinstance(value.type, TileType) and not isinstance(value, n.Const):
         value = build.broadcast(value, at.type)
-    return n.Store(at, value, None, label=s.label or store.label, origin=s.origin)
+    if mask is not None and (uses(mask, s.var) or gathers(mask)):
+        return None
+    return n.Store(at, value, mask, label=s.label or store.label, origin=s.origin)
 
 
 def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:

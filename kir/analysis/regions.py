@@ -235,7 +235,10 @@ class _Raiser:
         if at.buffer.name in self.views:
             base = self.views[at.buffer.name]
             (flat,) = (i for i in at.index if isinstance(i, n.Expr))
-            index = split_index(flat, base, known)
+            within = known
+            for atom in conjuncts(mask):
+                within = within.knowing(atom)
+            index = split_index(flat, base, within)
             if (
                 index is not None
                 and len(index) > 1
