@@ -82,7 +82,7 @@ def _used_once(body: list[n.Stmt]) -> list[n.Stmt]:
     rest = list(body)
     while rest:
         s = rest.pop(0)
-        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and _moves(s.value):
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and _moves(replace(s.value, mask=None)):
             at = _only_use(rest, s.names[0])
             if at is not None and all(isinstance(t, n.Let) and not _has_effect(t.value) for t in rest[:at]):
                 rest[at] = substitute(rest[at], {s.names[0]: s.value})
@@ -112,17 +112,19 @@ def _copied(body: list[n.Stmt], piecewise: frozenset[str]) -> list[n.Stmt]:
             store, cond = following, None
             if isinstance(following, n.If) and len(following.then) == 1 and not following.orelse:
                 store, cond = following.then[0], following.cond
-            own: n.Expr = n.Var(s.names[0], held.type) if isinstance(s, n.Let) else n.Load(n.Region(s.buffer))
             name = s.names[0] if isinstance(s, n.Let) else s.buffer.name
+            own: n.Expr = n.Var(name, held.type) if isinstance(s, n.Let) else n.Load(n.Region(s.buffer))
             later = sum(1 for t in rest for x in walk(t) if isinstance(x, (n.Var, n.Buffer)) and x.name == name)
+            each = name in piecewise
             if isinstance(store, n.Store) and store.mask is not None:
-                cond = store.mask if cond is None and not shape_of(store.mask.type) else None
+                each = each or bool(shape_of(store.mask.type))
+                cond = store.mask if cond is None else None
                 store = replace(store, mask=None) if cond is not None else store
             if isinstance(store, n.Store) and store.value == own and later == 1 and _moves(n.Load(store.at)) and store.mask is None and not (
                 store.cache
             ):
                 width = shape_of(held.type)[-1]
-                moved = "plain" if name in piecewise else f"vector({width})"
+                moved = "plain" if each else f"vector({width})"
                 rest[0] = n.Copy(held, store.at, moved, mask=cond, label=store.label, origin=store.origin)
                 continue
         out.append(s)
@@ -232,6 +234,8 @@ def _masked(s: n.Stmt) -> n.Stmt:
         return new
 
     made: n.Stmt = transform(s, lambda old, new: leave(old, _gathered(new)), lambda e: not isinstance(e, n.Buffer))
+    if isinstance(made, n.Store) and shape_of(made.value.type) and made.at.buffer.space == "global" and (number := _constant(made.value)) is not None:
+        return replace(made, value=number)
     return made
 
 
@@ -387,7 +391,8 @@ def _is_stored(s: n.Let, rest: list[n.Stmt]) -> bool:
     if not isinstance(first, n.Store) or len(s.names) != 1 or not shape_of(s.value.type) or first.value != n.Var(s.names[0], s.value.type):
         return False
     used = sum(1 for t in rest for x in walk(t) if isinstance(x, n.Var) and x.name == s.names[0])
-    return used == 1 and not _has_effect(s.value) and not any(isinstance(x, n.Load) and x.at.buffer.space != "register" for x in walk(s.value))
+    return used == 1 and not _has_effect(s.value) and not any(
+        isinstance(x, n.Load) and x.at.buffer.space != "register" and x.mask is None for x in walk(s.value)) and not isinstance(s.value, n.Load)
 
 
 def _stays(rest: list[n.Stmt], name: str, source: str) -> bool:

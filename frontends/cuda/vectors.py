@@ -20,7 +20,7 @@ def vectorized(body: n.Block) -> n.Block:
     for s in body:
         match s:
             case n.For():
-                s = replace(s, body=vectorized(s.body))
+                s = by_ones(replace(s, body=vectorized(s.body)))
                 made = elementwise(s)
                 if made is not None:
                     out.append(made)
@@ -39,13 +39,25 @@ def vectorized(body: n.Block) -> n.Block:
     return scalars(tuple(out))
 
 
+def by_ones(s: n.For) -> n.For:
+    """An unrolled loop that counts by more than one, counting by one."""
+    step, hi = build.int_value(s.step), build.int_value(s.hi)
+    if s.kind != "unroll" or step is None or step < 2 or hi is None or hi % step or not build.is_const(s.lo, 0) or s.var.of != I32:
+        return s
+    body = tuple(substitute(x, {s.var.name: build.mul(s.var, step)}) for x in s.body)
+    return replace(s, hi=build.const(hi // step), step=build.const(1), body=body)
+
+
 def piecewise(body: n.Block) -> frozenset[str]:
-    """Private arrays that unrolled loops load from memory element by element."""
+    """Private arrays that unrolled loops load from memory, or store to it, element by element."""
     found: set[str] = set()
     for x in statements(body):
-        if isinstance(x, n.For) and trips(x) is not None and x.body and isinstance(s := x.body[-1], n.Store) and s.at.buffer.space == "register" and (
-                isinstance(s.value, n.Load) and s.value.at.buffer.space in ("global", "shared") and not shape_of(s.value.type)):
-            found.add(s.at.buffer.name)
+        store = inlined(x.body) if isinstance(x, n.For) and trips(x) is not None and x.body else None
+        if store is None or not isinstance(store.value, n.Load) or shape_of(store.value.type):
+            continue
+        for here, there in ((store.at.buffer, store.value.at.buffer), (store.value.at.buffer, store.at.buffer)):
+            if here.space == "register" and there.space in ("global", "shared"):
+                found.add(here.name)
     return frozenset(found)
 
 
@@ -116,7 +128,9 @@ def elementwise(s: n.For) -> n.Store | None:
     if any(isinstance(x, n.Var) and x.name == s.var.name for x in walk(value)) or gathers(value) or shape_of(value.type) not in ((), (count,)):
         return None
     at = build.region(store.at.buffer, *outer, build.span(lo, count))
-    if not isinstance(value.type, TileType) and not isinstance(value, n.Const):
+    if isinstance(store.value, n.Const):
+        value = store.value
+    elif not isinstance(value.type, TileType):
         value = build.broadcast(value, at.type)
     if mask is not None and (uses(mask, s.var) or gathers(mask)):
         return None
