@@ -19,6 +19,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
 
 from .places import sourced
+from .sums import is_named_sum
 from .threads import ThreadForm, is_idle
 
 COLLECTIVE = frozenset({"reduce", "scan"})
@@ -119,6 +120,8 @@ class _Form:
             case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const):
                 before, value = self.named(s.init, True)
                 return (*before, replace(s, init=value))
+            case n.Let() if self.generic and is_named_sum(s):
+                return (s,)
             case n.Let():
                 before, value = self.named(s.value, True)
                 return (*before, replace(s, value=value))
