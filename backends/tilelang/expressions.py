@@ -150,7 +150,8 @@ class Expressions:
 
     def _operand(self, e: n.Expr, other: n.Expr, least: int) -> str:
         """An operand: an integer literal beside something else needs no dtype."""
-        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer:
+        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer and (
+                e.dtype.kind == "int" or not isinstance(e.value, int) or e.value < 1 << 31):  # else TVM takes it for an int64
             return literal(e) if not literal(e).startswith("-") or least <= UNARY else f"({literal(e)})"
         return self.text(e, least)
 
@@ -165,6 +166,8 @@ class Expressions:
         if found is None:
             raise refuse("KIR-B002", f"TileLang has no operator '{e.op}'")
         sign, level = found
+        if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and isinstance(b.value, int) and b.value > b.dtype.range[1] // 2:
+            return f"{self._operand(a, b, level)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
         return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level

@@ -247,7 +247,7 @@ class Statements:
             case other:
                 raise refuse("KIR-B002", f"TileLang allocates no {other} memory in a kernel")
         if b.layout is not None and b.layout.name != "auto":
-            self.put(f"T.annotate_layout({{{name}: {annotation(b, name)}}})", depth, path)
+            self.put(f"T.annotate_layout({{{name}: {annotation(b, name, to)}}})", depth, path)
             self.uses_layout = True
         if s.init is not None:
             first = uniform(s.init)
