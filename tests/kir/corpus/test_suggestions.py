@@ -15,7 +15,7 @@ from benchmarks.packages.suggestions import chosen, is_hit, page, trials
 from tests.kir.corpus.test_rank import BINDING, KERNEL
 
 ROOT = Path(__file__).parents[3]
-STEP = "reuse-operand@x"
+STEP = "persistent@doubled"
 TRY = '''
 import json, sys
 from pathlib import Path
