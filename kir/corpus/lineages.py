@@ -59,7 +59,7 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
 def _in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     """The first kernel of each file, then the second of each, and so on."""
     count: Counter[str] = Counter()
-    numbered = []
+    numbered: list[tuple[int, int, tuple[str, Path]]] = []
     for place, path in found:
         file = place.rpartition("::")[0]
         numbered.append((count[file], len(numbered), (place, path)))
@@ -132,7 +132,8 @@ def _row(place: str, binding: Path, result: Row) -> Row:
     reason = "" if said["ended"] == "naive" else f"{said['reason']}{f'; {stopped}' if stopped else ''}"
     return {"kernel": place, "binding": binding.name, "path": str(binding), "family": family_of(place), "ended": said["ended"], "reason": reason,
             "steps": said.get("steps", 0), "realized": said.get("realized", 0), "intents": said.get("intents", []),
-            "seconds": result["seconds"], "read_as": result.get("read_as", ""), "expert": said.get("expert_hash", "")[:16], "naive": said.get("naive_hash", "")[:16]}
+            "seconds": result["seconds"], "read_as": result.get("read_as", ""),
+            "expert": said.get("expert_hash", "")[:16], "naive": said.get("naive_hash", "")[:16]}
 
 
 def summary(rows: list[Row]) -> Row:
