@@ -51,20 +51,20 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
         return row
     jobs_of = recorded(bindings)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        rows = list(pool.map(one, _in_turn(jobs_of)))
+        rows = list(pool.map(one, _in_turn(jobs_of, output)))
     order = {str(path): i for i, (_, path) in enumerate(jobs_of)}
     return sorted(rows, key=lambda r: order[r["path"]])
 
 
-def _in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """The first kernel of each file, then the second of each, and so on."""
+def _in_turn(found: list[tuple[str, Path]], output: Path) -> list[tuple[str, Path]]:
+    """The first kernel of each file, then the second of each, and so on; those of which something is known last."""
     count: Counter[str] = Counter()
-    numbered: list[tuple[int, int, tuple[str, Path]]] = []
+    numbered: list[tuple[bool, int, int, tuple[str, Path]]] = []
     for place, path in found:
         file = place.rpartition("::")[0]
-        numbered.append((count[file], len(numbered), (place, path)))
+        numbered.append(((output / path.stem / "result.json").exists(), count[file], len(numbered), (place, path)))
         count[file] += 1
-    return [job for _, _, job in sorted(numbered, key=lambda each: each[:2])]
+    return [job for *_, job in sorted(numbered, key=lambda each: each[:3])]
 
 
 def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:
