@@ -35,8 +35,9 @@ LOOK = 150
 """Programs that a plan goes through at most."""
 SLACK = 3
 """How many times its seconds a kernel may take before it is given up: reading and planning are not counted among them."""
-READINGS = (("KIR-I010", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
-"""How a recorded launch is read after an expert did not pass the gate, by what the checker said: places outside a shape, undefined outputs."""
+READINGS = (("KIR-I010", "flat"), ("is a view of", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
+"""How a recorded launch is read after an expert did not pass the gate, by what the checker said: places outside a shape, undefined outputs; and after a walk that
+was left with a flat view of a tensor."""
 Row = dict[str, Any]
 
 
@@ -84,7 +85,7 @@ def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
     begun = time.perf_counter()
     anew = fresh or (bool(known) and (known.get("key"), known.get("code")) != (key, code))
     said, read_as = _walked(place, binding, folder, seconds, anew), ""
-    while said["ended"] == "failed" and (other := next((word for mark, word in READINGS if mark in said["reason"] and word not in read_as), "")):
+    while said["ended"] in ("failed", "stuck") and (other := next((word for mark, word in READINGS if mark in _told(said) and word not in read_as), "")):
         read_as = f"{read_as}, {other}".strip(", ")
         said = _walked(place, reading(binding, read_as, folder), folder, seconds, True)
     row: Row = {"key": key, "code": code, "given": seconds, "seconds": round(time.perf_counter() - begun, 1), "read_as": read_as, "said": said}
@@ -128,10 +129,14 @@ def _walked(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
         "violations": said.get("violations", [])[:1]}
 
 
+def _told(said: Row) -> str:
+    """All that was said of why a walk ended."""
+    return " ".join([said["reason"], *(v.get("message", "") for v in said.get("violations", []) if isinstance(v, dict))])
+
+
 def _row(place: str, binding: Path, result: Row) -> Row:
     said = result["said"]
-    left = said.get("violations", [])
-    stopped = left[0].get("message", "") if left and isinstance(left[0], dict) else ""
+    stopped = _told(said).removeprefix(said["reason"]).strip()
     reason = "" if said["ended"] == "naive" else f"{said['reason']}{f'; {stopped}' if stopped else ''}"
     return {"kernel": place, "binding": binding.name, "path": str(binding), "family": family_of(place), "ended": said["ended"], "reason": reason,
             "steps": said.get("steps", 0), "realized": said.get("realized", 0), "intents": said.get("intents", []),
@@ -152,7 +157,7 @@ def summary(rows: list[Row]) -> Row:
 def stop_of(reason: str) -> str:
     """A reason without the names, places and numbers of one kernel."""
     reason = re.sub(r"^(KIR-S015) \S+ does not pass the gate: ", "not accepted itself: ", reason)
-    reason = reason.removeprefix("no registered pass that decreases the measure can be taken back; ")
+    reason = re.sub(r"/\S*?/(kir|site-packages)/", "", reason).removeprefix("no registered pass that decreases the measure can be taken back; ")
     return re.sub(r"\b[\w.]+\[[^\]]*\]", "..", re.sub(r"\b\d+(\.\d+)?\b", "N", general(reason)))
 
 
