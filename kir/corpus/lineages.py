@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -34,8 +35,9 @@ LOOK = 150
 """Programs that a plan goes through at most."""
 SLACK = 3
 """How many times its seconds a kernel may take before it is given up: reading and planning are not counted among them."""
-READINGS = (("KIR-I010", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
-"""How a recorded launch is read after an expert did not pass the gate, by what the checker said: places outside a shape, undefined outputs."""
+READINGS = (("KIR-I010", "flat"), ("is a view of", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
+"""How a recorded launch is read after an expert did not pass the gate, by what the checker said: places outside a shape, undefined outputs; and after a walk that
+was left with a flat view of a tensor."""
 Row = dict[str, Any]
 
 
@@ -51,20 +53,20 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
         return row
     jobs_of = recorded(bindings)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        rows = list(pool.map(one, _in_turn(jobs_of)))
+        rows = list(pool.map(one, _in_turn(jobs_of, output)))
     order = {str(path): i for i, (_, path) in enumerate(jobs_of)}
     return sorted(rows, key=lambda r: order[r["path"]])
 
 
-def _in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """The first kernel of each file, then the second of each, and so on."""
+def _in_turn(found: list[tuple[str, Path]], output: Path) -> list[tuple[str, Path]]:
+    """The first kernel of each file, then the second of each, and so on; those of which something is known last."""
     count: Counter[str] = Counter()
-    numbered = []
+    numbered: list[tuple[bool, int, int, tuple[str, Path]]] = []
     for place, path in found:
         file = place.rpartition("::")[0]
-        numbered.append((count[file], len(numbered), (place, path)))
+        numbered.append(((output / path.stem / "result.json").exists(), count[file], len(numbered), (place, path)))
         count[file] += 1
-    return [job for _, _, job in sorted(numbered, key=lambda each: each[:2])]
+    return [job for *_, job in sorted(numbered, key=lambda each: each[:3])]
 
 
 def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:
@@ -78,10 +80,12 @@ def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
     naive = known.get("said", {}).get("ended") == "naive"
     if not fresh and known.get("key") == key and (naive or (known.get("code") == code and known.get("given", 0.0) >= seconds)):
         return known
+    if not seconds:
+        return known if known.get("key") == key else {"seconds": 0.0, "said": {"ended": "left", "reason": "not walked"}}
     begun = time.perf_counter()
     anew = fresh or (bool(known) and (known.get("key"), known.get("code")) != (key, code))
     said, read_as = _walked(place, binding, folder, seconds, anew), ""
-    while said["ended"] == "failed" and (other := next((word for mark, word in READINGS if mark in said["reason"] and word not in read_as), "")):
+    while said["ended"] in ("failed", "stuck") and (other := next((word for mark, word in READINGS if mark in _told(said) and word not in read_as), "")):
         read_as = f"{read_as}, {other}".strip(", ")
         said = _walked(place, reading(binding, read_as, folder), folder, seconds, True)
     row: Row = {"key": key, "code": code, "given": seconds, "seconds": round(time.perf_counter() - begun, 1), "read_as": read_as, "said": said}
@@ -125,23 +129,36 @@ def _walked(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
         "violations": said.get("violations", [])[:1]}
 
 
+def _told(said: Row) -> str:
+    """All that was said of why a walk ended."""
+    return " ".join([said["reason"], *(v.get("message", "") for v in said.get("violations", []) if isinstance(v, dict))])
+
+
 def _row(place: str, binding: Path, result: Row) -> Row:
     said = result["said"]
-    left = said.get("violations", [])
-    stopped = left[0].get("message", "") if left and isinstance(left[0], dict) else ""
+    stopped = _told(said).removeprefix(said["reason"]).strip()
     reason = "" if said["ended"] == "naive" else f"{said['reason']}{f'; {stopped}' if stopped else ''}"
     return {"kernel": place, "binding": binding.name, "path": str(binding), "family": family_of(place), "ended": said["ended"], "reason": reason,
             "steps": said.get("steps", 0), "realized": said.get("realized", 0), "intents": said.get("intents", []),
-            "seconds": result["seconds"], "read_as": result.get("read_as", ""), "expert": said.get("expert_hash", "")[:16], "naive": said.get("naive_hash", "")[:16]}
+            "seconds": result["seconds"], "read_as": result.get("read_as", ""),
+            "expert": said.get("expert_hash", "")[:16], "naive": said.get("naive_hash", "")[:16]}
 
 
 def summary(rows: list[Row]) -> Row:
     """How many ended naive, of how many families and files, and the reasons of the others by how often they stopped one."""
-    naive = [r for r in rows if r["ended"] == "naive"]
-    reasons = Counter(general(r["reason"]) for r in rows if r["ended"] != "naive")
+    walked = [r for r in rows if r["ended"] != "left"]
+    naive = [r for r in walked if r["ended"] == "naive"]
+    reasons = Counter(stop_of(r["reason"]) for r in walked if r["ended"] != "naive")
     families = Counter(r["family"] for r in naive)
-    return {"walked": len(rows), "naive": len(naive), "families": len(families), "files": len({r["kernel"].partition("::")[0] for r in naive}),
+    return {"walked": len(walked), "left": len(rows) - len(walked), "naive": len(naive), "families": len(families), "files": len({r["kernel"].partition("::")[0] for r in naive}),
             "by_family": dict(families.most_common()), "stopped": [{"reason": k, "kernels": v} for k, v in reasons.most_common()]}
+
+
+def stop_of(reason: str) -> str:
+    """A reason without the names, places and numbers of one kernel."""
+    reason = re.sub(r"^(KIR-S015) \S+ does not pass the gate: ", "not accepted itself: ", reason)
+    reason = re.sub(r"/\S*?/(kir|site-packages)/", "", reason).removeprefix("no registered pass that decreases the measure can be taken back; ")
+    return re.sub(r"\b[\w.]+\[[^\]]*\]", "..", re.sub(r"\b\d+(\.\d+)?\b", "N", general(reason)))
 
 
 def _key(place: str, binding: Path) -> str:

@@ -227,12 +227,12 @@ class _Counter:
     def _mma(self, s: n.Mma, at: _At) -> None:
         a, b = shape_of(s.a.type), shape_of(s.b.type)
         extents = [_value(x, at.values) or 1 for x in (*a, b[-1])]
-        flops = 2.0 * math.prod(extents) * at.times
+        once = 2.0 * math.prod(extents)
         dtype = dtype_of(s.a.type)
         scalar = s.via == "fma" or (dtype.name == "f32" and s.precision == "ieee") or dtype.name == "f64"
         name = "tf32" if dtype.name == "f32" else "fp8" if dtype.name.startswith("f8") else dtype.name
-        self._operations(f"scalar {_scalar_name(dtype)}" if scalar else f"tensor {name}", flops)
-        self._issue(flops / at.times / (2 * max(at.team, 1)) / (1 if scalar else 64), at)
+        self._operations(f"scalar {_scalar_name(dtype)}" if scalar else f"tensor {name}", once * at.times)
+        self._issue(once / (2 * max(at.team, 1)) / (1 if scalar else 64), at)
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def _access(self, r: n.Region, verb: str, at: _At) -> None:
