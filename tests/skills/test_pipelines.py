@@ -109,6 +109,18 @@ def test_a_mistake_in_a_cluster_is_found(old: str, new: str, ids: set[str]) -> N
     assert found & ids
 
 
+def test_sizes_that_no_map_describes_are_padded_by_the_launch_itself() -> None:
+    found, wanted = load_space(FOLDER / "gemm_sm90_padded.toml"), problem("nn", "bf16")
+    point = {"rows": 128, "columns": 128, "stages": 2, "raster": 16, "rounds": 2}
+    made = built(found, found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2}), wanted, H200)
+    assert [k.name for k in made.kernels] == ["pad_A", "pad_B", "main", "unpad_C"] and not made.plan and made.facts == wanted.naive.facts
+    shape = wanted.shape("odd")
+    inputs = wanted.inputs(shape, seed=6)
+    found_there = run(made, inputs, wanted.scalars(shape), mode="check")
+    assert wanted.compare(found_there.outputs, inputs, shape).ok and not found_there.errors
+    assert backend("cuda").accepts(made) == ()
+
+
 def in_turns() -> Program:
     """Two warpgroups that take tiles in turn, with one cluster of two CTAs."""
     found, wanted = load_space(FOLDER / "gemm_sm90_pingpong.toml"), problem("nn")
