@@ -20,6 +20,8 @@ from kir.ir.printer import program_text
 from kir.ir.verify import check
 from kir.lowering import lowered
 from kir.problem import Problem, Shape, load_problem
+from kir.rewrite import Context, Pipeline
+from kir.rewrite import run as pipeline
 from kir.rewrite.guard import with_otherwise
 from kir.surface import backend
 from kir.target import target
@@ -173,6 +175,16 @@ def test_the_pipelines_for_tile_languages_start_from_the_naive_program(surface: 
     assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
     text = backend(surface).emit(made).text
     assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.nvcc
+def test_the_stored_pipeline_over_the_naive_program_becomes_hgmma_and_tma_without_spills() -> None:
+    made = pipeline(problem("nn").naive, Pipeline.parse((FOLDER / "gemm_sm90.pipeline").read_text(), "gemm_sm90.pipeline"), Context(H200)).program
+    by = backend("cuda")
+    artifact = by.compile(by.emit(made), target("sm_90a"))
+    assert artifact.spills == 0 and [k.kernel for k in artifact.kernels] == ["main", "main_otherwise"]
+    if artifact.mix:
+        assert all(artifact.mix[opcode] > 0 for opcode in ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG", "SYNCS"))
 
 
 @pytest.mark.nvcc
