@@ -32,6 +32,7 @@ from .values import (
     Pack,
     Pointer,
     Record,
+    Remote,
     Scalar,
     Text,
     TypeName,
@@ -144,7 +145,8 @@ def _object_of(functions: tuple[Function, ...], scope: Scope) -> Value | None:
 
 
 def _named_cast(r: Reader, fn: Node, listed: Node, scope: Scope) -> Value:
-    from .expressions import address, cast, pointed
+    from .expressions import cast
+    from .places import address, pointed
 
     targs = fn.child_by_field_name("arguments")
     if targs is None or not targs.named_children or len(listed.named_children) != 1:
@@ -206,7 +208,7 @@ def type_of_value(v: Value) -> CType:
             return type_of_value(v.then)
         case Mapped():
             return Ptr(TENSOR_MAP)
-        case Word():
+        case Word() | Remote():
             return v.type
         case _:
             return Named(type(v).__name__.lower())
@@ -536,13 +538,14 @@ def initialize(r: Reader, made: Value, t: Rec, args: list[Value]) -> None:
         if constructors or len(args) > len(members):
             raise NotUnderstood(f"no constructor of {t} takes ({', '.join(r.shown(a) for a in args)})")
         for m, a in zip(members, args, strict=False):
-            from .expressions import member
+            from .places import member
 
             r.assign(member(r, made, m.name, node), a)
         return
     listed = next((c for c in chosen.fn.node.children if c.type == "field_initializer_list"), None) if chosen is not None else None
     set_here = {text(f.named_children[0]): f for f in listed.named_children if f.named_children} if listed is not None else {}
-    from .expressions import braced, member
+    from .expressions import braced
+    from .places import member
 
     for m in instance.members():
         if m.init is not None and m.name not in set_here:
