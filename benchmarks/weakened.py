@@ -53,6 +53,8 @@ def weakened(source: str) -> Iterator[Weakened]:
             callee = text.partition("(")[0].strip()
             if callee in SYNCHRONIZING:
                 yield made(node, "dropped", ";")
+                if callee == "__syncthreads":
+                    yield made(node, "made `__syncwarp()`", "__syncwarp();")
             elif re.match(r"asm\b", text) and ASSEMBLY.search(text):
                 yield made(node, "dropped", ";")
                 yield from _counts(node, text, made)

@@ -44,6 +44,8 @@ from kir.ir.visit import names_read
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
+from ._local_buffers import team_level
+
 FOLDS = {"add": "sum", "max": "max", "min": "min"}
 """The reduction that an operation folds."""
 
@@ -58,8 +60,8 @@ class NamePartial(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a store that folds a reduction into what it stores to."""
-        if not (isinstance(node, n.Store) and isinstance(v := node.value, n.Binary) and v.op in FOLDS and v.a == n.Load(node.at)):
+        """At a store of the whole CTA that folds a reduction into what it stores to."""
+        if team_level(program, path) != "cta" or not (isinstance(node, n.Store) and isinstance(v := node.value, n.Binary) and v.op in FOLDS and v.a == n.Load(node.at)):
             return None
         return Site(path, self) if _is_reduction(v.b, v.op) else None
 
@@ -73,8 +75,8 @@ class NamePartial(Pass):
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], let, made, *b[i + 1:])), site.path, {site.path: ((*site.path[:-1], i + 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a named reduction that one later statement of the block folds, and nothing else reads."""
-        if not (isinstance(node, n.Let) and len(node.names) == 1):
+        """At a named reduction of the whole CTA that one later statement of the block folds, and nothing else reads."""
+        if team_level(program, path) != "cta" or not (isinstance(node, n.Let) and len(node.names) == 1):
             return None
         name, i = node.names[0], int(path[-1])
         readers = [k for k, s in enumerate(block_at(program, path)) if k > i and name in names_read(s)]

@@ -11,17 +11,14 @@ from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DTYPES, I32, I64, DType, TileType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import walk
 
-from .expressions import _COMPARISONS, _INFIX, ATOM, COMPARE, OR, PRODUCT, UNARY, Expressions, dims, literal, refuse
+from .expressions import _COMPARISONS, _INFIX, ATOM, COMBINES, COMPARE, OR, PRODUCT, UNARY, Expressions, dims, literal, refuse
 from .memory import Memory
 from .terms import QUESTIONS, Terms
 
 _PROMOTING = frozenset({"add", "sub", "mul", "and", "or", "xor", "tdiv", "trem", "floordiv", "mod"})
 _STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "log2", "next_power_of_2"})
 _STATIC_INFIX = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "add": "+", "sub": "-", "mul": "*"}
-COMBINES = {"prod": "product_of_two", "and": "and_of_two", "sum": "sum_of_two"}
-BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b"}
 _SCANNED = {**COMBINES, "max": "tl.maximum", "min": "tl.minimum"}
-"""Combine functions that a reduction without a name of its own in Triton brings along."""
 
 
 @dataclass

@@ -17,7 +17,8 @@ from kir.problem import Comparison, Problem, Shape
 
 MOST_CHECKED = 24_000
 """Statements times CTAs that all checked cases of one command may take together (one to two milliseconds each at 256 threads)."""
-_PLACE = re.compile(r"(\w+)\[([0-9, ]+)\]")
+_PLACE = re.compile(r"(\w+)\[([0-9, ]+?)(, \.\.)?\]")
+"""An element of an output, or a row of one (`V[0, ..]`), of which the first element stands for all."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,11 @@ def _wrong(case: ProblemCase, result: Result, verdict: Comparison) -> Diagnostic
     if place is None:
         return base
     mine = next((mine for mine, theirs in case.names.items() if theirs == place.group(1)), place.group(1))
-    access = result.writer(mine, tuple(int(i) for i in place.group(2).split(",")))
+    access = result.writer(mine, (*(int(i) for i in place.group(2).split(",")), *((0,) if place.group(3) else ())))
     if access is None:
         return base
     return replace(base, origin=access.origin, anchor=access.anchor,
-                   witness=(str(access), f"read by the caller at {verdict.where}, compared with the problem's oracle"))
+                   witness=(access.placed, f"read by the caller at {verdict.where}, compared with the problem's oracle"))
 
 
 def _ctas(program: n.Program, sizes: Mapping[str, int]) -> int:
