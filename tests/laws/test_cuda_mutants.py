@@ -25,9 +25,7 @@ def some(name: str) -> Iterator[Weakened]:
     """The representative part: all of the scan's but 29 of 32 bits, a few of the others'."""
     for m in texts(name):
         what = f"{m.place}: {m.how}"
-        if not m.how.startswith("bit ") and any(word in what for word in SOME.get(name, ("",))):
-            yield m
-        elif m.how in ("bit 0 left out", "bit 13 left out", "bit 31 left out"):
+        if (not m.how.startswith("bit ") and any(word in what for word in SOME.get(name, ("",)))) or m.how in ("bit 0 left out", "bit 13 left out", "bit 31 left out"):
             yield m
 
 
