@@ -11,6 +11,7 @@ from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef, Outline
 
+from . import SUFFIXES
 from ..triton.outline import outline
 from ..triton.source import Module, Project, decorator_name
 from .kernel import read_kernel
@@ -22,7 +23,7 @@ class TileLangFrontend:
     """Reads kernels of TileLang packages from source."""
 
     surface = "tilelang"
-    suffixes = (".py",)
+    suffixes = SUFFIXES
     marks = ("prim_func", "tilelang.jit")
 
     def __init__(self) -> None:

@@ -12,20 +12,27 @@ from kir.ir.types import TileType
 N = TypeVar("N", bound=Node)
 
 
-def children(n: Node) -> Iterator[Node]:
-    """The nodes directly below, in reading order (buffers referred to by regions included)."""
-    for name in n.compared_fields:
-        yield from _nodes_in(getattr(n, name))
+def children(n: Node) -> tuple[Node, ...]:
+    """The nodes directly below, in reading order (buffers referred to by regions included). Worked out once for each node."""
+    kept: dict[str, Any] = n.__dict__
+    below = kept.get("_below")
+    if below is None:
+        found: list[Node] = []
+        for name in n.compared_fields:
+            _collect(kept[name], found)
+        below = kept["_below"] = tuple(found)
+    nodes: tuple[Node, ...] = below
+    return nodes
 
 
-def _nodes_in(value: Any) -> Iterator[Node]:
+def _collect(value: Any, out: list[Node]) -> None:
     if isinstance(value, Node):
-        yield value
+        out.append(value)
     elif isinstance(value, tuple):
         for v in value:
-            yield from _nodes_in(v)
+            _collect(v, out)
     elif isinstance(value, TileType):
-        yield from _nodes_in(value.shape)
+        _collect(value.shape, out)
 
 
 def walk(n: Node) -> Iterator[Node]:
@@ -34,7 +41,8 @@ def walk(n: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(list(children(top))))
+        if below := children(top):
+            stack.extend(below[::-1])
 
 
 def rebuild(old: Node, changes: Mapping[str, Any]) -> Node:
