@@ -1,6 +1,5 @@
-"""Runs Triton's compiler on one emitted module, in a process of its own: `python _worker.py JOB RESULT`, both JSON files.
+"""Runs Triton's compiler on one emitted module: a job and its result are JSON files. It runs in a process of its own (`_served`).
 
-This file is a script and imports Triton only, so that nothing that the compiler does or dies of reaches the process that asked.
 The job: `module` (path of the source), `capability` (90), `kernels` (name, function, signature, attrs, options). The result: `version`,
 and a list of what came of each kernel: shared bytes, texts by stage and the path of the cubin, or the compiler's words.
 """
@@ -8,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -74,7 +72,3 @@ def _line(fault: BaseException, module: str) -> int:
 
 def _write(path: str, version: str, results: list[dict[str, Any]]) -> None:
     Path(path).write_text(json.dumps({"version": version, "kernels": results}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])

@@ -1,20 +1,21 @@
-"""Compiling emitted Triton without a device: Triton's compiler in a worker process, then what its cubins hold."""
+"""Compiling emitted Triton without a device: Triton's compiler in a process of its own, then what its cubins hold."""
 from __future__ import annotations
 
+import atexit
 import json
 import os
-import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kir.diagnostic import Diagnostic, KirError
+from kir.device.client import ChildGone, Server
+from kir.diagnostic import Diagnostic, KirError, error
 from kir.machine import binary_tool, package_version
 from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry, Image
 from kir.target import Target
 
 from .. import _cubin
-from .._process import run
 
 SECONDS = 240.0
 """How long the compiler may take over one program."""
@@ -37,12 +38,7 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         entries = list({e.function: e for e in emitted.entries}.values())
         job = {"module": str(folder / "emitted.py"), "capability": major * 10 + minor, "kernels": [_kernel(e) for e in entries]}
         (folder / "job.json").write_text(json.dumps(job))
-        environment = {"TRITON_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        done = run([sys.executable, "-B", Path(__file__).with_name("_worker.py"), folder / "job.json", folder / "result.json"], folder,
-                   SECONDS, environment)
-        if done.code != 0 or not (folder / "result.json").is_file():
-            last = "\n".join(done.err.strip().splitlines()[-6:])
-            raise KirError(Diagnostic("KIR-B012", f"Triton's compiler died (exit code {done.code})", witness=(last,) if last else ()))
+        _run(folder)
         result: dict[str, Any] = json.loads((folder / "result.json").read_text())
         faults = [_fault(emitted, each) for each in result["kernels"] if "error" in each]
         if faults:
@@ -50,6 +46,28 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         kernels = tuple(_compiled(e, each) for e, each in zip(entries, result["kernels"], strict=True))
     tools = [("triton", str(result["version"])), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("triton", target.architecture.name, kernels, tuple(tools))
+
+
+@cache
+def _server() -> Server:
+    """The fork server that has Triton loaded; it ends with this process."""
+    compiler = {"CC": os.environ["CC"]} if "CC" in os.environ else {}
+    made = Server(f"{__package__}._served:serve", [f"{__package__}._served"], compiler)
+    atexit.register(made.close)
+    return made
+
+
+def _run(folder: Path) -> None:
+    """The job in a folder, in a confined process of its own."""
+    try:
+        with _server().child() as child:
+            child.ask({"folder": str(folder), "seconds": SECONDS}, seconds=SECONDS)
+    except ChildGone as gone:
+        if gone.how == "timeout":
+            raise error("KIR-B011", f"Triton's compiler did not end within {SECONDS:.0f} s", needs="a smaller tile, or fewer unrolled steps") from None
+        log = folder / "err.txt"
+        last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-6:]) if log.is_file() else ""
+        raise KirError(Diagnostic("KIR-B012", f"Triton's compiler died: {gone.said}", witness=(last,) if last else ())) from None
 
 
 def _kernel(e: Entry) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef, Outline
 
-from . import SUFFIXES
 from ..triton.outline import outline
 from ..triton.source import Module, Project, decorator_name
+from . import SUFFIXES
 from .kernel import read_kernel
 from .skeleton import skeleton
 from .values import Value

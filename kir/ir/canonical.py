@@ -44,9 +44,9 @@ def rename(item: N, names: dict[str, str]) -> N:
                 return replace(new, name=names[new.name])
             case n.Buffer() if new.name in names:
                 return replace(new, name=names[new.name])
-            case n.Let():
+            case n.Let() if not names.keys().isdisjoint(new.names):
                 return replace(new, names=tuple(names.get(x, x) for x in new.names))
-            case n.View():
+            case n.View() if not names.keys().isdisjoint(new.axes):
                 return replace(new, axes=tuple(names.get(x, x) for x in new.axes))
             case n.Opaque():
                 return replace(new, reads=tuple(names.get(x, x) for x in new.reads), writes=tuple(names.get(x, x) for x in new.writes))
@@ -99,5 +99,8 @@ def alpha_equal(a: n.Program, b: n.Program) -> bool:
 
 
 def content_hash(p: n.Program) -> str:
-    """sha256, in hex, of the text of the alpha-normal form (the schema version is its first line)."""
-    return hashlib.sha256(program_text(canonical(p)).encode()).hexdigest()
+    """sha256, in hex, of the text of the alpha-normal form (the schema version is its first line); cached on the node."""
+    cached = p.__dict__.get("_content")
+    if cached is None:
+        cached = p.__dict__["_content"] = hashlib.sha256(program_text(canonical(p)).encode()).hexdigest()
+    return str(cached)

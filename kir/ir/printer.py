@@ -317,7 +317,14 @@ def _plan_lines(steps: tuple[n.Launch | n.Dispatch, ...], depth: int) -> Iterato
 
 
 def program_text(p: n.Program) -> str:
-    """The whole program, ending in a newline."""
+    """The whole program, ending in a newline; cached on the node."""
+    cached = p.__dict__.get("_text")
+    if cached is None:
+        cached = p.__dict__["_text"] = _program_text(p)
+    return str(cached)
+
+
+def _program_text(p: n.Program) -> str:
     lines = [f"kir {SCHEMA}", f"program {name_text(p.name)}"]
     lines += ["  " + line for line in _header_lines(p)]
     for f in p.functions:

@@ -7,32 +7,47 @@ from typing import Any, TypeVar
 
 from kir.ir import build
 from kir.ir.nodes import Binary, Block, Buffer, Cast, Expr, For, If, Load, Node, Region, Roles, Select, Span, Stmt, Unary, Var, While
-from kir.ir.types import TileType
+from kir.ir.types import DType, TileType
 
 N = TypeVar("N", bound=Node)
 
 
-def children(n: Node) -> tuple[Node, ...]:
-    """The nodes directly below, in reading order (buffers referred to by regions included). Worked out once for each node."""
+_PLAIN = frozenset({str, int, bool, float, type(None), DType})
+"""Types of values that hold no node."""
+
+
+def children(n: Node) -> Iterator[Node]:
+    """The nodes directly below, in reading order (buffers referred to by regions included)."""
+    return iter(_below(n))
+
+
+def _below(n: Node) -> tuple[Node, ...]:
+    """The nodes directly below, worked out once for each node."""
     kept: dict[str, Any] = n.__dict__
-    below = kept.get("_below")
+    below: tuple[Node, ...] | None = kept.get("_below")
     if below is None:
-        found: list[Node] = []
+        out: list[Node] = []
         for name in n.compared_fields:
-            _collect(kept[name], found)
-        below = kept["_below"] = tuple(found)
-    nodes: tuple[Node, ...] = below
-    return nodes
+            value = kept[name]
+            if isinstance(value, Node):
+                out.append(value)
+            elif type(value) not in _PLAIN:
+                _gather(value, out)
+        below = kept["_below"] = tuple(out)
+    return below
 
 
-def _collect(value: Any, out: list[Node]) -> None:
+def _gather(value: Any, out: list[Node]) -> None:
     if isinstance(value, Node):
         out.append(value)
     elif isinstance(value, tuple):
         for v in value:
-            _collect(v, out)
+            if isinstance(v, Node):
+                out.append(v)
+            elif type(v) not in _PLAIN:
+                _gather(v, out)
     elif isinstance(value, TileType):
-        _collect(value.shape, out)
+        _gather(value.shape, out)
 
 
 def walk(n: Node) -> Iterator[Node]:
@@ -41,8 +56,8 @@ def walk(n: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        if below := children(top):
-            stack.extend(below[::-1])
+        if below := _below(top):
+            stack += below[::-1]
 
 
 def rebuild(old: Node, changes: Mapping[str, Any]) -> Node:
@@ -78,6 +93,8 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
     changes = {}
     for name in n.compared_fields:
         old = getattr(n, name)
+        if type(old) in _PLAIN:
+            continue
         new = _transform_value(old, leave, enter)
         if new is not old:
             changes[name] = new
@@ -98,6 +115,8 @@ def _transform_value(value: Any, leave: Callable[[Node, Node], Any], enter: Call
                     out.extend(new)
                 elif new is not None:
                     out.append(new)
+            elif type(v) in _PLAIN:
+                out.append(v)
             else:
                 new = _transform_value(v, leave, enter)
                 changed = changed or new is not v
@@ -155,3 +174,12 @@ def names_read(n: Node) -> set[str]:
 def regions(n: Node) -> Iterator[Region]:
     """All places mentioned below `n`."""
     return (m for m in walk(n) if isinstance(m, Region))
+
+
+def unshared(n: N) -> N:
+    """A copy of a tree in which no node stands twice: analyses that tell occurrences apart by identity see two where a pass wrote two."""
+    def fresh(value: Any) -> Any:
+        if isinstance(value, Node):
+            return unshared(value) if not isinstance(value, Buffer) else value
+        return tuple(map(fresh, value)) if isinstance(value, tuple) else value
+    return type(n)(**{f: fresh(getattr(n, f)) for f in n.all_fields})

@@ -26,8 +26,29 @@ from kir.rewrite.pipeline import find_site
 from kir.target import target
 
 COMPONENTS = Measure._fields
+LOWERS_NONE = len(COMPONENTS)
 LAST = "threads"
 """The component that is lowered last: a CTA keeps its threads while something is spread over them."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A candidate, where it stands in reading order, the component of the measure that it lowers first, and whether a carrier takes it
+    back whole."""
+
+    candidate: Candidate
+    number: int
+    component: float
+    whole: bool
+
+
+@dataclass
+class _Known:
+    """A program's candidates, and what applying each gave, by its text."""
+
+    program: Program
+    places: tuple[_Place, ...]
+    moves: dict[str, Move | KirError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,8 +60,8 @@ class PassEngine:
     naive_arguments: Mapping[str, Any] = field(default_factory=dict)
     assume: frozenset[str] = frozenset()
     context: Context = field(default_factory=Context)
-    _sites: dict[tuple[str, str], tuple[Candidate, ...]] = field(default_factory=dict, repr=False, compare=False)
-    _moves: dict[tuple[str, str], Move | KirError] = field(default_factory=dict, repr=False, compare=False)
+    _seen: dict[str, _Known] = field(default_factory=dict, repr=False, compare=False)
+    _naive: dict[str, tuple[Violation, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, header: Header) -> PassEngine:
@@ -59,50 +80,53 @@ class PassEngine:
         ranks = peel_ranks(Declared(each.name, each.requires, each.provides, each.conflicts) for each in found)
         return tuple(sorted(found, key=lambda each: (ranks[each.name], each.name)))
 
-    def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Sequence[Candidate]:
+    def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterator[Candidate]:
         """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
 
         First comes what lowers the leftmost component of the measure, which goes from what only hardware explains to what any program
         has; then the order that the passes' declarations give. What carriers take back whole, others first take back step by step, as
         long as the CTA keeps its threads: one thread's serial code would take too long to run against a contract. What refuses stands
-        at the end.
+        behind all that lower something; it is found out as the candidates are asked for, so that the first costs one application.
         """
-        found = [each for cls in self.passes for each in self._found(program, cls)]
+        known = self._known(program)
         late = {name: number for number, name in enumerate(delayed, start=1)}
-        rank = {cls.name: number for number, cls in enumerate(self.passes)}
-        carriers = {cls.name for cls in self.passes if declared(cls)}
-        before = self.measure(program)
+        for turn in sorted({late.get(each.candidate.name, 0) for each in known.places}):
+            group = [each for each in known.places if late.get(each.candidate.name, 0) == turn]
+            rest = [each for each in group if each.component >= LOWERS_NONE]
+            for each in sorted((each for each in group if each.component < LOWERS_NONE), key=lambda each: (each.component, each.number)):
+                if not each.whole and self._refused(known, each.candidate):
+                    rest.append(each)
+                else:
+                    yield each.candidate
+            yield from (each.candidate for each in sorted(rest, key=lambda each: each.number))
 
-        def order(each: Candidate) -> tuple[int, float, int]:
-            component = len(before) - 0.5 if each.name in carriers else self._component(program, before, each)
-            return late.get(each.name, 0), component, rank[each.name]
-        return sorted(found, key=order)
+    def _known(self, program: Program) -> _Known:
+        """What is known of a program. Programs of the same text are one program here."""
+        key = program_text(program)
+        if key not in self._seen:
+            carriers = {cls.name for cls in self.passes if declared(cls)}
+            found = [each for cls in self.passes for each in _candidates(program, cls)]
+            places = tuple(_Place(each, number, _component(program, each, each.name in carriers), each.name in carriers)
+                           for number, each in enumerate(found))
+            self._seen[key] = _Known(program, places)
+        return self._seen[key]
 
-    def _found(self, program: Program, cls: type[Pass]) -> tuple[Candidate, ...]:
-        key = (program_text(program), cls.name)
-        if key not in self._sites:
-            self._sites[key] = tuple(_candidates(program, cls))
-        return self._sites[key]
-
-    def _component(self, program: Program, before: tuple[int, ...], candidate: Candidate) -> int:
-        """The first component of the measure that the candidate lowers; past the last when it lowers none first, or is refused."""
+    def _refused(self, known: _Known, candidate: Candidate) -> bool:
         try:
-            after = self.measure(self.backward(program, candidate).program)
+            self.backward(known.program, candidate)
         except KirError:
-            return len(before)
-        changed = next((index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new), len(before))
-        last = changed < len(COMPONENTS) and COMPONENTS[changed] == LAST
-        return changed if after < before and not last else len(before)
+            return True
+        return False
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
         """Take one pass back, with all checks of the framework. Raises :class:`KirError` as :func:`kir.rewrite.apply` does."""
-        key = (program_text(program), candidate.text)
-        if key not in self._moves:
+        known = self._known(program)
+        if candidate.text not in known.moves:
             try:
-                self._moves[key] = self._moved(program, candidate)
+                known.moves[candidate.text] = self._moved(known.program, candidate)
             except KirError as fault:
-                self._moves[key] = fault
-        found = self._moves[key]
+                known.moves[candidate.text] = fault
+        found = known.moves[candidate.text]
         if isinstance(found, KirError):
             raise found
         return found
@@ -156,8 +180,23 @@ class PassEngine:
 
     def violations(self, program: Program) -> Sequence[Violation]:
         """What the predicate N finds."""
-        found: Iterable[Any] = is_naive(program, **self.naive_arguments)
-        return tuple(Violation(anchor=each.anchor, clause=each.clause, message=each.message) for each in found)
+        key = program_text(program)
+        if key not in self._naive:
+            found: Iterable[Any] = is_naive(program, **self.naive_arguments)
+            self._naive[key] = tuple(Violation(anchor=each.anchor, clause=each.clause, message=each.message) for each in found)
+        return self._naive[key]
+
+
+def _component(program: Program, candidate: Candidate, whole: bool) -> float:
+    """The first component of the measure that a candidate lowers; past the last when it lowers none first."""
+    if whole:
+        return LOWERS_NONE - 0.5
+    taken = candidate.handle.taken
+    assert taken is not None  # sites of the backward direction have been tried
+    before, after = measure(program), measure(taken[1])
+    changed = next((index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new), LOWERS_NONE)
+    last = changed < LOWERS_NONE and COMPONENTS[changed] == LAST
+    return changed if after < before and not last else LOWERS_NONE
 
 
 def _candidates(program: Program, cls: type[Pass]) -> Iterator[Candidate]:

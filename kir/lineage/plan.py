@@ -1,15 +1,15 @@
 """Looking ahead: in which order passes are taken back so that the walk does not end in a dead end.
 
 Taking a pass back is cheap, the gate is not. So the walk is first gone through without the gate. Where the order that the
-declarations give ends before naive, sets of passes are put off, small ones first, and the order that comes nearest to naive is
-kept: fewest violations of N, then the smallest measure. The search is bounded in descents and depends on nothing but the program.
+declarations give ends before naive, passes are put off, beginning where the walk came nearest to naive (fewest violations of N, then
+the smallest measure), and the best order is kept. The search is bounded in descents and depends on nothing but the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from heapq import heappop, heappush
 from typing import Protocol
 
 from kir.diagnostic import KirError
@@ -17,7 +17,9 @@ from kir.ir.nodes import Program
 from kir.lineage.record import Violation
 from kir.lineage.walk import Candidate, Move
 
-MOST_DESCENTS = 120
+MOST_PROGRAMS = 600
+"""Distinct programs that the search goes through at most: each has its sites looked for once, and that is what takes time."""
+MOST_DESCENTS = 1000
 MOST_DELAYED = 4
 MOST_STEPS = 400
 
@@ -47,34 +49,42 @@ class Descent:
         return self.violations, self.measure
 
 
-def plan(program: Program, engine: Ground, most: int = MOST_DESCENTS, told: Callable[[str], None] = lambda text: None) -> Descent:
-    """The best order found: passes named in ``delayed`` are taken back only when no other can be.
+def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Callable[[str], None] = lambda text: None) -> Descent:
+    """The best order found: passes named in ``delayed`` are taken back only when no other can be, the last of them last.
 
-    Sets of passes to put off are tried by size, those used in the best descent so far first.
+    What to put off beside what is put off already is asked first of the descents that came nearest to naive. A pass that a descent did
+    not use is not put off in it: that would change nothing. The search ends when ``most`` programs have been seen.
     """
-    best = descend(program, engine, ())
-    known = list(best.used)
+    seen: set[str] = set()
+    best = descend(program, engine, (), seen)
+    waiting: list[tuple[tuple[int, tuple[int, ...]], int, int, Descent]] = [(best.score, 0, 0, best)]
     tried: set[tuple[str, ...]] = {()}
-    spent, size = 1, 1
-    while best.violations and spent < most and size <= min(MOST_DELAYED, len(known)):
-        for names in combinations(known, size):
-            if names in tried or spent >= most:
+    while best.violations and waiting:
+        *_, parent = heappop(waiting)
+        for names in _more(parent):
+            if names in tried or len(seen) >= most or len(tried) >= MOST_DESCENTS:
                 continue
             tried.add(names)
-            spent += 1
-            found = descend(program, engine, names)
-            known += [name for name in found.used if name not in known]
+            found = descend(program, engine, names, seen)
             told(f"put off {', '.join(names)}: {found.violations} violations left")
             if found.score < best.score:
                 best = found
             if not best.violations:
                 return best
-        size += 1
+            if len(names) < MOST_DELAYED:
+                heappush(waiting, (found.score, len(names), len(tried), found))
     return best
 
 
-def descend(program: Program, engine: Ground, delayed: tuple[str, ...]) -> Descent:
-    """Take passes back, the first that can be each time, until none can."""
+def _more(parent: Descent) -> Iterator[tuple[str, ...]]:
+    """What a descent put off, and one pass more that it used, at each place in the order."""
+    for name in parent.used:
+        if name not in parent.delayed:
+            yield from ((*parent.delayed[:at], name, *parent.delayed[at:]) for at in reversed(range(len(parent.delayed) + 1)))
+
+
+def descend(program: Program, engine: Ground, delayed: tuple[str, ...], visited: set[str] | None = None) -> Descent:
+    """Take passes back, the first that can be each time, until none can. Contents of the programs gone through are added to ``visited``."""
     seen = {engine.content(program)}
     used: dict[str, None] = {}
     for _ in range(MOST_STEPS):
@@ -86,6 +96,8 @@ def descend(program: Program, engine: Ground, delayed: tuple[str, ...]) -> Desce
         name, program = step
         used.setdefault(name)
         seen.add(engine.content(program))
+    if visited is not None:
+        visited |= seen
     return Descent(delayed, tuple(used), len(engine.violations(program)), engine.measure(program))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
@@ -182,8 +183,14 @@ def found_sites(found: Found) -> tuple[Site, ...]:
     return found if isinstance(found, tuple) else (found,) if isinstance(found, Site) else ()
 
 
-def parameter_types(cls: type[Pass]) -> dict[str, Any]:
+def parameter_types(cls: type[Pass]) -> Mapping[str, Any]:
     """The declared type of each parameter."""
+    known: Mapping[str, Any] = _parameter_types(cls)  # type: ignore[arg-type]  # mypy takes a class for unhashable
+    return known
+
+
+@cache
+def _parameter_types(cls: type[Pass]) -> Mapping[str, Any]:
     hints = get_type_hints(cls)
     return {f.name: hints[f.name] for f in fields(cls)}
 

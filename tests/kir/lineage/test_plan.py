@@ -46,3 +46,28 @@ def test_two_passes_are_put_off_together() -> None:
 def test_what_cannot_be_reached_ends_the_search() -> None:
     assert delays({"b": "x"})[1] == 1
     assert delays({"c": "ab"}, most=3)[1] > 0
+
+
+class Barred(ToyEngine):
+    """``b`` can go only once ``a`` has gone and ``c`` only while ``b`` is there; the declared order would take ``c`` behind ``b``."""
+
+    def backward(self, program: Program, candidate: Candidate) -> Move:
+        there = names(program)
+        if (candidate.name == "b" and "a" in there) or (candidate.name == "c" and "b" not in there):
+            raise error("KIR-R999", f"{candidate.name} does not go here")
+        return super().backward(program, candidate)
+
+
+def test_what_is_put_off_is_itself_in_an_order() -> None:
+    class First(Barred):
+        def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Sequence[Candidate]:
+            found = super().candidates(program, delayed)
+            return sorted(found, key=lambda each: list(delayed).index(each.name) if each.name in delayed else -1)
+    found = plan(expert(), First())
+    assert found.violations == 0 and found.delayed[-1] in ("a", "b")
+
+
+def test_orders_that_change_nothing_are_not_tried() -> None:
+    told: list[str] = []
+    plan(expert(), Ordered({"b": "x"}), told=told.append)
+    assert told and not any(line.startswith("put off b:") for line in told)
