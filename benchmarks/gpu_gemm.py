@@ -1,7 +1,7 @@
 """GEMM on the GPU: the stored subjects of each surface, tuned and gated at the shapes, dtypes and layouts asked for, beside cuBLAS.
 
-A part of `python -m benchmarks.gpu`: `gemm` is all of it, most wanted rows first; `gemm:cuda`, `gemm:triton`, `gemm:tilelang`, `gemm:sizes`,
-`gemm:clusters`, `gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from
+A part of `python -m benchmarks.gpu`: `gemm` is all of it, most wanted rows first; `gemm:cuda`, `gemm:triton`, `gemm:tilelang`, `gemm:sizes`, `gemm:odd`,
+`gemm:clusters`, `gemm:turns`, `gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from
 them. What is found is kept under `tuned/` there, in the form of `skills/tuned/`.
 """
 
@@ -46,23 +46,25 @@ class Asked:
         return f"{self.subject} {self.problem} {self.shape}"
 
 
-CUDA, CLUSTER, MULTICAST, TRITON, TILELANG = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_multicast", "gemm_triton", "gemm_tilelang"
+CUDA, CLUSTER, MULTICAST, TURNS = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_multicast", "gemm_sm90_pingpong"
+PADDED, TRITON, TILELANG = "gemm_sm90_padded", "gemm_triton", "gemm_tilelang"
 BF16 = "gemm:bf16"
-FOUND = {subject: f"{subject} {BF16} square" for subject in (CUDA, CLUSTER, TRITON, TILELANG)}
+FOUND = {subject: f"{subject} {BF16} square" for subject in (CUDA, MULTICAST, TRITON, TILELANG)}
 ASKED = (
-    Asked("cuda", CUDA, BF16, "square", 8),
+    Asked("cuda", CUDA, BF16, "square", 4),
+    Asked("cuda", CUDA, "gemm:f16", "square", 1, FOUND[CUDA]),
     Asked("triton", TRITON, BF16, "square", 4),
     Asked("tilelang", TILELANG, BF16, "square", 4),
     Asked("cuda", CUDA, BF16, "cube2k", 4),
-    Asked("cuda", CUDA, BF16, "narrow8k", 3),
-    Asked("cuda", CUDA, BF16, "deep14k", 2),
-    Asked("cuda", CUDA, BF16, "cube8k", 2),
-    Asked("sizes", CUDA, BF16, "uneven4k", 1, FOUND[CUDA]),
-    Asked("sizes", CUDA, BF16, "odd4k", 1, FOUND[CUDA]),
-    Asked("clusters", CLUSTER, BF16, "square", 4),
+    Asked("cuda", CUDA, BF16, "narrow8k", 2),
+    Asked("cuda", CUDA, BF16, "deep14k", 1, FOUND[CUDA]),
+    Asked("cuda", CUDA, BF16, "cube8k", 1, FOUND[CUDA]),
+    Asked("sizes", MULTICAST, BF16, "uneven4k", 4),
+    Asked("odd", PADDED, BF16, "odd4k", 2),
     Asked("clusters", MULTICAST, BF16, "square", 4),
-    Asked("clusters", CLUSTER, BF16, "cube8k", 1, FOUND[CLUSTER]),
-    Asked("layouts", CUDA, "gemm:f16", "square", 1, FOUND[CUDA]),
+    Asked("turns", TURNS, BF16, "square", 4),
+    Asked("clusters", CLUSTER, BF16, "square", 1),
+    Asked("clusters", MULTICAST, BF16, "cube8k", 1, FOUND[MULTICAST]),
     Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, FOUND[CUDA]),
     Asked("layouts", "gemm_sm90_tn", "gemm_tn:bf16", "square", 1, FOUND[CUDA]),
     Asked("layouts", "gemm_sm90_tt", "gemm_tt:bf16", "square", 1, FOUND[CUDA]),

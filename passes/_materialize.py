@@ -157,6 +157,8 @@ class Materialize(Pass):
         block, i = block_at(program, path), int(path[-1])
         if not any(node.names[0] in names_read(s) for s in block[i + 1:]):
             return Miss("the value is never used")
+        if _is_computed(node.value) and any(_stretches(s, node.names[0]) for s in block[i + 1:]):
+            return Miss("a reader stretches the value over another axis, which only operands are")
         return Site(path, replace(self, value=expr_text(node.value)))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -165,6 +167,17 @@ class Materialize(Pass):
         assert isinstance(node, n.Let)
         made = edit_block(program, site.path, lambda b: (*b[:i], *(inlined(s, node.names[0], node.value) for s in b[i + 1:])))
         return Rewritten(made, site.path)
+
+
+def _is_computed(e: n.Expr) -> bool:
+    """Whether a tile is computed from others element by element."""
+    return isinstance(e.type, TileType) and (isinstance(e, (n.Binary, n.Unary, n.Select, n.Cast)) or (
+        isinstance(e, n.Call) and e.of is None and e.fn != "iota" and instruction(e.fn).level == "element"))
+
+
+def _stretches(s: n.Stmt, name: str) -> bool:
+    return any(isinstance(x, n.Call) and x.fn in ("expand", "broadcast", "trans") and isinstance(x.args[0], n.Var) and x.args[0].name == name
+               for x in walk(s))
 
 
 def suggested_name(value: n.Expr) -> str:

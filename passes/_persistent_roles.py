@@ -2,6 +2,7 @@
 
 A role's code for one tile stands in a loop `for i in 0..number of tiles of this CTA`, inside a loop over its warpgroups where it has one.
 Values of the CTA that depend on the tile are computed by each role for itself. Slots and phases count `i * trips` iterations more.
+CTAs of a cluster walk in step: all of them take as many tiles, and they meet after the last.
 """
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     taken = names_in(program, kernel)
     dtype = dtype_of(tile.extent.type)
     pid = n.Var(fresh("pid", taken), dtype)
-    count = build.ceildiv(build.sub(tile.extent, pid), ctas)
+    count = _count(tile.extent, pid, ctas, max(kernel.cluster, default=1))
     lets: n.Block = ()
     if named:
         name = fresh("tiles", taken)
@@ -81,6 +82,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     for k, r in enumerate(parts.roles.roles):
         i = n.Var(fresh("i", taken), dtype)
         body, split = _inside(r.body)
+        body, met = _meeting(body)
         used = names_read_in(body)
         kept: list[n.Let] = []
         for s in reversed(parts.lets):
@@ -94,7 +96,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
             again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
             block = tuple(_renamed(s, again) for s in block)
         first = first and not kept
-        roles.append(replace(r, body=_around(split, (n.For(i, build.const(0, dtype), count, build.const(1, dtype), block),))))
+        roles.append(replace(r, body=_around(split, (n.For(i, build.const(0, dtype), count, build.const(1, dtype), block), *met))))
     made = n.Roles(tuple(roles), parts.roles.label, parts.roles.origin)
     return replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(*lets, *parts.front, made))
 
@@ -115,6 +117,28 @@ def _inside(body: n.Block) -> tuple[n.Block, n.For | None]:
     if len(body) == 1 and isinstance(split := body[0], n.For) and split.kind == "warpgroup":
         return split.body, split
     return body, None
+
+
+def _meeting(body: n.Block) -> tuple[n.Block, n.Block]:
+    """A role's code, and the meeting of its cluster at the end."""
+    count = next((i for i, s in enumerate(reversed(body)) if not (isinstance(s, n.Eval) and s.call.fn in ("cluster_arrive", "cluster_wait"))), len(body))
+    return body[:len(body) - count], body[len(body) - count:]
+
+
+def quotient(e: n.Expr, by: int) -> n.Expr | None:
+    """`e / by` where it divides each of its terms."""
+    terms = build.polynomial(e)
+    if any(c % by for c in terms.values()):
+        return None
+    return build.from_polynomial({m: c // by for m, c in terms.items()}, dtype_of(e.type))
+
+
+def _count(tiles: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr:
+    """How many tiles a CTA takes: as many as the others of its cluster. Raises NoRing."""
+    every, each = quotient(tiles, size), quotient(ctas, size)
+    if size == 1 or every is None or each is None:
+        return build.ceildiv(build.sub(tiles, pid), ctas)
+    return build.ceildiv(build.sub(every, build.floordiv(pid, size)), each)
 
 
 def _around(split: n.For | None, block: n.Block) -> n.Block:
@@ -166,6 +190,8 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], ba
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(old, n.Region) and isinstance(new, n.Region) and old.buffer.name in rings.names and old.index:
             return build.region(new.buffer, slot_of(old.index[0]), *new.index[1:])
+        if isinstance(old, n.Region) and isinstance(new, n.Region) and old.buffer.name in rings.peers and old.index:
+            return build.region(new.buffer, new.index[0], slot_of(old.index[1]))
         if isinstance(old, n.Call) and old.fn == "mbar_wait" and isinstance(new, n.Call) and isinstance(e := old.args[1], n.Expr):
             return build.call("mbar_wait", new.args[0], parity(e))
         return new
@@ -188,16 +214,18 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     pid, ctas = n.Var(kernel.grid[0].name, dtype), kernel.grid[0].extent
     tile = n.Var(fresh("tile", names_in(program, kernel)), dtype)
     front = kernel.body[:-1]
-    named = next((s for s in front if isinstance(s, n.Let) and _total(s.value, pid, ctas) is not None), None)
+    size = max(kernel.cluster, default=1)
+    named = next((s for s in front if isinstance(s, n.Let) and _total(s.value, pid, ctas, size) is not None), None)
     roles: list[n.Role] = []
     lets: list[n.Let] = []
     extent: n.Expr | None = None
     for k, r in enumerate(found[1].roles):
         body, split = _inside(r.body)
+        body, met = _meeting(body)
         if len(body) != 1 or not isinstance(loop := body[0], n.For) or not counted(loop):
             raise NoRing(f"'{r.name}' does more than one loop over tiles")
         hi = named.value if named is not None and loop.hi == n.Var(named.names[0], dtype) else loop.hi
-        total = _total(hi, pid, ctas)
+        total = _total(hi, pid, ctas, size)
         if total is None or (extent is not None and total != extent):
             raise NoRing(f"the loop of '{r.name}' is not over every tile of its CTA")
         extent = total
@@ -210,7 +238,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         block = tuple(_renamed(s, again) for s in rest)
         if any(loop.var.name in names_read(s) for s in (*own, *block)):
             raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
-        roles.append(replace(r, body=_around(split, block)))
+        roles.append(replace(r, body=_around(split, (*block, *met))))
     if extent is None:
         raise NoRing("no role walks over tiles")
     axis, front = n.Axis(tile.name, extent), tuple(s for s in front if s is not named)
@@ -221,11 +249,17 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas, named is not None
 
 
-def _total(hi: n.Expr, pid: n.Var, ctas: n.Expr) -> n.Expr | None:
+def _total(hi: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr | None:
     """The number of all tiles, of which a CTA has `hi`."""
-    if not (isinstance(hi, n.Binary) and hi.op == "ceildiv" and hi.b == ctas):
+    if not (isinstance(hi, n.Binary) and hi.op == "ceildiv"):
         return None
-    total = build.add(hi.a, pid)
+    each = quotient(ctas, size)
+    if size > 1 and each is not None and hi.b == each:
+        total = build.mul(build.add(hi.a, build.floordiv(pid, size)), size)
+    elif hi.b == ctas:
+        total = build.add(hi.a, pid)
+    else:
+        return None
     return None if pid.name in names_read(total) else total
 
 

@@ -33,11 +33,13 @@ def roles_at(kernel: n.Kernel) -> tuple[int, n.Roles] | None:
 
 @dataclass(frozen=True)
 class Rings:
-    """The rings of a kernel: buffers that signaling copies fill, and all mbarriers; `stages` is the number of slots."""
+    """The rings of a kernel: buffers that signaling copies fill, and all mbarriers; `stages` is the number of slots. `peers` are the names that
+    the mbarriers of all CTAs of a cluster have (`peers[rank, slot]`)."""
 
     filled: Mapping[str, n.Buffer]
     bars: Mapping[str, n.Buffer]
     stages: int
+    peers: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, kernel: n.Kernel) -> Rings:
@@ -51,7 +53,8 @@ class Rings:
             raise NoRing("no copies signal mbarriers, or rings have different numbers of slots")
         if any(b.name not in {s.buffer.name for s in kernel.body if isinstance(s, n.Alloc)} for b in filled.values()):
             raise NoRing("a ring is declared inside a role")
-        return cls(filled, bars, stages)
+        views = frozenset(s.buffer.name for s in kernel.body if isinstance(s, n.View) and s.buffer.space == "cluster" and s.at.buffer.name in bars)
+        return cls(filled, bars, stages, views)
 
     @property
     def names(self) -> set[str]:

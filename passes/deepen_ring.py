@@ -166,6 +166,8 @@ class DeepenRing(Pass):
 
     def _resized(self, program: n.Program, path: Path, rings: Rings, stages: int) -> Rewritten:
         kernel = kernel_of(program, path)
+        if rings.peers:
+            raise NoRing("CTAs of a cluster free the slots of one another")
         flat = {k: b if rings.stages == 1 else replace(b, shape=b.shape[1:]) for k, b in rings.filled.items()}
         made = Rings({k: b if stages == 1 else with_slots(b, stages) for k, b in flat.items()},
                      {k: with_slots(replace(b, shape=()), stages) for k, b in rings.bars.items()}, stages)

@@ -27,6 +27,8 @@ kernel main grid (cta: M * N) threads 1
   let col = cta % N
   C[row, col] = 1.0
 ```
+
+Where CTAs along one axis form clusters, clusters are what is numbered, and CTAs within each: `cta // size` and `cta % size`.
 """
 from __future__ import annotations
 
@@ -71,23 +73,50 @@ class LinearGrid(Pass):
         """At a kernel with two grid axes."""
         if not isinstance(node, n.Kernel):
             return None
-        if len(node.grid) != 2 or node.cluster:
-            return Miss("the grid has not two plain axes")
+        if len(node.grid) != 2:
+            return Miss("the grid has not two axes")
+        along = cluster_axis(node)
+        if node.cluster and (along is None or _quotient(node.grid[along[0]].extent, build.const(along[1])) is None):
+            return Miss("its clusters do not stretch along one axis, in a whole number of them")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One axis, and a let for each of the two."""
         kernel = kernel_of(program, site.path)
         x, y = kernel.grid
+        if (along := cluster_axis(kernel)) is not None:
+            return Rewritten(replace_kernel(program, kernel.name, self._clusters(program, kernel, *along)), site.path)
         fast, slow = (x, y) if self.rows_first else (y, x)
         cta = n.Axis(fresh("pid", names_in(program, kernel)), build.mul(x.extent, y.extent))
         lets = (n.Let((slow.name,), build.floordiv(build.var(cta.name), fast.extent)), n.Let((fast.name,), build.mod(build.var(cta.name), fast.extent)))
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(cta,), body=(*lets, *kernel.body))), site.path)
 
+    def _clusters(self, program: n.Program, kernel: n.Kernel, axis: int, size: int) -> n.Kernel:
+        """The kernel with its clusters in one line."""
+        x, y = kernel.grid
+        whole = kernel.grid[axis]
+        each = _quotient(whole.extent, build.const(size))
+        assert each is not None
+        taken = names_in(program, kernel)
+        pid, number = build.var(fresh("pid", taken)), build.var(fresh("cluster_id", taken))
+        coordinate = n.Axis(fresh(f"{whole.name}_cluster", taken), each)
+        a, b = (coordinate, y) if axis == 0 else (x, coordinate)
+        fast, slow = (a, b) if self.rows_first else (b, a)
+        lets = (n.Let((number.name,), build.floordiv(pid, size)), n.Let((slow.name,), build.floordiv(number, fast.extent)),
+                n.Let((fast.name,), build.mod(number, fast.extent)),
+                n.Let((whole.name,), build.add(build.mul(build.var(coordinate.name), size), build.mod(pid, size))))
+        line = n.Axis(pid.name, build.mul(x.extent, y.extent))
+        return replace(kernel, grid=(line,), cluster=(size,), body=(*lets, *kernel.body))
+
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel whose one axis is only divided, with remainder, into two coordinates."""
         if not (isinstance(node, n.Kernel) and len(node.grid) == 1):
             return None
+        if node.cluster:
+            found_clusters = _of_clusters(node)
+            if found_clusters is None:
+                return Miss("no lets are the coordinates of clusters in the line, and of the CTA in its cluster")
+            return tuple(Site(path, LinearGrid(first), {"clusters": found_clusters}) for first in (True, False))
         found = _coordinates(node)
         if found is None:
             return Miss("no two lets are the quotient and the remainder of the grid axis")
@@ -103,6 +132,8 @@ class LinearGrid(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two axes."""
         kernel = kernel_of(program, site.path)
+        if "clusters" in site.captures:
+            return Rewritten(replace_kernel(program, kernel.name, _apart(kernel, site.captures["clusters"], self.rows_first)), site.path)
         slow, fast = site.captures["slow"], site.captures["fast"]
         rows, columns = n.Axis(slow.names[0], site.captures["rows"]), n.Axis(fast.names[0], site.captures["width"])
         body = tuple(s for s in kernel.body if s not in (slow, fast))
@@ -110,9 +141,63 @@ class LinearGrid(Pass):
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=grid, body=body)), site.path)
 
 
-def _coordinates(kernel: n.Kernel) -> tuple[n.Let, n.Let, n.Expr] | None:
-    """The lets of quotient and remainder of the grid axis, and the divisor."""
-    axis = build.var(kernel.grid[0].name)
+def cluster_axis(kernel: n.Kernel) -> tuple[int, int] | None:
+    """The one axis along which CTAs form clusters, and how many form one; None for a kernel without clusters, or with wider ones."""
+    wide = [(i, c) for i, c in enumerate(kernel.cluster) if c != 1]
+    return wide[0] if len(wide) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """The lets that take a line of clusters apart: `whole` is the coordinate of the CTA along the axis of its cluster."""
+
+    size: int
+    number: n.Let
+    slow: n.Let
+    fast: n.Let
+    whole: n.Let
+    slow_extent: n.Expr
+    fast_extent: n.Expr
+
+
+def _of_clusters(kernel: n.Kernel) -> _Clusters | None:
+    """The lets of a kernel that are the coordinates of its clusters; the CTA's number may be used for nothing else."""
+    along = cluster_axis(kernel)
+    if along is None:
+        return None
+    size, pid = along[1], build.var(kernel.grid[0].name)
+    number = next((s for s in kernel.body if isinstance(s, n.Let) and len(s.names) == 1 and s.value == build.floordiv(pid, size)), None)
+    total = _quotient(kernel.grid[0].extent, build.const(size))
+    found = _coordinates(kernel, number.names[0]) if number is not None else None
+    if found is None or number is None or total is None:
+        return None
+    slow, fast, width = found
+    height = _quotient(total, width)
+    for s in kernel.body:
+        for part in (slow, fast):
+            if isinstance(s, n.Let) and s.value == build.add(build.mul(build.var(part.names[0]), size), build.mod(pid, size)) and height is not None:
+                rest = [x for x in kernel.body if x not in (number, slow, fast, s)]
+                if not any({pid.name, number.names[0], part.names[0]} & names_read(x) for x in rest):
+                    return _Clusters(size, number, slow, fast, s, height, width)
+    return None
+
+
+def _apart(kernel: n.Kernel, c: _Clusters, rows_first: bool) -> n.Kernel:
+    """The kernel with its clusters in two dimensions."""
+    stretched = c.slow if c.slow.names[0] in names_read(c.whole) else c.fast
+    axes = []
+    for let, extent in ((c.fast, c.fast_extent), (c.slow, c.slow_extent)):
+        mine = let is stretched
+        axes.append(n.Axis((c.whole if mine else let).names[0], build.mul(extent, c.size) if mine else extent))
+    grid = (axes[0], axes[1]) if rows_first else (axes[1], axes[0])
+    at = next(i for i, a in enumerate(grid) if a.name == c.whole.names[0])
+    body = tuple(s for s in kernel.body if s not in (c.number, c.slow, c.fast, c.whole))
+    return replace(kernel, grid=grid, cluster=(*(1 for _ in range(at)), c.size), body=body)
+
+
+def _coordinates(kernel: n.Kernel, of: str = "") -> tuple[n.Let, n.Let, n.Expr] | None:
+    """The lets of quotient and remainder of the grid axis (or of another number), and the divisor."""
+    axis = build.var(of or kernel.grid[0].name)
     lets = [s for s in kernel.body if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and s.value.a == axis]
     for slow in lets:
         for fast in lets:

@@ -62,6 +62,11 @@ def _products_a_thread(kernel: n.Kernel, s: n.Mma) -> int | None:
     return math.prod(d for d in shape if isinstance(d, int)) // threads
 
 
+def _policy(s: n.Mma) -> str:
+    """How the surface is asked to deal a product to warps; "" where it is not."""
+    return str(dict(s.attrs).get("policy", ""))
+
+
 def _product(program: n.Program, site: Site) -> n.Mma:
     node = node_at(program, site.path)
     assert isinstance(node, n.Mma)
@@ -94,7 +99,7 @@ def _tiles(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class TensorCores(Pass):
-    """`via` says which instruction it becomes; `auto` leaves that to the target."""
+    """`via` says which instruction it becomes; `auto` leaves that to the target. `policy` is how the surface is asked to deal it to warps."""
 
     name: ClassVar[str] = "mma"
     intent: ClassVar[str] = "mma"
@@ -109,10 +114,11 @@ class TensorCores(Pass):
     )
 
     via: Literal["auto", "mma_sync"] = "auto"
+    policy: str = ""
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """At a product on the scalar units."""
-        return Site(path, self) if isinstance(node, n.Mma) and node.via == "fma" else None
+        return Site(path, self) if isinstance(node, n.Mma) and node.via == "fma" and not (self.policy and _policy(node)) else None
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """At a product on tensor cores that completes where it stands."""
@@ -121,7 +127,7 @@ class TensorCores(Pass):
         via: Literal["auto", "mma_sync"] = "auto" if node.via == "auto" else "mma_sync"
         if node.pending:
             return Miss("the product is still pending at its end")
-        return Site(path, TensorCores(via))
+        return Site(path, TensorCores(via, _policy(node)))
 
     def inverse_sites(self, program: n.Program) -> Iterator[Site]:
         """Products on tensor cores, but none so large that no compiler unrolls its scalar form in good time: `grow-tile` goes first."""
@@ -132,11 +138,15 @@ class TensorCores(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product on tensor cores."""
-        return Rewritten(replace_stmts(program, site.path, (replace(_product(program, site), via=self.via),)), site.path)
+        s = _product(program, site)
+        options = n.attrs(**{**dict(s.attrs), "policy": self.policy}) if self.policy else s.attrs
+        return Rewritten(replace_stmts(program, site.path, (replace(s, via=self.via, attrs=options),)), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product by fused multiply-adds."""
-        return Rewritten(replace_stmts(program, site.path, (replace(_product(program, site), via="fma"),)), site.path)
+        s = _product(program, site)
+        options = tuple((k, v) for k, v in s.attrs if k != "policy")
+        return Rewritten(replace_stmts(program, site.path, (replace(s, via="fma", attrs=options),)), site.path)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Flops stay; the units change."""

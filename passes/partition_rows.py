@@ -42,9 +42,13 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
 
 
+SPACES = ("global", "fragment")
+"""Where what is stored is spread over the threads."""
+
+
 def _only_store(loop: n.For) -> n.Store | None:
-    """The single statement of a loop, when it stores to global memory."""
-    if len(loop.body) == 1 and isinstance(s := loop.body[0], n.Store) and s.at.buffer.space == "global":
+    """The single statement of a loop, when it stores to a tensor, or to an array of the CTA's own."""
+    if len(loop.body) == 1 and isinstance(s := loop.body[0], n.Store) and s.at.buffer.space in SPACES and s.at.index:
         return s
     return None
 
@@ -99,7 +103,8 @@ class PartitionRows(Pass):
         found = tile_region(element_region(s.at, [v for v, _ in rest]), axes)
         if found is None or found[1] != list(range(len(axes))):
             raise CannotRetile("the place has no form as a tile with this axis")
-        if Widen.of(loop.body, loop.var, build.const(0, loop.var.type if isinstance(loop.var.type, DType) else I32), extent).wide:
+        zero = build.const(0, loop.var.type if isinstance(loop.var.type, DType) else I32)
+        if s.at.buffer.space == "global" and Widen.of(loop.body, loop.var, zero, extent).wide:
             raise CannotRetile("something local is carried along")
 
         def wide(e: n.Expr) -> n.Expr:
@@ -113,9 +118,11 @@ class PartitionRows(Pass):
         return Rewritten(replace_stmts(program, site.path, (self._widened(loop),)), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a store of a tile to global memory."""
-        if not (isinstance(node, n.Store) and node.at.buffer.space == "global"):
+        """At a store of a tile to a tensor, or to a fragment of a CTA of one thread."""
+        if not (isinstance(node, n.Store) and node.at.buffer.space in SPACES):
             return None
+        if node.at.buffer.space == "fragment" and not build.is_const(kernel_of(program, path).threads, 1):
+            return Miss("the threads hold parts of the fragment")
         shape = shape_of(node.at.type)
         if not shape or not all(isinstance(d, int) for d in shape):
             return None

@@ -40,7 +40,7 @@ from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 
-from ._persistent_roles import of_tile, standing, trips, walking
+from ._persistent_roles import of_tile, quotient, standing, trips, walking
 from ._rings import NoRing, roles_at
 
 
@@ -83,6 +83,16 @@ def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("each role takes the same slots for each tile")
 
 
+def _whole_clusters(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel, item = kernel_of(program, site.path), site.params
+    assert isinstance(item, Persistent)
+    size = max(kernel.cluster, default=1)
+    if item.ctas % size:
+        return refuted(f"clusters of {size} do not divide {item.ctas} CTAs", f"CTA {item.ctas - 1} has no cluster", needs=f"a multiple of {size}",
+                       attempt=f"persistent{{ctas={item.ctas // size * size}}}")
+    return proved(f"{item.ctas} CTAs are {item.ctas // size} clusters" if size > 1 else "CTAs form no clusters")
+
+
 @dataclass(frozen=True)
 class Persistent(Pass):
     """`ctas` is the number of CTAs launched; with `capped`, no more than there are tiles. `named`: where roles walk, the number of a CTA's tiles is a
@@ -94,6 +104,7 @@ class Persistent(Pass):
     conflicts: ClassVar[tuple[str, ...]] = ("persistent",)
     provides: ClassVar[tuple[str, ...]] = ("persistent",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P885", "validity", "shape", "the CTAs that stay are whole clusters", _whole_clusters),
         Precondition("KIR-P300", "validity", "aliasing", "tiles are independent of one another", _independent),
         Precondition("KIR-P301", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
         Precondition("KIR-P766", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
@@ -107,11 +118,13 @@ class Persistent(Pass):
         """At a kernel with one grid axis."""
         if not isinstance(node, n.Kernel):
             return None
-        if len(node.grid) != 1 or node.cluster:
-            return Miss("the grid has not one plain axis")
+        if len(node.grid) != 1:
+            return Miss("the grid has not one axis")
+        if node.cluster and (roles_at(node) is None or quotient(node.grid[0].extent, node.cluster[0]) is None):
+            return Miss("CTAs of a cluster that have no roles, or a grid of no whole number of clusters")
         if roles_at(node) is not None:
             try:
-                walking(program, node, node.grid[0], self._ctas(node.grid[0]), self.named)
+                walking(program, node, node.grid[0], self._ctas(node), self.named)
             except NoRing as why:
                 return Miss(str(why))
             return Site(path, self)
@@ -119,15 +132,20 @@ class Persistent(Pass):
             return Miss("shared memory would be declared once for each tile")
         return Site(path, self)
 
-    def _ctas(self, tile: n.Axis) -> n.Expr:
-        most = build.const(self.ctas, dtype_of(tile.extent.type))
-        return build.minimum(tile.extent, most) if self.capped else most
+    def _ctas(self, kernel: n.Kernel) -> n.Expr:
+        tile, size = kernel.grid[0], max(kernel.cluster, default=1)
+        dtype, each = dtype_of(tile.extent.type), quotient(tile.extent, size)
+        if not self.capped:
+            return build.const(self.ctas, dtype)
+        if each is None or self.ctas % size:
+            return build.minimum(tile.extent, build.const(self.ctas, dtype))
+        return build.mul(build.minimum(each, build.const(self.ctas // size, dtype)), size)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over the tiles of a CTA, in each role where it has roles."""
         kernel = kernel_of(program, site.path)
         tile = kernel.grid[0]
-        dtype, ctas = dtype_of(tile.extent.type), self._ctas(tile)
+        dtype, ctas = dtype_of(tile.extent.type), self._ctas(kernel)
         if roles_at(kernel) is not None:
             return Rewritten(replace_kernel(program, kernel.name, walking(program, kernel, tile, ctas, self.named)), site.path)
         pid = build.var(fresh("pid", names_in(program, kernel)), dtype)
@@ -142,8 +160,8 @@ class Persistent(Pass):
                 _, tiles, ctas, named = standing(program, node)
             except NoRing as why:
                 return Miss(str(why))
-            return self._launched(path, ctas, tiles.extent, named)
-        if not (isinstance(node, n.Kernel) and len(node.grid) == 1 and len(node.body) == 1 and isinstance(loop := node.body[0], n.For)):
+            return self._launched(path, ctas, tiles.extent, named, max(node.cluster, default=1))
+        if not (isinstance(node, n.Kernel) and not node.cluster and len(node.grid) == 1 and len(node.body) == 1 and isinstance(loop := node.body[0], n.For)):
             return None
         axis = node.grid[0]
         pid = build.var(axis.name, dtype_of(axis.extent.type))
@@ -153,14 +171,15 @@ class Persistent(Pass):
             return Miss("the body depends on more than the number of the tile")
         return self._launched(path, axis.extent, loop.hi, False)
 
-    def _launched(self, path: Path, ctas: n.Expr, tiles: n.Expr, named: bool) -> Found:
+    def _launched(self, path: Path, ctas: n.Expr, tiles: n.Expr, named: bool, size: int = 1) -> Found:
         literal = build.int_value(ctas)
         if literal is not None:
             return Site(path, Persistent(literal, False, named))
-        for part in (ctas.a, ctas.b) if isinstance(ctas, n.Binary) and ctas.op == "min" else ():
+        clusters, each = quotient(ctas, size), quotient(tiles, size)
+        for part in (clusters.a, clusters.b) if isinstance(clusters, n.Binary) and clusters.op == "min" and each is not None else ():
             most = build.int_value(part)
-            if most is not None and ctas == build.minimum(tiles, most):
-                return Site(path, Persistent(most, True, named))
+            if most is not None and each is not None and clusters == build.minimum(each, most):
+                return Site(path, Persistent(most * size, True, named))
         return Miss("the number of CTAs is neither a literal nor capped by the number of tiles")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -1,4 +1,5 @@
-"""Walk output tiles in panels of rows, so that CTAs that run at the same time share operand tiles in L2.
+"""Walk output tiles in panels of rows, so that CTAs that run at the same time share operand tiles in L2. Where CTAs form clusters, clusters
+are what is put in order.
 
 before:
 
@@ -105,7 +106,7 @@ class RasterL2(Pass):
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         if not isinstance(node, n.Kernel) or len(node.grid) != 1:
             return None
-        axis, lets = node.grid[0], _lets(node)
+        axis, lets = _line(node), _lets(node)
         pid = n.Var(axis.name, dtype_of(axis.extent.type))
         for i, (_, row) in lets.items():
             if not (isinstance(row, n.Binary) and row.op == "floordiv" and row.a == pid):
@@ -145,7 +146,7 @@ class RasterL2(Pass):
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         if not isinstance(node, n.Kernel) or len(node.grid) != 1:
             return None
-        axis, lets = node.grid[0], _lets(node)
+        axis, lets = _line(node), _lets(node)
         pid = n.Var(axis.name, dtype_of(axis.extent.type))
         inlined = _inlined(lets, pid.name)
         for j, (_, _) in lets.items():
@@ -201,6 +202,17 @@ class RasterL2(Pass):
         """Row and column of the CTA's tile."""
         within = n.Var(axis.name, dtype_of(axis.extent.type)) if self.rotated else values["local"]
         return add(values["first"], mod(within, values["height"])), floordiv(values["local"], values["height"])
+
+
+def _line(kernel: n.Kernel) -> n.Axis:
+    """What is put in order: the CTAs of the grid; or its clusters, where a let is their number."""
+    axis = kernel.grid[0]
+    size = max(kernel.cluster, default=1)
+    each = _quotient(axis.extent, const(size, dtype_of(axis.extent.type))) if size > 1 else None
+    if each is None:
+        return axis
+    number = floordiv(n.Var(axis.name, dtype_of(axis.extent.type)), size)
+    return next((n.Axis(name, each) for name, value in _lets(kernel).values() if value == number), axis)
 
 
 def _lets(kernel: n.Kernel) -> dict[int, tuple[str, n.Expr]]:

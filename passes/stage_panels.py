@@ -52,9 +52,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import names_read, walk
-from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+
+from ._panel_ends import FOLDS_NOTHING, past_end
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, int]:
@@ -64,18 +66,23 @@ def _loop(program: n.Program, site: Site) -> tuple[n.For, int]:
 
 
 def _accumulations(loop: n.For) -> list[n.Store]:
-    return [s for s in walk(loop) if isinstance(s, n.Store) and s.at.buffer.space != "global"]
+    """The stores to what outlives an iteration."""
+    own = {s.buffer.name for s in walk(loop) if isinstance(s, n.Alloc)}
+    return [s for s in walk(loop) if isinstance(s, n.Store) and s.at.buffer.space != "global" and s.at.buffer.name not in own]
 
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, extent = _loop(program, site)
     if divides(extent, loop.hi, program.facts):
         return proved(f"{extent} divides the trip count")
+    masked = False
     for s in _accumulations(loop):
         v = s.value
-        if not (isinstance(v, n.Binary) and v.op == "add" and isinstance(v.b, n.Binary) and v.b.op == "mul"):
+        if isinstance(v, n.Binary) and past_end(loop, v.b) == FOLDS_NOTHING.get(v.op):
+            masked = True
+        elif not (isinstance(v, n.Binary) and v.op == "add" and isinstance(v.b, n.Binary) and v.b.op == "mul"):
             return unknown(f"'{s.at.buffer.name}' does not add products, so rows past the end may not add zero",
-                           needs=f"a fact that {extent} divides the trip count")
+                           needs=f"a fact that {extent} divides the trip count, or a mask that makes nothing of what lies past its end")
     indexed = {x.at for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global" and loop.var.name in names_read(x.at)}
     for r in indexed:
         for i, d in zip(r.index, r.buffer.shape, strict=True):
@@ -85,6 +92,8 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                 if size is None:
                     return unknown(text, needs=f"a fact that {extent} divides the trip count")
                 return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
+    if masked:
+        return proved("past the end of the loop a mask makes what is folded in zero (of a sum) or the lowest value (of a maximum)")
     return proved("both panels end where the loop ends; past it they are clipped to zero, and zero times zero adds nothing")
 
 
@@ -100,9 +109,10 @@ def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class StagePanels(Pass):
-    """`extent` is the depth of a panel along the contracted axis."""
+    """`extent` is the depth of a panel along the contracted axis; `back` puts that axis behind those that values have already."""
 
     extent: int = 32
+    back: bool = False
 
     intent: ClassVar[str] = "stage-shared"
     catalogue: ClassVar[tuple[int, ...]] = (2,)
@@ -131,7 +141,7 @@ class StagePanels(Pass):
 
     def _widened(self, loop: n.For, tile: str) -> n.Block:
         lo = build.mul(n.Var(tile, loop.var.of), self.extent)
-        return Widen.of(loop.body, loop.var, lo, self.extent, contract=True).block(loop.body)
+        return Widen.of(loop.body, loop.var, lo, self.extent, contract=True, back=self.back).block(loop.body)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Widens the loop body over the loop variable."""
@@ -145,19 +155,18 @@ class StagePanels(Pass):
         kernel = settle_clips(kernel_of(made, site.path), made.facts, before)
         return Rewritten(replace_kernel(made, kernel.name, kernel), site.path)
 
-    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over panels that an FMA product (or a reduction) consumes."""
         if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
             return None
         extent = _depth(node)
         if extent is None:
             return None
-        params = StagePanels(extent)
         try:
-            params._narrowed(program, path, node)
+            StagePanels(extent)._narrowed(program, path, node)
         except CannotRetile as bad:
             return Miss(str(bad))
-        return Site(path, params)
+        return tuple(Site(path, StagePanels(extent, back)) for back in (False, True))
 
     def _narrowed(self, program: n.Program, path: Path, loop: n.For) -> n.For:
         kernel = kernel_of(program, path)

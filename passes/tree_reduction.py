@@ -132,7 +132,10 @@ class TreeReduction(Pass):
         var = n.Var(name, value.type)
 
         def named(old: n.Node, new: n.Node) -> n.Node:
-            return var if isinstance(new, n.Load) and new.at == n.Region(acc.buffer) else new
+            if not (isinstance(new, n.Load) and new.at.buffer == acc.buffer):
+                return new
+            index = [e for e in new.at.index if isinstance(e, n.Expr)]
+            return var if not new.at.index else build.call("pick", var, *index) if len(index) == len(new.at.index) else new
         let = n.Let((name,), value, label=acc.label, origin=acc.origin)
         made = edit_block(program, site.path, lambda b: (*b[:i], let, *(transform(s, named) for s in b[i + 2:])))
         return Rewritten(made, site.path)

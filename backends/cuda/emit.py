@@ -23,21 +23,10 @@ from .hopper import generated
 from .memory import Memory, bytes_of
 from .statements import POOL_STEP, STATIC_SHARED, Statements, Team
 from .unit import launch, unit
+from .words import RESERVED
 
 Line = tuple[str, tuple[int | str, ...] | None]
 """A line of the text, and the path of the statement that it is written for."""
-_WORDS = """
-alignas alignof and and_eq asm assert auto bitand bitor bool break case catch char class compl const constexpr const_cast continue
-decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
-main mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast return
-short signed sizeof static static_assert static_cast struct switch template this throw true try typedef typeid typename union
-unsigned using virtual void volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize min max abs shared_pool
-uint2 uint4 NAN INFINITY exp log sin cos tan pow sqrt floor ceil y0 y1 yn j0 j1 jn memcpy
-"""
-_RESERVED = frozenset(_WORDS.split())
-"""Words of C++, and names of CUDA and its mathematics, that no parameter or value may have."""
-
-
 @dataclass(frozen=True)
 class Written:
     """What one run of the emitter gives: the text unless there are refusals."""
@@ -72,7 +61,7 @@ def header() -> dict[str, tuple[str, tuple[str, ...]]]:
 def names_for(names: list[str], taken: set[str]) -> dict[str, str]:
     """A C++ name for each IR name."""
     out: dict[str, str] = {}
-    used = {*_RESERVED, *header(), *taken}
+    used = {*RESERVED, *header(), *taken}
     for name in names:
         if name in out:
             continue
@@ -93,7 +82,7 @@ def write(program: n.Program) -> Written:
     facts = Facts.from_program(program)
     functions = {f.name: f for f in _used(program)}
     top = names_for(list(functions), set())
-    wanted = [f"{program.name}_{k.name}" if k.name in _RESERVED else k.name for k in program.kernels]
+    wanted = [f"{program.name}_{k.name}" if k.name in RESERVED else k.name for k in program.kernels]
     kernels = names_for(wanted, set(top.values()))
     globals_ = dict(zip((k.name for k in program.kernels), kernels.values(), strict=True))
     lines: list[Line] = []
@@ -147,7 +136,7 @@ def top_name(program: n.Program) -> str:
 def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = False) -> str:
     """What the frontend needs to read an emitted kernel back as the program: sizes, facts, tensors, grid, block, and (where the unit says
     something else to `newer` architectures) the target (TOML)."""
-    from kir.ir.binding import Binding, Tensor
+    from kir.ir.binding import Binding, Map, Tensor
 
     def texts(expressions: tuple[n.Expr, ...]) -> list[str | int]:
         return [expr_text(x) for x in expressions]
@@ -155,8 +144,16 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
     sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
     scalars = {q.name: expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
     kernel = next(k for k in p.kernels if k.name == e.kernel)
+    dynamic = dict(e.options).get("dynamic_shared")
     arrays = {names.get(s.buffer.name, s.buffer.name): [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
-              if isinstance(s, n.Alloc) and len(s.buffer.shape) > 1 and s.buffer.space in ("shared", "register")}
+              if isinstance(s, n.Alloc) and (s.buffer.space == "shared" or (s.buffer.space == "register" and len(s.buffer.shape) > 1)) and (
+                  len(s.buffer.shape) != 1 or dynamic is not None)}
+    maps = {}
+    for m in p.tensor_maps:
+        if any(a.kind == "map" and a.source == m.name for a in e.arguments):
+            own, rest = names[m.name], dict(m.attrs)
+            swizzle = int(rest.pop("swizzle")) if rest.get("swizzle") else 0
+            maps[own] = Map(of=names[m.of], box=list(m.box), swizzle=swizzle, name=m.name if own != m.name else "", attrs=rest)
     flat = {s.at.buffer.name for s in walk(kernel) if isinstance(s, n.View) and not s.axes and not s.at.index}
     tensors = {}
     for a, q in zip(e.arguments, _parameters(p), strict=False):
@@ -165,12 +162,11 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
             tensors[a.name] = Tensor(shape=texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align,
                                      name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1 and q.name not in flat)
     metas: dict[str, int | float | bool | str] = {"threads_x": e.threads}
-    dynamic = dict(e.options).get("dynamic_shared")
     if isinstance(dynamic, int):
         metas["shared_bytes"] = dynamic
     made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid),
                    scalars=dict(scalars),
-                   metas=metas, tensors=tensors, arrays=arrays, options={"target": "sm_90a"} if newer else {})
+                   metas=metas, tensors=tensors, arrays=arrays, maps=maps, options={"target": "sm_90a"} if newer else {})
     return made.text()
 
 
@@ -300,8 +296,8 @@ class _Part:
         return [*((row, None) for row in rows), *_used_or_said(writer.lines), ("}", None)], entry
 
     def _maps(self, k: n.Kernel) -> list[n.TensorMap]:
-        """The tensor maps that a kernel's copies go by, in the program's order."""
-        used = {str(dict(s.attrs).get("descriptor", "")) for s in walk(k) if isinstance(s, n.Copy)}
+        """The tensor maps that a kernel's copies go by, or that it fetches, in the program's order."""
+        used = {str(dict(x.attrs).get("descriptor", "")) for x in walk(k) if isinstance(x, (n.Copy, n.Call))}
         return [m for m in self.program.tensor_maps if m.name in used]
 
     def _dtype_of(self, m: n.TensorMap) -> str:

@@ -13,8 +13,9 @@ from kir.ir.types import I32, TileType, TupleType, UnitType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
-from . import hopper, ptx
+from . import hopper, ptx, roles
 from .expressions import Expressions, c_type, flat, offset_of, refuse, sizes_of
+from .im2col import shown_by
 from .memory import Memory, bytes_of, strides_of
 
 STATIC_SHARED = 48 * 1024
@@ -134,6 +135,8 @@ class Statements:
                 raise refuse("KIR-B002", f"this is {s.surface} source text that KIR does not understand: {s.reason}")
             case n.Hole():
                 raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
+            case n.View() if s.at.buffer.space == "global" and self.program is not None and shown_by(s, self.program):
+                pass
             case n.View() if s.buffer.space in ("shared", "global") and not s.axes and s.at.buffer.space == s.buffer.space:
                 self._view(s)
             case n.View() if s.buffer.space == "cluster" and s.at.buffer.space == "shared" and not s.axes and not s.at.index:
@@ -213,7 +216,9 @@ class Statements:
         to, w, b = self.to, self.to.writer, s.buffer
         name, total = to.names[b.name], bytes_of(b)
         if b.name in self.pool:
-            w.put(f"{c_type(b.dtype)}* const {name} = reinterpret_cast<{c_type(b.dtype)}*>(shared_pool + {self.pool[b.name]});")
+            kind, place, aligned = c_type(b.dtype), f"shared_pool + {self.pool[b.name]}", b.align or b.dtype.bytes
+            w.put(f"{kind}* const {name} = reinterpret_cast<{kind}*>({place});" if aligned == POOL_STEP else
+                  f"{kind}* const {name} = static_cast<{kind}*>(__builtin_assume_aligned({place}, {aligned}));")
         else:
             w.put(f"__shared__ __align__({max(16, b.align)}) {c_type(b.dtype)} {name}[{total // b.dtype.bytes}];")
         if s.init is not None:
@@ -536,15 +541,13 @@ class Statements:
         if team.threads != self.threads:
             raise refuse("KIR-B002", "roles of a part of the CTA", "roles of the whole CTA")
         launched = hopper.launched_registers(self.threads)
+        tests = roles.chosen(w, s, self.threads)
         for k, role in enumerate(s.roles):
             first, end = 32 * role.lo, 32 * role.hi
-            starts = (k == 0 and first == 0) or (k > 0 and s.roles[k - 1].hi == role.lo)
-            low = "" if starts else f"threadIdx.x >= {first} && "
-            head = f"if ({low}threadIdx.x < {end}) {{" if end < self.threads or low else "{"
             w.path = (*path, "roles", k)
-            w.put(f"{'} else ' if k else ''}{head}  // {role.name}")
+            w.put(f"{'} else ' if k else ''}if ({tests[k]}) {{")
             w.depth += 1
-            if role.registers and role.registers != launched:
+            if role.registers:
                 w.put(f"{to.header('set_registers_down' if role.registers < launched else 'set_registers_up')}<{role.registers}>();")
             barrier = f"{to.header('named_barrier_sync')}({ROLE_BARRIERS + k}, {end - first})"
             self.block(role.body, (*path, "roles", k), Team(end - first, "", first, barrier))

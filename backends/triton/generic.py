@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.analysis.arms import both_arms
 from kir.analysis.facts import Facts
 from kir.diagnostic import Diagnostic
 from kir.ir import nodes as n
@@ -34,6 +35,8 @@ def can_write(p: n.Program) -> bool:
 
 def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]:
     """The kernel of a generic program as a Triton module, or the refusals."""
+    digest = content_hash(p)
+    p = both_arms(p)
     (k,) = p.kernels
     metas = _metas(p)
     top = spelled([*(f.name for f in p.functions), k.name])
@@ -80,7 +83,7 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     for chunk in chunks:
         lines += [("", None), ("", None), *chunk]
     source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
-    return Emitted("triton", content_hash(p), "\n".join(line for line, _ in lines) + "\n", source_map, ()), ()
+    return Emitted("triton", digest, "\n".join(line for line, _ in lines) + "\n", source_map, ()), ()
 
 
 def _parameter(q: n.Param, used: bool) -> str:
@@ -127,7 +130,7 @@ def _dtype_word(name: object) -> str:
 
 
 def _optional(p: n.Program) -> frozenset[str]:
-    """Parameters that are used under static branches only, so that a caller may leave them out."""
+    """Parameters that are used under static branches only, so that a caller may leave them out, and metas that may be None."""
     used: set[str] = set()
 
     def visit(block: n.Block) -> None:
@@ -135,12 +138,25 @@ def _optional(p: n.Program) -> frozenset[str]:
             if isinstance(s, n.If) and s.static:
                 continue
             inner = blocks_of(s)
-            used.update(x.name for x in walk(replace(s, body=()) if inner and isinstance(s, n.For) else s) if isinstance(x, (n.Var, n.Buffer)))
-            if isinstance(s, n.For):
-                visit(s.body)
+            heads = _heads(s) if inner else (s,)
+            used.update(x.name for head in heads for x in walk(head) if isinstance(x, (n.Var, n.Buffer)))
+            for each in inner:
+                visit(each)
     for k in p.kernels:
         visit(k.body)
-    return frozenset(q.name for q in p.params if q.name not in used and not dict(q.attrs).get("implicit"))
+    left_out = {q.name for q in p.params if q.name not in used and not dict(q.attrs).get("implicit")}
+    return frozenset(left_out | {m.name for m in p.metas if m.kind == "any"})
+
+
+def _heads(s: n.Stmt) -> tuple[n.Node, ...]:
+    """What a statement with blocks works out itself."""
+    match s:
+        case n.For():
+            return s.lo, s.hi, s.step
+        case n.If() | n.While():
+            return (s.cond,)
+        case _:
+            return ()
 
 
 def _body(p: n.Program, names: dict[str, str], roots: dict[str, str], metas: frozenset[str], in_function: bool) -> GenericStatements:

@@ -52,7 +52,7 @@ class GenericExpressions(Expressions):
     def filled(self, e: n.Expr, to: Type) -> str:
         """A whole value; `tl.full` takes what is converted already."""
         if isinstance(to, TileType) and isinstance(e, n.Cast) and isinstance(e.x, n.Const) and shape_of(e.type) != shape_of(to):
-            return f"tl.full({dims(self.extents(to))}, {literal(e.x)}, dtype={self.dtype(e.dtype)})"
+            return f"tl.full({dims(self.extents(to))}, {literal(e.x)}, dtype={self.terms.constant(e.dtype)})"
         if isinstance(to, TileType) and not isinstance(e, n.Const) and not shape_of(e.type):
             return f"tl.full({dims(self.extents(to))}, {self.text(e)}, dtype={self.dtype(dtype_of(e.type))})"
         return super().filled(e, to)
@@ -162,7 +162,8 @@ class GenericExpressions(Expressions):
         options = {"rn": "", "bits": ", bitcast=True"}.get(e.rounding)
         if options is None or isinstance(e.x.type, TileType):
             return super()._cast(e)
-        return f"tl.cast({self.tensor(e.x)}, {self.dtype(e.dtype)}{options})"
+        dtype = self.terms.constant(e.dtype) if isinstance(e.x, n.Const) else self.dtype(e.dtype)
+        return f"tl.cast({self.tensor(e.x)}, {dtype}{options})"
 
     # ------------------------------------------------------------------------------------------------------------------ calls
     def _call(self, e: n.Call) -> tuple[str, int]:
@@ -237,6 +238,18 @@ class GenericExpressions(Expressions):
         if rule is not None and rule(own) == own:
             return f"tl.{op}({self.text(_natural(args[0], rule))}, axis={axis}{keep})"
         return super()._reduce(e, args, named)
+
+    def with_index(self, first: n.Stmt, second: n.Let) -> str | None:
+        """One reduction for an extreme and, in the next statement, its index; None for anything else."""
+        match first, second:
+            case n.Let(value=n.Call(fn="reduce", args=(n.Expr() as x,)) as best), n.Let(value=n.Call(fn="reduce", args=(n.Expr() as y,)) as where):
+                named, other = dict(best.attrs), dict(where.attrs)
+                own = dtype_of(x.type)
+                same = x == y and {**named, "op": ""} == {**other, "op": ""} and "combine" not in named and rounded(own) == own
+                if same and named.get("op") in ("max", "min") and other.get("op") == f"arg{named['op']}":
+                    keep = ", keep_dims=True" if named.get("keep") else ""
+                    return f"tl.{named['op']}({self.text(_natural(x, rounded))}, {named['axis']}, return_indices=True{keep})"
+        return None
 
     def _scan(self, e: n.Call, args: list[n.Expr], attrs: object) -> str:
         named = dict(e.attrs)

@@ -52,6 +52,10 @@ class Terms:
             return f"tl.{DTYPES[d.name]}"
         return self._named(d.name)
 
+    def constant(self, d: DType) -> str:
+        """The dtype of a constant, which may stand where the argument with that dtype is left out."""
+        return self._part(d.name) if d.is_symbolic else self.text(d)
+
     def condition(self, text: str) -> str:
         """A static condition in functional notation, as Python."""
         return _Reader(self, text).condition()

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.gpu_parts.session import Row, Session, said, shown, tried
+from kir.diagnostic import KirError
 from kir.gate import Verdict
+from kir.gate.correctness import tensor_names
+from kir.gate.cpu import PREFERRED
 from kir.gate.gpu import Options, gate_gpu
+from kir.gate.gpu.candidate import Candidate
+from kir.ir.nodes import Program
+from kir.problem import Problem, Shape
 from kir.store import write_atomic
+from kir.surface import Backend, backend
+
+if TYPE_CHECKING:
+    from tests.red_team.honest import Honest
 
 SMOKE = (
     "gemm:f16 naive",
@@ -69,23 +82,90 @@ def conformance(s: Session) -> None:
 
 
 def red_team(s: Session) -> None:
-    """Raw exploits on the device."""
-    from tests.red_team.device import judged, refused_for_the_right_reason
-    from tests.red_team.exploits import KERNELS
+    """Exploits: host programs, IR, raw CUDA; and what is no cheat but must show in the time."""
+    s.table("red-team", "Red team", ("rows", "kind", "exploit", "verdict", "time", "as it should be"), _exploits(s),
+            "Programs in IR and raw CUDA are judged by the device alone, without the interpreter, which refuses those in IR by itself "
+            "(tests/red_team/test_programs.py). Files of host programs are parsed, and nothing of them is run.")
 
-    def rows() -> Iterator[Row]:
-        honest = judged(s.gpu, None)
-        yield "", "the honest kernel", said(honest), "", "yes" if honest.accepted else "NO"
-        for exploit in KERNELS:
+
+def _exploits(s: Session) -> Iterator[Row]:
+    from tests.red_team import device
+    from tests.red_team.exploits import PROGRAMS
+    from tests.red_team.hosts import HOSTS
+    from tests.red_team.kernels import KERNELS, LINGERING, PERSISTING
+
+    honest = device.judged(s.gpu)
+    yield "", "CUDA", "none: the honest kernel", said(honest), "", "yes" if honest.accepted else "NO"
+    for host in s.mine(HOSTS):
+        with tempfile.TemporaryDirectory() as folder:
             begun = time.perf_counter()
-            verdict = tried(s, "red-team", functools.partial(judged, s.gpu, exploit))
-            right = isinstance(verdict, Verdict) and refused_for_the_right_reason(exploit, verdict, honest)
-            wall = f"{time.perf_counter() - begun:.1f} s"
-            yield ", ".join(map(str, exploit.rows)), f"{exploit.name}: {exploit.does}", said(verdict), wall, "yes" if right else "NO"
-        after = judged(s.gpu, None)
-        yield "", "the honest kernel, after all of them", said(after), "", "yes" if after.accepted else "NO"
+            try:
+                found, right = device.refused(host, Path(folder)), "yes"
+            except AssertionError as wrong:
+                found, right = str(wrong), "NO"
+        yield _rows(host.rows), "host", host.name, f"no candidate: {found}", f"{time.perf_counter() - begun:.1f} s", right
+    for exploit in s.mine(PROGRAMS):
+        begun = time.perf_counter()
+        found = device.program_judged(s.gpu, exploit)
+        right = "yes" if any(w in found for w in exploit.words) else "NO"
+        shown = f"refused at {found}" if found else "accepted"
+        yield _rows(exploit.rows), "IR", f"{exploit.name}: {exploit.does}", shown, f"{time.perf_counter() - begun:.1f} s", right
+    for exploit in s.mine(KERNELS):
+        begun = time.perf_counter()
+        verdict = tried(s, "red-team", functools.partial(device.judged, s.gpu, exploit.text))
+        right = "yes" if isinstance(verdict, Verdict) and device.refused_for_the_right_reason(exploit, verdict) else "NO"
+        wall = f"{time.perf_counter() - begun:.1f} s"
+        yield _rows(exploit.rows), "CUDA", f"{exploit.name}: {exploit.does}", said(verdict), wall, right
+    plain = device.timed(honest)
+    for rows, what, text, least in (("31", "leaves its inputs in L2 as persisting lines: gains nothing", PERSISTING, 0.9 * plain),
+                                    ("17, 18, 19", "one CTA goes on for 0.1 s after the others: all of it is timed", LINGERING, 0.05)):
+        verdict = device.judged(s.gpu, text)
+        took = device.timed(verdict)
+        yield rows, "time", what, f"{said(verdict)}; {took * 1e6:.1f} us, the honest kernel {plain * 1e6:.1f} us", "", "yes" if took > least else "NO"
+    after = device.judged(s.gpu, against=True)
+    ratio = after.device.against["long"]["times_faster"] if after.device and after.device.against else {"median": 0.0, "interval": [0.0, 0.0]}
+    low, high = ratio["interval"]  # type: ignore[misc]  # two numbers
+    shown = f"{said(after)}; {ratio['median']:.4f} times as fast as itself ({low:.4f} .. {high:.4f})"
+    yield "41", "time", "after all of them, the honest kernel in turns with itself: no drift", shown, "", "yes" if low < 1.02 and high > 0.98 else "NO"
 
-    s.table("red-team", "Red team", ("rows", "exploit", "verdict", "time", "as it should be"), rows())
+
+def _rows(rows: Sequence[int]) -> str:
+    return ", ".join(map(str, rows))
+
+
+def timed_at(each: Honest, program: Program, problem: Problem) -> Sequence[Shape]:
+    """Where an honest kernel is timed: at the problem's timed shapes; a naive one, which takes seconds there, at the largest of the others."""
+    others = [x for x in problem.shapes_for(program) if "timed" not in x.tags]
+    if each.source == "naive" and others:
+        return [max(others, key=lambda x: sum(x.sizes.values()))]
+    return list(problem.timed_for(program))
+
+
+def ahead(s: Session) -> None:
+    """Compile the honest kernels into the cache, beside parts that measure something else."""
+    from tests.red_team.honest import HONEST
+
+    with ThreadPoolExecutor(max_workers=s.gpu.workers) as pool:
+        for each in [h for h in HONEST if h.here() and s.only in h.name]:
+            try:
+                program, problem, surface = each.loaded()
+                by = chosen(program, surface)
+                shapes = [*timed_at(each, program, problem), *(x for x in problem.shapes_for(program) if "timed" not in x.tags)]
+                text, names = by.emit(program), tensor_names(program, problem, {})
+            except (KirError, ValueError) as told:
+                print(f"{each.name}: {told}", flush=True)
+                continue
+            pool.submit(Candidate.prepared, s.gpu, by, text, program, problem, names, shapes).add_done_callback(functools.partial(_told, each.name))
+
+
+def _told(name: str, done: Future[Candidate]) -> None:
+    print(f"{name}: {done.exception() or 'compiled'}", flush=True)
+
+
+def chosen(program: Program, surface: str) -> Backend:
+    """The backend that the gate would take."""
+    wanted = (surface,) if surface != "kir" else PREFERRED
+    return next(by for by in map(backend, wanted) if not by.accepts(program))
 
 
 def honest(s: Session) -> None:
@@ -93,16 +173,17 @@ def honest(s: Session) -> None:
     from tests.red_team.honest import HONEST
 
     def rows() -> Iterator[Row]:
-        for each in [h for h in HONEST if s.only in h.name or (s.only == "zoo" and "::" in h.name)]:
-            if each.zoo and importlib.util.find_spec(each.source.partition(":")[0]) is None:
+        for each in s.mine(h for h in HONEST if s.only in h.name or (s.only == "zoo" and "::" in h.name)):
+            if not each.here():
                 yield each.name, each.note, "not here: the package is not installed", "", ""
                 continue
             begun = time.perf_counter()
-            program, problem, surface = each.loaded()
-            shapes = problem.timed_for(program)
-            smallest = min(shapes, key=lambda x: sum(x.sizes.values()))
-            options = Options(shapes=(smallest.name,), panel=False, interpret=False, budget=0.4)
-            verdict = tried(s, "honest", functools.partial(gate_gpu, s.gpu, program, problem, surface, options=options))
+
+            def judged(each: Honest = each) -> Verdict:
+                program, problem, surface = each.loaded()
+                smallest = min(timed_at(each, program, problem), key=lambda x: sum(x.sizes.values()))
+                return gate_gpu(s.gpu, program, problem, surface, options=Options(shapes=(smallest.name,), panel=False, interpret=False, budget=0.4))
+            verdict = tried(s, "honest", judged)
             times = shown(verdict) if isinstance(verdict, Verdict) else ""
             yield each.name, each.note, said(verdict), times, f"{time.perf_counter() - begun:.1f} s"
 

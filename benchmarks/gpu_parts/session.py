@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from kir.confine import probed
 from kir.gate import Verdict
@@ -15,6 +16,7 @@ from kir.gate.gpu import Gpu
 from kir.gate.records import append
 from kir.store import write_atomic
 
+T = TypeVar("T")
 Row = tuple[object, ...]
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -26,11 +28,18 @@ class Session:
     def __init__(self, gpu: Gpu, out: Path, until: float = math.inf) -> None:
         self.gpu, self.out, self.until = gpu, out, until
         self.only = ""
+        self.share = (0, 1)
+
+    def mine(self, items: Iterable[T]) -> list[T]:
+        """Those of the items that belong to this process's share of the part."""
+        number, count = self.share
+        return list(items)[number::count]
 
     @property
     def file(self) -> str:
-        """What follows ``gpu-`` in the names of a part's files, where only some of it is measured."""
-        return f"-{re.sub(r'[^a-z0-9]+', '-', self.only.lower())}" if self.only else ""
+        """What follows ``gpu-`` and the part in the names of its files, where only some of it is measured."""
+        only = f"-{re.sub(r'[^a-z0-9]+', '-', self.only.lower())}" if self.only else ""
+        return f"{only}-share-{self.share[0]}" if self.share[1] > 1 else only
 
     def table(self, part: str, title: str, head: Iterable[str], rows: Iterable[Iterable[object]], note: str = "") -> None:
         """Write a table with the command that made it, again after each row: what was measured is kept if a later row is never reached.
@@ -41,7 +50,8 @@ class Session:
         lines = [
             f"# {title}",
             "",
-            f"Made by `python -m benchmarks.gpu {command}` on {about['name']}, clocks {clocks}, candidates confined by: {probed().text}.",
+            f"Made by `python -m benchmarks.gpu {command}` on {about['name']}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, clocks {clocks}, "
+            f"candidates confined by: {probed().text}.",
             *(["", note] if note else []),
             "",
             "| " + " | ".join(names) + " |",

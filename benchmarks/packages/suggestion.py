@@ -34,7 +34,7 @@ from kir.target import target
 
 WITHIN = 2e-3
 """The largest difference of a right result, as a share of the largest value: a pass may move roundings."""
-Sampler = Callable[[Mapping[str, Any], dict[str, Any], dict[str, Any], Run, Run], tuple[list[float], list[float]]]
+Sampler = Callable[[Mapping[str, Any], dict[str, Any], Run, Run], tuple[list[float], list[float]]]
 
 
 def torch_dtype(name: str) -> Any:
@@ -149,7 +149,7 @@ def tried(row: Mapping[str, Any], device: str, folder: Path, go: Callable[[], No
     out: dict[str, Any] = {"equal": found["equal"], "difference": share, "right": share <= WITHIN}
     go()
     if out["right"]:
-        before, after = sampler(arguments, one, other, slow, fast)
+        before, after = sampler(arguments, one, slow, fast)
         faster = ratio(before, after)
         out |= {"ratio": faster.to_json(), "seconds": [sorted(x)[len(x) // 2] for x in (before, after)]}
     return out

@@ -10,11 +10,12 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DTYPES, TileType, dtype_of
 
-from .c_types import Prim
+from .c_types import VOID, Prim, Ptr
+from .descriptors import SWIZZLES, is_matrix, swizzle_of
 from .errors import NotUnderstood
 from .scopes import Scope, text
 from .source import Node
-from .values import Located, Nothing, Pointer, Scalar, Value
+from .values import Located, Mapped, Nothing, Pointer, Remote, Scalar, Value, Word
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -35,10 +36,10 @@ def assembly(r: Reader, node: Node, scope: Scope) -> Value:
         ptx: Any = importlib.import_module("kir.ptx")
     except ModuleNotFoundError:
         raise NotUnderstood(f"inline PTX: {words.split()[0]}", node) from None
-    operands, places = _operands(r, node, scope, ptx)
+    operands, places = _operands(r, node, scope, ptx, words)
     origin = scope.unit.origin(node)
     try:
-        meaning = ptx.read_asm(words, operands, r.m.fresh, _special(r), origin, r.spinning)
+        meaning = ptx.read_asm(words, operands, r.m.fresh, _special(r), origin, r.spinning, r.peer_of)
     except KirError as refused:
         first = refused.diagnostics[0]
         if first.id in ("KIR-F304", "KIR-F306"):
@@ -46,17 +47,20 @@ def assembly(r: Reader, node: Node, scope: Scope) -> Value:
         raise
     for s in meaning.statements:
         r.m.emit(s)
-    for place, made in zip(places, meaning.outputs, strict=True):
+    for place, made, left in zip(places, meaning.outputs, meaning.addresses, strict=True):
         if made is not None:
             r.assign(place, Scalar(made))
+        elif left is not None:
+            r.assign(place, Remote(left.at, place.type if isinstance(place, Located) else Ptr(VOID)))
     return Nothing()
 
 
-def _operands(r: Reader, node: Node, scope: Scope, ptx: Any) -> tuple[list[Any], list[Value]]:
+def _operands(r: Reader, node: Node, scope: Scope, ptx: Any, words: str) -> tuple[list[Any], list[Value]]:
     operands: list[Any] = []
     places: list[Value] = []
-    outputs, inputs = node.child_by_field_name("output_operands"), node.child_by_field_name("input_operands")
-    for listed in (outputs, inputs):
+    inputs: list[tuple[str, Value]] = []
+    asynchronous = "wgmma.mma_async" in words
+    for listed in (node.child_by_field_name("output_operands"), node.child_by_field_name("input_operands")):
         for o in listed.named_children if listed is not None else ():
             if o.type not in ("gnu_asm_output_operand", "gnu_asm_input_operand"):
                 continue
@@ -64,36 +68,68 @@ def _operands(r: Reader, node: Node, scope: Scope, ptx: Any) -> tuple[list[Any],
             assert mark is not None and e is not None
             constraint = text(mark).strip('"')
             v = r.value(e, scope)
-            if listed is outputs:
-                if not isinstance(v, Located) or not isinstance(v.type, Prim):
-                    raise NotUnderstood(f"an output of asm that is no variable: {text(e)}", node)
-                places.append(v)
-                held = r.rvalue(v) if constraint.startswith("+") else None
-                operands.append(ptx.AsmOperand(constraint, r.scalar(held) if held is not None else None, v.type.dtype))
+            if o.type == "gnu_asm_input_operand":
+                inputs.append((constraint, v))
                 continue
-            operands.append(ptx.AsmOperand(constraint, _held(r, v, node, ptx)))
+            if not isinstance(v, Located) or not isinstance(v.type, (Prim, Ptr)):
+                raise NotUnderstood(f"an output of asm that is no variable: {text(e)}", node)
+            places.append(v)
+            if isinstance(v.type, Ptr):
+                operands.append(ptx.AsmOperand(constraint))
+                continue
+            if asynchronous:
+                operands.append(ptx.AsmOperand(constraint, place=_register(v)))
+                continue
+            held = r.rvalue(v) if constraint.startswith("+") else None
+            operands.append(ptx.AsmOperand(constraint, r.scalar(held) if held is not None else None, v.type.dtype))
+    box = next((v.map for _, v in inputs if isinstance(v, Mapped)), None) if "cp.async.bulk.tensor" in words else None
+    for constraint, v in inputs:
+        own = _register(v) if asynchronous and constraint == "r" else None
+        operands.append(ptx.AsmOperand(constraint, None if own is not None else _held(r, v, node, ptx, words, box), place=own))
     return operands, places
 
 
-def _held(r: Reader, v: Value, node: Node, ptx: Any) -> Any:
-    """What an input operand holds: a number, or an address."""
+def _register(v: Value) -> n.Region | None:
+    """The private place of an operand that an asynchronous instruction keeps using, in elements of its array."""
+    if not isinstance(v, Located) or not isinstance(v.type, Prim) or v.place.store.space != "register":
+        return None
+    own = v.place.store.declared
+    return v.place.region(own, v.type.dtype.bits // own.bits if own.bits < v.type.dtype.bits else None)
+
+
+def _held(r: Reader, v: Value, node: Node, ptx: Any, words: str, box: n.TensorMap | None) -> Any:
+    """What an input operand holds: a number, an address, a tensor map (`box` is that of the instruction) or a descriptor of a matrix."""
     v = r.rvalue(v)
     if isinstance(v, Scalar):
         return v.expr
+    if isinstance(v, Remote):
+        return ptx.Pointer(v.at)
+    if isinstance(v, Mapped):
+        return ptx.Descriptor(v.map, v.buffer)
+    if isinstance(v, Word) and is_matrix(v):
+        place = v.place
+        while len(place.outer) < len(place.store.dims):
+            place = place.inside()
+        return ptx.Matrix(ptx.Pointer(place.described(place.store.declared, SWIZZLES.get(v.rest >> 62 & 3))), v.rest)
     if not isinstance(v, Pointer):
         raise NotUnderstood(f"{r.shown(v)} as an operand of asm", node)
     place = v.place
     while len(place.outer) < len(place.store.dims):
         place = place.inside()
     s = place.store
-    if s.space == "shared" and s.declared in (DTYPES["u64"], DTYPES["i64"]) and "mbarrier" in text(node) and not set(s.uses) - {MBARRIER}:
+    if s.space == "shared" and s.declared in (DTYPES["u64"], DTYPES["i64"]) and _is_barrier(words) and not set(s.uses) - {MBARRIER}:
         return ptx.Pointer(place.region(MBARRIER, None))
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
-    found = place.region(dtype, None)
+    found = place.described(dtype, swizzle_of(box)) if box is not None and s.space == "shared" and dtype != MBARRIER else place.region(dtype, None)
     s.reach = None
     if isinstance(found.type, TileType):
         raise NotUnderstood("the address of a whole array", node)
     return ptx.Pointer(found)
+
+
+def _is_barrier(words: str) -> bool:
+    """Whether an instruction may take the address of an mbarrier."""
+    return "mbarrier" in words or "mapa" in words
 
 
 def _special(r: Reader) -> dict[str, n.Expr]:

@@ -69,8 +69,12 @@ def pointed(r: Reader, at: Place, to: CType) -> Place:
         return at
     reaching = r.parts.reaching
     if offset not in reaching:
-        made = Store(r.m.fresh(r.hint or r.pool.name), "shared", found[0], (), build.sub(r.pool_bytes, offset), resized=True)
+        made = Store(r.m.fresh(r.hint or r.pool.name), "shared", found[0], (), build.sub(r.pool_bytes, offset), resized=True, origin=r.m.origin)
         made.logical = r.arrays.get(r.hint, ())
+        if r.arrays.get(r.hint) == ():
+            made.single, made.row = True, build.const(found[0].bytes)
+        said, r.hint_align = r.hint_align, 0
+        made.align = (said if said > made.declared.bytes else 0) if said else 128 if offset % 128 == 0 else 0
         reaching[offset] = made
         r.stores.append(made)
     return start(reaching[offset])
@@ -88,13 +92,14 @@ def pieces(r: Reader) -> list[n.Stmt]:
         s = r.parts.reaching.get(at)
         if s is None:
             continue
-        if s.logical:
+        if s.single:
+            pass
+        elif s.logical:
             s.row = build.const(prod(s.logical) * s.declared.bytes)
         else:
             s.row = build.const(after - at) if after is not None else build.sub(r.pool_bytes, at)
-        s.align = 128 if at % 128 == 0 else 0
         own = s.view(s.declared)
-        out.append(n.View(own, n.Region(pool, (build.const(at // r.pool.declared.bytes),))) if r.pool.uses else n.Alloc(own))
+        out.append(n.View(own, n.Region(pool, (build.const(at // r.pool.declared.bytes),))) if r.pool.uses else n.Alloc(own, origin=s.origin))
     return out
 
 

@@ -122,6 +122,7 @@ def _handlers() -> dict[str, Handler]:
         "atomicSub": _atomic_sub, "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine, "__exp2f": _approximate,
         "__syncwarp": _sync_warp, "abs": _abs, "labs": _abs, "llabs": _abs, "__activemask": _active_mask, "memcpy": _memcpy,
         "__builtin_memcpy": _memcpy, "assert": _assert, "printf": _print, "__builtin_assume": _assume, "__builtin_expect": _first,
+        "__builtin_assume_aligned": _aligned,
         "__cvta_generic_to_shared": _address, "__cvta_generic_to_global": _address, "__pipeline_memcpy_async": _pipeline_copy,
         "__pipeline_wait_prior": _pipeline_wait, "__saturatef": _saturate, "memset": _memset, "clock64": _clock, "clock": _clock,
         "__nanosleep": _sleep, "__ldg_nc": _load, "__lane_id": _lane, "__shfl": _old, "__hneg": _negate, "__hneg2": _negate,
@@ -295,7 +296,7 @@ def _both(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _half_of(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    from .expressions import component
+    from .places import component
 
     k, to = names()["half_of"][name]
     v = r.rvalue(args[0])
@@ -495,6 +496,15 @@ def _pipeline_copy(r: Reader, name: str, args: list[Value], node: Node) -> Value
 def _pipeline_wait(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     r.m.emit(n.Eval(build.call("async_wait", converted(r.scalar(args[0], node), I32))))
     return Nothing()
+
+
+def _aligned(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+    v, bytes_ = r.rvalue(args[0]), constant(r.rvalue(args[1]))
+    if not isinstance(v, Pointer) or bytes_ is None or len(args) > 2:
+        raise NotUnderstood(f"'{name}' of {r.shown(v)}", node)
+    if r.pool is not None and v.place.store is r.pool:
+        r.hint_align = bytes_
+    return Pointer(v.place, Ptr(VOID))
 
 
 def _address(r: Reader, name: str, args: list[Value], node: Node) -> Value:

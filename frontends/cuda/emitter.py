@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from kir.diagnostic import Origin
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.blocks import Blocks
 from kir.ir.types import Type
 from kir.ir.visit import walk
 
@@ -18,46 +15,11 @@ Range = tuple[int, int]
 
 
 @dataclass
-class Emitter:
+class Emitter(Blocks):
     """Statements of the kernel being read. `origin` is attached to what is emitted; `ranges` are closed intervals of named integers."""
 
-    blocks: list[list[n.Stmt]] = field(default_factory=lambda: [[]])
-    taken: set[str] = field(default_factory=set)
-    origin: Origin | None = None
     ranges: dict[str, Range] = field(default_factory=dict)
     lets: dict[str, n.Expr] = field(default_factory=dict)
-
-    @property
-    def block(self) -> list[n.Stmt]:
-        """The innermost block."""
-        return self.blocks[-1]
-
-    def fresh(self, name: str) -> str:
-        """A name that nothing in the kernel has, `name` itself when it is free."""
-        base = re.sub(r"\W", "_", name) or "x"
-        if base not in self.taken:
-            self.taken.add(base)
-            return base
-        k = 1
-        while f"{base}_{k}" in self.taken:
-            k += 1
-        self.taken.add(f"{base}_{k}")
-        return f"{base}_{k}"
-
-    def emit(self, s: n.Stmt) -> None:
-        """Append a statement to the innermost block."""
-        if s.origin is None and self.origin is not None:
-            s = replace(s, origin=self.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
-        self.block.append(s)
-
-    @contextmanager
-    def capture(self) -> Iterator[list[n.Stmt]]:
-        """Collect what is emitted inside in a block of its own."""
-        self.blocks.append([])
-        try:
-            yield self.blocks[-1]
-        finally:
-            self.blocks.pop()
 
     def let(self, name: str, e: n.Expr) -> n.Expr:
         """`e` under a name, unless it is one already."""
@@ -81,7 +43,7 @@ class Emitter:
 
     def effects_since(self, position: int) -> bool:
         """Whether a statement of this block from `position` on may change memory."""
-        return any(not isinstance(s, n.Let) or has_effect(s.value) for s in self.block[position:])
+        return any(has_effect(s.value) if isinstance(s, n.Let) else not (isinstance(s, n.Alloc) and s.init is None) for s in self.block[position:])
 
     # ------------------------------------------------------------------------------------------------------------------ ranges
     def range_of(self, e: n.Expr) -> Range | None:

@@ -14,8 +14,9 @@ from kir.surface import KernelRef
 
 from .c_types import Prim, Ptr
 from .errors import NotUnderstood
+from .geometry import Geometry
 from .kernel import BLOCK, read_kernel
-from .reader import Geometry, Reader
+from .reader import Reader
 from .samples import samples
 from .scopes import Function, Index, Scope, declared_name, text
 from .skeleton import skeleton
@@ -105,7 +106,7 @@ class CudaFrontend:
         absent = frozenset(binding.absent) if binding is not None else None
         shared = metas.get("shared_bytes")
         return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None,
-                           {k: tuple(v) for k, v in binding.arrays.items()} if binding is not None else None)
+                           binding)
 
     def samples(self, source: Path, kernel: str) -> tuple[str, ...]:
         """Names under which a template may be tried when nobody names arguments (`kernel<half, 8>`), to measure what of a package is read;

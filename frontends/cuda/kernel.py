@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.binding import Binding
 from kir.ir.promote import promoted
-from kir.ir.types import I32, I64, DType, symbolic
-from kir.ir.visit import walk
+from kir.ir.types import DTYPES, I32, I64, DType, symbolic
+from kir.ir.visit import transform, walk
 
 from . import statements
-from .c_types import Arr, CType, Prim, Ptr, Rec, Vec, leaf
+from .c_types import Arr, CType, Named, Prim, Ptr, Rec, Vec, leaf
 from .carving import pieces, settle
+from .descriptors import TENSOR_MAP
 from .distribution import distributed, guarded
 from .errors import NotUnderstood
 from .fragments import joined
+from .geometry import Geometry
 from .memory import Finish, Place, Store, start
-from .reader import Geometry, Reader
+from .reader import Reader
+from .roles import unmarked, with_roles
 from .scopes import Function, Index, Scope, declared_name, text
 from .source import Node, Sources
 from .statements import Frame
 from .tidy import tidied
 from .types import Bindings
-from .values import Members, Pointer, Scalar, Value, constant
-from .vectors import vectorized
+from .values import Mapped, Members, Pointer, Scalar, Value, constant
+from .vectors import piecewise, vectorized
 
 BLOCK = ("threads_x", "threads_y", "threads_z")
 
@@ -37,6 +42,9 @@ class Parameters:
         self.r = r
         self.params: list[n.Param] = []
         self.extents: list[n.Param] = []
+        self.maps: list[n.TensorMap] = []
+        self.boxed: dict[str, n.Buffer] = {}
+        """Tensors that tensor maps describe, by their names."""
 
     def add(self, name: str, t: CType, restrict: bool) -> Value:
         """A parameter of a type. Raises NotUnderstood for one that the IR has no form for."""
@@ -46,6 +54,10 @@ class Parameters:
                 self.params.append(n.Param(name, "scalar", t.dtype))
                 r.m.taken.add(name)
                 return Scalar(n.Var(name, t.dtype))
+            case Ptr() if t.to == TENSOR_MAP:
+                return self._map(name)
+            case Named() if t == TENSOR_MAP:
+                return self._map(name)
             case Ptr():
                 return self._tensor(name, t, restrict)
             case Vec():
@@ -69,6 +81,53 @@ class Parameters:
                 raise NotUnderstood(f"the parameter '{name}', an array inside a struct")
         raise NotUnderstood(f"the parameter '{name}' of type {t}")
 
+    def _map(self, name: str) -> Value:
+        """A tensor map, as the binding describes it; the tensor is a parameter of the program, be it none of the kernel."""
+        m = self.r.maps.get(name)
+        if m is None:
+            raise NotUnderstood(f"the tensor map '{name}', of which only the binding says what it describes: [maps.{name}] of = .., box = ..")
+        made = n.TensorMap(m.name or name, m.of, tuple(m.box), n.attrs(**{**m.attrs, **({"swizzle": m.swizzle} if m.swizzle else {})}))
+        self.maps.append(made)
+        return Mapped(made, self._described(m.of))
+
+    def _described(self, of: str) -> n.Buffer:
+        """The tensor that maps describe, with an extent for each of its axes."""
+        if of not in self.boxed:
+            dtype, rank = self.r.tensors.get(of, (None, 0))
+            found = next((p for p in self.params if p.name == of and isinstance(p.of, n.Buffer)), None)
+            if dtype is None or (found is not None and isinstance(found.of, n.Buffer) and found.of.dtype != dtype):
+                raise NotUnderstood(f"tensor maps of '{of}', whose shape and dtype no binding says: [tensors.{of}]")
+            axes = [n.Var(f"{of}_extent_{k}", I64) for k in range(rank)]
+            self.boxed[of] = n.Buffer(of, dtype, tuple(axes), "global")
+            self.r.m.taken |= {of, *(a.name for a in axes)}
+            if found is None:
+                self.params.append(n.Param(of, "in", self.boxed[of]))
+            self.extents += [n.Param(a.name, "size", I64, attrs=n.attrs(implicit=True)) for a in axes]
+        return self.boxed[of]
+
+    def finished(self, body: n.Block) -> n.Block:
+        """The body with pointers to tensors that maps describe as flat views of them."""
+        views: list[n.Stmt] = []
+        used = {x.buffer for s in body for x in walk(s) if isinstance(x, n.Region)}
+        flat: dict[str, n.Buffer] = {}
+        for k, p in enumerate(self.params):
+            if p.name not in self.boxed or not isinstance(p.of, n.Buffer) or p.of == self.boxed[p.name]:
+                continue
+            boxed = self.boxed[p.name]
+            self.params[k] = replace(p, of=boxed)
+            self.extents = [e for e in self.extents if e.name != f"{p.name}_extent"]
+            if p.of in used:
+                count: n.Expr = build.const(1, I64)
+                for d in boxed.shape:
+                    count = build.mul(count, d)
+                flat[p.name] = n.Buffer(self.r.m.fresh(f"{p.name}_flat"), boxed.dtype, (count,), "global")
+                views.append(n.View(flat[p.name], n.Region(boxed)))
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            return flat[new.name] if isinstance(new, n.Buffer) and new.name in flat and new != self.boxed[new.name] else new
+
+        return (*views, *(transform(s, leave) for s in body)) if flat else body
+
     def _tensor(self, name: str, t: Ptr, restrict: bool) -> Value:
         r = self.r
         found = leaf(t.to)
@@ -90,15 +149,18 @@ class Parameters:
 
 def read_kernel(
     sources: Sources, index: Index, fn: Function, bindings: Bindings | None, block: dict[str, int], absent: frozenset[str] | None, shared: int | None,
-    arrays: dict[str, tuple[int, ...]] | None = None,
+    binding: Binding | None = None,
 ) -> n.Program:
     """The program of a kernel. `bindings` are its template arguments (None: it is a template and stays one), `block` the extents of the CTA
-    that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory, `arrays` the
-    shapes that flat arrays of the source are meant to have."""
+    that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory; `binding` says
+    what shapes flat arrays of the source are meant to have, and what tensor maps describe."""
     x, y, z = (build.const(block[b]) if b in block else n.Var(b, I32) for b in BLOCK)
     geometry = Geometry((x, y, z))
     r = Reader(sources, index, geometry, absent)
-    r.arrays = arrays or {}
+    if binding is not None:
+        r.arrays, r.maps = {k: tuple(v) for k, v in binding.arrays.items()}, binding.maps
+        r.tensors = {k: (DTYPES[t.dtype], len(t.shape)) for k, t in binding.tensors.items() if t.dtype in DTYPES}
+    r.cluster = cluster_of(fn)
     if shared is not None:
         r.pool_bytes = build.const(shared)
     r.m.taken |= {"t", "shared_bytes", *BLOCK, *(f"block_{a}" for a in "xyz"), *(f"grid_{k}" for k in range(3))}
@@ -118,7 +180,7 @@ def read_kernel(
         body = (n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), body, "thread"),)
         _declare_only(p, fn, scope)
     else:
-        body = _body(r, p, fn, scope, geometry)
+        body = p.finished(_body(r, p, fn, scope, geometry))
     return _program(r, p, fn, body, bindings)
 
 
@@ -164,25 +226,27 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
         made.pop()
     loop = n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
-    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared)) for s in r.shared if s is not r.pool or not r.parts.reaching or s.uses]
+    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared), origin=s.origin) for s in r.shared if s is not r.pool or not r.parts.reaching or s.uses]
     allocs += pieces(r)
     allocs, made = _initialized(allocs, made, _threads(geometry))
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
     try:
-        body = vectorized(tidied(Finish(r.stores).apply([*allocs, *(made if alone else [loop])])))
+        body = tidied(Finish(r.stores, prod(r.cluster)).apply([*allocs, *(made if alone else [loop])]))
+        apart = piecewise(body)
+        body = vectorized(body)
     except NotUnderstood as bad:
         kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
         return (replace(loop, body=(kept,)),)
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
-        return joined(body)
-    body = _settled(joined(body), r)
-    return _settled(guarded(distributed(body, r.m.fresh)), r)
+        return unmarked(joined(body))
+    body = _settled(joined(body), r, apart)
+    return with_roles(_settled(guarded(distributed(body, r.m.fresh)), r, apart), r.m.fresh)
 
 
-def _settled(body: n.Block, r: Reader) -> n.Block:
+def _settled(body: n.Block, r: Reader, apart: frozenset[str]) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
-    return joined(tidied(promoted(tidied(body), frozenset(r.m.taken))))
+    return joined(tidied(promoted(tidied(body, apart), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> tuple[list[n.Stmt], list[n.Stmt]]:
@@ -197,8 +261,9 @@ def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> t
         if not (isinstance(store, n.Store) and store.mask is None and isinstance(store.value, n.Const) and store.at.buffer.name in made):
             break
         alloc = made[store.at.buffer.name]
-        whole = first.lo == n.Var("t", I32) and first.hi == alloc.buffer.shape[-1] and first.step == threads and len(alloc.buffer.shape) == 1
-        if not whole or store.at.index != (first.var,) or alloc.init is not None or first.kind != "serial":
+        shape = alloc.buffer.shape or (build.const(1),)
+        whole = first.lo == n.Var("t", I32) and first.hi == shape[-1] and first.step == threads and len(shape) == 1
+        if not whole or store.at.index != (first.var,)[:len(alloc.buffer.shape)] or alloc.init is not None or first.kind != "serial":
             break
         made[store.at.buffer.name] = replace(alloc, init=store.value)
         rest = rest[2:]
@@ -241,10 +306,10 @@ def _program(r: Reader, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], b
     sizes = [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(axes)]
     _ = used
     kernel = n.Kernel(
-        fn.name, tuple(n.Axis(f"block_{'xyz'[k]}", n.Var(f"grid_{k}", I32)) for k in range(axes)), _threads(g), body,
+        fn.name, tuple(n.Axis(f"block_{'xyz'[k]}", n.Var(f"grid_{k}", I32)) for k in range(axes)), _threads(g), body, r.cluster,
         attrs=launch_bounds(r, fn), origin=fn.unit.origin(fn.node),
     )  # fmt: skip
-    return n.Program(fn.name, tuple(metas), (*params, *p.extents, *sizes), kernels=(kernel,))
+    return n.Program(fn.name, tuple(metas), (*params, *p.extents, *sizes), tensor_maps=tuple(p.maps), kernels=(kernel,))
 
 
 def launch_bounds(r: Reader, fn: Function) -> n.Attrs:
@@ -252,6 +317,8 @@ def launch_bounds(r: Reader, fn: Function) -> n.Attrs:
     bounds = bounds_of(fn)
     out: dict[str, n.Attr] = {}
     for words in bounds:
+        if words.startswith("cluster "):
+            continue
         if words.startswith("maxnreg "):
             if words.split()[1].isdigit():
                 out["maxnreg"] = int(words.split()[1])
@@ -260,6 +327,15 @@ def launch_bounds(r: Reader, fn: Function) -> n.Attrs:
         if len(parts) > 1 and parts[1].isdigit():
             out["min_ctas"] = int(parts[1])
     return n.attrs(**out)
+
+
+def cluster_of(fn: Function) -> tuple[int, ...]:
+    """The shape that `__cluster_dims__` gives a cluster, without trailing ones; () where it says none."""
+    said = next((w for w in bounds_of(fn) if w.startswith("cluster ")), "").removeprefix("cluster ").split(",")
+    shape = [int(w) for w in said if w.strip().isdigit()]
+    while shape and shape[-1] == 1:
+        shape.pop()
+    return tuple(shape)
 
 
 def bounds_of(fn: Function) -> list[str]:

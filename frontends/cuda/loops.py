@@ -12,6 +12,7 @@ from kir.ir.visit import walk
 
 from . import statements
 from .c_types import Prim
+from .emitter import has_effect, reads_memory
 from .errors import NotUnderstood
 from .numbers import converted
 from .operators import numbers
@@ -319,7 +320,7 @@ def _general(r: Reader, cond: Node | None, update: Node | None, body: Node, scop
     r.spinning = outer
     if any(isinstance(s, n.Eval) and s.call.fn == "mbar_wait" for s in before) and _is_false(test, before):
         for s in before:
-            if isinstance(s, n.Eval):
+            if isinstance(s, (n.Let, n.Eval)):
                 r.m.emit(s)
         return
     frame.steps.append((update, scope) if update is not None else None)
@@ -343,7 +344,7 @@ def _is_false(test: n.Expr, before: list[n.Stmt]) -> bool:
     for s in before:
         if isinstance(s, n.Store) and not s.at.index and isinstance(s.value, n.Const):
             values[s.at.buffer.name] = s.value
-        elif not isinstance(s, (n.Alloc, n.Eval)):
+        elif not isinstance(s, (n.Alloc, n.Eval)) and not (isinstance(s, n.Let) and not has_effect(s.value) and not reads_memory(s.value)):
             return False
 
     def folded(e: n.Expr) -> int | float | bool | None:

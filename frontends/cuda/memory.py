@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64, DType, Space
@@ -42,6 +43,9 @@ class Store:
     swizzle: tuple[int, int, int] | None = None
     plain: bool = False
     ranges: Emitter | None = None
+    origin: Origin | None = None
+    peer: str = ""
+    """The name of the view that shows it in every CTA of the cluster."""
     reach: int | None = 0
     """Bytes of a row that accesses are known to stay in; None when one is not known to."""
 
@@ -163,19 +167,32 @@ class Place:
         """The place some bytes further on, within the same element of the row."""
         return replace(self, byte=build.add(self.byte, bytes_)) if bytes_ else self
 
+    def moved_by(self, by: n.Expr) -> Place:
+        """The place so many bytes further on."""
+        return replace(self, byte=build.add(self.byte, by))
+
     def inside(self) -> Place:
         """The first element of the array that stands here."""
         if len(self.outer) < len(self.store.dims):
             return replace(self, outer=(*self.outer, build.const(0)))
         return self
 
-    def region(self, dtype: DType, count: int | None) -> n.Region:
-        """Where one number (count None), or `count` of them, of a dtype stand."""
+    def described(self, dtype: DType, swizzle: tuple[int, int, int] | None) -> n.Region:
+        """Where a box or a matrix begins that hardware lays out with a swizzle. Raises NotUnderstood where threads see another one."""
+        s = self.store
+        if (swizzle is None and s.swizzle is not None) or (swizzle is not None and (s.plain or s.swizzle not in (None, swizzle))):
+            raise NotUnderstood(f"'{s.name}' is addressed with a swizzle in one place and without in another")
+        s.swizzle = swizzle
+        s.plain = swizzle is None
+        return self.region(dtype, None, described=True)
+
+    def region(self, dtype: DType, count: int | None, described: bool = False) -> n.Region:
+        """Where one number (count None), or `count` of them, of a dtype stand; `described` addresses come before any swizzle."""
         s = self.store
         buffer = s.used(dtype)
         if not buffer.shape:
             return n.Region(buffer)
-        byte = self._unswizzled(dtype.bytes * (count or 1))
+        byte = self.byte if described else self._unswizzled(dtype.bytes * (count or 1))
         if s.logical:
             return s.split(buffer, byte, dtype, count)
         at = divided(byte, dtype.bytes)
@@ -224,7 +241,7 @@ def declare(m: Emitter, name: str, t: CType, space: Space) -> Store:
     while isinstance(inner, Arr) and isinstance(inner.of, Arr):
         dims.append(inner.n)
         inner = inner.of
-    return Store(m.fresh(name), space, dtype, tuple(dims), build.const(size_of(inner)), isinstance(t, Prim), ranges=m)
+    return Store(m.fresh(name), space, dtype, tuple(dims), build.const(size_of(inner)), isinstance(t, Prim), ranges=m, origin=m.origin)
 
 
 def start(s: Store) -> Place:
@@ -292,7 +309,15 @@ class Finish:
 
     stores: list[Store]
 
+    ranks: int = 1
+    """CTAs of the cluster."""
+
     roots: dict[str, n.Buffer] = field(default_factory=dict)
+
+    def peers(self, s: Store) -> list[n.Stmt]:
+        """The view of the cluster's memory that shows an object, if one does."""
+        root = self.roots.get(s.name)
+        return [n.View(n.Buffer(s.peer, root.dtype, (build.const(self.ranks), *root.shape), "cluster"), n.Region(root))] if s.peer and root else []
 
     def renamed(self) -> tuple[dict[str, tuple[n.Buffer, Store, DType]], dict[str, list[tuple[n.Buffer, n.Buffer]]]]:
         """By name while reading: the final buffer. By object: views (view, of what) beside the declaration."""
@@ -325,8 +350,14 @@ class Finish:
         final, views = self.renamed()
         changed = {k: v for k, v in final.items() if v[0].name != k or v[0] != v[1].view(v[2]) or v[1].flat or v[1].resized}
         many = {k: v for k, v in views.items() if v}
+        peers = {s.peer: s for s in self.stores if s.peer}
+        shown = {s.name: self.peers(s) for s in peers.values()}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Region) and new.buffer.name in peers:
+                under = leave(old, n.Region(peers[new.buffer.name].view(new.buffer.dtype), new.index[1:]))
+                assert isinstance(under, n.Region)
+                return n.Region(replace(new.buffer, shape=(new.buffer.shape[0], *under.buffer.shape)), (new.index[0], *under.index))
             if isinstance(new, n.Region) and new.buffer.name in changed:
                 buffer, store, dtype = changed[new.buffer.name]
                 index = new.index
@@ -348,6 +379,7 @@ class Finish:
                             made = replace(made, init=transform(made.init, leave, _enter))
                         out.append(made)
                         out += [n.View(v, n.Region(root), origin=s.origin) for v, root in many.get(name, ())]
+                        out += shown.get(made.buffer.name, [])
                     case n.View():
                         made_view = replace(s, buffer=self.roots.get(s.buffer.name, s.buffer))
                         out.append(replace(made_view, at=transform(s.at, leave, _enter)))

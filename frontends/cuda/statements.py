@@ -12,13 +12,14 @@ from kir.ir.types import BOOL, DType, dtype_of
 from kir.ir.visit import walk
 
 from . import calls, loops
-from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, leaf, size_of
+from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec
 from .carving import carved
 from .changes import function_body, mutated
 from .divisions import recognized
 from .errors import NotUnderstood
-from .memory import Store, start
-from .scopes import Function, Scope, Variable, declared_name, text
+from .roles import MARK
+from .scopes import Enumerator, Function, Scope, Variable, declared_name, text
+from .shared import shared_array
 from .source import Node
 from .values import Located, Members, Nothing, Pack, Pointer, Record, Scalar, Value, Wide, constant
 
@@ -236,7 +237,7 @@ def declaration(r: Reader, node: Node, scope: Scope) -> None:
             continue
         name = text(name_node)
         if "register" in words:
-            scope.values[name] = shared(r, node, d, name, "extern" in words, scope)
+            scope.values[name] = shared_array(r, node, d, name, "extern" in words, scope)
             continue
         inner = d.child_by_field_name("declarator") if d.type == "init_declarator" else d
         if inner is not None and inner.type == "function_declarator":
@@ -375,35 +376,6 @@ def _vexing(r: Reader, node: Node, d: Node, name: str, scope: Scope) -> Value:
     return _local(r, name, r.construct(kind, args), kind, True)
 
 
-def shared(r: Reader, node: Node, d: Node, name: str, extern: bool, scope: Scope) -> Value:
-    """A shared array: declared once, however often the function around it is read."""
-    kind, _ = r.types.declared_type(node, d, scope)
-    if extern:
-        if not isinstance(kind, Arr):
-            raise NotUnderstood("dynamic shared memory that is no array", node)
-        return dynamic_shared(r, name, kind)
-    key = hash((node.id, d.id, str(kind), size_of(kind)))
-    if key not in r.static_shared:
-        r.static_shared[key] = r.object(name, kind, "shared")
-    return r.static_shared[key]
-
-
-POOL_ALIGN = 1024
-"""Bytes that a pool of bytes is taken to start at a multiple of: what TMA and swizzles of 128 bytes need; typed arrays start at one of 16."""
-
-
-def dynamic_shared(r: Reader, name: str, kind: Arr) -> Value:
-    """The one pool of dynamic shared memory, whatever names it is declared under."""
-    found = leaf(kind.of)
-    if found is None:
-        raise NotUnderstood(f"dynamic shared memory of type {kind.of}")
-    if r.pool is None:
-        r.pool = Store(r.m.fresh(name), "shared", found[0], (), r.pool_bytes, align=POOL_ALIGN if found[0].bytes == 1 else 0)
-        r.stores.append(r.pool)
-        r.shared.append(r.pool)
-    return Located(start(r.pool), Arr(kind.of, 0))
-
-
 # ---------------------------------------------------------------------------------------------------------------------- branches
 
 
@@ -445,8 +417,17 @@ def _if(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> 
     if first or second:
         if not first:
             cond, first, second = build.invert(cond), second, first
-        r.m.emit(n.If(cond, tuple(first), tuple(second), static=_is_question(cond)))
+        r.m.emit(n.If(cond, tuple(first), tuple(second), static=_is_question(cond), label=_role(r, shown, inner)))
     return True if returns else ended and also
+
+
+def _role(r: Reader, cond: Node, scope: Scope) -> str | None:
+    """The mark of a branch that one enumerator is compared for: `role == Role::producer`."""
+    if cond.type != "binary_expression" or (op := cond.child_by_field_name("operator")) is None or text(op) != "==":
+        return None
+    sides = [x for k in ("left", "right") if (x := cond.child_by_field_name(k)) is not None and x.type == "qualified_identifier"]
+    found = r.named_value(sides[0], scope) if len(sides) == 1 else None
+    return f"{MARK}{text(sides[0]).split('::')[-1]}" if isinstance(found, list) and found and isinstance(found[0], Enumerator) else None
 
 
 def _is_question(cond: n.Expr) -> bool:

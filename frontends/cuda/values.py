@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, DType, dtype_of
+from kir.ir.types import BOOL, I32, U64, DType, dtype_of
 
 from .c_types import CType, Prim, Ptr, Rec
 
@@ -156,9 +156,39 @@ class Chosen:
     orelse: Value
 
 
+@dataclass(frozen=True)
+class Mapped:
+    """A tensor map that the kernel takes, or its address."""
+
+    map: n.TensorMap
+    buffer: n.Buffer
+
+
+@dataclass(frozen=True)
+class Word:
+    """An integer with an address in shared memory in it: the address under `mask`, shifted right by `right`, and `rest` beside it."""
+
+    place: Place
+    mask: int = -1
+    right: int = 0
+    rest: int = 0
+
+    @property
+    def type(self) -> Prim:
+        return Prim(U64)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """The address of a place in the shared memory of another CTA of the cluster."""
+
+    at: n.Region
+    type: CType
+
+
 Value = (
     Scalar | Wide | Record | Pointer | Located | Null | Nothing | TypeName | Text | Lambda | Overloads | Builtin | Members | Group | Dims
-    | Pack | Chosen
+    | Pack | Chosen | Mapped | Word | Remote
 )  # fmt: skip
 
 TRUE, FALSE = build.const(True, BOOL), build.const(False, BOOL)

@@ -145,6 +145,12 @@ class Lanes:
             value = self.guard(value)
         used = [a for a in axes if any(a[0].name in names_in(i) for i in at.index)]
         missing = [a for a in axes if a not in used]
+        alone = next(((a, k) for a in axes for k in fixed(mask, a) if a in missing or len(used) > 1), None)
+        if alone is not None and mask is not None:
+            one = {alone[0][0].name: build.const(alone[1], dtype_of(alone[0][0].of))}
+            yield from self.store(n.Store(substitute(at, one), substitute(value, one), None, s.clip, origin=s.origin),
+                                  [a for a in axes if a is not alone[0]], substitute(mask, one))
+            return
         changing = [a for a in missing if a[0].name in names_in(value) or (mask is not None and a[0].name in names_in(mask))]
         few = next((a for a in changing if isinstance(a[1], int) and a[1] <= FEW), None)
         if few is not None and at.buffer.name not in self.reducers:
@@ -271,6 +277,16 @@ class Lanes:
         """Whether an expression depends on an axis."""
         own = {v.name for v, _ in axes}
         return any(own & names_in(e) for e in parts)
+
+
+def fixed(mask: n.Expr | None, axis: tuple[n.Var, int | n.Expr]) -> list[int]:
+    """The one iteration of an axis in which a mask can hold, where a comparison with a number says so."""
+    if isinstance(mask, n.Binary) and mask.op == "and":
+        return fixed(mask.a, axis) + fixed(mask.b, axis)
+    if not (isinstance(mask, n.Binary) and mask.op == "eq" and isinstance(axis[1], int)):
+        return []
+    number = build.int_value(mask.b) if mask.a == axis[0] else build.int_value(mask.a) if mask.b == axis[0] else None
+    return [number] if number is not None and 0 <= number < axis[1] else []
 
 
 def _same_place(s: n.If) -> tuple[n.Region, n.Expr] | None:

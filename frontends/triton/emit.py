@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.blocks import Blocks
 from kir.ir.types import DType, Type
 from kir.ir.visit import walk
 
@@ -17,46 +15,11 @@ from .values import Dim, NotUnderstood, Shape
 
 
 @dataclass
-class Emitter:
+class Emitter(Blocks):
     """Statements of the kernel being read. `origin` is attached to what is emitted."""
 
-    blocks: list[list[n.Stmt]] = field(default_factory=lambda: [[]])
-    taken: set[str] = field(default_factory=set)
     owners: dict[str, str] = field(default_factory=dict)
     mutable: set[str] = field(default_factory=set)
-    origin: Origin | None = None
-
-    @property
-    def block(self) -> list[n.Stmt]:
-        """The innermost block."""
-        return self.blocks[-1]
-
-    def fresh(self, name: str) -> str:
-        """A name that nothing in the kernel has, `name` itself when it is free."""
-        base = re.sub(r"\W", "_", name).lstrip("%") or "x"
-        if base not in self.taken:
-            self.taken.add(base)
-            return base
-        stem, k = base, 1
-        while f"{stem}_{k}" in self.taken:
-            k += 1
-        self.taken.add(f"{stem}_{k}")
-        return f"{stem}_{k}"
-
-    def emit(self, s: n.Stmt) -> None:
-        """Append a statement to the innermost block."""
-        if s.origin is None and self.origin is not None:
-            s = replace(s, origin=self.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
-        self.block.append(s)
-
-    @contextmanager
-    def capture(self) -> Iterator[list[n.Stmt]]:
-        """Collect what is emitted inside in a block of its own."""
-        self.blocks.append([])
-        try:
-            yield self.blocks[-1]
-        finally:
-            self.blocks.pop()
 
     def let(self, name: str, e: n.Expr) -> n.Expr:
         """`e` under a name, unless it is one already."""

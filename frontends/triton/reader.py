@@ -326,9 +326,9 @@ class Reader:
         if is_known(cond):
             return self.eval(e.body if cond else e.orelse)
         if isinstance(cond, Static):
-            if isinstance(cond.expr, n.Unary) and isinstance(asked := cond.expr.x, n.Call) and asked.fn == "absent":
+            if (asked := _left_out(cond.expr)) is not None:
                 given = self.eval(e.body)
-                if isinstance(given, TypeOf) and given.dtype.name == dict(asked.attrs)["param"]:
+                if isinstance(given, TypeOf) and given.dtype.name == asked:
                     return given  # the dtype of an argument that is left out has no meaning
             return joins.static_branch(self, cond.expr, lambda: self.eval(e.body), lambda: self.eval(e.orelse))
         assert isinstance(cond, Run)
@@ -497,6 +497,17 @@ def _reads(e: n.Expr) -> bool:
     from kir.ir.visit import walk
 
     return any(isinstance(x, n.Load) for x in walk(e))
+
+
+def _left_out(cond: n.Expr) -> str | None:
+    """The parameter or meta of which a condition says that it is given."""
+    match cond:
+        case n.Unary(op="not", x=n.Call(fn="absent") as asked):
+            return str(dict(asked.attrs)["param"])
+        case n.Unary(op="not", x=n.Call(fn="meta_is", args=(n.Var(name=name),)) as asked) if dict(asked.attrs)["value"] == "None":
+            return name
+        case _:
+            return None
 
 
 def _loads(v: Value) -> bool:

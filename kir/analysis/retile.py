@@ -12,7 +12,7 @@ from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, substitute, transform
+from kir.ir.visit import names_read, statements, substitute, transform
 
 REDUCERS = {"add": "sum", "max": "max", "min": "min"}
 """The reduction that folds with a binary operation."""
@@ -250,11 +250,14 @@ class Widen:
     """Whether accumulations over `at` become an mma or a reduction over the new axis."""
     back: bool = False
     """Whether the axis comes last instead of first."""
+    own: frozenset[str] = frozenset()
+    """The buffers that the body declares: each row has its own, so nothing is accumulated in them over rows."""
 
     @classmethod
     def of(cls, body: n.Block, at: n.Var, lo: n.Expr, extent: int, contract: bool = False, back: bool = False) -> Widen:
         """Finds what depends on `at`, by fixpoint over the body."""
-        made = cls(at, lo, extent, {}, contract, back)
+        own = frozenset(s.buffer.name for s in statements(body) if isinstance(s, n.Alloc))
+        made = cls(at, lo, extent, {}, contract, back, own)
         before = -1
         while before != len(made.wide):
             before = len(made.wide)
@@ -292,7 +295,7 @@ class Widen:
         """Whether a store folds values of all rows into something that does not have the axis."""
         v = s.value
         return (self.contract and not s.at.index and s.at.buffer.space != "global" and s.mask is None and isinstance(v, n.Binary)
-                and v.op in REDUCERS and v.a == n.Load(s.at) and s.at.buffer.name not in self.wide and self.depends(v.b))
+                and v.op in REDUCERS and v.a == n.Load(s.at) and s.at.buffer.name not in {*self.wide, *self.own} and self.depends(v.b))
 
     def depends(self, e: n.Node) -> bool:
         """Whether a value changes with the scalar."""
@@ -432,7 +435,7 @@ class Widen:
             a = tile(panels[0], [row, (ROW, self.extent)])
             b = tile(panels[1], [(ROW, self.extent), col])
             return n.Mma(s.at, a, b, via="fma", label=s.label, origin=s.origin)
-        summed = build.call("reduce", tile(scalar, [(ROW, self.extent), *rest]), axis=0, op=REDUCERS[v.op])
+        summed = build.call("reduce", tile(scalar, self._with_row(rest)), axis=self._place_of(len(rest)), op=REDUCERS[v.op])
         return replace(s, value=build.binary(v.op, v.a, summed))
 
     def _broadcast(self, e: n.Expr, at: n.Region) -> n.Expr:

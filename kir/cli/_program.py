@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from kir.ir.nodes import Program
 
 
-def read(file: str, bind: Path | None = None) -> Program:
-    """The program of ``FILE.kir`` (as written, when no binding is given) or ``FILE::KERNEL``.
+def read(file: str, bind: Path | None = None, problem: str = "") -> Program:
+    """The program of ``FILE.kir`` (as written, when no binding is given) or ``FILE::KERNEL``; where a problem is named and no binding is
+    given, under the shipped binding of that kernel for the problem, if there is one.
 
     Raises what the parser, the verifier, the frontend, the binding and the normal form raise.
     """
-    from kir.lineage.source import load_expert, read_text
+    from kir.lineage.source import binding_of, load_expert, read_text
 
     if file.endswith(".kir") and bind is None:
         from kir.ir.parser import parse_program
@@ -23,4 +24,4 @@ def read(file: str, bind: Path | None = None) -> Program:
         program = parse_program(read_text(Path(file)), file)
         check(program)
         return program
-    return load_expert(file, bind).program
+    return load_expert(file, binding_of(file, bind, problem)).program

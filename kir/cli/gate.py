@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from kir.target import Target
 
 
+TELLING = ("HGMMA", "QGMMA", "HMMA", "IMMA", "DMMA", "UTMALDG", "UTMASTG", "LDGSTS", "LDSM", "STSM", "USETMAXREG", "LDL", "STL")
+"""Opcodes that are always shown: tensor cores, copies in hardware, registers given and taken, local memory."""
+
+
 def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
     problem: Annotated[str, typer.Option(help="what the kernel must compute: a name, a folder with problem.toml, or a KernelBench file (.py)")] = "",
@@ -52,9 +56,12 @@ def command(
     if not problem and not against:
         raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE")
     targets = [named(each) for each in target.split(",") if each.strip()]
-    kernel, own = _read(file, bind)
+    kernel, own = _read(file, bind, problem)
     other, others = _read(against, against_bind or bind) if against else (None, "")
     wanted = load_problem(problem) if problem else None
+    if wanted is not None:
+        from kir.gate.gpu.panel import require_known
+        require_known(wanted)
     own = others if own == "kir" and others else own
     if on == "gpu":
         verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel, sanitize)
@@ -97,15 +104,15 @@ def _device_target(verdict: Verdict) -> Target:
     return target(verdict.artifacts[0].target)
 
 
-def _read(file: str, bind: Path | None) -> tuple[Program, str]:
+def _read(file: str, bind: Path | None, problem: str = "") -> tuple[Program, str]:
     """A program and the surface that it is emitted on (`kir` for IR text that any backend may take)."""
     from kir.cli._program import read
-    from kir.lineage.source import load_expert, own_surface
+    from kir.lineage.source import binding_of, load_expert, own_surface
 
     if file.endswith(".kir"):
         program = read(file, bind)
         return program, own_surface(program, "kir")
-    expert = load_expert(file, bind)
+    expert = load_expert(file, binding_of(file, bind, problem))
     return expert.program, expert.surface
 
 
@@ -121,7 +128,8 @@ def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
         table = Table("compiled", "registers", "spills", "shared", "threads", "SASS", box=None, header_style="dim", title_justify="left")
         for artifact in verdict.artifacts:
             for k in artifact.kernels:
-                top = sorted(k.mix.items(), key=lambda kv: (-kv[1], kv[0]))[:5]
+                order = sorted(k.mix.items(), key=lambda kv: (-kv[1], kv[0]))
+                top = [x for x in order if x[0] in TELLING] + [x for x in order if x[0] not in TELLING][:4]
                 table.add_row(f"{k.kernel} {artifact.target}", str(k.registers), str(k.spills), str(k.shared_bytes), str(k.threads),
                               f"{sum(k.mix.values())}: " + " ".join(f"{opcode} {count}" for opcode, count in top))
         parts.append(table)

@@ -1,11 +1,14 @@
 """interpret a program on the CPU, with the hazard report
 
 FILE is IR text (.kir), or FILE::KERNEL of a surface with its binding. With a problem, outputs are judged by its float64 oracle; without
-one, inputs are random and only the hazards count. Exit code 1: a wrong output, or an error finding.
+one, inputs are random and only the hazards count. With --check and neither --shape nor --distribution, the problem's shapes and
+distributions are run one after another until one shows a fault; what takes too long is left out and named. Exit code 1: a wrong output,
+or an error finding.
 """
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,15 +22,15 @@ if TYPE_CHECKING:
 
     from kir.interp import Result as Ran
     from kir.ir.nodes import Program
-    from kir.problem import Comparison
+    from kir.problem import Comparison, Problem, Shape
 
 
 def command(
     file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
     problem: Annotated[str, typer.Option(help="what it must compute: a name, or a folder with problem.toml")] = "",
     check: Annotated[bool, typer.Option("--check", help="play the adversary: races, undefined values, bounds, timing")] = False,
-    shape: Annotated[str, typer.Option(help="one of the problem's shapes (default: the first with a tail)")] = "",
-    distribution: Annotated[str, typer.Option(help="one of the problem's input distributions")] = "normal",
+    shape: Annotated[str, typer.Option(help="one of the problem's shapes (default: the first with a tail; with --check, all that are small)")] = "",
+    distribution: Annotated[str, typer.Option(help="one of the problem's input distributions (default: normal; with --check, all)")] = "",
     seed: Annotated[int, typer.Option(help="seed of the inputs")] = 0,
     sizes: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a size or scalar, where no problem gives it")] = None,
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
@@ -35,17 +38,59 @@ def command(
     """Interpret a program on the CPU, with the hazard report."""
     from kir.interp import run
 
-    program = read(file, bind)
-    arrays, scalars, judge = _inputs(program, problem, shape, distribution, seed, _values(sizes or []))
+    program = read(file, bind, problem)
+    if check and problem:
+        return _checked(program, problem, shape, distribution, seed, _values(sizes or []))
+    arrays, scalars, judge = _inputs(program, problem, shape, distribution or "normal", seed, _values(sizes or []))
     ran = run(program, arrays, scalars, mode="check" if check else "fast")
     verdict = judge(ran.outputs) if judge is not None else None
     code = 1 if ran.errors or (verdict is not None and not verdict.ok) else 0
-    data: dict[str, Any] = {
-        "program": program.name, "mode": "check" if check else "fast", "sizes": dict(sorted(scalars.items())),
+    data = _data(program.name, ran, verdict, scalars, check)
+    return Result(data, _shown(program.name, ran, verdict, check), code, tuple(f.diagnostic() for f in ran.findings))
+
+
+def _data(name: str, ran: Ran, verdict: Comparison | None, scalars: Mapping[str, int | float], check: bool) -> dict[str, Any]:
+    return {
+        "program": name, "mode": "check" if check else "fast", "sizes": dict(sorted(scalars.items())),
         "correct": None if verdict is None else {"ok": verdict.ok, "worst": verdict.worst, "where": verdict.where, "bound": verdict.bound,
                                                  "reason": verdict.reason},
         "findings": [f.to_json() for f in ran.findings], "counters": ran.counters.to_json()}
-    return Result(data, _shown(program.name, ran, verdict, check), code, tuple(f.diagnostic() for f in ran.findings))
+
+
+def _checked(program: Program, problem: str, shape: str, distribution: str, seed: int, given: Mapping[str, int | float]) -> Result:
+    """A problem's cases in checking mode: the last one that ran, with the findings of all."""
+    from kir.gate.checked import cases, checked, named, one
+    from kir.problem import load_problem
+
+    known = load_problem(problem)
+    if shape or distribution or seed:
+        chosen = [one(program, known, _shape(program, known, shape), distribution or "normal", seed)]
+        left = chosen[:0]
+    else:
+        _shape(program, known, shape)
+        chosen, left = cases(program, known)
+    ran = list(checked(program, chosen, given))
+    worst = ran[-1] if not ran[-1].ok else max(ran, key=lambda c: c.verdict.worst)
+    findings = tuple(dict.fromkeys(f for c in ran for f in c.result.findings))
+    shown = replace(worst.result, findings=findings)
+    scalars = {k: v for k, v in {**worst.case.scalars, **given}.items() if k in {p.name for p in program.params}}
+    data = _data(program.name, shown, worst.verdict, scalars, True) | {
+        "cases": [named(c.case) for c in ran], "left_out": [named(c) for c in left] if worst.ok else []}
+    said = f"{len(ran)} case{'s' * (len(ran) != 1)}: {', '.join(named(c.case) for c in ran)}"
+    said += f"; too long for one run: {', '.join(named(c) for c in left)}" if left and worst.ok else ""
+    wrong = (worst.wrong,) if worst.wrong is not None else ()
+    return Result(data, _shown(program.name, shown, worst.verdict, True, said), 0 if worst.ok else 1,
+                  (*(f.diagnostic() for f in findings), *wrong))
+
+
+def _shape(program: Program, problem: Problem, name: str) -> Shape:
+    """The shape of a name; without one, the first with a tail. Raises UsageError for a problem none of whose shapes the program allows."""
+    from kir.diagnostic import usage
+
+    allowed = problem.shapes_for(program)
+    if not allowed:
+        raise usage("KIR-C002", f"no shape of problem '{problem.name}' satisfies the facts of '{program.name}'")
+    return problem.shape(name) if name else next((s for s in allowed if "tail" in s.tags and "one" not in s.tags), allowed[0])
 
 
 def _values(given: list[str]) -> dict[str, int | float]:
@@ -63,7 +108,6 @@ def _values(given: list[str]) -> dict[str, int | float]:
 
 def _inputs(program: Program, problem: str, shape: str, distribution: str, seed: int, given: Mapping[str, int | float]) -> Any:
     """Arrays, scalars and a judge (None without a problem)."""
-    from kir.diagnostic import usage
     from kir.gate.correctness import ProblemCase, tensor_names
     from kir.ir.types import DType
     from kir.problem import load_problem
@@ -72,10 +116,7 @@ def _inputs(program: Program, problem: str, shape: str, distribution: str, seed:
     if not problem:
         return (*_random(program, given, seed), None)
     known = load_problem(problem)
-    allowed = known.shapes_for(program)
-    if not allowed:
-        raise usage("KIR-C002", f"no shape of problem '{known.name}' satisfies the facts of '{program.name}'")
-    at = known.shape(shape) if shape else next((s for s in allowed if "tail" in s.tags and "one" not in s.tags), allowed[0])
+    at = _shape(program, known, shape)
     case = ProblemCase(known, at, distribution, seed, known.inputs(at, seed, distribution), tensor_names(program, known, {}))
     scalars = {k: v for k, v in {**case.scalars, **given}.items() if k in wanted}
     return case.arrays, scalars, case.compare
@@ -112,7 +153,7 @@ def _random(program: Program, given: Mapping[str, int | float], seed: int) -> tu
     return arrays, values
 
 
-def _shown(name: str, ran: Ran, verdict: Comparison | None, check: bool) -> Group:
+def _shown(name: str, ran: Ran, verdict: Comparison | None, check: bool, cases: str = "") -> Group:
     """The verdict for a terminal; the findings themselves are printed as diagnostics."""
     from rich.console import Group
     from rich.table import Table
@@ -126,6 +167,7 @@ def _shown(name: str, ran: Ran, verdict: Comparison | None, check: bool) -> Grou
         parts.append(Text.assemble((name, "bold"), " ", word, tail))
     hazards = f"{errors} error finding{'s' * (errors != 1)}, {weak} weak" if check or ran.findings else "hazards not looked for (--check)"
     parts.append(Text.assemble((name, "bold"), " ", hazards) if verdict is None else Text(hazards))
+    parts += [Text(cases, style="dim")] if cases else []
     table = Table("counted", "", box=None, header_style="dim")
     for key, value in sorted(ran.counters.bytes.items()):
         table.add_row(f"bytes {key}", f"{value:,}")

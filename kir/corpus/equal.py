@@ -13,6 +13,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from kir.analysis.arms import both_arms
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
@@ -26,8 +27,9 @@ _TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 
 
 def same_program(a: n.Program, b: n.Program) -> bool:
-    """Whether two generic programs are the same, in the sense above."""
-    return settled(a) == settled(b)
+    """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison."""
+    one, other = settled(a), settled(b)
+    return one == other or ((filled := both_arms(a)) is not a and settled(filled) == other)
 
 
 def settled(p: n.Program) -> n.Program:
@@ -359,18 +361,14 @@ def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
             return replace(s, body=fn(s.body))
         case n.If():
             return replace(s, then=fn(s.then), orelse=fn(s.orelse))
+        case n.Roles():
+            return replace(s, roles=tuple(replace(r, body=fn(r.body)) for r in s.roles))
         case _:
             return s
 
 
 def _inner(s: n.Stmt, uses: Counter[str]) -> n.Stmt:
-    match s:
-        case n.For() | n.While():
-            return replace(s, body=_fold_block(s.body, uses))
-        case n.If():
-            return replace(s, then=_fold_block(s.then, uses), orelse=_fold_block(s.orelse, uses))
-        case _:
-            return s
+    return _with_blocks(s, lambda block: _fold_block(block, uses))
 
 
 @lru_cache(maxsize=1 << 14)

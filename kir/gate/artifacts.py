@@ -5,7 +5,8 @@ import base64
 import gzip
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,19 +28,34 @@ def tool_versions() -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class ArtifactCache:
-    """A folder of artifacts. Files that cannot be read are as good as absent: they are made again."""
+    """A folder of artifacts. Files that cannot be read are as good as absent: they are made again. Who asks for what another thread is
+    making waits for it, and gets its error too."""
 
     root: Path
+    _making: dict[str, Future[Artifact]] = field(default_factory=dict, compare=False)
 
     def compiled(self, by: Backend, emitted: Emitted, target: Target) -> Artifact:
         """What `by` makes of `emitted`, made now if it is not kept. What was not compiled for want of a tool is never kept."""
-        path = self.root / f"{self.key(emitted, target)}.json.gz"
+        key = self.key(emitted, target)
+        made: Future[Artifact] = Future()
+        being = self._making.setdefault(key, made)
+        if being is not made:
+            return being.result()
+        try:
+            made.set_result(self._kept_or_made(by, emitted, target, self.root / f"{key}.json.gz"))
+        except BaseException as fault:
+            made.set_exception(fault)
+        finally:
+            del self._making[key]
+        return made.result()
+
+    def _kept_or_made(self, by: Backend, emitted: Emitted, target: Target, path: Path) -> Artifact:
         kept = self._read(path)
         if kept is not None:
             return kept
         made = by.compile(emitted, target)
         if made.compiled:
-            write_atomic(path, gzip.compress(json.dumps(_to_json(made)).encode(), mtime=0))
+            write_atomic(path, gzip.compress(json.dumps(_to_json(made)).encode(), compresslevel=1, mtime=0))
         return made
 
     def key(self, emitted: Emitted, target: Target) -> str:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kir
+from kir.analysis.legalize import lacking, unlaunchable
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.correctness import Runner, check, problem_cases, relative_cases, size_sets
@@ -29,22 +30,24 @@ PREFERRED = ("triton", "cuda", "tilelang")
 
 
 def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: Sequence[Target], against: Program | None = None, *,
-             names: Mapping[str, str] | None = None, cache: Path | None = None, interpret: bool = True, runner: Runner | None = None) -> Verdict:
+             names: Mapping[str, str] | None = None, cache: Path | ArtifactCache | None = None, interpret: bool = True, runner: Runner | None = None,
+             written: Callable[[Backend, Emitted], None] | None = None) -> Verdict:
     """The CPU gate's verdict on a specialized program.
 
     `surface` is what it is written in and compiled as (`kir`: whatever backend accepts it, and none need). Correctness is judged by
     `problem`, else relative to `against`; `names` gives the problem's tensor for a parameter of another name. Compiled artifacts are kept
     in `cache`, by the hash of what went in. Without `interpret` the correctness stage is left to who asks (the GPU gate, for a program that
-    it has interpreted before); `runner` interprets its cases. Compilers run beside the interpreter. A refusal is a verdict, not an error;
-    KirError KIR-G001 only when neither is given."""
+    it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. Compilers run beside the
+    interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only when neither is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
     key = content_hash(program)
     shapes = _profiled(program, problem)
     wrong = [d for d in verify(program) if d.severity == "error"]
+    kept = ArtifactCache(cache) if isinstance(cache, Path) else cache
     with ThreadPoolExecutor(max_workers=1) as beside:
-        compiling = beside.submit(_compile, program, surface, targets, ArtifactCache(cache) if cache else None, shapes[0] if shapes else None, wrong)
+        compiling = beside.submit(_compile, program, surface, targets, kept, shapes[0] if shapes else None, wrong, written or (lambda by, text: None))
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:
@@ -75,17 +78,17 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
 # ------------------------------------------------------------------------------------------------------------------------ compile
 
 def _compile(program: Program, surface: str, targets: Sequence[Target], cache: ArtifactCache | None, shape: Shaped | None,
-             wrong: Sequence[Diagnostic]) -> tuple[CompileRecord, Emitted | None, float]:
+             wrong: Sequence[Diagnostic], written: Callable[[Backend, Emitted], None]) -> tuple[CompileRecord, Emitted | None, float]:
     """Compile what the surface's launcher compiles at the first profiled shape, unless the program is `wrong`; with the seconds it took."""
     begun = time.perf_counter()
     if wrong:
         return CompileRecord(surface, False, refusals=tuple(wrong)), None, 0.0
-    record, emitted = _compiled(program, surface, targets, cache, shape)
+    record, emitted = _compiled(program, surface, targets, cache, shape, written)
     return record, emitted, time.perf_counter() - begun
 
 
 def _compiled(program: Program, surface: str, targets: Sequence[Target], cache: ArtifactCache | None,
-              shape: Shaped | None) -> tuple[CompileRecord, Emitted | None]:
+              shape: Shaped | None, written: Callable[[Backend, Emitted], None]) -> tuple[CompileRecord, Emitted | None]:
     try:
         chosen, refusals = _backend(program, surface)
     except KirError as unknown:
@@ -97,16 +100,20 @@ def _compiled(program: Program, surface: str, targets: Sequence[Target], cache: 
         return CompileRecord(surface, False, refusals=tuple(refusals)), None
     try:
         emitted = chosen.emit(program)
+        written(chosen, emitted)
         launched = chosen.launched_with(emitted, shape[1]) if shape else emitted
     except KirError as refused:
         return CompileRecord(surface, False, refusals=refused.diagnostics), None
     artifacts: list[Artifact] = []
     faults: list[Diagnostic] = []
     for target in targets:
+        if unlaunchable(program, target.architecture):
+            faults += lacking(program, target.architecture)
+            continue
         try:
             artifacts.append(cache.compiled(chosen, launched, target) if cache else chosen.compile(launched, target))
         except KirError as refused:
-            faults += refused.diagnostics
+            faults += (*lacking(program, target.architecture), *refused.diagnostics)
     faults += _over_limits(artifacts, targets)
     absent = tuple(dict.fromkeys(a.absent for a in artifacts if a.absent))
     return CompileRecord(chosen.surface, not faults, tuple(artifacts), tuple(faults), absent, shape[0] if shape else ""), emitted

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kir.interp import asynchrony
+from kir.interp import aftermath, asynchrony
 from kir.interp.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
 from kir.interp.frame import Frame, Mask, Val, lift
 from kir.interp.memory import Handle, Memory, Place
@@ -95,12 +95,11 @@ class Checker:
 
     def on_output(self, handle: Handle, at: Array) -> None:
         """Reports an output element that is undefined when the program ends (KIR-I012)."""
-        ok = self.validity(handle.memory, at, storage(handle.buffer.dtype).itemsize)
-        if ok is not None:
-            where = [int(x) for x in np.argwhere(~ok)[0]] if at.ndim else []
-            self.m.site = None
-            message = f"{handle.buffer.name}{where} is undefined when the program ends ({int((~ok).sum())} elements are)"
-            self.m.report("poison", "error", message, None, id="KIR-I012", buffer=handle.buffer.name)
+        aftermath.undefined(self, handle, at)
+
+    def writer(self, handle: Handle, index: tuple[int, ...]) -> Access | None:
+        """Who wrote an element of global memory last."""
+        return aftermath.writer(self, handle, index)
 
     # ---------------------------------------------------------------------------------------------------------------- teams
     def enter(self, f: Frame) -> None:
@@ -281,12 +280,8 @@ class Checker:
         clocks.learn(rows[lanes], own[lanes], agents[lanes])
 
     def ended(self, queue: asynchrony.Queue, f: Frame) -> None:
-        """Reports operations that nobody waited for (KIR-I017): an error when shared memory may go before it has been read."""
-        for o, why in asynchrony.unfinished(queue):
-            self.m.site = o.site
-            reads_shared = isinstance(o.site, n.Copy) and o.family == "bulk" and o.site.src.at.buffer.space in ("shared", "cluster")
-            self.m.report("async", "error" if reads_shared else "weak", f"an asynchronous operation is left behind: {why}", f,
-                          int(o.lanes.argmax()), id="KIR-I017", verb="issued")
+        """Reports operations that nobody waited for (KIR-I017)."""
+        aftermath.in_flight(self, queue, f)
 
     # --------------------------------------------------------------------------------------------------------------- accesses
     def _site(self) -> int:
@@ -344,7 +339,7 @@ class Checker:
             self._widths(place, f, want)
             count_traffic(self.m.counters, place, f, want)
         if memory.space in ("fragment", "register") and not f.proxy:
-            memory.unfenced = True
+            memory.unfenced, memory.written_at = True, self.m.site
             self.dirty.append(memory)
         assert memory.valid is not None
         if value.ok is None:
@@ -431,8 +426,10 @@ class Checker:
     def on_wgmma(self, registers: Memory, f: Frame) -> None:
         """A product is issued: generic writes to its registers need a fence first."""
         if registers.unfenced:
+            s = registers.written_at
+            other = Access("write", self.m.anchor(s), self.m.thread_name(f, 0), s.origin if s is not None else None)
             self.m.report("async", "error", f"'{registers.name}' was written since the last wgmma_fence", f, id="KIR-I016",
-                          buffer=registers.name, verb="wgmma")
+                          buffer=registers.name, verb="wgmma", accesses=(other,))
 
     def on_copy(self, s: n.Copy, source: Place, target: Place, f: Frame) -> None:
         """Alignment that the way of a copy needs, in bytes (KIR-I011)."""

@@ -6,7 +6,7 @@ runs each CTA as a coroutine. Kernels of a plan run one after another, each seei
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from kir.interp.frame import Frame, Val
 from kir.interp.machine import Machine
 from kir.interp.memory import Handle, Memory, bytes_needed, fill_poison
 from kir.interp.number import Array, storage
-from kir.interp.result import Finding, Result
+from kir.interp.result import Access, Finding, Result
 from kir.interp.schedule import Steps, Task, drive
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
@@ -54,7 +54,14 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
 
 
 def _result(m: tuple[Machine, dict[str, Array]]) -> Result:
-    return Result(m[1], tuple(m[0].findings.values()), m[0].counters)
+    return Result(m[1], tuple(m[0].findings.values()), m[0].counters, _writer(m[0]))
+
+
+def _writer(m: Machine) -> Callable[[str, tuple[int, ...]], Access | None]:
+    def found(name: str, index: tuple[int, ...]) -> Access | None:
+        handle = m.globals.get(name)
+        return m.checker.writer(handle, index) if m.checking and isinstance(handle, Handle) else None
+    return found
 
 
 def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, dict[str, Array]], program: n.Program) -> Result:
@@ -69,7 +76,7 @@ def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, di
             where = [int(x) for x in differ[0][:-1]]
             merged[("KIR-I024", name)] = Finding("KIR-I024", "timing", "weak" if atomics else "error",
                                                  f"{name}{where} depends on when asynchronous operations act", "", name)
-    return Result(first[1], tuple(merged.values()), first[0].counters)
+    return Result(first[1], tuple(merged.values()), first[0].counters, _writer(first[0]))
 
 
 def _must_run(program: n.Program) -> None:

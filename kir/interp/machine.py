@@ -22,6 +22,7 @@ from kir.interp.rendezvous import Rendezvous
 from kir.interp.result import Access, Counters, Finding
 from kir.interp.schedule import Mbarrier, NamedBarrier, Steps, Task
 from kir.ir import nodes as n
+from kir.ir.visit import statements as statements_of
 from kir.ir.visit import walk
 
 if TYPE_CHECKING:
@@ -280,7 +281,15 @@ class Machine(Rendezvous):
         at = [int(np.broadcast_to(lift(x, rank), shape)[where]) for x in place.indices]
         name = place.handle.buffer.name
         self.report("bounds", "error", f"{verb} of {name}{at} is outside its shape {list(place.handle.shape)}", f,
-                    int(where[0]) if bad.shape[0] > 1 else 0, id="KIR-I010", buffer=name, verb=verb)
+                    int(where[0]) if bad.shape[0] > 1 else 0, id="KIR-I010", buffer=name, verb=verb, accesses=(self.declaration(name),))
+
+    def declaration(self, name: str) -> Access:
+        """Where a buffer comes from, as the other side of an access that leaves it."""
+        for k in self.program.kernels:
+            for s in statements_of(k.body):
+                if isinstance(s, (n.Alloc, n.View)) and s.buffer.name == name:
+                    return Access("memory declared", self.anchor(s), "", s.origin)
+        return Access("memory given", name, "the caller")
 
     def view_fits(self, b: n.Buffer, start: Array, needed: int, itemsize: int, base: Handle, f: Frame) -> None:
         """Reports a reinterpretation that reaches past the end of its memory (KIR-I010) or is not aligned (KIR-I011)."""

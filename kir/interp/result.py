@@ -1,6 +1,7 @@
 """What a run returns: outputs, findings and counts."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -10,7 +11,8 @@ from kir.interp.number import Array
 
 @dataclass(frozen=True)
 class Access:
-    """One side of a finding: what was done (`read`, `write`, `update`, `wait`, ..), where in the program, and by which thread."""
+    """One side of a finding: what was done (`read`, `write`, `update`, `wait`, ..), where in the program, and by which thread ("" for
+    what no thread does: the declaration of memory, the end of a kernel)."""
 
     verb: str
     anchor: str
@@ -18,7 +20,12 @@ class Access:
     origin: Origin | None = None
 
     def __str__(self) -> str:
-        return f"{self.verb} at {self.anchor} by {self.thread}"
+        return f"{self.verb} at {self.anchor}" + (f" by {self.thread}" if self.thread else "")
+
+    @property
+    def placed(self) -> str:
+        """The access with its line of the source, where that is known."""
+        return f"{self} ({self.origin.file}:{self.origin.line})" if self.origin is not None else str(self)
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Finding:
         """The finding as a located diagnostic; a weak one is a warning."""
         first = self.accesses[0] if self.accesses else None
         return Diagnostic(self.id, self.message, first.origin if first else None, first.anchor if first else self.kernel, self.kind,
-                          tuple(str(a) for a in self.accesses), severity="error" if self.severity == "error" else "warning")
+                          tuple(a.placed for a in self.accesses), severity="error" if self.severity == "error" else "warning")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -73,6 +80,10 @@ class Counters:
         return asdict(self)
 
 
+def _nobody(name: str, index: tuple[int, ...]) -> Access | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Result:
     """`outputs` holds every `out` and `inout` tensor by name, in its own dtype (bf16 and fp8 as ml_dtypes)."""
@@ -80,6 +91,8 @@ class Result:
     outputs: dict[str, Array]
     findings: tuple[Finding, ...]
     counters: Counters
+    writer: Callable[[str, tuple[int, ...]], Access | None] = field(default=_nobody, compare=False, repr=False)
+    """After a checked run: who wrote an element of an output last; None for what nobody wrote."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -16,6 +16,10 @@
     [tensors.A]                   # `name` is the problem's name where it differs
     shape = ["M", "K"]
     dtype = "bf16"
+    [maps.A_map]                  # a tensor map that the kernel gets as a parameter: what it describes, its box, bytes of swizzle
+    of = "A"
+    box = [128, 64]
+    swizzle = 128
     [options]
     num_warps = 8
     num_stages = 3
@@ -65,6 +69,19 @@ class Tensor(BaseModel):
     exact: bool = False
 
 
+class Map(BaseModel):
+    """A tensor map (CUtensorMap) that a kernel takes: the tensor (by its name in the kernel, or under [tensors] where the kernel has no pointer
+    to it), the box in elements, slowest axis first, bytes of its swizzle, and other attributes of `map` in the IR. `name` is the program's name
+    for it where that differs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    of: str
+    box: list[int]
+    swizzle: int = 0
+    name: str = ""
+    attrs: dict[str, Setting] = {}
+
+
 class Binding(BaseModel):
     """One specialization of a kernel. Frozen; unknown fields are errors. `elsewhere` is what a masked load gives where its mask does not
     hold and the source does not say: undefined, or `zero`, which is what compiled code gives."""
@@ -83,6 +100,7 @@ class Binding(BaseModel):
     tensors: dict[str, Tensor] = {}
     options: dict[str, Setting] = {}
     arrays: dict[str, list[int]] = {}
+    maps: dict[str, Map] = {}
     heuristics: dict[str, str] = {}
     configs: list[dict[str, Setting]] = []
 
@@ -120,7 +138,7 @@ class Binding(BaseModel):
             first = bad.errors()[0]
             where = ".".join(map(str, first["loc"]))
             hint = (
-                did_you_mean(str(first["loc"][-1]), [*cls.model_fields, *Tensor.model_fields]) if first["type"] == "extra_forbidden" else ""
+                did_you_mean(str(first["loc"][-1]), [*cls.model_fields, *Tensor.model_fields, *Map.model_fields]) if first["type"] == "extra_forbidden" else ""
             )
             raise error("KIR-F010", f"{file}: field '{where}': {first['msg'].lower()}", attempt=hint) from bad
 
@@ -143,6 +161,11 @@ class Binding(BaseModel):
                 value = getattr(t, field)
                 if value != Tensor.model_fields[field].default:
                     lines.append(f"{field} = {_value(value)}")
+        for name, m in self.maps.items():
+            lines += ["", f"[maps.{name}]", f"of = {json.dumps(m.of)}", f"box = {json.dumps(m.box)}"]
+            lines += [f"swizzle = {m.swizzle}"] if m.swizzle else []
+            lines += [f"name = {json.dumps(m.name)}"] if m.name else []
+            lines += [f"attrs = {{ {', '.join(f'{k} = {_value(v)}' for k, v in m.attrs.items())} }}"] if m.attrs else []
         for one in self.configs:
             lines += ["", "[[configs]]", *(f"{k} = {_value(v)}" for k, v in one.items())]
         return "\n".join(lines).lstrip("\n") + "\n"

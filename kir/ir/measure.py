@@ -55,6 +55,8 @@ class Measure(NamedTuple):
     """Definitions: lets, allocations and views."""
     reductions: int
     """Reductions, scans, sorts and the like of whole tiles."""
+    slices: int
+    """Fragments, and bits of the number of elements of each store of a tile to memory of the CTA's own."""
     prefixes: int
     """Local buffers that a loop carries along while it stores to global memory (what makes its iterations depend on one another)."""
     hoisted: int
@@ -191,6 +193,7 @@ class _Counter:
                     self.add("fused", _operations(s.value))
                 else:
                     self.add("vectors", bool(self.threads) and isinstance(s.at.type, TileType))
+                    self.add("slices", _bits(s.at.type))
                 self.add("masks", s.clip + (s.mask is not None))
                 self.add("annotations", bool(s.cache))
             case n.Copy():
@@ -230,6 +233,7 @@ class _Counter:
     def buffer(self, b: n.Buffer) -> None:
         """Counts a local buffer."""
         self.add("shared", b.space in ("shared", "cluster"))
+        self.add("slices", b.space == "fragment")
         self.add("asynchrony", b.dtype.name == "mbarrier")
         self.add("layouts", (b.layout is not None) + (b.strides is not None) + (b.align != 0))
         if b.space != "global":

@@ -5,6 +5,7 @@ Names are resolved while reading, so that every reference carries its type. Inte
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -45,6 +46,16 @@ def parse_program(text: str, file: str = "<text>") -> n.Program:
     except RecursionError:
         raise error("KIR-T001", "this text nests expressions too deeply", origin=Origin(file, 1, 1, 1, 1),
                     needs="lets for parts of them") from None
+
+
+def parse_expression(text: str, values: Mapping[str, Type], buffers: Mapping[str, n.Buffer]) -> n.Expr:
+    """The expression of a text over named values and buffers. Raises KirError as `parse_program`."""
+    tree = syntax_tree(f"kir {SCHEMA}\nprogram p\n  fact {text}\n", "<expression>")
+    scope = _Scope()
+    scope.values.update(values)
+    scope.buffers.update(buffers)
+    fact = next(iter(tree.find_data("fact")))
+    return _Reader("<expression>").expr(fact.children[0], scope)
 
 
 class _Scope:

@@ -63,7 +63,9 @@ class _Specializer:
         for k in self.program.kernels:
             kernels.append(self.kernel(k, known))
         facts = fact_expressions(self.binding.facts, sizes)
-        made = replace(self.program, metas=(), params=tuple(params), facts=facts, functions=tuple(functions), kernels=tuple(kernels))
+        renamed = {k: t.name for k, t in self.binding.tensors.items() if t.name}
+        maps = tuple(replace(m, of=renamed.get(m.of, m.of)) for m in self.program.tensor_maps)
+        made = replace(self.program, metas=(), params=tuple(params), facts=facts, tensor_maps=maps, functions=tuple(functions), kernels=tuple(kernels))
         used = {x.fn for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call)}
         used |= {
             str(v) for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call) for key, v in x.attrs if key == "combine"
@@ -231,7 +233,7 @@ class _Specializer:
                 raise error("KIR-F011", f"tensor '{p.name}': role '{role}' is not in, out or inout")
             exact = n.attrs(**dict(p.attrs), exact=True) if t.exact else p.attrs
             out.append(n.Param(name, role, buffer, attrs=exact))  # type: ignore[arg-type]  # checked above
-            if len(p.of.shape) == len(shape) and strides is None:
+            if len(p.of.shape) == len(shape) and (strides is None or len(shape) > 1):
                 self.buffers[p.name] = buffer
                 for own, actual in zip(p.of.shape, shape, strict=True):
                     if isinstance(own, n.Var):

@@ -14,6 +14,7 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import Path, anchors, child_blocks
+from kir.ir.pairing import unpaired
 from kir.ir.printer import expr_text, is_name, region_text, type_text
 from kir.ir.program_rules import header
 from kir.ir.types import I32, MBARRIER, DType, PointerType, StructType, TupleType, Type, UnitType, dtype_of, shape_of
@@ -515,50 +516,9 @@ class _Verifier:
     # ------------------------------------------------------------------------------------------------------------ pairing
     def pairing(self, k: n.Kernel) -> Iterator[Diagnostic]:
         """Asynchronous operations whose completion nothing in the kernel waits for."""
-        body = tuple(statements(k.body))
-        if any(isinstance(s, (n.Opaque, n.Hole)) for s in body):
-            return
-        calls = {x.fn for s in body if isinstance(s, (n.Eval, n.Let)) for x in walk(s) if isinstance(x, n.Call)}
-        if calls & set(self.functions):
-            return
-        waited, made = _named_by(body, "mbar_wait"), _named_by(body, "mbar_init")
-        reported: set[str] = set()
-        for path, s in _with_paths(k):
-            for why in _unpaired(s, calls, waited, made):
-                if why not in reported:
-                    reported.add(why)
-                    self.path, self.stmt = path, s
-                    yield self.fail("KIR-V015", why)
-
-
-def _named_by(body: tuple[n.Stmt, ...], fn: str) -> set[str]:
-    """Buffers that calls of `fn` name."""
-    return {a.buffer.name for s in body if isinstance(s, n.Eval) and s.call.fn == fn for a in s.call.args if isinstance(a, n.Region)}
-
-
-def _unpaired(s: n.Stmt, calls: set[str], waited: set[str], made: set[str]) -> Iterator[str]:
-    if isinstance(s, n.Copy) and s.grouped:
-        family = "async" if s.via.startswith("cp_async") else "bulk"
-        for needed in (f"{family}_commit", f"{family}_wait"):
-            if needed not in calls:
-                yield f"a grouped copy via {s.via.partition('(')[0]}, and no {needed} in this kernel"
-    if isinstance(s, n.Copy) and s.signal is not None:
-        name = s.signal.buffer.name
-        if name not in waited and s.signal.buffer.space == "shared":
-            yield f"a copy signals '{name}', and nothing in this kernel waits for it"
-    if (isinstance(s, n.Mma) and s.pending) or (isinstance(s, n.Eval) and s.call.fn == "wgmma"):
-        for needed in ("wgmma_commit", "wgmma_wait"):
-            if needed not in calls:
-                yield f"a pending mma, and no {needed} in this kernel"
-    if isinstance(s, n.Eval) and s.call.fn == "mbar_wait":
-        for a in s.call.args:
-            if isinstance(a, n.Region) and a.buffer.space == "shared" and a.buffer.name not in made:
-                yield f"'{a.buffer.name}' is waited for, and no mbar_init in this kernel initializes it"
-
-
-def _with_paths(k: n.Kernel) -> Iterator[tuple[Path, n.Stmt]]:
-    from kir.ir.paths import block_paths
-    return block_paths(k.body, (k.name,))
+        for each in unpaired(self.program, k, self.functions):
+            self.path, self.stmt = each.path, each.stmt
+            yield self.located(Diagnostic("KIR-V015", each.why, witness=each.witness))
 
 
 def _same_type(a: Type, b: Type) -> bool:

@@ -170,3 +170,12 @@ def names_read(n: Node) -> set[str]:
 def regions(n: Node) -> Iterator[Region]:
     """All places mentioned below `n`."""
     return (m for m in walk(n) if isinstance(m, Region))
+
+
+def unshared(n: N) -> N:
+    """A copy of a tree in which no node stands twice: analyses that tell occurrences apart by identity see two where a pass wrote two."""
+    def fresh(value: Any) -> Any:
+        if isinstance(value, Node):
+            return unshared(value) if not isinstance(value, Buffer) else value
+        return tuple(map(fresh, value)) if isinstance(value, tuple) else value
+    return type(n)(**{f: fresh(getattr(n, f)) for f in n.all_fields})

@@ -14,6 +14,7 @@ from kir.analysis.normal_form import is_pure, normalize
 from kir.ir import nodes as n
 from kir.ir.canonical import canonical, content_hash, outer_names, rename
 from kir.ir.nodes import Program
+from kir.ir.types import TileType
 from kir.ir.visit import substitute, transform, walk
 
 ROLES = ("size", "scalar", "in", "inout", "out")
@@ -30,7 +31,7 @@ def common_form(program: Program) -> Program:
 
 
 def _without_steps(program: Program) -> Program:
-    """The program without lets that the next statement reads once, and nothing after it: names for steps of one computation."""
+    """The program without pure lets: names for steps of one computation. One stays whose memory is written before its last reader."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         for name, kind in (("body", None), ("then", None), ("orelse", None)):
             block = getattr(new, name, kind)
@@ -44,16 +45,37 @@ def _without_steps(program: Program) -> Program:
 
 def _folded(block: n.Block) -> n.Block:
     out: list[n.Stmt] = []
-    for k, s in enumerate(block):
-        if out and isinstance(let := out[-1], n.Let) and len(let.names) == 1 and is_pure(let.value):
-            name = let.names[0]
-            reads = [x for x in walk(s) if isinstance(x, n.Var) and x.name == name]
-            later = any(isinstance(x, n.Var) and x.name == name for t in block[k + 1:] for x in walk(t))
-            if len(reads) == 1 and not later and isinstance(s, (n.Let, n.Store)):
-                out[-1] = substitute(s, {name: let.value})
-                continue
-        out.append(s)
+    left = list(block)
+    while left:
+        s = left.pop(0)
+        if isinstance(s, n.Let) and len(s.names) == 1 and is_pure(s.value) and not isinstance(s.value.type, TileType) and _lasts(s, left):
+            left = [substitute(t, {s.names[0]: s.value}) for t in left]
+        else:
+            out.append(s)
     return tuple(out)
+
+
+def _lasts(let: n.Let, rest: Sequence[n.Stmt]) -> bool:
+    """Whether what a let reads stays as it is until the last statement that reads its name has been executed (which may write it at its end)."""
+    readers = [k for k, s in enumerate(rest) if any(isinstance(x, n.Var) and x.name == let.names[0] for x in walk(s))]
+    between = rest[:readers[-1] + (not isinstance(rest[readers[-1]], n.Store))] if readers else ()
+    touched = {x.buffer.name for s in between for y in walk(s) for x in _written(y)}
+    opaque = any(isinstance(y, (n.Opaque, n.Hole)) for s in between for y in walk(s))
+    return not opaque and not touched & {x.at.buffer.name for x in walk(let.value) if isinstance(x, n.Load)}
+
+
+def _written(x: n.Node) -> tuple[n.Region, ...]:
+    match x:
+        case n.Store():
+            return (x.at,)
+        case n.Copy():
+            return (x.dst,)
+        case n.Mma():
+            return (x.acc,)
+        case n.Call():
+            return tuple(a for a in x.args if isinstance(a, n.Region))
+        case _:
+            return ()
 
 
 def common_names(program: Program) -> dict[str, str]:

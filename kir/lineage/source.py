@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import kir.skills
 from kir import machine
 from kir.diagnostic import did_you_mean, error, usage
 from kir.ir.nodes import Program, Var
@@ -64,8 +66,32 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     generic, surface, kernel = read_generic(text, binding)
     name = (kernel or generic.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
-    program = normal_form(generic, binding)
+    program = normal_form(generic, binding, manifest(text) if binding is None else ())
     return Expert(program, name, source, own_surface(program, surface), _binding_text(binding) if binding else "")
+
+
+def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
+    """The shipped bindings (``skills/bindings``) of the kernel of ``FILE[::KERNEL]``: those of a problem, where one is named. None for IR
+    text, which has its own. Raises as :func:`located` and the frontends do."""
+    path, kernel = located(text)
+    if path.suffix == ".kir":
+        return ()
+    name = kernel_of(path, kernel)[1].name
+    folder = Path(next(iter(kir.skills.__path__))) / "bindings"
+    found = []
+    for file in sorted(folder.glob("*.toml")):
+        told = tomllib.loads(file.read_text(encoding="utf-8"))
+        if told.get("kernel") == name and problem in ("", told.get("problem", "")):
+            found.append(file)
+    return tuple(found)
+
+
+def binding_of(text: str, binding: Path | None, problem: str = "") -> Path | None:
+    """The binding that a command was given; without one, the only shipped binding of this kernel for the problem."""
+    if binding is not None or not problem:
+        return binding
+    found = manifest(text, problem)
+    return found[0] if len(found) == 1 else None
 
 
 def promised(program: Program, facts: Sequence[str]) -> Program:
@@ -91,6 +117,11 @@ def own_surface(program: Program, surface: str) -> str:
 
     threads = any(isinstance(s, For) and s.kind == "thread" for k in program.kernels for s in statements(k.body))
     return "cuda" if surface == "kir" and threads and "cuda" in {entry.name for entry in registry("kir.backends")} else surface
+
+
+def _short(path: Path) -> str:
+    """A path as a user would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _binding_text(path: Path) -> str:
@@ -140,8 +171,8 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     )
 
 
-def normal_form(program: Program, binding: Path | None) -> Program:
-    """normalize(specialize(program)), with flat accesses raised to regions."""
+def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = ()) -> Program:
+    """normalize(specialize(program)), with flat accesses raised to regions. A refusal for want of a binding names the `known` ones."""
     from kir.analysis.regions import raised
     from kir.ir.verify import check, is_generic
 
@@ -152,6 +183,6 @@ def normal_form(program: Program, binding: Path | None) -> Program:
 
         program = specialize(program, settled(Binding.read(binding)))
     if is_generic(program):
-        raise error("KIR-S016", f"{program.name} is generic", attempt="--bind BINDING.toml")
+        raise error("KIR-S016", f"{program.name} is generic", attempt=" or ".join(f"--bind {_short(each)}" for each in known) or "--bind BINDING.toml")
     check(program)
     return raised(program)

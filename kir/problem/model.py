@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -59,17 +60,19 @@ def _server() -> Server:
 
 @dataclass
 class Runner:
-    """The process that runs a file, started when it is first asked."""
+    """The process that runs a file, started when it is first asked. One question at a time, whoever asks."""
 
     source: ModelSource
     _child: Child | None = None
+    _turn: Lock = field(default_factory=Lock, compare=False, repr=False)
 
     def ask(self, op: str, sizes: Sizes, arrays: Mapping[str, Array] | None = None, **more: Any) -> tuple[dict[str, Any], Arrays]:
         """One answer. Raises the file's refusals as KirError, and KIR-G911 for a process that died or did not answer."""
         given = dict(arrays or {})
         message = {"op": op, "sizes": dict(sizes), "arrays": about(given), **more}
         try:
-            answer, blobs = self._started().ask(message, [np.ascontiguousarray(a).tobytes() for a in given.values()], SECONDS)
+            with self._turn:
+                answer, blobs = self._started().ask(message, [np.ascontiguousarray(a).tobytes() for a in given.values()], SECONDS)
         except ChildGone as gone:
             self.close()
             raise error("KIR-G911", f"running it failed: {gone.said}", origin=self.source.line(1)) from None

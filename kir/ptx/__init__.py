@@ -15,14 +15,14 @@ from kir.diagnostic import Origin, did_you_mean
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 
-from . import arithmetic, collective, memory, moves
+from . import arithmetic, collective, matrices, memory, moves
 from .bits import Kind, reinterpret
 from .bits import pack as pack_bits
 from .bits import unpack as unpack_bits
 from .form import Instruction, Label, Name, Text, parse
-from .reader import PREDICATE, AsmOperand, Descriptor, Handler, Pointer, Reader, tidied
+from .reader import PREDICATE, AsmOperand, Descriptor, Handler, Matrix, Pointer, Reader, tidied
 
-HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **moves.HANDLERS, **memory.HANDLERS, **collective.HANDLERS}
+HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **moves.HANDLERS, **memory.HANDLERS, **collective.HANDLERS, **matrices.HANDLERS}
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,20 @@ class Meaning:
 
     statements: tuple[n.Stmt, ...]
     outputs: tuple[n.Expr | None, ...]
+    addresses: tuple[Pointer | None, ...] = ()
 
 
 def read_asm(text: str, operands: Sequence[AsmOperand], fresh: Callable[[str], str], special: Mapping[str, n.Expr] | None = None,
-             origin: Origin | None = None, spinning: bool = False) -> Meaning:
+             origin: Origin | None = None, spinning: bool = False, peers: Callable[[n.Buffer], n.Buffer | None] | None = None) -> Meaning:
     """The meaning of an asm text with its operands in the order of their numbers. `fresh` gives unused names; `special` maps special
     registers (`tid.x`, `laneid`) to their values; `origin` is the place of the statement; `spinning` says that the code around it runs
-    it again until a try of an mbarrier succeeds. Raises KirError, located: KIR-F300 (syntax),
+    it again until a try of an mbarrier succeeds;
+    `peers` gives the buffer that shows a shared one in every CTA of the cluster. Raises KirError, located: KIR-F300 (syntax),
     KIR-F301 (an instruction or modifier that is unknown), KIR-F302 (wrong operands), KIR-F304 (no meaning in the IR), KIR-F306 (an
     address that is no place in a buffer)."""
     form = parse(Text(text, origin))
     r = Reader(form, operands, fresh, special or {})
-    r.spinning = spinning
+    r.spinning, r.peers = spinning, peers
     for number, o in enumerate(operands):
         if o.value is not None:
             r.registers[number] = [(None, o.value)]
@@ -78,15 +80,18 @@ def read_asm(text: str, operands: Sequence[AsmOperand], fresh: Callable[[str], s
     while items:
         _step(r, items)
     outputs = [_output(r, number, o) for number, o in enumerate(operands) if o.is_output]
-    steps, values = tidied(r.steps, [o for o in outputs if o is not None], r.locals)
+    steps, values = tidied(r.steps, [o for o in outputs if isinstance(o, n.Expr)], r.locals)
     left = iter(values)
-    return Meaning(steps, tuple(None if o is None else next(left) for o in outputs))
+    addresses = tuple(o if isinstance(o, Pointer) else None for o in outputs)
+    return Meaning(steps, tuple(next(left) if isinstance(o, n.Expr) else None for o in outputs), addresses)
 
 
-def _output(r: Reader, number: int, o: AsmOperand) -> n.Expr | None:
+def _output(r: Reader, number: int, o: AsmOperand) -> n.Expr | Pointer | None:
     made = r.merged(r.registers.get(number, []), None)
     if made is None:
         return None
+    if isinstance(made, Pointer) and made.at.buffer.space == "cluster":
+        return made
     if not isinstance(made, n.Expr):
         raise r.form.text.fail("KIR-F304", f"operand %{number} is an address that the asm leaves behind", (0, len(r.form.text.text)))
     return made if o.dtype is None or o.dtype == dtype_of(made.type) else reinterpret(made, o.dtype)
@@ -164,4 +169,4 @@ def _waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | 
     return None
 
 
-__all__ = ["AsmOperand", "Descriptor", "Kind", "Meaning", "Opcode", "Pointer", "opcodes", "pack_bits", "read_asm", "unpack_bits"]
+__all__ = ["AsmOperand", "Descriptor", "Kind", "Matrix", "Meaning", "Opcode", "Pointer", "opcodes", "pack_bits", "read_asm", "unpack_bits"]

@@ -65,6 +65,10 @@ def reinterpret(e: n.Expr, dtype: DType) -> n.Expr:
         return e
     if isinstance(e, n.Cast) and e.rounding == "bits" and not shape_of(e.type):
         return reinterpret(e.x, dtype)
+    if isinstance(e, n.Cast) and e.rounding == "rn" and own.is_integer and not shape_of(e.type):
+        inner = dtype_of(e.x.type)
+        if inner.is_integer and inner.bits == own.bits:
+            return reinterpret(e.x, dtype)
     if isinstance(e, n.Call) and e.of is None and e.fn == "pack" and not (own.is_float or dtype.is_float):
         return pack(_argument(e), dtype)
     if isinstance(e, n.Const) and own.is_integer and dtype.is_integer:

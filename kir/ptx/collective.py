@@ -1,14 +1,13 @@
-"""What warps, CTAs and clusters do together in PTX: exchange between lanes, matrix instructions, barriers, fences (ISA 9.7.12 to 9.7.15)."""
+"""What warps, CTAs and clusters do together in PTX: exchange between lanes, barriers, fences (ISA 9.7.12, 9.7.13)."""
 from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DTYPES
+from kir.ir.types import BOOL
 
-from .bits import KINDS, UNSIGNED, Kind, called, joined, pack, slice_of, unpack, vector
-from .form import Instruction, Memory, Operand, Pair, Vector
-from .memory import mbarrier
-from .reader import PREDICATE, Handler, Reader
+from .bits import KINDS, UNSIGNED, Kind, called
+from .form import Instruction, Memory, Name, Operand, Pair, Place, Vector
+from .reader import PREDICATE, Handler, Pointer, Reader, mbarrier
 
 FULL = 0xFFFFFFFF
 
@@ -88,85 +87,6 @@ def _redux(r: Reader, i: Instruction) -> None:
     r.write(i.operands[0], r.bind_effect("x", made))
 
 
-# ------------------------------------------------------------------------------------------------------------------- matrix
-def _ldmatrix(r: Reader, i: Instruction) -> None:
-    place, num, options = _matrix(r, i, i.operands[1])
-    got = r.bind_effect("m", called("ldmatrix", {"num": num, **options}, place))
-    for k, target in enumerate(r.items(i.operands[0], num)):
-        r.write(target, pack(slice_of(got, 2 * k, 2)))
-
-
-def _stmatrix(r: Reader, i: Instruction) -> None:
-    place, num, options = _matrix(r, i, i.operands[0])
-    parts = [unpack(r.value(o, KINDS["b32"]), place.buffer.dtype) for o in r.items(i.operands[1], num)]
-    r.effect(n.Eval(called("stmatrix", options, place, joined(parts))))
-
-
-def _matrix(r: Reader, i: Instruction, o: Operand) -> tuple[n.Region, int, dict[str, n.Attr]]:
-    m = r.modifiers()
-    m.flag("sync")
-    m.flag("aligned")
-    shape, number, trans = m.one("m8n8", "m16n16", "m8n16", "m16n8"), m.one("x1", "x2", "x4"), m.flag("trans")
-    space = m.one("shared", "shared::cta")
-    if shape != "m8n8" or any(x.startswith("b8") for x in m.left):
-        raise r.refuse(f"matrices of shape {shape} or of bytes")
-    m.kind("b16")
-    m.done()
-    if not number:
-        raise r.fail("KIR-F302", f"'{i.parts[0]}' takes .x1, .x2 or .x4")
-    place = r.region(o, 128, 1, space or "shared")
-    if place.buffer.dtype.bits != 16:
-        raise r.refuse(f"a matrix of '{place.buffer.name}', whose elements are {place.buffer.dtype}", "a view of 16-bit elements")
-    return place, int(number[1:]), {"trans": True} if trans else {}
-
-
-_OPERANDS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "f8e4m3", "e5m2": "f8e5m2", "s8": "i8", "u8": "u8", "f64": "f64"}
-
-
-def _mma(r: Reader, i: Instruction) -> None:
-    m = r.modifiers()
-    m.flag("aligned")
-    if not m.flag("sync") or any(x.startswith(("sp", "kind", "block_scale")) for x in m.left):
-        raise r.refuse("a sparse or scaled matrix product")
-    shape = next((x for x in m.left if x.startswith("m") and "n" in x), "")
-    layouts = [x for x in m.left if x in ("row", "col")]
-    if m.flag("satfinite") or any(x in m.left for x in ("xor", "and", "popc")):
-        raise r.refuse("a matrix product that saturates, or of single bits")
-    types = [x for x in m.left if x not in (shape, "row", "col")]
-    if len(types) != 4:
-        raise r.fail("KIR-F302", "a matrix product names its shape and four types")
-    if layouts != ["row", "col"] or not shape.startswith("m16n8k"):
-        raise r.refuse(f"a matrix product of shape {shape} and layouts {', '.join(layouts)}", "m16n8k.., row.col")
-    d, a, b, c = types
-    if a not in _OPERANDS or b not in _OPERANDS or a != b or d != c or d not in ("f32", "f16", "s32"):
-        raise r.refuse(f"a matrix product of {a} and {b} into {d}")
-    k, of = int(shape.removeprefix("m16n8k")), DTYPES[_OPERANDS[a]]
-    if k * of.bits not in (128, 256):
-        raise r.fail("KIR-F302", f"there is no mma of shape {shape} on {a}")
-    count = 16 * k * of.bits // 1024
-    left, right = (joined([unpack(r.value(o, KINDS["b32"]), of) for o in r.items(x, size)])
-                   for x, size in ((i.operands[1], count), (i.operands[2], count // 2)))
-    acc = KINDS[d]
-    if d == "f16":
-        into = joined([unpack(r.value(o, KINDS["b32"]), acc.dtype) for o in r.items(i.operands[3], 2)])
-    else:
-        into = vector([r.value(o, acc) for o in r.items(i.operands[3], 4)])
-    got = r.bind_effect("d", n.Call("mma_sync", (left, right, into), n.attrs(shape=shape)))
-    for at, target in enumerate(r.items(i.operands[0], 2 if d == "f16" else 4)):
-        piece_ = pack(slice_of(got, 2 * at, 2)) if d == "f16" else build.call("pick", got, build.const(at))
-        r.write(target, piece_)
-
-
-def _wgmma(r: Reader, i: Instruction) -> None:
-    m = r.modifiers()
-    how = m.one("fence", "commit_group", "wait_group", "mma_async")
-    if how == "mma_async":
-        raise r.refuse("wgmma.mma_async, whose operands are bit fields of descriptors", "the tile statement mma .. via wgmma")
-    args = [build.const(r.constant(i.operands[0]))] if how == "wait_group" else []
-    row = {"fence": "wgmma_fence", "commit_group": "wgmma_commit", "wait_group": "wgmma_wait"}[how]
-    r.effect(n.Eval(build.call(row, *args)))
-
-
 # ---------------------------------------------------------------------------------------------------------- synchronization
 def _barrier(r: Reader, i: Instruction) -> None:
     m, args = r.modifiers(), i.operands
@@ -236,8 +156,7 @@ def _mbarrier(r: Reader, i: Instruction) -> None:
         raise r.refuse("one try of an mbarrier", "a loop in the asm that jumps back until the phase is complete")
     if how in ("inval", "arrive_drop", "complete_tx", "pending_count") or m.flag("noComplete"):
         raise r.refuse(f"mbarrier.{how}")
-    if m.flag("shared::cluster") and how != "expect_tx":
-        raise r.refuse("an mbarrier of another CTA")
+    remote = m.flag("shared::cluster") and how == "arrive"
     for x in ("release", "relaxed", "cta", "cluster", "shared", "shared::cta", "b64", "shared::cluster"):
         m.flag(x)
     m.done()
@@ -249,7 +168,7 @@ def _mbarrier(r: Reader, i: Instruction) -> None:
         at = 0 if isinstance(args[0], Memory) else 1
         if not expects and len(args) > at + 1 and r.constant(args[at + 1]) != 1:
             raise r.refuse("several arrivals at once")
-        place = mbarrier(r, args[at])
+        place = mbarrier(r, args[at], remote)
         if expects:
             r.effect(n.Eval(build.call("mbar_arrive_expect", place, r.value(args[at + 1], KINDS["s32"]))))
         else:
@@ -261,6 +180,23 @@ def waited(r: Reader, i: Instruction) -> None:
     if "parity" not in i.parts:
         raise r.refuse("an mbarrier that is waited for by its state", ".parity")
     r.effect(n.Eval(build.call("mbar_wait", mbarrier(r, i.operands[1]), r.value(i.operands[2], KINDS["s32"]))))
+
+
+def _peer(r: Reader, i: Instruction) -> None:
+    """mapa: the same place in the CTA of a rank."""
+    m = r.modifiers()
+    m.flag("shared::cluster")
+    m.kind("u32", "u64")
+    m.done()
+    source = i.operands[1]
+    held = r.held(source) if isinstance(source, (Name, Place)) else None
+    if not isinstance(held, Pointer) or held.at.buffer.space != "shared":
+        raise r.fail("KIR-F306", "mapa takes the address of a place in shared memory")
+    peer = r.peers(held.at.buffer) if r.peers is not None else None
+    if peer is None:
+        raise r.refuse("memory of another CTA in a kernel whose cluster is not known", "__cluster_dims__")
+    rank = r.value(i.operands[2], KINDS["s32"])
+    r.write(i.operands[0], Pointer(n.Region(peer, (rank, *held.at.index)), held.bytes))
 
 
 def _dependency(r: Reader, i: Instruction) -> None:
@@ -293,6 +229,6 @@ def _trap(r: Reader, i: Instruction) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    "shfl": _shuffle, "vote": _vote, "match": _match, "activemask": _active, "redux": _redux, "ldmatrix": _ldmatrix, "stmatrix": _stmatrix,
-    "mma": _mma, "wgmma": _wgmma, "bar": _barrier, "barrier": _barrier, "fence": _fence, "membar": _fence, "mbarrier": _mbarrier,
-    "griddepcontrol": _dependency, "setmaxnreg": _registers, "nanosleep": _sleep, "trap": _trap}
+    "shfl": _shuffle, "vote": _vote, "match": _match, "activemask": _active, "redux": _redux,
+    "bar": _barrier, "barrier": _barrier, "fence": _fence, "membar": _fence, "mbarrier": _mbarrier,
+    "griddepcontrol": _dependency, "setmaxnreg": _registers, "nanosleep": _sleep, "trap": _trap, "mapa": _peer}

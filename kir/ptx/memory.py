@@ -6,10 +6,11 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, TileType, dtype_of, shape_of
 
 from .bits import KINDS, UNSIGNED, Kind, called, joined, pack, piece, reinterpret, slice_of, unpack, vector
-from .form import Instruction, Memory, Operand, Vector
+from .form import Instruction, Memory, Operand
 from .moves import packed, r_result
 from .policies import policy
-from .reader import Descriptor, Handler, Modifiers, Reader
+from .reader import Descriptor, Handler, Modifiers, Reader, mbarrier
+from .tensors import tensor_copy
 
 SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "const")
 SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -206,7 +207,7 @@ def _bulk(r: Reader, i: Instruction, m: Modifiers) -> None:
         options: dict[str, n.Attr] = {"read": True} if m.flag("read") else {}
         r.effect(n.Eval(called("bulk_wait", options, build.const(r.constant(i.operands[0])))))
         return
-    for what in ("prefetch", "multicast::cluster", "L2::cache_hint"):
+    for what in ("prefetch", "L2::cache_hint"):
         if m.flag(what):
             raise r.refuse(f"a bulk copy with .{what}")
     tensor, reduces = m.flag("tensor"), m.one("add", "min", "max", "and", "or", "xor")
@@ -219,8 +220,10 @@ def _bulk(r: Reader, i: Instruction, m: Modifiers) -> None:
     for x in spaces:
         m.left.remove(x)
     if tensor:
-        _tensor(r, i, m, grouped)
+        tensor_copy(r, i, m, grouped)
         return
+    if m.flag("multicast::cluster"):
+        raise r.refuse("a bulk copy to several CTAs that is none of a tensor")
     m.done()
     if len(spaces) != 2:
         raise r.fail("KIR-F302", "a bulk copy names the space of its destination and of its source")
@@ -242,48 +245,6 @@ def _run(r: Reader, o: Operand, size: Operand, space: str) -> n.Region:
     last = first.index[-1]
     assert isinstance(last, n.Expr)
     return build.region(first.buffer, *first.index[:-1], build.span(last, count))
-
-
-def mbarrier(r: Reader, o: Operand) -> n.Region:
-    """The mbarrier in a memory operand."""
-    p = r.pointer(o)
-    if p.at.buffer.dtype.name != "mbarrier":
-        raise r.refuse(f"'{p.at.buffer.name}' is used as an mbarrier and declared as {p.at.buffer.dtype}", "shared memory of mbarriers")
-    return r.region(o, 64, 1, "shared")
-
-
-def _tensor(r: Reader, i: Instruction, m: Modifiers, grouped: bool) -> None:
-    """A TMA copy of a tensor map's box. Coordinates stand with the fastest dimension first."""
-    rank = m.one("1d", "2d", "3d", "4d", "5d")
-    m.flag("tile")
-    m.done()
-    there, here = (i.operands[0], i.operands[1]) if grouped else (i.operands[1], i.operands[0])
-    if not isinstance(there, Memory) or not there.rest or not isinstance(there.rest[0], Vector):
-        raise r.fail("KIR-F302", "a tensor copy names [map, {coordinates}]")
-    held = r.held(there.base)
-    if not isinstance(held, Descriptor):
-        raise r.fail("KIR-F306", "this is not the address of a tensor map")
-    box, at = held.map.box, [r.value(v, KINDS["s32"]) for v in there.rest[0].items]
-    if len(at) != len(box) or rank != f"{len(box)}d":
-        raise r.fail("KIR-F302", f"{len(at)} coordinates for a tensor map of {len(box)} dimensions")
-    if dict(held.map.attrs).get("merge") or dict(held.map.attrs).get("mode"):
-        raise r.refuse("a tensor map that merges dimensions or is im2col, given by its coordinates")
-    outside = build.region(held.buffer, *(build.span(c, extent) for c, extent in zip(reversed(at), box, strict=True)))
-    p = r.pointer(here)
-    b = p.at.buffer
-    lead = len(b.shape) - len(box)
-    index = p.at.index
-    aligned = lead >= 0 and (not isinstance(p.bytes, n.Expr) and p.bytes == 0) and all(build.is_const(x, 0) for x in index[lead:]) and all(
-        build.int_value(d) == extent for d, extent in zip(b.shape[max(lead, 0):], box, strict=False))
-    if not aligned:
-        raise r.refuse(f"a box of {list(box)} that is no whole part of '{b.name}'", "shared memory shaped as the box")
-    inside = build.region(b, *index[:lead], *(build.span(0, extent) for extent in box))
-    options = n.attrs(descriptor=held.map.name)
-    if grouped:
-        r.effect(n.Copy(build.load(inside), outside, "tma", clip=True, grouped=True, attrs=options))
-        return
-    zero = build.const(0, held.buffer.dtype)
-    r.effect(n.Copy(build.load(outside, other=zero, clip=True), inside, "tma", signal=mbarrier(r, i.operands[2]), attrs=options))
 
 
 HANDLERS: dict[str, Handler] = {"ld": _load, "st": _store, "atom": _atomic, "red": _atomic, "prefetch": _prefetch, "cp": _async}

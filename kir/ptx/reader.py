@@ -34,18 +34,29 @@ class Descriptor:
     buffer: n.Buffer
 
 
-Held = n.Expr | Pointer | Descriptor
+@dataclass(frozen=True)
+class Matrix:
+    """A descriptor of a matrix in shared memory, as wgmma takes it: where the matrix begins (before any swizzle), and the bits above those of
+    the address (PTX ISA, "Matrix Descriptor Format")."""
+
+    at: Pointer
+    bits: int
+
+
+Held = n.Expr | Pointer | Descriptor | Matrix
 """What a register can hold."""
 
 
 @dataclass(frozen=True)
 class AsmOperand:
     """An operand of an asm statement: its constraint (`=r`, `+f`, `l`, `n`) and what an input holds. The result of an output is given
-    in `dtype` (bits reinterpreted), or as the last instruction leaves it."""
+    in `dtype` (bits reinterpreted), or as the last instruction leaves it. `place` is the register of the program that it stands in, where
+    an asynchronous instruction goes on using it."""
 
     constraint: str
     value: Held | None = None
     dtype: DType | None = None
+    place: n.Region | None = None
 
     @property
     def letter(self) -> str:
@@ -132,6 +143,8 @@ class Reader:
     here: Instruction | None = None
     guard: Guard | None = None
     locals: set[str] = field(default_factory=set)
+    peers: Callable[[n.Buffer], n.Buffer | None] | None = None
+    """What shows a shared buffer in every CTA of the cluster: a buffer in the space `cluster`, its first axis the rank."""
     spinning: bool = False
     """Whether the code around runs the statement again until a try of an mbarrier in it succeeds."""
 
@@ -187,6 +200,17 @@ class Reader:
             raise self.fail("KIR-F302", f"'{shown}' is read before anything is written to it")
         return out
 
+    def operand_matrix(self, o: Operand) -> Matrix | None:
+        """The matrix that a register describes; None for other registers."""
+        if isinstance(o, Vector) or not isinstance(o, (Name, Place)):
+            return None
+        held = self.held(o)
+        return held if isinstance(held, Matrix) else None
+
+    def untouched(self, o: Operand) -> None:
+        """A register that the statement leaves to the program: what is written to it arrives later."""
+        self.registers.pop(self._key(o), None)
+
     def merged(self, entries: Sequence[Entry], guard: Guard | None) -> Held | None:
         """The value of a register where `guard` holds; None where nothing was written."""
         out: Held | None = None
@@ -231,7 +255,7 @@ class Reader:
         if not isinstance(o, (Name, Place)):
             raise self.fail("KIR-F302", "a register or a number is needed here")
         got = self.held(o)
-        if isinstance(got, (Pointer, Descriptor)):
+        if isinstance(got, (Pointer, Descriptor, Matrix)):
             raise self.refuse("arithmetic on an address", "an address plus a number of bytes")
         if isinstance(o, Place) and self.operands[o.number].letter == "n":
             return self._immediate(got, kind)
@@ -348,7 +372,7 @@ class Reader:
         if isinstance(o.base, (Number, Not)):
             raise self.refuse("an absolute address")
         got = self.held(o.base)
-        if isinstance(got, (n.Expr, Descriptor)):
+        if isinstance(got, (n.Expr, Descriptor, Matrix)):
             if isinstance(got, n.Expr) and isinstance(got.type, PointerType):
                 raise self.refuse("an address that is not known as a place in a buffer")
             raise self.fail("KIR-F306", "this register does not hold the address of a place in a buffer")
@@ -405,6 +429,14 @@ def advanced(p: Pointer, by: n.Expr | int) -> Pointer:
         assert step is not None
         return Pointer(p.at, build.add(step, p.bytes if isinstance(p.bytes, int) else 0))
     return Pointer(p.at, build.add(base, by if step is None else build.cast(step, dtype_of(base.type))))
+
+
+def mbarrier(r: Reader, o: Operand, remote: bool = False) -> n.Region:
+    """The mbarrier in a memory operand; one of the CTA itself unless `remote`."""
+    p = r.pointer(o)
+    if p.at.buffer.dtype.name != "mbarrier":
+        raise r.refuse(f"'{p.at.buffer.name}' is used as an mbarrier and declared as {p.at.buffer.dtype}", "shared memory of mbarriers")
+    return r.region(o, 64, 1, "shared::cluster" if remote else "shared")
 
 
 def tidied(steps: Sequence[n.Stmt], outputs: Sequence[n.Expr], locals: set[str]) -> tuple[tuple[n.Stmt, ...], tuple[n.Expr, ...]]:

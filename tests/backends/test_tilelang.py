@@ -6,14 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kir.analysis.normal_form import normalize
+from kir.backends.tilelang.prepare import form
 from kir.diagnostic import KirError
 from kir.gate.artifacts import _kernel, _to_json
 from kir.gate.gpu.executable import Executable, bound
 from kir.ir import nodes as n
+from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.lineage.source import load_expert
 from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Image, Passed, backend
 from tests.backends.conftest import program
+from tests.laws.test_tilelang_law import read_back
 
 HEAD = """kir 1
 program p
@@ -213,3 +218,24 @@ kernel second grid (i: N) threads 1
     assert [e.function for e in emitted.entries] == ["first", "second"]
     assert [a.name for a in emitted.entries[0].arguments] == ["N", "X", "W"] and isinstance(p.kernels[0], n.Kernel)
     assert len({dict(e.options)["factory"] for e in emitted.entries}) == 2
+
+
+PICKED = """  fragment F: f32[2, 16, 64] = 0.0
+  fragment r: f32[16] = 0.0
+  for a in 0..2 unroll
+    F[a, 0 +: 16, 0 +: 64] = cast(load(X[row * 16 +: 16, 0 +: 64] else 0.0:f16 clip), f32)
+  r = F[1, 0 +: 16, 2]
+  Y[row * 16 +: 16, 0 +: 64] = F[1, 0 +: 16, 0 +: 64] + expand(r, axis=1) clip
+"""
+
+
+@pytest.mark.tilelang
+@pytest.mark.nvcc
+def test_a_fixed_index_of_a_fragment_is_one_round_of_a_loop_over_all(tilelang: Backend, tmp_path: Path) -> None:
+    from kir.target import target
+    p = parse_program(HEAD + PICKED, "p.kir")
+    emitted = tilelang.emit(p)
+    assert "for at, at_, i in T.Parallel(2, 64, 16):\n                if at == 1 and at_ == 2:" in emitted.text
+    assert tilelang.compile(tilelang.launched_with(emitted, {"N": 64}), target("sm_90a")).kernels
+    again = read_back(form(normalize(p)), tmp_path)
+    assert alpha_equal(again, form(normalize(p))), program_text(again)

@@ -1,86 +1,106 @@
-"""Every barrier, shuffle mask and bounds mask of the scan and the radix select as written in CUDA is needed: drop or weaken any one, and
-`kir run --check` sees it, with both accesses where two meet. (The GEMM's are in `test_gemm_mutants.py`.)"""
+"""Every barrier, wait, mask of lanes and bounds mask of the experts written in CUDA is needed: drop or weaken any one in the text, and what
+`kir run --check` runs sees it, with both sides named. All mutants: `python -m benchmarks.mutants`, which writes docs/mutants.md; here the
+quick ones, and that the page has a row for each."""
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
-from kir.interp import Result, run
-from kir.ir import build
-from kir.ir import nodes as n
-from kir.ir.anchors import anchors
-from kir.ir.paths import replace_at
-from kir.ir.visit import transform, walk
-from kir.lineage.source import load_expert
-from kir.problem import load_problem
-from tests.kir.interp.mutation import Mutant, mutants
+import kir.skills
+from benchmarks.mutants import HOPPER, PAGE, SOURCES, hopper, original, outcome, source, texts
+from benchmarks.weakened import Weakened, weakened
+from kir.cli._main import run
 
-SKILLS = Path(__file__).parents[2] / "skills"
-SOURCES = {"scan": ("scan/scan.cu", "cuda_scan", "tail", "normal"), "topk": ("topk/topk_radix.cu", "cuda_topk_radix", "small", "ties")}
-HALF = 0x0000FFFF
-SAME_VALUE = {"unguard topk_radix/t/if"}
-"""All threads of the CTA store the same zeros: weak, and reported as such."""
-VALUES = {
-    "scan": {"unguard scan/t/start_tile/s/if", "weaken scan/t/start_tile/s/if", "unguard scan/t/start_tile/if#1/then/s_2/if",
-             "weaken scan/t/start_tile/if#1/then/s_2/if"},
-    "topk": {"unguard topk_radix/t/j_1_tile/if/else/if"},
+MAIN = ("gemm_sm80", "scan", "topk_radix")
+SOME = {
+    "gemm_sm80": ("commit_group", "wait_group %0", "wait_group 0", "__syncthreads();: dropped", "inside: dropped", "bn + chunk * kChunk < N: dropped"),
+    "topk_radix": ("__syncthreads();: dropped", "t < 2: dropped", "turn < remaining: dropped", "key > prefix: `>`"),
 }
-"""Not bounds of memory: they say which lanes or elements take part, and the sums or places are wrong without them."""
 
 
-def program(name: str) -> n.Program:
-    file, binding, _, _ = SOURCES[name]
-    return load_expert(str(SKILLS / "experts" / file), SKILLS / "bindings" / f"{binding}.toml").program
+def some(name: str) -> Iterator[Weakened]:
+    """The representative part: all of the scan's but 29 of 32 bits, a few of the others'."""
+    for m in texts(name):
+        what = f"{m.place}: {m.how}"
+        bit = m.how in ("bit 0 left out", "bit 13 left out", "bit 31 left out")
+        if bit or (not m.how.startswith("bit ") and any(word in what for word in SOME.get(name, ("",)))):
+            yield m
 
 
-def weakened(p: n.Program) -> Iterator[Mutant]:
-    """Shuffles that name half of the warp; loads without their mask; bounds of branches and of a thread's share that let one more in."""
-    for anchor, path, s in anchors(p):
-        own = tuple(x for name in s.compared_fields if name not in ("body", "then", "orelse") and isinstance(x := getattr(s, name), n.Node))
-        for x in (x for part in own for x in walk(part)):
-            if isinstance(x, n.Call) and x.fn.startswith("shfl"):
-                yield _with(p, path, s, f"half of the mask of {anchor}", x, replace(x, attrs=n.attrs(**{**dict(x.attrs), "mask": HALF})))
-            if isinstance(x, n.Load) and (x.clip or x.mask is not None):
-                yield _with(p, path, s, f"unmask {anchor}", x, n.Load(x.at, None, None, False, x.cache))
-        if isinstance(s, n.For) and any(isinstance(x, n.Var) and x.name == "t" for x in walk(s.hi)):
-            yield Mutant(f"weaken {anchor}", replace_at(p, path, (replace(s, hi=build.add(s.hi, 1)),)))
-        if isinstance(s, n.If) and isinstance(cond := s.cond, n.Binary) and cond.op in ("lt", "ge"):
-            more = build.compare("le", cond.a, cond.b) if cond.op == "lt" else build.compare("ge", cond.a, build.sub(cond.b, 1))
-            yield Mutant(f"weaken {anchor}", replace_at(p, path, (replace(s, cond=more),)))
+@pytest.mark.parametrize("name", MAIN)
+def test_a_weakened_expert_is_found(name: str) -> None:
+    every = list(some(name))
+    assert len(every) >= 8
+    for m in every:
+        row = outcome(name, m)
+        assert row.finding and not row.finding.startswith("weak"), f"{m.line}: {m.place}: {m.how}"
+        assert len(row.sides) == 2 and all(row.sides), f"{m.line}: {m.place}: {m.how}"
 
 
-def _with(p: n.Program, path: tuple[int | str, ...], s: n.Stmt, name: str, old: n.Node, new: n.Node) -> Mutant:
-    return Mutant(name, replace_at(p, path, (transform(s, lambda a, b: new if a == old else b, lambda x: not isinstance(x, n.Buffer)),)))
+@pytest.mark.parametrize("name", ("scan", "topk_radix"))
+def test_the_expert_itself_has_no_finding(name: str) -> None:
+    assert original(name).finding == ""
 
 
-def checked(name: str, p: n.Program) -> tuple[Result | None, str]:
-    """The checker's result, and who finds fault: an id, "values", or nobody."""
-    problem, (_, _, shape, distribution) = load_problem(name), SOURCES[name]
-    inputs = problem.inputs(problem.shape(shape), 0, distribution)
-    try:
-        result = run(p, inputs, problem.scalars(problem.shape(shape)), mode="check")
-    except KirError as refused:
-        return None, refused.diagnostics[0].id
-    if result.errors:
-        return result, result.errors[0].id
-    return result, "" if problem.compare(result.outputs, inputs, shape).ok else "values"
+@pytest.mark.parametrize("name", [*SOURCES, HOPPER])
+def test_the_page_has_a_row_for_every_mutant(name: str) -> None:
+    part = PAGE.read_text(encoding="utf-8").split(f"\n## {name}\n")[1].partition("\n## ")[0]
+    rows = [tuple(c.strip() for c in re.split(r"(?<!\\)\|", line)[1:4]) for line in part.splitlines() if line.startswith("| ")][2:]
+    made = [tuple(m.rpartition(" ")[::2]) for m, _ in hopper()] if name == HOPPER else [
+        (m.how, f"{m.line}: `{m.place}`") for m in texts(name) if not re.match(r"bit [1-9]", m.how)]
+    assert len(rows) == len(made)
+    for (place, how, finding), (what, where) in zip(rows, made, strict=True):
+        assert place.strip("`").replace("\\|", "|") == where.strip("`")
+        assert how == what or (what == "bit 0 left out" and how.startswith("each of 32 bits"))
+        assert finding and "not found" not in finding
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_of_the_cuda_source(name: str) -> None:
-    p = program(name)
-    assert checked(name, p)[1] == ""
-    every = {m.name: m for m in (*mutants(p), *weakened(p))}
-    assert {k.partition(" ")[0] for k in every} >= {"drop", "unguard", "weaken"}
-    found = {k: checked(name, m.program) for k, m in every.items()}
-    assert {k for k, (_, who) in found.items() if not who} <= SAME_VALUE
-    assert {k for k, (_, who) in found.items() if who == "values"} == VALUES[name]
-    for k, (result, who) in found.items():
-        if who in ("KIR-I014", "KIR-I018"):
-            assert result is not None
-            first = result.errors[0]
-            assert len(first.accesses) == 2 and all(a.origin is not None for a in first.accesses), k
+def test_the_mutator_sees_every_kind_of_construct() -> None:
+    text = """__global__ void k(const float* x, float* y, int n) {
+  const int t = threadIdx.x;
+  const bool inside = t < n && x[0] > 0.f;
+  __syncwarp(0xffffffffu);
+  __threadfence();
+  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(t));
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
+  for (int j = t; j <= n; ++j) y[j] = inside ? x[j] : 0.f;
+  if (__any_sync(0xffu, t == 0)) y[t] = n >= 2 ? x[t] : 1.f;
+}
+"""
+    hows = [(m.line, m.how) for m in weakened(text) if "bit " not in m.how or "bit 3 " in m.how]
+    assert hows == [
+        (3, "dropped"), (3, "`<` made `<=`"), (3, "its bound moved by one"), (3, "dropped"), (3, "`>` made `>=`"), (3, "its bound moved by one"),
+        (4, "dropped"), (4, "bit 3 left out"), (5, "dropped"), (6, "dropped"), (7, "dropped"), (8, "dropped"), (8, "one group more may be pending"),
+        (9, "its bound moved by one"), (9, "dropped"), (10, "dropped"), (10, "bit 3 left out"), (10, "dropped"), (10, "its bound moved by one")]
+    assert all(m.text != text and len(m.text.splitlines()) == len(text.splitlines()) for m in weakened(text))
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run(list(arguments))
+    out = capsys.readouterr()
+    return code, out.out, re.sub(r"\s+", " ", out.err)
+
+
+def test_the_command_needs_no_binding_and_names_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "changed.cu"
+    text = source("scan").read_text(encoding="utf-8")
+    file.write_text(text.replace("    carry += sums[kWarps - 1];\n    __syncthreads();", "    carry += sums[kWarps - 1];"))
+    code, out, err = called(capsys, "run", str(file), "--problem", "scan", "--check")
+    assert code == 1 and "tail normal" in out and "KIR-I014" in err and "changed.cu:25" in err and "changed.cu:33" in err
+
+
+def test_a_wrong_value_names_who_stored_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "changed.cu"
+    file.write_text(source("scan").read_text(encoding="utf-8").replace("if (lane >= offset) v += other;", "v += other;"))
+    code, _, err = called(capsys, "run", str(file), "--problem", "scan", "--check")
+    assert code == 1 and "KIR-I031" in err and "store(dst=Y)" in err and "changed.cu:34" in err and "the oracle says" in err
+
+
+def test_a_kernel_without_a_binding_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(next(iter(kir.skills.__path__))) / "experts" / "scan" / "scan.cu"
+    code, _, err = called(capsys, "opt", str(file), "-p", "")
+    assert code == 1 and "KIR-S016" in err and "cuda_scan.toml" in err

@@ -1,24 +1,31 @@
-"""Raw CUDA in the place of an honest kernel's text: what the device's defenses must stop alone."""
+"""How exploits are put to the gate: raw CUDA in the place of an honest kernel's text, so that the device's defenses stand alone; IR without the
+interpreter's verdict; files of host programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kir.diagnostic import Diagnostic
+from kir.diagnostic import Diagnostic, KirError
 from kir.gate import Verdict
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
+from kir.ir.parser import parse_program
 from kir.problem import load_problem
-from kir.surface import Argument, Artifact, Backend, Emitted, Entry, backend
+from kir.surface import Argument, Artifact, Backend, Emitted, Entry, backend, frontend
 from kir.target import Target
 
-from .exploits import HONEST_KERNEL, PROBLEMS, Exploit
+from .exploits import PROBLEMS, Exploit
+from .hosts import Host
+from .kernels import HONEST_KERNEL
 
 THREADS = 128
+ALONE = Options(panel=False, interpret=False, budget=0.4)
+"""The device without the interpreter."""
 
 
 class RawBackend:
@@ -56,15 +63,43 @@ def writing(text: str) -> Iterator[None]:
         yield
 
 
-def judged(gpu: Gpu, exploit: Exploit | None) -> Verdict:
-    """The GPU gate's verdict on an exploit, or on the honest kernel that it was made of."""
+def judged(gpu: Gpu, text: str = HONEST_KERNEL, against: bool = False) -> Verdict:
+    """The GPU gate's verdict on raw CUDA, by default the honest kernel that exploits are made of; `against`: timed in turns with itself."""
     problem = load_problem(PROBLEMS / "scaled_rows")
-    with writing(exploit.text if exploit else HONEST_KERNEL):
-        return gate_gpu(gpu, problem.naive, problem, "cuda", options=Options(panel=False, interpret=False, budget=0.4))
+    with writing(text):
+        return gate_gpu(gpu, problem.naive, problem, "cuda", problem.naive if against else None, options=ALONE)
 
 
-def refused_for_the_right_reason(exploit: Exploit, verdict: Verdict, honest: Verdict) -> bool:
-    """Whether the verdict is what the exploit's row asks for. `slower`: accepted, and measured as slow as it is."""
-    if exploit.words == ("slower",):
-        return verdict.accepted and verdict.profile[-1].seconds > 2 * honest.profile[-1].seconds
+def program_judged(gpu: Gpu, exploit: Exploit) -> str:
+    """What the GPU gate says of an exploit in IR without the interpreter; empty where it accepts."""
+    problem = load_problem(PROBLEMS / "scaled_rows")
+    try:
+        verdict = gate_gpu(gpu, parse_program(exploit.text, "cheat.kir"), problem, "cuda", options=ALONE)
+    except KirError as told:
+        return f"compile: {told.diagnostics[0].id}: {told.diagnostics[0].message}"
+    return "" if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
+
+
+def refused(host: Host, folder: Path) -> str:
+    """With what a file of a host program is refused as a candidate. Raises AssertionError where any of it ran, or another kernel than its own
+    can be named."""
+    marker, source, reader = folder / "ran", folder / "cheat.py", frontend("triton")
+    source.write_text(host.text(str(marker)))
+    assert [k.name for k in reader.kernels(source)] == ["kernel"]
+    reader.parse(source, "kernel")
+    try:
+        reader.parse(source, "run")
+    except KirError as told:
+        assert not marker.exists()
+        return f"{told.diagnostics[0].id}: {told.diagnostics[0].message}"
+    raise AssertionError("the wrapper is a candidate")
+
+
+def refused_for_the_right_reason(exploit: Exploit, verdict: Verdict) -> bool:
+    """Whether the verdict is what the exploit's row asks for."""
     return not verdict.accepted and any(w in verdict.reason for w in exploit.words)
+
+
+def timed(verdict: Verdict) -> float:
+    """The seconds that were measured at the last shape; 0 for a verdict without."""
+    return next((r.seconds for r in reversed(verdict.profile) if r.kind == "measured"), 0.0)

@@ -1,13 +1,17 @@
-"""Honest kernels, which must pass: naive programs, experts, in place, atomics, unordered selections, low precision by contract."""
+"""Honest kernels, which must pass: naive programs, experts, in place, atomics, unordered selections, low precision by contract; and third-party
+kernels of the zoo, those that no problem describes by what the interpreter makes of them."""
 
 from __future__ import annotations
 
+import importlib.util
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from kir.gate.gpu.relative import program_problem
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
+from kir.lineage.source import load_expert
 from kir.problem import Problem, load_problem
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +20,8 @@ PROBLEMS = Path(__file__).parent / "problems"
 
 @dataclass(frozen=True)
 class Honest:
-    """`source` is `naive`, a file under `skills/experts`, or a kernel of a package with its binding. Needs `zoo` where it is a package's."""
+    """`source` is `naive`, a file under `skills/experts`, or a kernel of a package with its binding. Needs `zoo` where it is a package's. Without
+    a `problem` the kernel's own program is the reference."""
 
     problem: str
     source: str = "naive"
@@ -26,22 +31,31 @@ class Honest:
 
     @property
     def name(self) -> str:
-        return f"{self.problem.rpartition('/')[2]} {self.source if self.source == 'naive' else self.source.rpartition('/')[2]}"
+        return f"{self.problem.rpartition('/')[2] or 'itself'} {self.source if self.source == 'naive' else self.source.rpartition('/')[2]}"
 
     @property
     def zoo(self) -> bool:
         return "::" in self.source and not self.source.startswith("skills/")
 
+    def here(self) -> bool:
+        """Whether its source is installed."""
+        if not self.zoo:
+            return True
+        package, _, file = self.source.partition("::")[0].partition(":")
+        found = importlib.util.find_spec(package)
+        return found is not None and any((Path(at) / file).is_file() for at in found.submodule_search_locations or ())
+
     def loaded(self) -> tuple[Program, Problem, str]:
         """The program, its problem and the surface to compile it on."""
+        if not self.problem:
+            expert = load_expert(self.source, ROOT / "skills" / "bindings" / self.bind)
+            return expert.program, program_problem(expert.program, expert.program), self.surface
         problem = load_problem(PROBLEMS / self.problem if (PROBLEMS / self.problem).is_dir() else self.problem)
         if self.source == "naive":
             return problem.naive, problem, self.surface
         if self.source.endswith(".kir"):
             path = ROOT / "skills" / "experts" / self.source
             return parse_program(path.read_text(), str(path)), problem, self.surface
-        from kir.lineage.source import load_expert
-
         file = str(ROOT / self.source) if self.source.startswith("skills/") else self.source
         expert = load_expert(file, ROOT / "skills" / "bindings" / self.bind)
         return expert.program, problem, expert.surface
@@ -88,7 +102,14 @@ HONEST = (
     *(
         Honest(row["problem"], f"{row['file']}::{row['kernel']}", Path(row["binding"]).name, row.get("surface", "triton"))
         for row in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text()).values()
-        if row["problem"]
     ),
+    Honest("gemm", "skills/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm.toml", "tilelang"),
+    Honest("rmsnorm", "skills/experts/rmsnorm/tilelang.py::rmsnorm_row", "tilelang_rmsnorm.toml", "tilelang"),
+    Honest("softmax", "skills/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax.toml", "tilelang"),
+    Honest("fmha", "skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha.toml", "tilelang"),
+    Honest("", "tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", "tile_kernels_transpose.toml", "tilelang"),
+    Honest("", "flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve.toml", "cuda",
+           "TileLang read, CUDA written"),
+    Honest("", "fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl", "fla_dplr_cumsum.toml", "tilelang"),
 )
-"""Those of the zoo (tests/zoo.toml) are on all surfaces that it has kernels of."""
+"""Those of the zoo (tests/zoo.toml, tests/frontends/tilelang/test_zoo.py) are on all surfaces that it has kernels of."""

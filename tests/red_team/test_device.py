@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kir import machine
 from kir.gate.gpu import Gpu, Options, gate_gpu
 
-from .device import judged, refused_for_the_right_reason
-from .exploits import KERNELS, Exploit
+from .device import judged, program_judged, refused_for_the_right_reason, timed
+from .exploits import PROGRAMS, Exploit
 from .honest import HONEST, Honest
+from .kernels import KERNELS, LINGERING, PERSISTING
 
 pytestmark = pytest.mark.gpu
 
@@ -23,16 +23,29 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
 
 
 @pytest.mark.parametrize("exploit", KERNELS, ids=lambda e: e.name)
-def test_an_exploit_is_refused_and_the_next_kernel_is_judged(gpu: Gpu, exploit: Exploit) -> None:
-    verdict, honest = judged(gpu, exploit), judged(gpu, None)
-    assert honest.accepted, honest.reason
-    assert refused_for_the_right_reason(exploit, verdict, honest), verdict.reason
+def test_an_exploit_is_refused(gpu: Gpu, exploit: Exploit) -> None:
+    verdict = judged(gpu, exploit.text)
+    assert refused_for_the_right_reason(exploit, verdict), verdict.reason
 
 
-@pytest.mark.parametrize("honest", [h for h in HONEST if not h.zoo or machine.package_version("liger-kernel")], ids=lambda h: h.name)
+@pytest.mark.parametrize("exploit", PROGRAMS, ids=lambda e: e.name)
+def test_a_cheating_program_is_refused_by_the_device_alone(gpu: Gpu, exploit: Exploit) -> None:
+    said = program_judged(gpu, exploit)
+    assert said and any(w in said for w in exploit.words), said
+
+
+def test_after_all_exploits_an_honest_kernel_is_judged_as_before(gpu: Gpu) -> None:
+    verdict = judged(gpu, against=True)
+    assert verdict.accepted and verdict.device is not None and verdict.device.against, verdict.reason
+    low, high = verdict.device.against["long"]["times_faster"]["interval"]
+    assert low < 1.02 and high > 0.98, "the same kernel on both sides, in turns"
+    assert timed(judged(gpu, PERSISTING)) > 0.9 * timed(verdict), "nothing is gained by lines that persist in L2"
+    assert timed(judged(gpu, LINGERING)) > 0.05, "what goes on after the others is timed"
+
+
+@pytest.mark.parametrize("honest", [h for h in HONEST if h.here()], ids=lambda h: h.name)
 def test_an_honest_kernel_passes(gpu: Gpu, honest: Honest) -> None:
     program, problem, surface = honest.loaded()
-    shapes = problem.timed_for(program)
-    smallest = min(shapes, key=lambda s: sum(s.sizes.values()))
-    verdict = gate_gpu(gpu, program, problem, surface, options=Options(shapes=(smallest.name,), panel=False, interpret=False, budget=0.4))
+    quick = max((s for s in problem.shapes_for(program) if "timed" not in s.tags), key=lambda s: sum(s.sizes.values()), default=problem.shapes[-1])
+    verdict = gate_gpu(gpu, program, problem, surface, options=Options(shapes=(quick.name,), panel=False, interpret=False, budget=0.2))
     assert verdict.accepted, verdict.reason

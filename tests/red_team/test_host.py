@@ -10,49 +10,22 @@ import pytest
 
 from kir.confine import Limits, command_line, probed
 from kir.device.client import Server
-from kir.diagnostic import KirError
-from kir.surface import frontend
 
-HOST = """
-import os, sys, time
-{trick}
-import torch, triton
-import triton.language as tl
-
-@triton.jit
-def kernel(X, Y, N, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(Y + at, tl.load(X + at, mask=at < N) * 2, mask=at < N)
-
-def run(x):
-    try:
-        return torch.mul(x, 2)
-    except Exception:
-        return x * 2
-"""
-TRICKS = {
-    "falls back to a library (1)": "",
-    "runs code when imported (32-36)": "open({marker!r}, 'w').write('x')",
-    "patches the clock (20-24)": "time.perf_counter = lambda: 0.0; open({marker!r}, 'w').write('x')",
-    "patches the checker (20-24)": "import kir.problem.comparison as c; c.elementwise = None; open({marker!r}, 'w').write('x')",
-    "ends the harness (20-24)": "os._exit(0)",
-    "evaluates a string (33, 37)": "eval(\"open(\" + repr({marker!r}) + \", 'w').write('x')\")",
-    "hides behind a comment (37)": "# import torch  -- 'import torch' in a comment\nx = 'torch.matmul'; exec(\"open(\" + repr({marker!r}) + \", 'w')\")",
-}
+from .device import refused
+from .exploits import PROGRAMS
+from .hosts import HOSTS, Host
+from .kernels import KERNELS
 
 
-@pytest.mark.parametrize("name", TRICKS)
-def test_a_host_program_is_parsed_and_never_run(name: str, tmp_path: Path) -> None:
-    marker = tmp_path / "ran"
-    source = tmp_path / "cheat.py"
-    source.write_text(HOST.format(trick=TRICKS[name].format(marker=str(marker))))
-    reader = frontend("triton")
-    kernels = [k.name for k in reader.kernels(source)]
-    assert kernels == ["kernel"], "only the kernel can be a candidate: the wrapper with its fallback is none"
-    reader.parse(source, "kernel")
-    assert not marker.exists()
-    with pytest.raises(KirError):
-        reader.parse(source, "run")
+@pytest.mark.parametrize("host", HOSTS, ids=lambda h: h.name)
+def test_a_host_program_is_parsed_and_never_run(host: Host, tmp_path: Path) -> None:
+    said = refused(host, tmp_path)
+    assert said.startswith("KIR-"), "only the kernel can be a candidate: the wrapper with its cheat is none"
+
+
+def test_every_row_of_the_catalogue_has_its_exploit() -> None:
+    covered = {row for x in (*HOSTS, *PROGRAMS, *KERNELS) for row in x.rows} | {31, 41}
+    assert covered == set(range(1, 42)), "31 and 41 are no exploits of outputs: they are measured"
 
 
 # ------------------------------------------------------------------------------------------------------------------ confinement
@@ -142,3 +115,15 @@ def test_children_are_apart_and_a_dead_one_harms_no_other(monkeypatch: pytest.Mo
                 assert not answer["writes"]
             if probed().seccomp:
                 assert not answer["programs"]
+
+
+def test_a_child_that_has_no_group_yet_is_ended_too() -> None:
+    import signal
+
+    from kir.device.server import _ended
+
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            signal.pause()
+    assert _ended(pid, dying=False) == "killed", "a server that waits for it instead would wait for ever"

@@ -1,10 +1,12 @@
 """Stored subjects of tuning: every layout is right and free of hazards, at tile sizes of the whole space, and compiles without spills."""
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from kir.analysis.legalize import legalize
@@ -17,7 +19,9 @@ from kir.ir.plans import made as launched
 from kir.ir.printer import program_text
 from kir.ir.verify import check
 from kir.lowering import lowered
-from kir.problem import Problem, load_problem
+from kir.problem import Problem, Shape, load_problem
+from kir.rewrite import Context, Pipeline
+from kir.rewrite import run as pipeline
 from kir.rewrite.guard import with_otherwise
 from kir.surface import backend
 from kir.target import target
@@ -64,10 +68,14 @@ def clustered(**point: int) -> Program:
     return built(found, values, wanted, H200)
 
 
-def in_cluster(made: Program, mode: Literal["fast", "check"], name: str = "ring") -> tuple[bool, set[str]]:
+TURNS = Shape(name="turns", sizes={"M": 72, "N": 264, "K": 136}, tags=())
+"""Three tiles of 128 x 128 for a cluster, each of three steps."""
+
+
+def in_cluster(made: Program, mode: Literal["fast", "check"], at: str | Shape = "ring") -> tuple[bool, set[str]]:
     """Whether a program is right at a shape, and the errors found."""
     wanted = problem("nn")
-    shape = wanted.shape(name)
+    shape = wanted.shape(at) if isinstance(at, str) else at
     inputs = wanted.inputs(shape, seed=7)
     found = run(made, inputs, wanted.scalars(shape), mode=mode)
     return wanted.compare(found.outputs, inputs, shape).ok, {f.id for f in found.findings if f.severity == "error"}
@@ -75,6 +83,16 @@ def in_cluster(made: Program, mode: Literal["fast", "check"], name: str = "ring"
 
 def test_clusters_that_share_a_tile_are_right_and_lowered() -> None:
     made = clustered()
+    assert in_cluster(made, "check") == (True, set())
+    assert in_cluster(lowered(made), "fast")[0]
+
+
+def test_clusters_that_stay_come_from_the_naive_program_by_passes_alone() -> None:
+    found, wanted = load_space(FOLDER / "gemm_sm90_multicast.toml"), problem("nn")
+    point = {"rows": 64, "columns": 128, "stages": 3, "size": 2, "raster": 4, "rounds": 2}
+    made = built(found, found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 4}), wanted, H200)
+    assert made.kernels[0].cluster == (2,) and "multicast=3" in program_text(made) and "2) * 2) threads 256 cluster (2)" in program_text(made)
+    assert in_cluster(made, "fast", "deep") == (True, set())  # each cluster takes several tiles
     assert in_cluster(made, "check") == (True, set())
     assert in_cluster(lowered(made), "fast")[0]
 
@@ -91,6 +109,43 @@ def test_a_mistake_in_a_cluster_is_found(old: str, new: str, ids: set[str]) -> N
     assert old in text
     _, found = in_cluster(parse_program(text.replace(old, new)), "check")
     assert found & ids
+
+
+def test_sizes_that_no_map_describes_are_padded_by_the_launch_itself() -> None:
+    found, wanted = load_space(FOLDER / "gemm_sm90_padded.toml"), problem("nn", "bf16")
+    point = {"rows": 128, "columns": 128, "stages": 2, "raster": 16, "rounds": 2}
+    made = built(found, found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2}), wanted, H200)
+    assert [k.name for k in made.kernels] == ["pad_A", "pad_B", "main", "unpad_C"] and not made.plan and made.facts == wanted.naive.facts
+    shape = wanted.shape("odd")
+    inputs = wanted.inputs(shape, seed=6)
+    found_there = run(made, inputs, wanted.scalars(shape), mode="check")
+    assert wanted.compare(found_there.outputs, inputs, shape).ok and not found_there.errors
+    assert backend("cuda").accepts(made) == ()
+
+
+def in_turns() -> Program:
+    """Two warpgroups that take tiles in turn, with one cluster of two CTAs."""
+    found, wanted = load_space(FOLDER / "gemm_sm90_pingpong.toml"), problem("nn")
+    point = {"rows": 64, "columns": 128, "stages": 2, "size": 2, "raster": 8, "rounds": 2}
+    return built(found, found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2}), wanted, H200)
+
+
+def test_tiles_in_turn_come_from_the_naive_program_by_passes_alone() -> None:
+    made = in_turns()
+    assert in_cluster(made, "check", TURNS) == (True, set())
+    assert in_cluster(lowered(made), "fast", TURNS)[0]
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("mbar_wait(&turn[0], (j + 1) % 2)\n", "\n"), ("mbar_wait(&turn[0], (j + 1) % 2)\n", "mbar_wait(&turn[0], j % 2)\n"),
+    ("mbar_arrive(&turn[0])\n", "\n"), ("mbar_init(&turn[0], 1)", "mbar_init(&turn[0], 2)")])
+def test_a_mistake_in_taking_turns_is_found(old: str, new: str) -> None:
+    text = tomllib.loads((FOLDER.parents[1] / "tests" / "passes" / "cases" / "ping_pong.toml").read_text())["case"][0]["after"]
+    rng = np.random.default_rng(1)
+    inputs = {"A": rng.standard_normal((300, 128)).astype(np.float16), "B": rng.standard_normal((128, 64)).astype(np.float16)}
+    right, wrong = (run(parse_program(x), inputs, {"M": 300}, mode="check").findings for x in (text, text.replace(old, new)))
+    assert text.count(old) == 1 and not [f for f in right if f.severity == "error"]
+    assert [f for f in wrong if f.severity == "error"]
 
 
 def test_sizes_that_no_box_fits_take_the_other_kernel() -> None:
@@ -120,6 +175,16 @@ def test_the_pipelines_for_tile_languages_start_from_the_naive_program(surface: 
     assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
     text = backend(surface).emit(made).text
     assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.nvcc
+def test_the_stored_pipeline_over_the_naive_program_becomes_hgmma_and_tma_without_spills() -> None:
+    made = pipeline(problem("nn").naive, Pipeline.parse((FOLDER / "gemm_sm90.pipeline").read_text(), "gemm_sm90.pipeline"), Context(H200)).program
+    by = backend("cuda")
+    artifact = by.compile(by.emit(made), target("sm_90a"))
+    assert artifact.spills == 0 and [k.kernel for k in artifact.kernels] == ["main", "main_otherwise"]
+    if artifact.mix:
+        assert all(artifact.mix[opcode] > 0 for opcode in ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG", "SYNCS"))
 
 
 @pytest.mark.nvcc

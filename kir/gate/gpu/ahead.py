@@ -5,15 +5,17 @@ A process started ahead is confined and holds a context, and nothing of the cand
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from kir.device.client import Child, ChildGone
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
 from kir.problem import Problem
 
+T = TypeVar("T")
 Opened = tuple[Child, dict[str, Any]]
 
 
@@ -23,7 +25,7 @@ class Ahead:
 
     def __init__(self, gpu: Gpu, problem: Problem, processes: int, sanitize: bool) -> None:
         self.gpu, self.problem, self.sanitize = gpu, problem, sanitize
-        self._pool = ThreadPoolExecutor(max_workers=processes + 1)
+        self._pool = ThreadPoolExecutor(max_workers=processes + 2)
         self._oracle: Future[tuple[Child, Oracle]] = self._pool.submit(self._loaded)
         self._processes: list[Future[Opened]] = [self._pool.submit(gpu.opened) for _ in range(processes)]
         if sanitize:
@@ -36,6 +38,10 @@ class Ahead:
         except BaseException:
             child.close()
             raise
+
+    def begun(self, work: Callable[[], T]) -> Future[T]:
+        """Something else that can be done meanwhile."""
+        return self._pool.submit(work)
 
     def oracle(self) -> Oracle:
         """The oracle. Raises ChildGone."""

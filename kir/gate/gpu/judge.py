@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,11 +17,11 @@ from kir.gate.correctness import tensor_names
 from kir.gate.cpu import gate_cpu
 from kir.gate.gpu.ahead import Ahead
 from kir.gate.gpu.candidate import Candidate, Running
-from kir.gate.gpu.checks import judged, planned
+from kir.gate.gpu.checks import Planned, judged, planned
 from kir.gate.gpu.interpreting import spread
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
-from kir.gate.gpu.panel import Timed, panel
+from kir.gate.gpu.panel import Timed, panel, require_known
 from kir.gate.gpu.sanitizer import sanitizing
 from kir.gate.gpu.standby import TOOLS
 from kir.gate.gpu.statistics import ratio
@@ -29,7 +29,7 @@ from kir.gate.gpu.timing import Timing, floor, replayed, timed
 from kir.gate.verdict import DeviceRecord, ProfileRecord, Run, Stage, Verdict
 from kir.ir.nodes import Program
 from kir.problem import Problem, Shape
-from kir.surface import backend
+from kir.surface import Backend, Emitted, backend
 
 ISOLATION = "candidate: fork server, one process a verdict, {level}; oracle: a process of its own; compilers confined; the parent measures"
 
@@ -87,9 +87,13 @@ def gate_gpu(gpu: Gpu, program: Program, problem: Problem, surface: str, against
     """The GPU gate's verdict on a specialized program.
 
     `against` is timed in turns with it, and the ratio recorded; `first` is the CPU gate's verdict for this device, where it is there.
-    A refusal is a verdict; KirError only for a problem without timed shapes
-    that was asked for by name (KIR-G902)."""
+    A refusal is a verdict; KirError only for a shape that was asked for and is none of the problem's (KIR-G902), and, before anything is
+    done, for a reference that nobody knows (KIR-G106)."""
     chosen = options or Options()
+    if chosen.panel:
+        require_known(problem)
+    for name in chosen.shapes:
+        problem.shape(name)
     seen = _Seen(chosen.secret if chosen.secret is not None else secrets.randbits(64))
     with Ahead(gpu, problem, 2 if against is None else 3, chosen.sanitize) as ahead:
         return _gated(gpu, program, problem, surface, against, dict(names or {}), chosen, first, seen, ahead)
@@ -97,16 +101,23 @@ def gate_gpu(gpu: Gpu, program: Program, problem: Problem, surface: str, against
 
 def _gated(gpu: Gpu, program: Program, problem: Problem, surface: str, against: Program | None, names: dict[str, str], chosen: Options,
            first: Verdict | None, seen: _Seen, ahead: Ahead) -> Verdict:
+    making: list[Future[_Prepared]] = []
+
+    def written(by: Backend, text: Emitted) -> None:  # variants for every shape are compiled beside what the CPU gate compiles
+        making.append(ahead.begun(lambda: _prepared(gpu, by, text, program, problem, names, chosen, seen.secret)))
     with seen.spending("cpu gate"):
-        first = first or gate_cpu(program, problem, surface, [gpu.target], against, names=names, cache=gpu.cache.root, interpret=chosen.interpret,
-                                  runner=spread(lambda: gpu.interpreters, problem))
+        first = first or gate_cpu(program, problem, surface, [gpu.target], against, names=names, cache=gpu.cache, interpret=chosen.interpret,
+                                  runner=spread(lambda: gpu.interpreters, problem), written=written)
     if not first.accepted:
         return replace(first, device=seen.record(gpu))
     if first.emitted is None:
         lacking = "; ".join(first.compile.absent) or "no backend writes this program"
         return replace(first, accepted=False, stage="compile", reason=f"nothing to launch: {lacking}", profile=(), device=seen.record(gpu))
     try:
-        _measured(gpu, first, program, problem, against, names, chosen, seen, ahead)
+        with seen.spending("compile"):
+            by = backend(first.compile.surface)
+            prepared = making[0].result() if making else _prepared(gpu, by, first.emitted, program, problem, names, chosen, seen.secret)
+        _measured(gpu, prepared, first.compile.surface, problem, against, names, chosen, seen, ahead)
     except _Refused as refused:
         return _verdict(gpu, first, seen, False, refused.stage, refused.reason)
     except KirError as fault:
@@ -116,8 +127,9 @@ def _gated(gpu: Gpu, program: Program, problem: Problem, surface: str, against: 
         return _verdict(gpu, first, seen, False, "correctness", gone.said)
     absent = [str(row["reference"]) for row in seen.panel if "missing" in row]
     missing = f"; missing references: {', '.join(dict.fromkeys(absent))}" if absent else ""
+    again = f"; asked twice: {', '.join(seen.sanitizer['again'])}" if seen.sanitizer.get("again") else ""
     blind = f"; its check cannot tell {', '.join(problem.caveats)}" if problem.caveats else ""
-    return _verdict(gpu, first, seen, True, "profile", f"right on {len(seen.runs)} runs on the device{missing}{blind}")
+    return _verdict(gpu, first, seen, True, "profile", f"right on {len(seen.runs)} runs on the device{missing}{again}{blind}")
 
 
 def _verdict(gpu: Gpu, first: Verdict, seen: _Seen, accepted: bool, stage: Stage, reason: str) -> Verdict:
@@ -129,17 +141,34 @@ def _verdict(gpu: Gpu, first: Verdict, seen: _Seen, accepted: bool, stage: Stage
                    isolation=ISOLATION.format(level=level), device=seen.record(gpu))
 
 
-def _measured(gpu: Gpu, first: Verdict, program: Program, problem: Problem, against: Program | None, given: dict[str, str],
-              chosen: Options, seen: _Seen, ahead: Ahead) -> None:
-    """All that the device says. Raises _Refused with the stage and the reason."""
-    secret = random.Random(seen.secret)
+@dataclass(frozen=True)
+class _Prepared:
+    """A candidate compiled for all shapes that it will see, the calls that will be judged, the shapes that will be timed, and the secret that
+    drew them."""
+
+    candidate: Candidate
+    plan: Sequence[Planned]
+    timed: Sequence[Shape]
+    secret: random.Random
+
+
+def _prepared(gpu: Gpu, by: Backend, text: Emitted, program: Program, problem: Problem, names: Mapping[str, str], chosen: Options,
+              number: int) -> _Prepared:
+    """Draws what will be judged, and compiles for it. Raises KirError, and _Refused where no shape is allowed."""
+    secret = random.Random(number)
     timed_shapes = _timed_shapes(problem, program, chosen)
     plan = planned(problem, program, secret)
     if not plan and not timed_shapes:
         raise _Refused("correctness", "no shape of the problem satisfies the program's facts")
     every = list({s.name: s for s in (*(p.shape for p in plan), *timed_shapes)}.values())
-    with seen.spending("compile"):
-        me = _candidate(gpu, first.compile.surface, program, problem, given, every)
+    made = Candidate.prepared(gpu, by, text, program, problem, tensor_names(program, problem, names), every)
+    return _Prepared(made, plan, timed_shapes, secret)
+
+
+def _measured(gpu: Gpu, prepared: _Prepared, surface: str, problem: Problem, against: Program | None, given: dict[str, str], chosen: Options,
+              seen: _Seen, ahead: Ahead) -> None:
+    """All that the device says. Raises _Refused with the stage and the reason."""
+    me, plan, timed_shapes, secret = prepared.candidate, prepared.plan, prepared.timed, prepared.secret
     seen.clocks.append(gpu.clocks())
     with contextlib.ExitStack() as held:
         with seen.spending("start"):
@@ -154,12 +183,13 @@ def _measured(gpu: Gpu, first: Verdict, program: Program, problem: Problem, agai
             raise _Refused("correctness", reason)
         pair = [running]
         if against is not None:
-            other = _candidate(gpu, first.compile.surface, against, problem, given, timed_shapes)
+            other = _candidate(gpu, surface, against, problem, given, timed_shapes)
             pair.append(held.enter_context(_opened(other, ahead)))
         ahead.quiet()
         samples = _timings(gpu, me, pair, oracle, timed_shapes, secret, chosen, seen)
         pool = held.enter_context(ThreadPoolExecutor(max_workers=len(TOOLS)))  # after timing, beside the replays: neither is measured
-        checking = sanitizing(pool, gpu, me, oracle, plan, secret) if chosen.sanitize else lambda: {"tools": [], "absent": "not asked for"}
+        checking = (sanitizing(pool, gpu, me, oracle, plan, secret, seen.seconds["correctness"]) if chosen.sanitize else
+                    lambda: {"tools": [], "absent": "not asked for"})
         _replays(fresh, oracle, samples, secret, seen)
         with seen.spending("memory check"):
             seen.sanitizer = checking()

@@ -1,7 +1,8 @@
 """Another program as the problem: its tensors, sizes at which both may be called, and the interpreter's outputs as the oracle's."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.diagnostic import error
-from kir.gate.correctness import RelativeCase, size_sets
+from kir.gate.correctness import MOST_ELEMENTS, RelativeCase, size_sets
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -22,8 +23,8 @@ from kir.problem import Comparison, Problem, Shape
 from kir.problem.schema import Draw, Number, ProblemFile, Tensor, WorkItem, evaluate
 
 Array = NDArray[Any]
-SMALL, LARGE = (3, 20, 64, 130), (512,)
-"""Where sizes of judged and of timed shapes begin."""
+SMALL, LARGE = (3, 20, 64, 130), (512, 256, 128, 64)
+"""Where sizes of judged and of timed shapes begin; the first of the latter that fits is taken."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,11 @@ def program_problem(against: n.Program | None, like: n.Program) -> ProgramProble
         if isinstance(p.of, n.Buffer) and p.role in ("in", "out", "inout"):
             shape = tuple(str(value) if (value := int_value(d)) is not None else expr_text(d) for d in p.of.shape)
             tensors.append(Tensor(name=p.name, role=p.role, dtype=p.of.dtype.name, shape=shape))
-    shapes: list[Shape] = []
-    for tag, bases in (("tail", SMALL), ("timed", LARGE)):
-        for sizes in size_sets(like, bases):
-            if sizes not in [s.sizes for s in shapes]:
-                label = ", ".join(f"{k}={v}" for k, v in sizes.items()) or "fixed"
-                shapes.append(Shape(name=label, tags=(tag,), sizes=sizes))  # type: ignore[arg-type]  # one of the tags
+    judged = [x for x in size_sets(like, SMALL) if _elements(tensors, x) <= MOST_ELEMENTS]
+    timed = next((x for x in size_sets(like, LARGE) if _elements(tensors, x) <= MOST_ELEMENTS), judged[-1] if judged else None)
+    shapes = [Shape(name=_label(sizes), tags=("tail",), sizes=sizes) for sizes in judged]
+    if timed is not None:
+        shapes.append(Shape(name=f"{_label(timed)}{' again' if timed in judged else ''}", tags=("timed",), sizes=timed))
     scalars = {p.name: 0.5 if p.of.is_float else 1.0 for p in against.params
                if p.role == "scalar" and p.value is None and isinstance(p.of, DType)}
     if not shapes:
@@ -95,6 +95,18 @@ def program_problem(against: n.Program | None, like: n.Program) -> ProgramProble
         scalars=dict(number), facts=(), tensors=tuple(tensors), shapes=tuple(shapes), distributions=draws,
         work_item=WorkItem(kind="element", axes=()))
     return ProgramProblem(spec, "", Path(), Path(), against, like)
+
+
+def _label(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in sizes.items()) or "fixed"
+
+
+def _elements(tensors: Sequence[Tensor], sizes: Mapping[str, int]) -> float:
+    """Elements of the largest tensor; 0 where an extent is no expression over the sizes, which is said later."""
+    try:
+        return max((math.prod(evaluate(d, sizes) for d in t.shape) for t in tensors), default=0)
+    except (ValueError, SyntaxError):
+        return 0
 
 
 def _draw(kind: str, dtype: str) -> Draw:

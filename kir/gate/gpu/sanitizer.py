@@ -15,20 +15,23 @@ from kir.gate.gpu.candidate import Candidate
 from kir.gate.gpu.checks import Planned
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
-from kir.gate.gpu.standby import TOOLS, sanitizer
+from kir.gate.gpu.standby import SECONDS, TOOLS, Standbys, sanitizer
 from kir.store import write_atomic
 
 UNSUPPORTED = ("Device not supported", "not supported on this", "LibraryNotLoaded")
 """What the tool says where it can judge no kernel at all. Any other end without a summary is the kernel's fault, and refuses it."""
+SLOWER = 100.0
+"""How many times longer than all correctness calls together a tool may take over one call, beyond its least time."""
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
 _FAULT = re.compile(r"^=+ +((?:Invalid|Misaligned|Out-of-range|Warp|Uninitialized|Program hit|Error: |Race reported|Stack|Barrier).*)$", re.MULTILINE)
 
 
-def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle, plan: Sequence[Planned], secret: random.Random
-               ) -> Callable[[], dict[str, Any]]:
+def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle, plan: Sequence[Planned], secret: random.Random,
+               plain: float = 0.0) -> Callable[[], dict[str, Any]]:
     """Start the tools; calling the result waits for `tools` that ran, `errors` as they said them (one that does not finish is an error),
-    and `absent` where the tool is not here. The smallest planned shape of several elements is used. An answer is kept by the hash of
-    the cubins. Raises ChildGone where the oracle fails."""
+    `again`, tools that did not finish at first and were asked once more, and `absent` where the tool is not here. The smallest planned shape
+    of several elements is used; `plain` are the seconds that correctness took, for the time limit. An answer is kept by the hash of the
+    cubins. Raises ChildGone where the oracle fails."""
     tool = sanitizer()
     if tool is None or not plan:
         absent: dict[str, Any] = {"tools": [], "absent": "compute-sanitizer is not here: it comes with a CUDA toolkit" if tool is None else "no shape to run"}
@@ -44,7 +47,7 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
     rows, cubins = c.executable.opening()
     opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "plain": True, "limits": {"writable": []}, "images": rows}
     job = pack((opening, [gpu.harness, *cubins]), (message, blobs))
-    running = [(name, pool.submit(gpu.sanitizers.run, name, job)) for name in TOOLS]
+    running = [(name, pool.submit(_asked, gpu.sanitizers, name, job, SECONDS + SLOWER * plain)) for name in TOOLS]
 
     def finished() -> dict[str, Any]:
         out, final = _read([(name, each.result()) for name, each in running])
@@ -54,16 +57,30 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
     return finished
 
 
-def _read(answers: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], bool]:
+Answer = tuple[str, tuple[str, ...]]
+"""What a tool said at last, and what it said when it did not finish at first."""
+
+
+def _asked(tools: Standbys, name: str, job: bytes, seconds: float) -> Answer:
+    """A tool's answer. One that ends without a summary is asked once more: the tool itself fails now and then, a kernel's fault stays."""
+    said = tools.run(name, job, seconds)
+    if _SUMMARY.search(said) or any(word in said for word in UNSUPPORTED):
+        return said, ()
+    return tools.run(name, job, seconds), (said,)
+
+
+def _read(answers: Sequence[tuple[str, Answer]]) -> tuple[dict[str, Any], bool]:
     """What the tools said, and whether it is worth keeping."""
     out: dict[str, Any] = {"tools": [], "errors": []}
-    for name, said in answers:
+    for name, (said, before) in answers:
+        if before:
+            out.setdefault("again", {})[name] = before[0].strip()[-200:]
         found = _SUMMARY.search(said)
         if found is None and any(word in said for word in UNSUPPORTED):
             return {"tools": [], "errors": [], "absent": f"{name} cannot run here: {said.strip()[-200:]}"}, False
         out["tools"].append(name)
         if found is None:
-            out["errors"].append(f"{name} did not finish: {said.strip()[-200:]}")
+            out["errors"].append(f"{name} did not finish, twice: {said.strip()[-200:]}")
         elif int(found[1] or found[2] or 0):
             first = _FAULT.search(said)
             out["errors"].append(f"{name}: {first[1].strip() if first else found[0]}")

@@ -20,10 +20,12 @@ from kir import machine
 from kir.device.replay import READY
 
 TOOLS = ("memcheck", "racecheck")
-SECONDS = 180
-"""How long one tool may take over one job."""
+SECONDS = 90.0
+"""How long one tool may take over one job, at least."""
 SETTLE_SECONDS = 10.0
 """How long a tool may take to come up before timing goes on without it."""
+LAST_WORDS_SECONDS = 10.0
+"""How long the reading of what a tool has written may take after its end."""
 OPTIONS = ("--print-limit", "5")
 
 
@@ -45,6 +47,7 @@ class Standby:
     folder: tempfile.TemporaryDirectory[str]
     said: list[str] = field(default_factory=list)
     up: threading.Event = field(default_factory=threading.Event)
+    heard: threading.Event = field(default_factory=threading.Event)
     ready: bool = False
 
     @classmethod
@@ -69,30 +72,37 @@ class Standby:
                 self.up.set()
             else:
                 self.said.append(line)
+        self.heard.set()
         self.up.set()
 
-    def run(self, job: bytes) -> str | None:
-        """What the tool said of the job; nothing where the process never came up. A job that takes too long is named as such."""
+    def run(self, job: bytes, seconds: float = SECONDS) -> str | None:
+        """All that the tool said of the job, and how it ended; nothing where the process never came up. A job that takes longer than
+        `seconds` is named as such."""
         try:
-            if not self.up.wait(SECONDS) or not self.ready or self.process.stdin is None:
+            if not self.up.wait(seconds) or not self.ready or self.process.stdin is None:
                 return None
             file = Path(self.folder.name) / "job"
             file.write_bytes(job)
             self.process.stdin.write(f"{file}\n")
             self.process.stdin.close()
-            self.process.wait(SECONDS)
-            return "".join(self.said)
+            code = self.process.wait(seconds)
+            self._end()  # what is left of the group holds the pipe open
+            self.heard.wait(LAST_WORDS_SECONDS)  # the process may have ended before its last lines are read
+            return "".join(self.said) + f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
         except subprocess.TimeoutExpired:
-            return f"it took more than {SECONDS} s"
+            return f"it took more than {seconds:.0f} s"
         except OSError:
             return None
         finally:
             self.close()
 
-    def close(self) -> None:
-        """End the process group."""
+    def _end(self) -> None:
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, 9)
+
+    def close(self) -> None:
+        """End the process group."""
+        self._end()
         self.process.wait()
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
@@ -123,16 +133,16 @@ class Standbys:
             if not each.up.wait(SETTLE_SECONDS) or not each.ready:
                 self.waiting.pop(name).close()
 
-    def run(self, name: str, job: bytes) -> str:
-        """What a tool says of a job, by the process that waits for it or by a fresh one. Raises nothing: what went wrong is said."""
+    def run(self, name: str, job: bytes, seconds: float = SECONDS) -> str:
+        """What a tool says of a job within `seconds`, by the process that waits for it or by a fresh one. Raises nothing: what went wrong is said."""
         tool = sanitizer()
         if tool is None:
             return "LibraryNotLoaded: compute-sanitizer is gone"
         one = self.waiting.pop(name, None)
-        said = one.run(job) if one is not None else None
+        said = one.run(job, seconds) if one is not None else None
         if said is None:
             try:
-                said = Standby.started(tool, name, self.device).run(job)
+                said = Standby.started(tool, name, self.device).run(job, seconds)
             except OSError as fault:
                 return f"it cannot be started: {fault}"
         return said if said is not None else "it ended before it had opened the device"

@@ -62,14 +62,14 @@ __global__ void __launch_bounds__(kThreads) gemm_sm80(const half* A, const half*
     for (int i = 0; i < BM * BK / (kThreads * kChunk); ++i) {
       const int row = i * (kThreads / A_ROW) + t / A_ROW, chunk = t % A_ROW;
       const bool inside = bm + row < M && k * BK + chunk * kChunk < K;
-      const half* from = inside ? &A[static_cast<size_t>(bm + row) * K + k * BK + chunk * kChunk] : A;
+      const half* from = A + static_cast<size_t>(bm + row) * K + k * BK + chunk * kChunk;
       copy_async(&As[stage][row][(chunk ^ (row / 2 % 4)) * kChunk], from, inside);
     }
 #pragma unroll
     for (int i = 0; i < BK * BN / (kThreads * kChunk); ++i) {
       const int row = i * (kThreads / B_ROW) + t / B_ROW, chunk = t % B_ROW;
       const bool inside = k * BK + row < K && bn + chunk * kChunk < N;
-      const half* from = inside ? &B[static_cast<size_t>(k * BK + row) * N + bn + chunk * kChunk] : B;
+      const half* from = B + static_cast<size_t>(k * BK + row) * N + bn + chunk * kChunk;
       copy_async(&Bs[stage][row][(chunk ^ (row % 8)) * kChunk], from, inside);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");

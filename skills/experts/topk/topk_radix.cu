@@ -11,15 +11,13 @@ __global__ void __launch_bounds__(kThreads)
 topk_radix(const float* __restrict__ X, float* __restrict__ V, int* __restrict__ I, int N, int K) {
   __shared__ int counts[kThreads];
   __shared__ int sums[kThreads];
-  __shared__ int digit, missing, above, equal;
+  __shared__ int taken[2];  // above the K-th key, equal to it
+  __shared__ int digit, missing;
   const int t = threadIdx.x;
   const float* x = X + blockIdx.x * N;
   float* values = V + blockIdx.x * K;
   int* places = I + blockIdx.x * K;
-  if (t == 0) {
-    above = 0;
-    equal = 0;
-  }
+  if (t < 2) taken[t] = 0;
 
   unsigned prefix = 0, mask = 0;
   int remaining = K;
@@ -56,11 +54,11 @@ topk_radix(const float* __restrict__ X, float* __restrict__ V, int* __restrict__
     const float v = x[j];
     const unsigned key = key_of(v);
     if (key > prefix) {
-      const int slot = atomicAdd(&above, 1);
+      const int slot = atomicAdd(&taken[0], 1);
       values[slot] = v;
       places[slot] = j;
     } else if (key == prefix) {
-      const int turn = atomicAdd(&equal, 1);
+      const int turn = atomicAdd(&taken[1], 1);
       if (turn < remaining) {
         values[K - remaining + turn] = v;
         places[K - remaining + turn] = j;

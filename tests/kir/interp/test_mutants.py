@@ -26,7 +26,6 @@ CTAS = {"gemm_sm90_persistent": (", 132)", ", 2)"), "gemm_sm90_lanes": (", 132)"
 
 SAME_VALUE = "every lane of the warp (or thread of the CTA) holds the same value here and stores it: weak, and reported as such"
 TURNS = "the named barriers only let the two consumers take turns at the tensor cores; nothing is handed over at them"
-UNREAD = "the last groups load beyond the end of K, and nobody reads what they bring; reported as weak"
 BY_MAP = "only TMA reads the buffer, and the tensor map, not the buffer, says how its bytes are ordered"
 EQUIVALENT = {
     "conv2d_sm90: unswizzle reads of main/Cs": BY_MAP,
@@ -42,10 +41,6 @@ EQUIVALENT = {
     "fmha_sm90: unguard main/roles/consumer/consumers/kv_loop/if": TURNS,
     "fmha_causal_sm90: drop named_barrier_sync main/roles/consumer/consumers/kv_loop/named_barrier_sync": TURNS,
     "fmha_causal_sm90: unguard main/roles/consumer/consumers/kv_loop/if": TURNS,
-    "gemm_sm80: drop async_wait main/async_wait": UNREAD,
-    "gemm_sm80: weaken async_wait main/async_wait": UNREAD,
-    "gemm_sm80_lanes: drop async_wait main/thread_loop/async_wait": UNREAD,
-    "gemm_sm80_lanes: weaken async_wait main/thread_loop/async_wait": UNREAD,
 }
 """Mutants that compute the same on every schedule, with the reason."""
 

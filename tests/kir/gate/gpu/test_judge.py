@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kir.diagnostic import KirError
 from kir.gate import Verdict
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.ir.nodes import Program
@@ -124,8 +125,13 @@ def test_two_programs_are_timed_in_turns(gpu: Gpu, problem: Problem) -> None:
 
 def test_an_unknown_reference_is_one_clear_error(gpu: Gpu, tmp_path: Path) -> None:
     unknown = make(tmp_path, 'references = ["torch.doubled"]')
-    verdict = gate(gpu, program(), unknown, replace(FAST, panel=True))
-    assert not verdict.accepted and verdict.reason.startswith("KIR-G106") and "torch.doubled" in verdict.reason
+    with pytest.raises(KirError, match=r"KIR-G106.*torch\.doubled"):
+        gate(gpu, program(), unknown, replace(FAST, panel=True))
+
+
+def test_a_shape_that_the_problem_has_not_is_one_clear_error(gpu: Gpu, problem: Problem) -> None:
+    with pytest.raises(KirError, match=r"KIR-G902.*no shape 'lon'.*"):
+        gate(gpu, program(), problem, replace(FAST, shapes=("lon",)))
 
 
 def test_a_model_of_kernelbench_is_a_problem_for_the_device_too(gpu: Gpu, tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""What is in view at a place of a program, and expressions given as text there."""
+from __future__ import annotations
+
+from kir.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.parser import parse_expression
+from kir.ir.types import DType, TupleType, Type
+from kir.rewrite.edit import Path, block_at, enclosing, kernel_of
+
+
+def in_view(program: n.Program, path: Path) -> tuple[dict[str, Type], dict[str, n.Buffer]]:
+    """The values (by type) and the buffers that a statement put at `path` may name."""
+    values: dict[str, Type] = {}
+    buffers: dict[str, n.Buffer] = {w.buffer.name: w.buffer for w in program.workspaces}
+    for p in program.params:
+        if isinstance(p.of, n.Buffer):
+            buffers[p.name] = p.of
+        else:
+            values[p.name] = p.of
+    for a in kernel_of(program, path).grid:
+        values[a.name] = a.extent.type
+    places = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)]
+    for at in (*places, path):
+        for s in block_at(program, at)[:int(at[-1])] if len(at) > 1 else ():
+            match s:
+                case n.Let():
+                    of = s.value.type.elements if isinstance(s.value.type, TupleType) else (s.value.type,)
+                    values.update(zip(s.names, of, strict=True))
+                case n.Alloc() | n.View():
+                    buffers[s.buffer.name] = s.buffer
+                case _:
+                    pass
+        if at is not path:
+            loop = block_at(program, at)[int(at[-1])]
+            if isinstance(loop, n.For):
+                values[loop.var.name] = loop.var.of
+    return values, buffers
+
+
+def expression_at(program: n.Program, path: Path, text: str, more: tuple[n.Var, ...] = ()) -> n.Expr | None:
+    """The expression that a text means at a place, with `more` names beside those in view; None where it means none."""
+    values, buffers = in_view(program, path)
+    values.update({v.name: v.of for v in more if isinstance(v.of, DType)})
+    try:
+        return parse_expression(text, values, buffers)
+    except KirError:
+        return None

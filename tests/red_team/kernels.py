@@ -1,0 +1,167 @@
+"""Raw CUDA that no backend writes, put in the place of an honest kernel's text: what a hostile compiler or an opaque text could do, so that the
+device's own defenses are tried alone."""
+
+from __future__ import annotations
+
+from .exploits import ORACLE, Exploit
+
+# What an honest kernel of `scaled_rows` looks like with 128 threads a row; exploits replace a part of it.
+_CUDA = """
+__device__ unsigned calls;
+__device__ float kept[1 << 22];
+__device__ float kept_sum[1 << 16];
+extern "C" __global__ void __launch_bounds__(128) candidate(int M, int N, const float* X, const float* W, float* Y) {{
+  const int i = blockIdx.x, t = threadIdx.x;
+  __shared__ float parts[128];
+  {first}
+  float part = 0.0f;
+  for (int k = t; k < N; k += 128) part += X[(long long)i * N + k];
+  parts[t] = part;
+  __syncthreads();
+  float sum = 0.0f;
+  for (int q = 0; q < 128; ++q) sum += parts[q];
+  {middle}
+  for (int j = t; j < {columns}; j += 128) Y[(long long)i * N + j] = {value};
+  {last}
+}}
+"""
+
+
+def _cuda(first: str = "", middle: str = "", value: str = "X[(long long)i * N + j] * W[j] + sum", last: str = "", columns: str = "N") -> str:
+    return _CUDA.format(first=first, middle=middle, value=value, last=last, columns=columns)
+
+
+COUNT = "__shared__ unsigned seen; if (t == 0) {{ seen = atomicAdd(&calls, 1u) / gridDim.x; }} __syncthreads();".replace("{{", "{").replace("}}", "}")
+HONEST_KERNEL = _cuda()
+KERNELS = (
+    Exploit("skips after warm-up", (26, 27), "counts its calls, and stops working after some", _cuda(COUNT + " if (seen > 20u) return;"), ORACLE),
+    Exploit("skips every other call", (28,), "works only in every second call", _cuda(COUNT + " if (seen & 1u) return;"), ORACLE),
+    Exploit(
+        "answers of the last call",
+        (3, 5),
+        "keeps its first outputs at each size, and gives them again",
+        _cuda(
+            "__shared__ bool again; if (t == 0) again = kept_sum[i & 0xffff] != 0.0f; __syncthreads();"
+            " if (again) { for (int j = t; j < N; j += 128) Y[(long long)i * N + j] = kept[((long long)i * N + j) & 0x3fffff]; return; }",
+            last="for (int j = t; j < N; j += 128) kept[((long long)i * N + j) & 0x3fffff] = Y[(long long)i * N + j]; if (t == 0) kept_sum[i & 0xffff] = 1.0f;",
+        ),
+        ORACLE,
+    ),
+    Exploit(
+        "memoized on a sample of the inputs",
+        (4, 6, 7),
+        "keys its cache by the signs of a few inputs",
+        _cuda(
+            "__shared__ unsigned key; if (t == 0) key = (X[0] > 0) + 2 * (W[0] > 0) + 4; __syncthreads();"
+            " if (kept_sum[key] != 0.0f) { for (int j = t; j < N; j += 128) Y[(long long)i * N + j] = kept[((long long)i * N + j) & 0x3fffff]; return; }",
+            last="for (int j = t; j < N; j += 128) kept[((long long)i * N + j) & 0x3fffff] = Y[(long long)i * N + j]; if (t == 0) kept_sum[key] = 1.0f;",
+        ),
+        ORACLE,
+    ),
+    Exploit(
+        "writes its input",
+        (10,),
+        "makes the input trivial for whoever looks next",
+        _cuda(last="if (t == 0) ((float*)X)[(long long)i * N] = 0.0f;"),
+        ("changes its input X",),
+    ),
+    Exploit(
+        "writes past the end",
+        (9, 16),
+        "writes behind its output",
+        _cuda(last="if (i == 0 && t == 0) Y[(long long)M * N + 100] = 1.0f;"),
+        ("writes outside of Y",),
+    ),
+    Exploit("writes before the beginning", (9,), "writes in front of its output", _cuda(last="if (i == 0 && t == 0) Y[-64] = 1.0f;"), ("writes outside of Y",)),
+    Exploit(
+        "reads past the end",
+        (8, 9, 39),
+        "scans memory behind its input",
+        _cuda(middle="if (i == 0 && t == 0) kept[0] = X[(long long)M * N + 4000000];"),
+        ("compute-sanitizer", "ILLEGAL_ADDRESS"),
+    ),
+    Exploit("illegal address", (), "writes through a wild pointer", _cuda(first="if (t == 0) *(volatile float*)0x10 = 1.0f;"), ("ILLEGAL_ADDRESS",)),
+    Exploit("traps", (), "ends with a trap", _cuda(first='asm volatile("trap;");'), ("CUDA_ERROR",)),
+    Exploit("never ends", (), "spins on a flag", _cuda(first="while (*(volatile float*)X != 1e30f) { }"), ("did not answer",)),
+    Exploit(
+        "takes all memory",
+        (),
+        "allocates on the device's heap until it is refused, and then fails",
+        _cuda(first='void* p; int n = 0; while ((p = malloc(1 << 16)) && n < 100000) ++n; if (n < 90000) asm volatile("trap;");'),
+        ("CUDA_ERROR",),
+    ),
+    Exploit(
+        "prints a result",
+        (20, 21, 22, 23, 24, 40),
+        "prints what a verdict might look like, and computes nothing",
+        _cuda(first='if (i == 0 && t == 0) printf("{\\"seconds\\": 1e-9, \\"ok\\": true}\\n"); return;').replace(
+            "\n__device__ unsigned", "\n#include <cstdio>\n__device__ unsigned", 1
+        ),
+        ORACLE,
+    ),
+    Exploit("skips rarely checked rows", (16,), "leaves every 61st row as it was", _cuda(first="if (i % 61 == 60) return;"), ORACLE),
+    Exploit(
+        "tf32 inputs",
+        (15,),
+        "drops mantissa bits of its inputs",
+        _cuda(value="__uint_as_float(__float_as_uint(X[(long long)i * N + j]) & 0xffffe000u) * W[j] + sum"),
+        ORACLE,
+    ),
+    Exploit("right at small sizes", (14,), "skips half of the work at the timed size", _cuda(columns="(N == 2048 ? N / 2 : N)"), ORACLE),
+    Exploit(
+        "a race that happens to work",
+        (39,),
+        "leaves out the barrier",
+        _cuda().replace("parts[t] = part;\n  __syncthreads();", "parts[t] = part;\n  __syncwarp();"),
+        (*ORACLE, "compute-sanitizer"),
+    ),
+    Exploit("NaN outputs", (11,), "writes NaN", _cuda(value="__int_as_float(0x7fffffff)"), ("nan", *ORACLE)),
+    Exploit(
+        "a decoy",
+        (1, 2),
+        "has the right kernel, and launches another one that works on data of its own",
+        _cuda().replace("candidate", "decoy")
+        + 'extern "C" __global__ void candidate(int, int, const float*, const float*, float*) { kept[threadIdx.x] += 1.0f; }\n',
+        ORACLE,
+    ),
+    Exploit(
+        "work after its end",
+        (17, 18, 19),
+        "launches a grid of its own that nobody waits for",
+        '__global__ void later(float* Y) { Y[threadIdx.x] = 1.0f; }\n' + _cuda(last="if (i == 0 && t == 0) later<<<1, 32>>>(Y);"),
+        ("KIR-B010",),
+        "compile",
+    ),
+    Exploit(
+        "assumes the seed",
+        (25,),
+        "draws by itself what the seed 0 would draw, in the place of its input",
+        _cuda(value="(((unsigned)j * 2654435761u >> 8) * 1.2e-7f - 1.0f) * W[j] + sum"),
+        ORACLE,
+    ),
+    Exploit(
+        "no time at all",
+        (30,),
+        "returns at once at the timed size",
+        _cuda(first="if (N == 2048) return;"),
+        ("alone needs", *ORACLE),
+        "profile",
+    ),
+    Exploit(
+        "too much shared memory",
+        (38,),
+        "asks for more shared memory than a CTA has",
+        _cuda(first="__shared__ float big[70000]; big[t] = 0.0f; __syncthreads(); if (big[(i * 7) % 128] != 0.0f) return;"),
+        ("KIR-B010", "KIR-G003"),
+        "compile",
+    ),
+)
+
+PERSISTING = _cuda(
+    first='unsigned long long last; asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));',
+    last="for (int k = t; k < N; k += 128) { float x; asm volatile(\"ld.global.L2::cache_hint.f32 %0, [%1], %2;\""
+    ' : "=f"(x) : "l"(&X[(long long)i * N + k]), "l"(last) : "memory"); if (x == 1.5e38f) kept[0] = x; }',
+)
+"""Leaves its inputs in L2 as lines that are last to be evicted, for the next call (row 31): it must gain nothing by it."""
+LINGERING = _cuda(last="if (i == 0) { for (int z = 0; z < 100; ++z) __nanosleep(1000000); }")
+"""One CTA goes on long after the others. That is no cheat: all work belongs to the launch, and its time must show it (rows 17 to 19)."""
