@@ -35,9 +35,10 @@ LOOK = 150
 """Programs that a plan goes through at most."""
 SLACK = 3
 """How many times its seconds a kernel may take before it is given up: reading and planning are not counted among them."""
-READINGS = (("KIR-I010", "flat"), ("is a view of", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
+READINGS = (("KIR-I010", "flat"), ("is a view of", "flat"), (") // ", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
 """How a recorded launch is read after an expert did not pass the gate, by what the checker said (places outside a shape, undefined
-outputs), and after a walk that was left with a flat view of a tensor."""
+outputs), and after a walk that was left with a flat view of a tensor, or with its rows
+and columns worked out from flat places."""
 Row = dict[str, Any]
 
 
