@@ -47,7 +47,7 @@ class Asked:
 
 
 CUDA, CLUSTER, MULTICAST, TURNS = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_multicast", "gemm_sm90_pingpong"
-TRITON, TILELANG = "gemm_triton", "gemm_tilelang"
+PADDED, TRITON, TILELANG = "gemm_sm90_padded", "gemm_triton", "gemm_tilelang"
 BF16 = "gemm:bf16"
 FOUND = {subject: f"{subject} {BF16} square" for subject in (CUDA, MULTICAST, TRITON, TILELANG)}
 ASKED = (
@@ -59,8 +59,8 @@ ASKED = (
     Asked("cuda", CUDA, BF16, "narrow8k", 2),
     Asked("cuda", CUDA, BF16, "deep14k", 1, FOUND[CUDA]),
     Asked("cuda", CUDA, BF16, "cube8k", 1, FOUND[CUDA]),
-    Asked("sizes", CUDA, BF16, "uneven4k", 1, FOUND[CUDA]),
-    Asked("sizes", CUDA, BF16, "odd4k", 1, FOUND[CUDA]),
+    Asked("sizes", MULTICAST, BF16, "uneven4k", 4),
+    Asked("sizes", PADDED, BF16, "odd4k", 2),
     Asked("clusters", MULTICAST, BF16, "square", 4),
     Asked("clusters", TURNS, BF16, "square", 4),
     Asked("clusters", CLUSTER, BF16, "square", 1),

@@ -56,17 +56,20 @@ def _same(a: object, b: object, names: set[str], found: Binding) -> bool:
 
 
 def _solved(p: n.Expr, x: n.Expr, name: str, found: Binding) -> n.Expr | None:
-    """The value of the one hole that an integer pattern is linear in, with coefficient 1; put into `found`."""
+    """The value of the one hole that an integer pattern is linear in; put into `found`."""
     known: n.Expr = substitute(p, found)
     terms = build.polynomial(known)
     own = {m: c for m, c in terms.items() if any(name in names_read(a) for a in m)}
     if len(own) != 1:
         return None
     ((monomial, c),) = own.items()
-    if len(monomial) != 1 or c != 1 or not isinstance(known.type, DType):
+    if len(monomial) != 1 or c < 1 or not isinstance(known.type, DType):
         return None
     atom = monomial[0]
-    value = build.add(build.sub(x, known), atom)
+    scaled = build.polynomial(build.add(build.sub(x, known), build.mul(atom, build.const(c, known.type))))
+    if any(k % c for k in scaled.values()):
+        return None
+    value = build.from_polynomial({m: k // c for m, k in scaled.items()}, known.type)
     if isinstance(atom, n.Cast) and isinstance(atom.x, n.Var) and atom.x.name == name:
         if not (isinstance(value, n.Cast) and value.dtype == atom.dtype and value.x.type == I32):
             return None

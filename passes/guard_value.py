@@ -59,18 +59,25 @@ def _claim(program: n.Program, path: Path, made: n.Select) -> tuple[n.Expr, Fact
     cond = made.cond
     known = Facts.at(program, path)
     index: list[n.Expr] = []
-    for k, d in enumerate(shape_of(cond.type)):
+    for k, d in enumerate(shape_of(made.type)):
         v = n.Var(f"%{k}", I32)
         index.append(build.const(0) if d == 1 else v)
         known = known.ranging(v, build.const(0), build.const(d) if isinstance(d, int) else d)
     try:
-        parts = [c for c in _conjuncts(element(cond, index)) if c not in _bounds(made, element(made.a, index))]
+        parts = [c for c in _conjuncts(_element(cond, index)) if c not in _bounds(made, _element(made.a, index))]
     except NotElementwise:
         return None
     claim: n.Expr = build.const(True, BOOL)
     for c in parts:
         claim = build.logical_and(claim, c)
     return claim, known
+
+
+def _element(e: n.Expr, index: list[n.Expr]) -> n.Expr:
+    """The element of an operand that broadcasts to a tile, at an index of the tile."""
+    shape = shape_of(e.type)
+    own = index[len(index) - len(shape):]
+    return element(e, [build.const(0) if d == 1 else i for i, d in zip(own, shape, strict=True)])
 
 
 def _conjuncts(cond: n.Expr) -> list[n.Expr]:

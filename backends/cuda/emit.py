@@ -146,13 +146,13 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
     kernel = next(k for k in p.kernels if k.name == e.kernel)
     dynamic = dict(e.options).get("dynamic_shared")
     arrays = {names.get(s.buffer.name, s.buffer.name): [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
-              if isinstance(s, n.Alloc) and s.buffer.shape and (
-                  s.buffer.space in ("shared", "register") if len(s.buffer.shape) > 1 else s.buffer.space == "shared" and dynamic is not None)}
+              if isinstance(s, n.Alloc) and (s.buffer.space == "shared" or (s.buffer.space == "register" and len(s.buffer.shape) > 1)) and (
+                  len(s.buffer.shape) != 1 or dynamic is not None)}
     maps = {}
     for m in p.tensor_maps:
         if any(a.kind == "map" and a.source == m.name for a in e.arguments):
             own, rest = names[m.name], dict(m.attrs)
-            swizzle = int(rest.pop("swizzle", 0))
+            swizzle = int(rest.pop("swizzle")) if rest.get("swizzle") else 0
             maps[own] = Map(of=names[m.of], box=list(m.box), swizzle=swizzle, name=m.name if own != m.name else "", attrs=rest)
     flat = {s.at.buffer.name for s in walk(kernel) if isinstance(s, n.View) and not s.axes and not s.at.index}
     tensors = {}

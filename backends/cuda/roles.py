@@ -13,7 +13,7 @@ IDLE = "idle"
 def chosen(w: Writer, s: n.Roles, threads: int) -> list[str]:
     """Writes the enumeration and the role of a thread; the conditions under which a thread has each role, in their order."""
     kind, own = w.fresh("Role"), w.fresh("role")
-    names = [f"{r.name}_" if r.name in RESERVED or r.name == IDLE else r.name for r in s.roles]
+    names = [f"{r.name}_" if r.name in RESERVED or r.name == IDLE or r.name.endswith("_") else r.name for r in s.roles]
     segments = _segments([(32 * r.lo, 32 * r.hi, name) for r, name in zip(s.roles, names, strict=True)], threads)
     w.put(f"enum class {kind} {{ {', '.join(dict.fromkeys(name for _, name in segments))} }};")
     picks = "".join(f"threadIdx.x < {end} ? {kind}::{name} : " for end, name in segments[:-1])

@@ -47,11 +47,11 @@ def assembly(r: Reader, node: Node, scope: Scope) -> Value:
         raise
     for s in meaning.statements:
         r.m.emit(s)
-    for place, made in zip(places, meaning.outputs, strict=True):
-        if isinstance(made, n.Expr):
+    for place, made, left in zip(places, meaning.outputs, meaning.addresses, strict=True):
+        if made is not None:
             r.assign(place, Scalar(made))
-        elif made is not None:
-            r.assign(place, Remote(made.at, Ptr(VOID)))
+        elif left is not None:
+            r.assign(place, Remote(left.at, place.type if isinstance(place, Located) else Ptr(VOID)))
     return Nothing()
 
 
@@ -71,9 +71,12 @@ def _operands(r: Reader, node: Node, scope: Scope, ptx: Any, words: str) -> tupl
             if o.type == "gnu_asm_input_operand":
                 inputs.append((constraint, v))
                 continue
-            if not isinstance(v, Located) or not isinstance(v.type, Prim):
+            if not isinstance(v, Located) or not isinstance(v.type, (Prim, Ptr)):
                 raise NotUnderstood(f"an output of asm that is no variable: {text(e)}", node)
             places.append(v)
+            if isinstance(v.type, Ptr):
+                operands.append(ptx.AsmOperand(constraint))
+                continue
             if asynchronous:
                 operands.append(ptx.AsmOperand(constraint, place=_register(v)))
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kir.diagnostic import KirError, error
+from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir.types import I8
 
@@ -32,6 +32,7 @@ from .values import (
     Pack,
     Pointer,
     Record,
+    Remote,
     Scalar,
     Text,
     TypeName,
@@ -144,7 +145,8 @@ def _object_of(functions: tuple[Function, ...], scope: Scope) -> Value | None:
 
 
 def _named_cast(r: Reader, fn: Node, listed: Node, scope: Scope) -> Value:
-    from .expressions import address, cast, pointed
+    from .expressions import cast
+    from .places import address, pointed
 
     targs = fn.child_by_field_name("arguments")
     if targs is None or not targs.named_children or len(listed.named_children) != 1:
@@ -206,7 +208,7 @@ def type_of_value(v: Value) -> CType:
             return type_of_value(v.then)
         case Mapped():
             return Ptr(TENSOR_MAP)
-        case Word():
+        case Word() | Remote():
             return v.type
         case _:
             return Named(type(v).__name__.lower())
@@ -382,7 +384,7 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
     if this is None and (instruction := wrapped(r, f, c.bindings, args)) is not None:
         return instruction
     if r.depth >= MAX_CALLS:
-        raise _endless(f)
+        raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))
     scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
     if this is not None and not f.static:
         this = r.spilled(this) if isinstance(this, Wide) else this
@@ -393,14 +395,14 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
         bind(r, f.parameters(), args, scope, f.body)
         return statements.function(r, f, scope)
     except RecursionError:
-        raise _endless(f) from None
+        raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node)) from None
     finally:
         r.depth -= 1
 
 
-def _endless(f: Function) -> KirError:
-    return error("KIR-F207", f"the calls of '{f.name}' nest without end", origin=f.unit.origin(f.node),
-                 needs="a function or template that ends in a constant number of steps")  # fmt: skip
+def endless(what: str, origin: Origin) -> KirError:
+    """The refusal (KIR-F207) of calls or templates that never come to an end."""
+    return error("KIR-F207", f"{what} nest without end", origin=origin, needs="a function or template that ends in a constant number of steps")
 
 
 def _bit_cast(r: Reader, f: Function, bindings: Bindings) -> Prim | None:
@@ -480,7 +482,7 @@ def _bound(r: Reader, name: str, v: Value, kind: CType, reference: bool, changed
 
 def _apply_lambda(r: Reader, f: Lambda, args: list[Value], node: Node) -> Value:
     if r.depth >= MAX_CALLS:
-        raise error("KIR-F207", "the calls of a lambda nest without end", origin=f.unit.origin(f.node))
+        raise endless("the calls of a lambda", f.unit.origin(f.node))
     declarator, body = f.node.child_by_field_name("declarator"), f.node.child_by_field_name("body")
     listed = declarator.child_by_field_name("parameters") if declarator is not None else None
     kinds = ("parameter_declaration", "optional_parameter_declaration", "variadic_parameter_declaration")
@@ -536,13 +538,14 @@ def initialize(r: Reader, made: Value, t: Rec, args: list[Value]) -> None:
         if constructors or len(args) > len(members):
             raise NotUnderstood(f"no constructor of {t} takes ({', '.join(r.shown(a) for a in args)})")
         for m, a in zip(members, args, strict=False):
-            from .expressions import member
+            from .places import member
 
             r.assign(member(r, made, m.name, node), a)
         return
     listed = next((c for c in chosen.fn.node.children if c.type == "field_initializer_list"), None) if chosen is not None else None
     set_here = {text(f.named_children[0]): f for f in listed.named_children if f.named_children} if listed is not None else {}
-    from .expressions import braced, member
+    from .expressions import braced
+    from .places import member
 
     for m in instance.members():
         if m.init is not None and m.name not in set_here:

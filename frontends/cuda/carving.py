@@ -71,6 +71,8 @@ def pointed(r: Reader, at: Place, to: CType) -> Place:
     if offset not in reaching:
         made = Store(r.m.fresh(r.hint or r.pool.name), "shared", found[0], (), build.sub(r.pool_bytes, offset), resized=True, origin=r.m.origin)
         made.logical = r.arrays.get(r.hint, ())
+        if r.arrays.get(r.hint) == ():
+            made.single, made.row = True, build.const(found[0].bytes)
         said, r.hint_align = r.hint_align, 0
         made.align = (said if said > made.declared.bytes else 0) if said else 128 if offset % 128 == 0 else 0
         reaching[offset] = made
@@ -90,7 +92,9 @@ def pieces(r: Reader) -> list[n.Stmt]:
         s = r.parts.reaching.get(at)
         if s is None:
             continue
-        if s.logical:
+        if s.single:
+            pass
+        elif s.logical:
             s.row = build.const(prod(s.logical) * s.declared.bytes)
         else:
             s.row = build.const(after - at) if after is not None else build.sub(r.pool_bytes, at)

@@ -122,7 +122,8 @@ def _handlers() -> dict[str, Handler]:
         "atomicSub": _atomic_sub, "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine, "__exp2f": _approximate,
         "__syncwarp": _sync_warp, "abs": _abs, "labs": _abs, "llabs": _abs, "__activemask": _active_mask, "memcpy": _memcpy,
         "__builtin_memcpy": _memcpy, "assert": _assert, "printf": _print, "__builtin_assume": _assume, "__builtin_expect": _first,
-        "__builtin_assume_aligned": _aligned, "__cvta_generic_to_shared": _address, "__cvta_generic_to_global": _address, "__pipeline_memcpy_async": _pipeline_copy,
+        "__builtin_assume_aligned": _aligned,
+        "__cvta_generic_to_shared": _address, "__cvta_generic_to_global": _address, "__pipeline_memcpy_async": _pipeline_copy,
         "__pipeline_wait_prior": _pipeline_wait, "__saturatef": _saturate, "memset": _memset, "clock64": _clock, "clock": _clock,
         "__nanosleep": _sleep, "__ldg_nc": _load, "__lane_id": _lane, "__shfl": _old, "__hneg": _negate, "__hneg2": _negate,
         "__hfma_relu": _old, "swap": _swap, "__reduce_add_sync": _warp_reduce, "__reduce_max_sync": _warp_reduce,
@@ -295,7 +296,7 @@ def _both(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _half_of(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    from .expressions import component
+    from .places import component
 
     k, to = names()["half_of"][name]
     v = r.rvalue(args[0])

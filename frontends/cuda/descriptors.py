@@ -11,7 +11,7 @@ from .c_types import Named
 from .errors import NotUnderstood
 from .numbers import index32
 from .source import Node
-from .values import Mapped, Pointer, Scalar, Value, Word, constant
+from .values import Pointer, Scalar, Value, Word, constant
 
 if TYPE_CHECKING:
     from .reader import Reader

@@ -43,7 +43,7 @@ class Emitter(Blocks):
 
     def effects_since(self, position: int) -> bool:
         """Whether a statement of this block from `position` on may change memory."""
-        return any(not isinstance(s, n.Let) or has_effect(s.value) for s in self.block[position:])
+        return any(has_effect(s.value) if isinstance(s, n.Let) else not (isinstance(s, n.Alloc) and s.init is None) for s in self.block[position:])
 
     # ------------------------------------------------------------------------------------------------------------------ ranges
     def range_of(self, e: n.Expr) -> Range | None:

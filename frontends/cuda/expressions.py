@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, U32, U64, dtype_of
+from kir.ir.types import BOOL, U64, dtype_of
 
-from . import calls, literals, operators
+from . import calls, literals, operators, places
 from .assembly import assembly
 from .c_types import VOID, Arr, CType, Prim, Ptr, Rec, Vec, leaf, size_of
 from .emitter import reads_memory
 from .errors import NotUnderstood
 from .memory import Place
-from .numbers import converted, index32
+from .numbers import converted
 from .scopes import Scope, text
 from .source import Node
 from .values import (
     Builtin,
-    Chosen,
-    Dims,
     Group,
     Lambda,
     Located,
-    Mapped,
     Members,
     Nothing,
     Null,
@@ -42,8 +38,6 @@ from .values import (
 
 if TYPE_CHECKING:
     from .reader import Reader
-
-COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}
 
 
 def value(r: Reader, node: Node, scope: Scope) -> Value:
@@ -212,183 +206,6 @@ def cast(r: Reader, to: CType, v: Value) -> Value:
     if isinstance(v, Located) and v.type == to:
         return r.rvalue(v)
     return r.convert(v, to)
-
-
-# ----------------------------------------------------------------------------------------------------------------------- places
-
-
-def _pointer(r: Reader, node: Node, scope: Scope) -> Value:
-    arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
-    assert arg is not None and op is not None
-    if text(op) == "&":
-        return address(r, value(r, arg, scope), arg)
-    if _is_this(arg):
-        return value(r, arg, scope)
-    return pointed(r, r.rvalue(value(r, arg, scope)), node)
-
-
-def _is_this(node: Node) -> bool:
-    while node.type == "parenthesized_expression" and len(node.named_children) == 1:
-        node = node.named_children[0]
-    return node.type == "this"
-
-
-def address(r: Reader, v: Value, node: Node) -> Value:
-    """`&v`."""
-    match v:
-        case Located() if type(v) is Located:
-            return Pointer(v.place, Ptr(v.type))
-        case Members() | Overloads() | Builtin() | Mapped():
-            return v
-        case Wide():
-            at = r.spilled(v)
-            return Pointer(at.place, Ptr(at.type))
-    raise NotUnderstood(f"the address of {text(node)}", node)
-
-
-def pointed(r: Reader, v: Value, node: Node) -> Value:
-    """`*v`."""
-    if isinstance(v, Pointer):
-        if v.type.to == VOID:
-            raise NotUnderstood("what a void pointer points to", node)
-        return Located(v.place, v.type.to)
-    if isinstance(v, (Members, Lambda)):
-        return v
-    if isinstance(v, (Wide, Record)):
-        return operators.overloaded(r, "*", [v], node)
-    raise NotUnderstood(f"what {r.shown(v)} points to", node)
-
-
-def _subscript(r: Reader, node: Node, scope: Scope) -> Value:
-    arg, listed = node.child_by_field_name("argument"), node.child_by_field_name("indices")
-    assert arg is not None and listed is not None
-    base = value(r, arg, scope)
-    inner = [c for c in listed.named_children if c.type != "comment"]
-    if len(inner) != 1:
-        raise NotUnderstood("a subscript of several indices", node)
-    at = value(r, inner[0], scope)
-    return element(r, base, at, node)
-
-
-def element(r: Reader, base: Value, at: Value, node: Node) -> Value:
-    """`base[at]`."""
-    if isinstance(base, Members) and "#array" in base.fields:
-        return _element_of_records(r, base, at, node)
-    if isinstance(base, (Members, Located, Wide, Record)) and isinstance(base.type, Rec):
-        return operators.overloaded(r, "[]", [base, at], node)
-    if isinstance(base, Located) and isinstance(base.type, Arr):
-        index = r.scalar(at, node)
-        if len(base.place.outer) < len(base.place.store.dims):
-            return Located(replace(base.place, outer=(*base.place.outer, index32(index))), base.type.of)
-        return Located(base.place.shifted(index, base.type.of, r.m, subscript=True), base.type.of)
-    if isinstance(base, Wide) and isinstance(base.type, Arr):
-        return element(r, r.spilled(base), at, node)
-    base = r.rvalue(base)
-    if isinstance(base, Chosen):
-        a, b = base.then, base.orelse
-        return operators.conditional(r, base.cond, lambda: element(r, a, at, node), lambda: element(r, b, at, node), node)
-    if isinstance(base, Scalar) and isinstance(r.rvalue(at), Pointer):
-        base, at = r.rvalue(at), base
-    if not isinstance(base, Pointer) or base.type.to == VOID:
-        raise NotUnderstood(f"an element of {r.shown(base)}", node)
-    return Located(base.place.shifted(r.scalar(at, node), base.type.to, r.m), base.type.to)
-
-
-def _element_of_records(r: Reader, base: Members, at: Value, node: Node) -> Value:
-    of = base.fields["#array"]
-    assert isinstance(of, TypeName) and isinstance(of.type, Arr)
-    inner = of.type.of
-    made = Members(base.type, {k: element(r, v, at, node) for k, v in base.fields.items() if k != "#array"})
-    if isinstance(inner, Arr):
-        made.fields["#array"] = TypeName(inner)
-    return made
-
-
-def _field(r: Reader, node: Node, scope: Scope) -> Value:
-    arg, name = node.child_by_field_name("argument"), node.child_by_field_name("field")
-    assert arg is not None and name is not None
-    base = value(r, arg, scope)
-    args = None
-    if name.type == "dependent_name":
-        name = name.named_children[0]
-    if name.type == "template_method":
-        listed = name.child_by_field_name("arguments")
-        args = r.types.arguments(listed, scope) if listed is not None else ()
-        shown = name.child_by_field_name("name")
-        assert shown is not None
-        name = shown
-    op = node.child_by_field_name("operator")
-    if op is not None and text(op) == "->" and not _is_this(arg):
-        base = pointed(r, r.rvalue(base), node)
-    return member(r, base, text(name), node, args)
-
-
-def member(r: Reader, base: Value, name: str, node: Node, args: tuple[Value, ...] | None = None) -> Value:
-    """`base.name`."""
-    if isinstance(base, Located) and type(base) is not Located:
-        base = r.rvalue(base)
-    match base:
-        case Dims():
-            if name not in COMPONENTS:
-                raise NotUnderstood(f"the component '{name}'", node)
-            return Scalar(converted(r.geometry.component(base.name, COMPONENTS[name]), U32))
-        case Group():
-            return Overloads((), args, base, name)
-        case Members() if name in base.fields:
-            return base.fields[name]
-        case Record() if name in base.fields:
-            return base.fields[name]
-        case Located(type=Vec() as kind):
-            k = _component(kind, name)
-            if k is not None:
-                return Located(base.place.moved(k * kind.dtype.bytes), Prim(kind.dtype))
-        case Wide(type=Vec() as kind):
-            k = _component(kind, name)
-            if k is not None:
-                return component(r, base, k)
-        case Wide(type=Rec() as rec):
-            layout = rec.instance.layout()
-            kind_ = next((m.type for m in rec.instance.members() if m.name == name), None)
-            if isinstance(kind_, Prim) and dtype_of(base.tile.type) == kind_.dtype:
-                return picked(r, base.tile, layout.offsets[name] // kind_.dtype.bytes)
-            if name in layout.offsets:
-                return member(r, r.spilled(base), name, node, args)
-        case Located(type=Rec() as rec):
-            layout = rec.instance.layout()
-            for m in rec.instance.members():
-                if m.name == name:
-                    return Located(base.place.moved(layout.offsets[name]), m.type)
-        case Located(type=Prim()) if name in ("x", "__x"):
-            raise NotUnderstood(f"the bits of a number as its member '{name}'", node)
-    if isinstance(base, (Members, Record, Located, Wide)) and isinstance(base.type, Rec):
-        found = base.type.instance.methods(name)
-        if found:
-            return Overloads(tuple(found), args, base, name)
-        static = base.type.instance.member(name)
-        if static is not None:
-            return r.of_declarations(static, name, node, args)
-        raise NotUnderstood(f"'{base.type}' has no member '{name}'", node)
-    return Overloads((), args, base, name)
-
-
-def _component(kind: Vec, name: str) -> int | None:
-    k = COMPONENTS.get(name)
-    return k if k is not None and k < kind.n else None
-
-
-def component(r: Reader, v: Wide, k: int) -> Value:
-    """One number of a vector."""
-    assert isinstance(v.type, Vec)
-    return picked(r, r.tile(v, v.type.dtype, v.type.n), k)
-
-
-def picked(r: Reader, tile: n.Expr, k: int) -> Scalar:
-    """One element of a vector."""
-    if isinstance(tile, n.Call) and tile.fn == "vec" and isinstance(part := tile.args[k], n.Expr):
-        return Scalar(part)
-    if not isinstance(tile, n.Var):
-        tile = r.m.let("vector", tile)
-    return Scalar(build.call("pick", tile, build.const(k)))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ types
@@ -579,9 +396,9 @@ _HANDLERS: dict[str, Callable[[Reader, Node, Scope], Value]] = {
     "comma_expression": _comma,
     "parenthesized_expression": _parenthesized,
     "cast_expression": _cast,
-    "pointer_expression": _pointer,
-    "subscript_expression": _subscript,
-    "field_expression": _field,
+    "pointer_expression": places.pointer,
+    "subscript_expression": places.subscript,
+    "field_expression": places.field,
     "call_expression": calls.call,
     "sizeof_expression": _sizeof,
     "alignof_expression": _alignof,

@@ -14,8 +14,9 @@ from kir.surface import KernelRef
 
 from .c_types import Prim, Ptr
 from .errors import NotUnderstood
+from .geometry import Geometry
 from .kernel import BLOCK, read_kernel
-from .reader import Geometry, Reader
+from .reader import Reader
 from .samples import samples
 from .scopes import Function, Index, Scope, declared_name, text
 from .skeleton import skeleton

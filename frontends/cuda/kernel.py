@@ -20,8 +20,9 @@ from .descriptors import TENSOR_MAP
 from .distribution import distributed, guarded
 from .errors import NotUnderstood
 from .fragments import joined
+from .geometry import Geometry
 from .memory import Finish, Place, Store, start
-from .reader import Geometry, Reader
+from .reader import Reader
 from .roles import unmarked, with_roles
 from .scopes import Function, Index, Scope, declared_name, text
 from .source import Node, Sources
@@ -29,7 +30,7 @@ from .statements import Frame
 from .tidy import tidied
 from .types import Bindings
 from .values import Mapped, Members, Pointer, Scalar, Value, constant
-from .vectors import vectorized
+from .vectors import piecewise, vectorized
 
 BLOCK = ("threads_x", "threads_y", "threads_z")
 
@@ -107,7 +108,7 @@ class Parameters:
     def finished(self, body: n.Block) -> n.Block:
         """The body with pointers to tensors that maps describe as flat views of them."""
         views: list[n.Stmt] = []
-        used = {x.buffer.name for s in body for x in walk(s) if isinstance(x, n.Region)}
+        used = {x.buffer for s in body for x in walk(s) if isinstance(x, n.Region)}
         flat: dict[str, n.Buffer] = {}
         for k, p in enumerate(self.params):
             if p.name not in self.boxed or not isinstance(p.of, n.Buffer) or p.of == self.boxed[p.name]:
@@ -115,7 +116,7 @@ class Parameters:
             boxed = self.boxed[p.name]
             self.params[k] = replace(p, of=boxed)
             self.extents = [e for e in self.extents if e.name != f"{p.name}_extent"]
-            if p.name in used:
+            if p.of in used:
                 count: n.Expr = build.const(1, I64)
                 for d in boxed.shape:
                     count = build.mul(count, d)
@@ -123,7 +124,7 @@ class Parameters:
                 views.append(n.View(flat[p.name], n.Region(boxed)))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
-            return flat[new.name] if isinstance(new, n.Buffer) and new.name in flat and len(new.shape) == 1 else new
+            return flat[new.name] if isinstance(new, n.Buffer) and new.name in flat and new != self.boxed[new.name] else new
 
         return (*views, *(transform(s, leave) for s in body)) if flat else body
 
@@ -231,19 +232,21 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
     try:
-        body = vectorized(tidied(Finish(r.stores, prod(r.cluster)).apply([*allocs, *(made if alone else [loop])])))
+        body = tidied(Finish(r.stores, prod(r.cluster)).apply([*allocs, *(made if alone else [loop])]))
+        apart = piecewise(body)
+        body = vectorized(body)
     except NotUnderstood as bad:
         kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
         return (replace(loop, body=(kept,)),)
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
-    body = _settled(joined(body), r)
-    return with_roles(_settled(guarded(distributed(body, r.m.fresh)), r), r.m.fresh)
+    body = _settled(joined(body), r, apart)
+    return with_roles(_settled(guarded(distributed(body, r.m.fresh)), r, apart), r.m.fresh)
 
 
-def _settled(body: n.Block, r: Reader) -> n.Block:
+def _settled(body: n.Block, r: Reader, apart: frozenset[str]) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
-    return joined(tidied(promoted(tidied(body), frozenset(r.m.taken))))
+    return joined(tidied(promoted(tidied(body, apart), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> tuple[list[n.Stmt], list[n.Stmt]]:
@@ -258,8 +261,9 @@ def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> t
         if not (isinstance(store, n.Store) and store.mask is None and isinstance(store.value, n.Const) and store.at.buffer.name in made):
             break
         alloc = made[store.at.buffer.name]
-        whole = first.lo == n.Var("t", I32) and first.hi == alloc.buffer.shape[-1] and first.step == threads and len(alloc.buffer.shape) == 1
-        if not whole or store.at.index != (first.var,) or alloc.init is not None or first.kind != "serial":
+        shape = alloc.buffer.shape or (build.const(1),)
+        whole = first.lo == n.Var("t", I32) and first.hi == shape[-1] and first.step == threads and len(shape) == 1
+        if not whole or store.at.index != (first.var,)[:len(alloc.buffer.shape)] or alloc.init is not None or first.kind != "serial":
             break
         made[store.at.buffer.name] = replace(alloc, init=store.value)
         rest = rest[2:]

@@ -13,6 +13,7 @@ from kir.ir.visit import transform, walk
 
 from . import calls, descriptors
 from .c_types import VOID, Arr, Prim, Ptr, Rec, Vec, promoted, size_of, usual
+from .emitter import has_effect
 from .errors import NotUnderstood
 from .numbers import converted, divided
 from .scopes import Function, Scope
@@ -199,6 +200,7 @@ def short_circuit(r: Reader, sign: str, left: Node, right: Node, scope: Scope) -
         return Scalar(r.condition(value(r, right, scope), right))
     with r.m.capture() as made:
         b = r.condition(value(r, right, scope), right)
+    made = _needed(made, b)
     wanted = a if sign == "&&" else build.invert(a)
     if not made:
         return Scalar(build.binary("and" if sign == "&&" else "or", a, guarded(r, b, wanted)))
@@ -210,6 +212,18 @@ def short_circuit(r: Reader, sign: str, left: Node, right: Node, scope: Scope) -
         r.assign(at, Scalar(b))
     r.m.emit(n.If(wanted, tuple(inner)))
     return at
+
+
+def _needed(made: list[n.Stmt], *values: Value | n.Expr) -> list[n.Stmt]:
+    """Statements without the values that nothing uses: those of functions that were read in place, and understood as a whole."""
+    out: list[n.Stmt] = []
+    used = {x.name for v in values for x in (walk(v) if isinstance(v, n.Expr) else walk(v.expr) if isinstance(v, Scalar) else ()) if isinstance(x, n.Var)}
+    for s in reversed(made):
+        if isinstance(s, n.Let) and not has_effect(s.value) and not used & set(s.names):
+            continue
+        used |= {x.name for x in walk(s) if isinstance(x, n.Var)}
+        out.insert(0, s)
+    return out
 
 
 def conditional(r: Reader, cond: n.Expr, then: Callable[[], Value], orelse: Callable[[], Value], node: Node) -> Value:
@@ -229,6 +243,7 @@ def conditional(r: Reader, cond: n.Expr, then: Callable[[], Value], orelse: Call
     if isinstance(a, Scalar) and isinstance(b, Scalar):
         d = a.dtype if a.dtype == b.dtype else usual(a.dtype, b.dtype)
         x, y = converted(a.expr, d), converted(b.expr, d)
+        first, second = _needed(first, a), _needed(second, b)
         if not first and not second:
             return Scalar(selected(r, cond, x, y))
         kind: Prim = Prim(d)

@@ -17,9 +17,11 @@ from .carving import Parts, pointed
 from .classes import is_static
 from .emitter import Emitter, lanes, reads_memory
 from .errors import NotUnderstood
+from .geometry import Geometry
 from .library import Library
 from .memory import Place, Store, declare, start
 from .numbers import converted, divided, index64
+from .pointers import Apart, MovingPointer, PointerVariable
 from .scopes import Alias, ClassTemplate, Enumerator, EnumType, Function, Index, Scope, Variable, text
 from .source import Node, Sources
 from .types import Types
@@ -42,56 +44,6 @@ from .values import (
     constant,
     integer,
 )  # fmt: skip
-
-AXES = "xyz"
-
-
-class PointerVariable:
-    """A pointer that the program moves: it stays in one object, and a register holds its offset in bytes."""
-
-    def __init__(self, name: str, type: Ptr, offset: Store) -> None:
-        self.name, self.type, self.offset = name, type, offset
-        self.base: Place | None = None
-
-    def current(self) -> Pointer:
-        """Where it points now. Raises NotUnderstood before it has been set."""
-        if self.base is None:
-            raise NotUnderstood(f"the pointer '{self.name}', which points nowhere yet")
-        e: n.Expr = build.mul(n.Load(n.Region(self.offset.used(I64))), self.base.store.unit)
-        return Pointer(Place(self.base.store, self.base.outer, e if self.base.store.is_global else converted(e, I32)), self.type)
-
-
-class Geometry:
-    """The launch as the kernel sees it: the thread's number, the CTA's block and grid, and which axes of the grid are used."""
-
-    def __init__(self, block: tuple[n.Expr, n.Expr, n.Expr]) -> None:
-        self.block = block
-        self.thread: n.Expr = build.const(0) if all(build.is_const(b, 1) for b in block) else n.Var("t", I32)
-        self.grid_axes: set[int] = set()
-        self.grid_extents: set[int] = set()
-
-    def component(self, of: str, axis: int) -> n.Expr:
-        """One component as i32."""
-        x, y, z = self.block
-        one = build.is_const(y, 1) and build.is_const(z, 1)
-        match of:
-            case "blockDim":
-                return self.block[axis]
-            case "blockIdx":
-                self.grid_axes.add(axis)
-                return n.Var(f"block_{AXES[axis]}", I32)
-            case "gridDim":
-                self.grid_extents.add(axis)
-                return n.Var(f"grid_{axis}", I32)
-            case _:
-                if axis == 0:
-                    return self.thread if one else build.mod(self.thread, x)
-                if axis == 1:
-                    if build.is_const(y, 1):
-                        return build.const(0)
-                    row = build.floordiv(self.thread, x)
-                    return row if build.is_const(z, 1) else build.mod(row, y)
-                return build.const(0) if build.is_const(z, 1) else build.floordiv(self.thread, build.mul(x, y))
 
 
 class Reader:
@@ -244,13 +196,19 @@ class Reader:
         if d.init is None or d.reading:
             raise NotUnderstood(f"the constant '{d.name}', whose value is not given here", node)
         scope = d.scope.inner(**self.types.bound(d.params, args or (), d.scope, node)) if d.params else d.scope
+        if self.depth >= calls.MAX_CALLS:
+            raise calls.endless(f"the templates that '{d.name}' is a constant of", scope.unit.origin(d.node))
         d.reading = True
+        self.depth += 1
         try:
             kind, _ = self.types.declared_type(d.node, d.declarator, scope)
             value = self.rvalue(self.value(d.init, scope)) if d.init.type != "initializer_list" else self.braced(d.init, kind, scope)
             made = value if isinstance(kind, (Auto, Arr)) else self.convert(value, kind)
+        except RecursionError:
+            raise calls.endless(f"the templates that '{d.name}' is a constant of", scope.unit.origin(d.node)) from None
         finally:
             d.reading = False
+            self.depth -= 1
         if not d.params:
             self.constants[id(d)] = made
         return made
@@ -281,6 +239,8 @@ class Reader:
             given = self.arrays.get(name, ())
             if given and not store.dims and prod(given) * store.declared.bytes == size_of(t):
                 store.logical = given
+            if space == "shared" and self.arrays.get(name) == () and size_of(t) == store.declared.bytes:
+                store.single = True
             self.stores.append(store)
             if space == "shared":
                 self.shared.append(store)
@@ -338,12 +298,14 @@ class Reader:
     def rvalue(self, v: Value) -> Value:
         """The value of a place; arrays become pointers to their first element."""
         if isinstance(v, MovingPointer):
-            return v.variable.current()
+            return v.variable.remote or v.variable.current()
+        if isinstance(v, Apart):
+            return Scalar(n.Load(v.at))
         if not isinstance(v, Located):
             return v
         kept = self.words.get(id(v.place.store))
         if kept is not None:
-            if kept[1] is not self.m.block:
+            if not any(kept[1] is b for b in self.m.blocks):
                 raise NotUnderstood(f"the bits of an address in '{v.place.store.name}', which another block has set")
             return kept[0]
         t = v.type
@@ -373,7 +335,14 @@ class Reader:
     def assign(self, to: Value, v: Value) -> None:
         """Write a value to a place of a known type."""
         match to:
+            case Apart():
+                made = self.convert(v, Prim(to.at.buffer.dtype))
+                assert isinstance(made, Scalar)
+                self.m.emit(n.Store(to.at, made.expr))
             case Located(type=Prim() as kind) if isinstance(v, (Word, Remote)):
+                before = self.words.get(id(to.place.store))
+                if before is not None and before[1] is not self.m.block:
+                    raise NotUnderstood(f"the bits of an address in '{to.place.store.name}', which a branch or a loop changes")
                 self.words[id(to.place.store)] = (self.convert(v, kind), self.m.block)
             case Located(type=Prim() as kind):
                 made = self.convert(v, kind)
@@ -419,6 +388,9 @@ class Reader:
         raise NotUnderstood(f"a {to.type} from {type(v).__name__.lower()}")
 
     def _set_pointer(self, to: PointerVariable, v: Value) -> None:
+        if isinstance(v, Remote) and to.base is None:
+            to.remote = Remote(v.at, to.type)
+            return
         if isinstance(v, Null):
             v = Pointer(to.base, to.type) if to.base is not None else v
         if not isinstance(v, Pointer):
@@ -490,8 +462,8 @@ class Reader:
             case Scalar():
                 return Scalar(converted(v.expr, to.dtype))
             case Remote() if to.dtype.is_integer and to.dtype.bits >= 32:
-                return v
-            case Word() if to.dtype.is_integer and to.dtype.bits == 64 or (to.dtype.bits == 32 and v.rest < 1 << 32):
+                return Remote(v.at, to)
+            case Word() if (to.dtype.is_integer and to.dtype.bits == 64) or (to.dtype.bits == 32 and v.rest < 1 << 32):
                 return v
             case Pointer() if to.dtype == BOOL:
                 return Scalar(self.present(v))
@@ -526,6 +498,8 @@ class Reader:
                 return Pointer(place, to)
             case Null():
                 return v
+            case Remote():
+                return Remote(v.at, to)
             case Scalar() if constant(v) == 0:
                 return Null()
             case Chosen():
@@ -585,14 +559,3 @@ class Reader:
                 return Pointer(Place(v.place.store, tuple(self.pinned(e) for e in v.place.outer), byte), v.type)
             case _:
                 return v
-
-
-class MovingPointer(Located):
-    """A pointer variable as a value."""
-
-    def __init__(self, variable: PointerVariable, type: Ptr) -> None:
-        object.__setattr__(self, "variable", variable)
-        object.__setattr__(self, "type", type)
-        object.__setattr__(self, "place", start(variable.offset))
-
-    variable: PointerVariable

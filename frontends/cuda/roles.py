@@ -6,7 +6,7 @@ threads compute alike before goes to the CTA; what they do before ends in a barr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -84,7 +84,7 @@ def _arms(s: n.If, before: n.Block, thread: str, threads: Values) -> list[Arm]:
         asks = _asks(block)
         if asks is None and not mark.startswith(MARK):
             return []
-        name = mark.removeprefix(MARK) or ("producer" if asks is not None and not asks[1] else "consumer")
+        name = mark.removeprefix(MARK).removesuffix("_") or ("producer" if asks is not None and not asks[1] else "consumer")
         while any(a.name == name for a in out):
             name += "_"
         out.append(Arm(name, int(here[0]), int(here[-1]) + 1, block[1:] if asks else block, asks[0] if asks else 0))
@@ -120,13 +120,15 @@ class _Roles:
             wanted |= {y.name for y in walk(x.value) if isinstance(y, n.Var)} if x.names[0] in wanted else set()
         shared = [x for x in alike if x.names[0] in wanted]
         first = [x for x in first if x not in shared]
-        for x in first:
-            if isinstance(x, n.Let) and len(x.names) == 1 and not has_effect(x.value) and not any(isinstance(y, n.Load) for y in walk(x.value)):
-                self.own[x.names[0]] = substitute(x.value, self.own)
-        bound = {x.buffer.name for x in first if isinstance(x, n.Alloc)} | {y for x in first if isinstance(x, n.Let) for y in x.names} - set(self.own)
+        for s in first:
+            if isinstance(s, n.Let) and len(s.names) == 1 and not has_effect(s.value) and not any(isinstance(y, n.Load) for y in walk(s.value)):
+                self.own[s.names[0]] = substitute(s.value, self.own)
+        bound = {s.buffer.name for s in first if isinstance(s, n.Alloc)} | {y for s in first if isinstance(s, n.Let) for y in s.names} - set(self.own)
         inside = [s for a in self.arms for s in a.body] + list(self.after)
         if any(isinstance(x, (n.Var, n.Buffer)) and x.name in bound for s in inside for x in walk(s)):
             return None
+        while first and isinstance(last := first[-1], n.Let) and set(last.names) <= set(self.own):
+            first = first[:-1]
         head, tail = _uniform_end(first)
         if any(not isinstance(s, n.Let) or has_effect(s.value) for s in head):
             if not _is_barrier(head[-1]):
@@ -170,6 +172,8 @@ class _Roles:
         inner, tail = _uniform_end(list(body))
         if tail and inner and _meets(inner[-1], known, np.asarray(ROLE_BARRIERS + k), size):
             inner = inner[:-1]
+        else:
+            inner, tail = [*inner, *tail], []
         inner = _met(inner, known, GROUP_BARRIERS, WARPGROUP, a.first) if split else _met(inner, known, ROLE_BARRIERS + k, size, None)
         t = n.Var(self.fresh(self.loop.var.name), I32)
         zero, one = build.const(0), build.const(1)
@@ -245,9 +249,6 @@ def _in_group(s: n.Stmt, thread: str, known: dict[str, Values], first: int, grou
     (threads,) = known.values()
     groups, places = (threads - first) // WARPGROUP, (threads - first) % WARPGROUP
 
-    def enter(e: n.Node) -> bool:
-        return not isinstance(e, n.Buffer) and (not isinstance(e, n.Expr) or found(e) is None)
-
     def found(e: n.Expr) -> n.Var | None:
         if isinstance(e, n.Var) or not any(isinstance(x, n.Var) and x.name == thread for x in walk(e)) or e.type != I32:
             return None
@@ -257,28 +258,18 @@ def _in_group(s: n.Stmt, thread: str, known: dict[str, Values], first: int, grou
     def leave(old: n.Node, new: n.Node) -> n.Node:
         return found(old) or new if isinstance(old, n.Expr) else new
 
-    made: n.Stmt = transform(s, leave, enter)
+    made: n.Stmt = transform(s, leave, lambda e: not isinstance(e, n.Buffer))
     return made if strict else substitute(made, {thread: build.add(build.add(build.mul(group, WARPGROUP), place), first)})
 
 
 def _placed(body: list[n.Stmt]) -> n.Block:
-    """Declarations and values of the CTA in the order of the source."""
+    """Declarations and values of the CTA in the order of the source, each view right after what it shows; those of the cluster come last."""
     count = next((k for k, s in enumerate(body) if not isinstance(s, (n.Alloc, n.View, n.Let))), len(body))
     head = sorted(body[:count], key=lambda s: (s.origin.line, s.origin.column) if s.origin is not None else (0, 0))
-    return (*_after_bases(head), *body[count:])
-
-
-def _after_bases(head: list[n.Stmt]) -> Iterator[n.Stmt]:
-    """Statements with views right after what they show."""
     views = [s for s in head if isinstance(s, n.View)]
+    out: list[n.Stmt] = [s for s in views if s.buffer.space == "global"]
     for s in head:
-        if isinstance(s, n.View):
-            continue
-        yield s
-        if isinstance(s, n.Alloc):
-            yield from (v for v in views if v.at.buffer.name == s.buffer.name)
-    known = {s.buffer.name for s in head if isinstance(s, n.Alloc)}
-    yield from (v for v in views if v.at.buffer.name not in known)
-
-
-
+        if not isinstance(s, n.View):
+            out.append(s)
+            out += [v for v in views if isinstance(s, n.Alloc) and v.at.buffer.name == s.buffer.name and v.buffer.space != "cluster"]
+    return (*out, *(v for v in views if v.buffer.space == "cluster"), *body[count:])

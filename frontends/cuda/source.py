@@ -16,6 +16,7 @@ import tree_sitter_cpp
 from kir.diagnostic import Origin, error
 from kir.target import target as known_target
 
+from .c_types import named_type
 from .preprocess import Mapped, Preprocessor
 
 Node = tree_sitter.Node
@@ -118,10 +119,26 @@ def parse_text(mapped: Mapped, path: Path) -> Unit:
         pieces += [text[at : m.start()], made]
         at = end
     pieces.append(text[at:])
-    shown = "".join(pieces)
+    shown = _without_lone_parentheses("".join(pieces))
     data = shown.encode()
     tree = _parser().parse(data)
     return Unit(path, mapped, data, tree.root_node, bounds, launches, ascii=len(data) == len(shown))
+
+
+_LONE = re.compile(r"(?<=[=+\-*/%&|^<,(?:!\[{])(\s*)\(([a-z]\w*)\)(?=\s*[+\-*&][^=+\-&>)])")
+_TYPES = re.compile(r"\b(?:struct|class|typename|using|union|enum|typedef\s[^;{}]*?)\s+(\w+)\b")
+
+
+def _without_lone_parentheses(text: str) -> str:
+    """Text with `(name) + x` as ` name  + x`, where the name is that of no type: the grammar takes it for a cast of `+x`."""
+    types = set(_TYPES.findall(text))
+
+    def bare(m: re.Match[str]) -> str:
+        name = m[2]
+        is_type = name in types or name.endswith("_t") or named_type(name) is not None or name in ("char", "auto", "const")
+        return m[0] if is_type else f"{m[1]} {name} "
+
+    return _LONE.sub(bare, text)
 
 
 def _closing(text: str, at: int) -> int:

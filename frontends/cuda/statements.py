@@ -12,14 +12,14 @@ from kir.ir.types import BOOL, DType, dtype_of
 from kir.ir.visit import walk
 
 from . import calls, loops
-from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, leaf, size_of
+from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec
 from .carving import carved
 from .changes import function_body, mutated
 from .divisions import recognized
 from .errors import NotUnderstood
-from .memory import Store, start
 from .roles import MARK
 from .scopes import Enumerator, Function, Scope, Variable, declared_name, text
+from .shared import shared_array
 from .source import Node
 from .values import Located, Members, Nothing, Pack, Pointer, Record, Scalar, Value, Wide, constant
 
@@ -237,7 +237,7 @@ def declaration(r: Reader, node: Node, scope: Scope) -> None:
             continue
         name = text(name_node)
         if "register" in words:
-            scope.values[name] = shared(r, node, d, name, "extern" in words, scope)
+            scope.values[name] = shared_array(r, node, d, name, "extern" in words, scope)
             continue
         inner = d.child_by_field_name("declarator") if d.type == "init_declarator" else d
         if inner is not None and inner.type == "function_declarator":
@@ -374,46 +374,6 @@ def _vexing(r: Reader, node: Node, d: Node, name: str, scope: Scope) -> Value:
         calls.initialize(r, made, kind, args)
         return made
     return _local(r, name, r.construct(kind, args), kind, True)
-
-
-def shared(r: Reader, node: Node, d: Node, name: str, extern: bool, scope: Scope) -> Value:
-    """A shared array: declared once, however often the function around it is read."""
-    kind, _ = r.types.declared_type(node, d, scope)
-    if extern:
-        if not isinstance(kind, Arr):
-            raise NotUnderstood("dynamic shared memory that is no array", node)
-        return dynamic_shared(r, name, kind)
-    key = hash((node.id, d.id, str(kind), size_of(kind)))
-    if key not in r.static_shared:
-        made = r.static_shared[key] = r.object(name, kind, "shared")
-        said = _alignment(r, node, d, scope)
-        if isinstance(made, Located) and said > SHARED_ALIGN:
-            made.place.store.align = said
-    return r.static_shared[key]
-
-
-def _alignment(r: Reader, node: Node, d: Node, scope: Scope) -> int:
-    """The bytes in the `alignas` of a declaration; 0 where it has none."""
-    found = [c for x in (node, d) for c in x.children if c.type == "alignas_qualifier"]
-    return max((r.constant_text(c, scope) or 0 for c in found), default=0)
-
-
-SHARED_ALIGN = 16
-"""Bytes that every shared array starts at a multiple of."""
-POOL_ALIGN = 1024
-"""Bytes that a pool of bytes is taken to start at a multiple of: what TMA and swizzles of 128 bytes need; typed arrays start at one of 16."""
-
-
-def dynamic_shared(r: Reader, name: str, kind: Arr) -> Value:
-    """The one pool of dynamic shared memory, whatever names it is declared under."""
-    found = leaf(kind.of)
-    if found is None:
-        raise NotUnderstood(f"dynamic shared memory of type {kind.of}")
-    if r.pool is None:
-        r.pool = Store(r.m.fresh(name), "shared", found[0], (), r.pool_bytes, align=POOL_ALIGN if found[0].bytes == 1 else 0)
-        r.stores.append(r.pool)
-        r.shared.append(r.pool)
-    return Located(start(r.pool), Arr(kind.of, 0))
 
 
 # ---------------------------------------------------------------------------------------------------------------------- branches

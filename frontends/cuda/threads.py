@@ -41,8 +41,8 @@ def _value(e: n.Expr, known: Mapping[str, Values]) -> Values | None:
             x = over_threads(e.x, known)
             return None if x is None else -x if e.op == "neg" else (1 - x if isinstance(e.type, DType) and e.type.is_bool else ~x)
         case n.Select():
-            parts = [over_threads(x, known) for x in (e.cond, e.a, e.b)]
-            return None if any(p is None for p in parts) else np.where(parts[0] != 0, *parts[1:])  # type: ignore[call-overload]  # none is None
+            cond, a, b = (over_threads(x, known) for x in (e.cond, e.a, e.b))
+            return None if cond is None or a is None or b is None else np.asarray(np.where(cond != 0, a, b), dtype=np.int64)
         case n.Binary():
             a, b = over_threads(e.a, known), over_threads(e.b, known)
             return None if a is None or b is None else _binary(e.op, a, b)

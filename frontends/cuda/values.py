@@ -183,7 +183,7 @@ class Remote:
     """The address of a place in the shared memory of another CTA of the cluster."""
 
     at: n.Region
-    type: Ptr
+    type: CType
 
 
 Value = (

@@ -73,6 +73,8 @@ def _block(body: n.Block, known: Facts, grid: dict[str, n.Expr]) -> n.Block:
                 s = replace(s, then=_block(s.then, known.knowing(s.cond), grid), orelse=_block(s.orelse, known, grid))
             case n.While():
                 s = replace(s, body=_block(s.body, known, grid))
+            case n.Roles():
+                s = replace(s, roles=tuple(replace(r, body=_block(r.body, known, grid)) for r in s.roles))
             case _:
                 s = _comparisons(s, known)
         out.append(s)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def command(
     packages: Annotated[list[str] | None, typer.Argument(help="packages by import name, or folders; with --swap, the command")] = None,
-    lineages: Annotated[Path | None, typer.Option(help="walk the kernels of a folder of recorded bindings back to naive")] = None,
+    lineages: Annotated[list[Path] | None, typer.Option(help="walk the kernels of recorded bindings (a folder, or JSON lines) back to naive")] = None,
     swap: Annotated[list[str] | None, typer.Option(help="run a command with this package's kernels swapped (may be repeated)")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="with --swap, --lineages: the folder of what comes of it")] = Path("corpus"),
     apart: Annotated[list[str] | None, typer.Option(help="a pattern of files to count apart, such as '*/backend/*' (may be repeated)")] = None,
@@ -31,16 +31,16 @@ def command(
     measure: Annotated[bool, typer.Option("--measure", help="with --swap, on a GPU: compare and time both kernels")] = False,
     tune: Annotated[bool, typer.Option(help="with --swap, on a GPU: let autotuners try their configurations")] = True,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="processes at once (0: one a core)")] = 0,
-    seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
+    seconds: Annotated[float, typer.Option(help="how long one kernel may take (with --lineages, 0: only say what is known)")] = 120.0,
     cache: Annotated[Path | None, typer.Option(help="where results are kept (default: the user's cache)")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="read everything again")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="exit 1 when a file or kernel could not be read")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="print the tables of docs/corpus.md")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print the tables of docs/corpus.md, or of docs/corpus-lineages.md")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="with --json: the record of every kernel")] = False,
 ) -> Result:
     """Count what becomes of every kernel of a package."""
-    if lineages is not None:
-        return _lineages(lineages, output, seconds, jobs)
+    if lineages:
+        return _lineages(lineages, output, seconds, jobs, fresh, markdown)
     if swap:
         return _swapped(packages or [], swap, output, measure, tune)
     if not packages:
@@ -91,14 +91,18 @@ def _swapped(words: list[str], packages: list[str], output: Path, measure: bool,
     return Result(data, "\n".join(lines), 0 if code == 0 else 1)
 
 
-def _lineages(bindings: Path, output: Path, seconds: float, jobs: int) -> Result:
+def _lineages(bindings: list[Path], output: Path, seconds: float, jobs: int, fresh: bool, markdown: bool) -> Result:
     """Walk every recorded kernel back, and count what stopped the others."""
+    from kir.corpus.lineage_page import page
     from kir.corpus.lineages import summary, walk_all
     from kir.corpus.rank import recorded
 
-    with bar("lineages", len(recorded(bindings))) as advance:
-        rows = walk_all(bindings, output, seconds, jobs or 1, advance)
+    rows = []
+    for each in bindings:
+        with bar(f"lineages of {each.stem}", len(recorded(each))) as advance:
+            rows += walk_all(each, output / each.stem, seconds, jobs or 1, advance, fresh)
     total = summary(rows)
     lines = [f"{r['binding']}: {r['ended']}, {r['steps']} steps{': ' + r['reason'] if r['reason'] else ''}" for r in rows]
-    lines.append(f"{total['naive']} of {total['walked']} ended naive, in {total['families']} files")
-    return Result({**total, "kernels": rows}, "\n".join(lines), 0)
+    lines.append(f"{total['naive']} of {total['walked']} ended naive, of {total['families']} families of operators")
+    command = f"kir corpus {' '.join(f'--lineages {each}' for each in bindings)} -o OUT"
+    return Result({**total, "kernels": rows}, page(rows, total, command) if markdown else "\n".join(lines), 0)

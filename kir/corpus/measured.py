@@ -93,8 +93,16 @@ def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def timed(arguments: Mapping[str, Any], values: dict[str, Any], first: Run, second: Run) -> tuple[list[float], int]:
-    """Seconds of a launch of each, and how many rounds were timed. Each time is the median over rounds of a captured batch, the two in turns;
-    both work on the same memory, which is set to the arguments before each batch."""
+    """Seconds of a launch of each, the medians of `samples`, and how many rounds were timed."""
+    import statistics
+
+    times = samples(arguments, values, first, second)
+    return [statistics.median(t) for t in times], len(times[0])
+
+
+def samples(arguments: Mapping[str, Any], values: dict[str, Any], first: Run, second: Run) -> tuple[list[float], list[float]]:
+    """Seconds of a launch of each: rounds of a captured batch, the two in turns. Both work on the same memory, which is set to the arguments
+    before each batch; where they are apart after the first rounds, more follow."""
     import statistics
 
     import torch
@@ -134,4 +142,4 @@ def timed(arguments: Mapping[str, Any], values: dict[str, Any], first: Run, seco
         a, b = (statistics.median(t) for t in times)
         if max(a, b) <= NEAR * min(a, b):
             break
-    return [a, b], len(times[0])
+    return times

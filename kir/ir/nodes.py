@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from kir.diagnostic import Origin
 from kir.ir.signatures import elementwise, result_type
-from kir.ir.types import BOOL, F32, I32, DType, PointerType, Space, StructType, TileType, Type, dtype_of, with_dtype
+from kir.ir.types import BOOL, F32, I32, DType, PointerType, Space, StructType, TileType, Type, dtype_of, rounded, with_dtype
 
 Attr = int | float | str | bool
 Attrs = tuple[tuple[str, Attr], ...]
@@ -91,11 +91,16 @@ class Const(Expr):
     def type(self) -> Type:
         return self.dtype
 
+    @cached_property
+    def _bits(self) -> str:
+        """The value as its dtype holds it."""
+        return repr(rounded(self.value, self.dtype) if self.dtype.is_float else self.value)
+
     def __hash__(self) -> int:
-        return hash((repr(self.value), self.dtype))
+        return hash((self._bits, self.dtype))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Const) and (repr(self.value), self.dtype) == (repr(other.value), other.dtype)
+        return self is other or (isinstance(other, Const) and (self._bits, self.dtype) == (other._bits, other.dtype))
 
 
 @node

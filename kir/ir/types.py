@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from struct import pack, unpack
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -163,6 +164,19 @@ def value_types(types: Iterable[Type]) -> tuple[ValueType, ...]:
             raise TypeError("a tuple holds values, neither tuples nor the results of calls made for their effect")
         out.append(t)
     return tuple(out)
+
+
+def rounded(value: float, dtype: DType) -> float:
+    """A finite number as a float dtype of 16 or 32 bits holds it, to nearest even; itself for others, and beyond their range."""
+    if dtype not in (F16, BF16, F32) or not abs(value) < (65504.0 if dtype == F16 else 3.38e38):
+        return value
+    if dtype == F16:
+        return float(unpack("e", pack("e", value))[0])
+    narrow = unpack("f", pack("f", value))[0]
+    if dtype == F32:
+        return float(narrow)
+    bits = unpack("I", pack("f", narrow))[0]
+    return float(unpack("f", pack("I", bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000))[0])
 
 
 def dtype_of(t: Type) -> DType:

@@ -58,7 +58,8 @@ class Meaning:
     None for one that no instruction writes, whose value is undefined."""
 
     statements: tuple[n.Stmt, ...]
-    outputs: tuple[n.Expr | Pointer | None, ...]
+    outputs: tuple[n.Expr | None, ...]
+    addresses: tuple[Pointer | None, ...] = ()
 
 
 def read_asm(text: str, operands: Sequence[AsmOperand], fresh: Callable[[str], str], special: Mapping[str, n.Expr] | None = None,
@@ -81,7 +82,8 @@ def read_asm(text: str, operands: Sequence[AsmOperand], fresh: Callable[[str], s
     outputs = [_output(r, number, o) for number, o in enumerate(operands) if o.is_output]
     steps, values = tidied(r.steps, [o for o in outputs if isinstance(o, n.Expr)], r.locals)
     left = iter(values)
-    return Meaning(steps, tuple(next(left) if isinstance(o, n.Expr) else o for o in outputs))
+    addresses = tuple(o if isinstance(o, Pointer) else None for o in outputs)
+    return Meaning(steps, tuple(next(left) if isinstance(o, n.Expr) else None for o in outputs), addresses)
 
 
 def _output(r: Reader, number: int, o: AsmOperand) -> n.Expr | Pointer | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32
+from kir.ir.types import BOOL
 
 from .bits import KINDS, UNSIGNED, Kind, called
 from .form import Instruction, Memory, Name, Operand, Pair, Place, Vector
@@ -195,7 +195,7 @@ def _peer(r: Reader, i: Instruction) -> None:
     peer = r.peers(held.at.buffer) if r.peers is not None else None
     if peer is None:
         raise r.refuse("memory of another CTA in a kernel whose cluster is not known", "__cluster_dims__")
-    rank = build.cast(r.value(i.operands[2], KINDS["u32"]), I32)
+    rank = r.value(i.operands[2], KINDS["s32"])
     r.write(i.operands[0], Pointer(n.Region(peer, (rank, *held.at.index)), held.bytes))
 
 

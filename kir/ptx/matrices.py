@@ -161,10 +161,10 @@ def _registers(r: Reader, items: tuple[Operand, ...], of: DType) -> n.Region:
     shape = [build.int_value(x) or 1 for x in first.buffer.shape]
     places = [_flat(x, shape) for x in regions if x is not None]
     each = 32 // of.bits
-    if None in places or places != [(places[0] or 0) + k * each for k in range(len(places))]:
+    if any(not build.is_const(build.sub(x, places[0]), k * each) for k, x in enumerate(places)):
         raise r.refuse("registers of wgmma that are not consecutive elements of an array")
     count = each * len(places)
-    if count == prod(shape) and places[0] == 0:
+    if count == prod(shape) and build.is_const(places[0], 0):
         return n.Region(first.buffer)
     index: list[n.Expr | n.Span] = []
     for k, i in enumerate(first.index):
@@ -178,14 +178,11 @@ def _registers(r: Reader, items: tuple[Operand, ...], of: DType) -> n.Region:
     raise r.refuse("registers of wgmma that are no whole part of an array")
 
 
-def _flat(x: n.Region, shape: list[int]) -> int | None:
-    """The number of the first element of a place; None where it is not known."""
-    at = 0
+def _flat(x: n.Region, shape: list[int]) -> n.Expr:
+    """The number of the first element of a place."""
+    at: n.Expr = build.const(0)
     for i, extent in zip(x.index, shape, strict=True):
-        lo = build.int_value(i.lo if isinstance(i, n.Span) else i)
-        if lo is None:
-            return None
-        at = at * extent + lo
+        at = build.add(build.mul(at, extent), i.lo if isinstance(i, n.Span) else i)
     return at
 
 

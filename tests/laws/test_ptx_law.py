@@ -107,6 +107,15 @@ CASES: dict[str, list[str]] = {
     "async_wait": [effects("async_wait(2)")],
     "bulk_commit": [effects("bulk_commit()")],
     "bulk_wait": [effects("bulk_wait(0)"), effects("bulk_wait(1, read=true)")],
+    "prefetch_descriptor": [effects("prefetch_descriptor(descriptor=X_map)", params=("inout X: f32[64, 32]", "map X_map of X box [32, 32] {swizzle=128}"),
+                                    tail="X[0, t] = 1.0")],
+    "wgmma": [effects("register acc: f32[64] = 0.0", "wgmma_fence()", f"wgmma(&acc, {a}, {b}, shape=m64n128k16{trans})", "wgmma_commit()",
+                      "wgmma_wait(0)", "X[t, 0 +: 64] = acc", threads=128, params=("inout X: f32[128, 64]",), tail="",
+                      shared=("A: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024",
+                              f"{b[1]}: f16[{'2, 2, 64, 64' if b[1] == 'B' else '128, 64'}] layout swizzle(3, 4, 3) align 1024"))
+              for a, b, trans in (("&A[1, 0 +: 64, 16 +: 16]", "&B[0, 0 +: 2, 32 +: 16, 0 +: 64]", ""),
+                                  ("&A[0, 0 +: 64, 0 +: 16]", "&N[0 +: 128, 48 +: 16]", ", trans_b=true"),
+                                  ("&A[1, 16 +: 16, 0 +: 64]", "&N[0 +: 128, 0 +: 16]", ", trans_a=true, trans_b=true"))],
     "wgmma_fence": [effects("wgmma_fence()", threads=128, params=("inout X: f32[128]",))],
     "wgmma_commit": [effects("wgmma_commit()", threads=128, params=("inout X: f32[128]",))],
     "wgmma_wait": [effects("wgmma_wait(0)", threads=128, params=("inout X: f32[128]",))],
@@ -118,9 +127,7 @@ CASES: dict[str, list[str]] = {
     "trap": [effects("if X[t] > 1.0", "  trap()")],
 }
 NOT_READ = {
-    "prefetch_descriptor": "inline PTX that prefetches a tensor map is refused (kir.ptx)",
     "unpack": "the elements are copied out of a number's bytes, one by one, which is read as that",
-    "wgmma": "its operands are bit fields of descriptors: another test compiles what is written",
 }
 """Rows that are written and not read back as such, and why."""
 

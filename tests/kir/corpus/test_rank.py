@@ -93,4 +93,4 @@ def test_lineages_are_counted_with_what_stopped_the_others(
     assert run(["corpus", "--lineages", str(folder), "-o", str(tmp_path / "out"), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["walked"], data["naive"], data["families"]) == (2, 1, 1)
-    assert data["stopped"] == [{"reason": "KIR-S018 there is no file '..'", "kernels": 1}]
+    assert data["stopped"] == [{"reason": "KIR-S018 there is no file '..'", "kernels": 1}] and data["by_family"] == {"other": 1}

@@ -13,7 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import BOOL, F16, F32, I32, MBARRIER, U32, DType, Space, TileType
-from kir.ptx import AsmOperand, Descriptor, Meaning, Pointer, opcodes, read_asm
+from kir.ptx import AsmOperand, Descriptor, Matrix, Meaning, Pointer, opcodes, read_asm
 from kir.ptx.table import markdown
 
 
@@ -137,8 +137,8 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
 
 @pytest.mark.parametrize(("text", "operands", "wanted"), READ, ids=[f"{k}-{t.split(';')[0][:40]}" for k, (t, _, _) in enumerate(READ)])
 def test_an_instruction_becomes(text: str, operands: tuple[AsmOperand, ...], wanted: list[str]) -> None:
-    filled = tuple(r(Descriptor(MAP, A), "l") if o.value is None and not o.is_output else o for o in operands)
-    assert read(text, *filled) == wanted
+    given = tuple(r(Descriptor(MAP, A), "l") if o.value is None and not o.is_output else o for o in operands)
+    assert read(text, *given) == wanted
 
 
 def test_registers_cut_from_one_place_are_that_place_again() -> None:
@@ -151,7 +151,53 @@ def test_registers_cut_from_one_place_are_that_place_again() -> None:
                    *(f"= pick(d0, {k})" for k in range(4))]
 
 
-REFUSED: list[tuple[str, tuple[AsmOperand, ...], str, str]] = [
+D, T = buffer("d", F32, "register", 4), buffer("T", F16, "shared", 3, 64, 64)
+ACCS = tuple(AsmOperand("+f", place=build.region(D, k)) for k in range(4))
+MATRICES = {
+    "A": Matrix(at(T, 0, ROW, 16), 1 << 62 | 64 << 32 | 1 << 16), "B": Matrix(at(T, 1, 0, 16), 1 << 62 | 64 << 32 | 512 << 16),
+    "wrong rows": Matrix(at(T, 1, 0, 16), 1 << 62 | 128 << 32), "no swizzle": Matrix(at(T, 1, 0, 16), 64 << 32),
+    "flat": Matrix(at(buffer("F", F16, "shared", 4096), 0), 1 << 62 | 64 << 32),
+}
+
+
+def filled(operands: tuple[AsmOperand | str, ...]) -> tuple[AsmOperand, ...]:
+    """Operands, with matrices by their names."""
+    return tuple(AsmOperand("l", MATRICES[o]) if isinstance(o, str) else o for o in operands)
+
+
+@pytest.mark.parametrize(("last", "wanted"), [
+    ("1, 1, 1, 0, 0", ["wgmma(&d, &T[0, i +: 64, 16 +: 16], &T[1, 0 +: 8, 16 +: 16], shape=m64n8k16, trans_b=true)"]),
+    ("0, 1, 1, 0, 0", ["d = 0.0", "wgmma(&d, &T[0, i +: 64, 16 +: 16], &T[1, 0 +: 8, 16 +: 16], shape=m64n8k16, trans_b=true)"]),
+    ("p, 1, 1, 1, 1", ["if ~(u != 0:u32)", "  d = 0.0", "wgmma(&d, &T[0, i +: 16, 16 +: 64], &T[1, 0 +: 16, 16 +: 8], shape=m64n8k16, trans_a=true)"])])
+def test_a_product_of_matrices_in_shared_memory_becomes(last: str, wanted: list[str]) -> None:
+    text = f"{{ .reg .pred p; setp.ne.b32 p, %6, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%0,%1,%2,%3}}, %4, %5, {last}; }}"
+    assert read(text, *ACCS, *filled(("A", "B")), r(U)) == [*wanted, *["= nothing"] * 4]
+
+
+def test_panels_of_columns_are_an_axis() -> None:
+    wide = buffer("W", F16, "shared", 2, 4, 64, 64)
+    accs = [AsmOperand("+f", place=build.region(buffer("d", F32, "register", 128), k)) for k in range(128)]
+    left, right = Matrix(at(T, 0, 0, 0), 1 << 62 | 64 << 32), Matrix(at(wide, ROW, 0, 16, 0), 1 << 62 | 64 << 32 | 512 << 16)
+    text = f"wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {{{', '.join(f'%{k}' for k in range(128))}}}, %128, %129, 1, 1, 1, 0, 1;"
+    got = read(text, *accs, AsmOperand("l", left), AsmOperand("l", right))
+    assert got[0] == "wgmma(&d, &T[0, 0 +: 64, 0 +: 16], &W[i, 0 +: 4, 16 +: 16, 0 +: 64], shape=m64n256k16)"
+
+
+def test_a_box_goes_to_several_ctas_and_into_part_of_an_array() -> None:
+    text = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;"
+    shared = buffer("P", F16, "shared", 3, 128, 64)
+    got = read(text, r(at(shared, 1, ROW, 0)), r(Descriptor(MAP, A), "l"), r(at(BAR, 1)), r(ROW), r(ROW), r(build.const(3), "h"))
+    assert got == ["copy load(A[i +: 64, i +: 64] else 0.0:f16 clip) -> P[1, i +: 64, 0 +: 64] via tma signal bar[1] {descriptor=A_map, multicast=3}"]
+
+
+def test_a_place_in_another_cta_is_one_of_the_cluster() -> None:
+    peers = buffer("peers", MBARRIER, "cluster", 2, 3)
+    text = "{ .reg .b32 a; mapa.shared::cluster.u32 a, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [a]; }"
+    made = read_asm(text, (r(at(BAR, 2)), r(build.cast(ROW, U32))), names(), {}, peers=lambda b: peers)
+    assert shown(made) == ["mbar_arrive(&peers[i, 2])"]
+
+
+REFUSED: list[tuple[str, tuple[AsmOperand | str, ...], str, str]] = [
     ("add.f32 %0, %1", (FOUT, r(X, "f")), "KIR-F300", "ends in the middle"),
     ("add.f32 %0, %1 %1;", (FOUT, r(X, "f")), "KIR-F300", "is not what PTX has here"),
     ("frob.u32 %0;", (OUT,), "KIR-F301", "no instruction 'frob'"),
@@ -174,7 +220,13 @@ REFUSED: list[tuple[str, tuple[AsmOperand, ...], str, str]] = [
     ("setmaxnreg.inc.sync.aligned.u32 41;", (), "KIR-F302", "multiple of 8"),
     ("mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0,%0,%0,%0},{%1,%1,%1,%1},{%1,%1},{%0,%0,%0,%0};", (r(X, "+f"), r(U)), "KIR-F302", "no mma"),
     ("mov.u32 %0, %%smid;", (OUT,), "KIR-F304", "special register"),
-    ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0}, %1, %1, 1, 1, 1;", (FOUT, r(U)), "KIR-F304", "bit fields"),
+    ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0}, %1, %1, 1, 1, 1;", (FOUT, r(U)), "KIR-F302", "takes the signs of its operands"),
+    *((f"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%0,%1,%2,%3}}, %4, %5, {last};", (*ACCS, left, right), "KIR-F304", words)
+      for last, left, right, words in (("1, 1, 1, 0, 0", r(U), "B", "not made of an address"), ("1, -1, 1, 0, 0", "A", "B", "negates"),
+                                       ("1, 1, 1, 0, 0", "A", "wrong rows", "groups of eight rows"), ("1, 1, 1, 0, 1", "A", "no swizzle", "without a swizzle"),
+                                       ("1, 1, 1, 0, 0", "flat", "B", "whose rows are not"))),
+    ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%0,%1,%2}, %4, %5, 1, 1, 1, 0, 0;", (*ACCS, "A", "B"), "KIR-F304", "not consecutive"),
+    ("mapa.shared::cluster.u32 %0, %1, %2;", (OUT, r(at(BAR, 0)), r(U)), "KIR-F304", "cluster is not known"),
     ("shfl.sync.bfly.b32 %0, %1, 4, 0x1f, %1;", (OUT, r(U)), "KIR-F304", "mask of lanes"),
     ("L: add.f32 %0, %1, %1; bra L;", (FOUT, r(X, "f")), "KIR-F304", "jump"),
     ("tcgen05.ld.sync.b32 %0;", (OUT,), "KIR-F304", "tensor memory"),
@@ -185,9 +237,9 @@ REFUSED: list[tuple[str, tuple[AsmOperand, ...], str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "operands", "id", "words"), REFUSED, ids=[t[:40] for t, _, _, _ in REFUSED])
-def test_wrong_ptx_is_refused_at_its_place(text: str, operands: tuple[AsmOperand, ...], id: str, words: str) -> None:
+def test_wrong_ptx_is_refused_at_its_place(text: str, operands: tuple[AsmOperand | str, ...], id: str, words: str) -> None:
     with pytest.raises(KirError) as caught:
-        read(text, *operands)
+        read(text, *filled(operands))
     found = caught.value.diagnostics[0]
     assert (found.id, words in found.message) == (id, True), found.message
     assert found.origin is not None and found.origin.file == "<asm>"
