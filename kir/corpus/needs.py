@@ -6,7 +6,8 @@ import re
 _ROW = "a row in `grammars/instructions.toml`, with its meaning in the interpreter"
 _NEEDS = (
     (r"no meaning for triton\.language\.(extra\.cann|extract_slice|insert_slice)", f"Ascend's own operations on parts of tiles: {_ROW}"),
-    (r"no meaning for triton\.experimental\.tle\b.*(alloc|barrier|copy|ptr)", "FlagTree's shared memory and clusters: buffers of the thread dialect in a Triton surface"),
+    (r"no meaning for triton\.experimental\.tle\b.*(alloc|barrier|copy|ptr)",
+     "FlagTree's shared memory and clusters: buffers of the thread dialect in a Triton surface"),
     (r"no meaning for triton\.language\.standard\._log2", "arithmetic on sizes inside a sort written in Triton: powers and logarithms of metas"),
     (r"there is no meaning for", _ROW),
     (r"a reduction of a scalar", "a reduction over no axes as its operand"),
@@ -15,7 +16,8 @@ _NEEDS = (
     (r"'(add|sub|div)' of .*pointer", "a parameter that is a pointer under one binding and a number under another: two programs"),
     (r"an element of a tile", "an operation that takes one element of a tile at a run-time index"),
     (r"is of several kinds in a loop", "a loop unrolled once, so that its first round has a type of its own"),
-    (r"an address as an integer|an address made of an integer|a load through a run-time value", "pointers that are read from memory as integers: a cast between the two, with what it may point to"),
+    (r"an address as an integer|an address made of an integer|a load through a run-time value",
+     "pointers that are read from memory as integers: a cast between the two, with what it may point to"),
     (r"it returns choice|(that|which) the binding decides$|choice where", "functions and values whose type a setting decides: a copy for each setting"),
     (r"'\*\*' of constexprs", "powers of metas"),
     (r"is a tuple, and changes in a loop", "a register for each part of a tuple"),

@@ -56,7 +56,8 @@ def page(counts: Sequence[Count], command: str = "kir corpus") -> str:
         lines.append(f"| {what} | {' | '.join(_rows(c)[i][1] for c in counts)} |")
     for title, field in (("What is opaque", "opaque"), ("What does not come back equal", "unequal")):
         asked = field == "opaque"
-        lines += ["", f"## {title}", "", f"| package | reason | kernels | for example |{' it would need |' * asked}", f"| --- | --- | ---: | --- |{' --- |' * asked}"]
+        lines += ["", f"## {title}", "", f"| package | reason | kernels | for example |{' it would need |' * asked}",
+                  f"| --- | --- | ---: | --- |{' --- |' * asked}"]
         for c in counts:
             reasons = c.opaque if field == "opaque" else c.unequal
             for reason, number in reasons.most_common(SHOWN):

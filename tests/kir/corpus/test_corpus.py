@@ -118,6 +118,7 @@ def test_the_command_counts_and_is_strict_when_told(folder: Path, tmp_path: Path
 
 
 def test_every_opaque_reason_says_what_it_would_need() -> None:
+    from kir.corpus.count import Count
     from kir.corpus.needs import need
     from kir.corpus.table import page
 
