@@ -94,7 +94,7 @@ class Memory(Places):
     def inside(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
         """`index < extent` (and `>= 0` where it may be negative) for the dimensions in which it is not certain."""
         index = r.index or tuple(n.Span(n.Const(0, dtype_of(d.type)), d) for d in r.buffer.shape)
-        out = []
+        out, below = [], []  # in this order: `a < b .. c >= 0` may be read as a template
         for i, text, size in zip(index, self._indices(to, r, at), r.buffer.shape, strict=True):
             lo = to.facts.expanded(i.lo if isinstance(i, n.Span) else i)
             known = to.facts.domain(lo)
@@ -105,8 +105,8 @@ class Memory(Places):
             least = to.facts.domain(size).lo
             certain = known.hi is not None and least is not None and known.hi + reach <= least
             if not certain and not at_most(lo, size, to.facts, reach):
-                out.append(f"{shown} < {to.scalar(size, COMPARE + 1)}")
-        return " && ".join(out)
+                below.append(f"{shown} < {to.scalar(size, COMPARE + 1)}")
+        return " && ".join(out + below)
 
     # ---------------------------------------------------------------------------------------------------------------- vectors
     def vector_bytes(self, to: Expressions, r: n.Region, declared: int = 0, clip: bool = False) -> int:

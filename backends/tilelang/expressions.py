@@ -18,7 +18,7 @@ from kir.ir.types import DTYPES as DTYPES_OF
 from kir.ir.types import F32, F64, DType, TileType, dtype_of, promote, symbolic
 from kir.ir.visit import walk
 
-from .names import fresh
+from .names import TAKEN
 from .terms import NoTerm, asked, is_compound, term_text
 
 OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 13)
@@ -34,6 +34,8 @@ DTYPES: Mapping[str, str] = {
     "f8e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
 }
 """IR dtype to its name in TileLang."""
+_EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn", "active_mask": "__activemask"}
+"""Calls that only CUDA has a word for."""
 _BARE = frozenset({"i32", "f32", "bool"})
 """Dtypes of literals that need no cast."""
 
@@ -71,8 +73,8 @@ class Expressions:
     guards: list[n.Expr] = field(default_factory=list)
     metas: Mapping[str, str] = field(default_factory=dict)
     """The kind of each meta."""
-    derived: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Dtypes that the factory works out: for each term its name in the factory, and what it is."""
+    derived: dict[str | n.Expr, tuple[str, str]] = field(default_factory=dict)
+    """What the factory works out: for each dtype term and each choice by metas its name in the factory, and what it is."""
     imports: set[str] = field(default_factory=set)
 
     def text(self, e: n.Expr, least: int = 0) -> str:
@@ -94,8 +96,17 @@ class Expressions:
             raise refuse("KIR-B004", f"TileLang has no dtype {d.name}", "a dtype that the factory works out")
         if not is_compound(d.name):
             return text
-        name = fresh("common" if d.name.startswith("promote") else "chosen", {*self.names.values(), *(x for x, _ in self.derived.values())})
-        self.derived[d.name] = (name, text if text.endswith(").dtype") else f"T.dtype({text[1:-1] if text.startswith('(') else text})")
+        if not text.endswith(").dtype"):
+            text = f"T.dtype({text[1:-1] if text.startswith('(') else text})"
+        return self._worked_out(d.name, "common" if d.name.startswith("promote") else "dtype", text)
+
+    def _worked_out(self, what: str | n.Expr, base: str, text: str) -> str:
+        """The name of a value that the factory works out."""
+        taken, name, k = {*self.names.values(), *(x for x, _ in self.derived.values())}, base, 0
+        while name in taken or name in TAKEN:
+            k += 1
+            name = f"{base}_{k}"
+        self.derived[what] = (name, text)
         return name
 
     def is_static(self, e: n.Expr) -> bool:
@@ -139,7 +150,8 @@ class Expressions:
 
     def _operand(self, e: n.Expr, other: n.Expr, least: int) -> str:
         """An operand: an integer literal beside something else needs no dtype."""
-        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer:
+        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer and (
+                e.dtype.kind == "int" or not isinstance(e.value, int) or e.value < 1 << 31):  # else TVM takes it for an int64
             return literal(e) if not literal(e).startswith("-") or least <= UNARY else f"({literal(e)})"
         return self.text(e, least)
 
@@ -154,6 +166,8 @@ class Expressions:
         if found is None:
             raise refuse("KIR-B002", f"TileLang has no operator '{e.op}'")
         sign, level = found
+        if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and isinstance(b.value, int) and b.value > b.dtype.range[1] // 2:
+            return f"{self._operand(a, b, level)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
         return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level
@@ -162,6 +176,11 @@ class Expressions:
         """Both arms are guarded: a load in one is made only where it is chosen."""
         from kir.ir.build import invert
         left, right = promoted(e.a, e.b)
+        if self.is_static(e):
+            if e not in self.derived:
+                text = f"{self.text(left, NOT)} if {self.text(e.cond, OR)} else {self.text(right, NOT)}"
+                self._worked_out(e, "chosen", text)
+            return self.derived[e][0]
         if self.is_static(e.cond):
             return f"({self.text(left, NOT)} if {self.text(e.cond, OR)} else {self.text(right, NOT)})"
         cond = self.text(e.cond)
@@ -176,6 +195,8 @@ class Expressions:
         if e.rounding == "bits":
             return f"T.reinterpret({self.text(e.x)}, {self.dtype(e.dtype)})"
         source = dtype_of(e.x.type)
+        if (source.name, e.dtype.name, e.rounding) == ("f32", "f16", "rz"):
+            return f'T.call_extern("float16", "__float2half_rz", {self.text(e.x)})'
         if e.rounding not in ("rn", "rz") or (e.rounding == "rz" and not (source.is_float and e.dtype.is_integer)):
             raise refuse("KIR-B004", f"TileLang has no conversion with rounding '{e.rounding}'")
         return f"T.Cast({self.dtype(e.dtype)}, {self.text(e.x)})"
@@ -235,6 +256,9 @@ class Expressions:
             return f"{'T.assume' if e.fn == 'assume' else 'T.device_assert'}({self.text(args[0])})"
         if e.fn in ("multiple_of", "max_contiguous", "max_constancy"):
             return self.text(args[0])
+        if e.fn in _EXTERNAL and not e.attrs and isinstance(e.type, DType):
+            words = [self.dtype(e.type), f'"{_EXTERNAL[e.fn]}"', *map(self.text, args)]
+            return f"T.call_extern({', '.join(words)})"
         spelling = instruction(e.fn).on("tilelang")
         if spelling is None or e.attrs:
             raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")

@@ -13,8 +13,11 @@ from kir.analysis.elements import NotElementwise, element, element_region
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
+from kir.ir.printer import expr_text
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import children, names_read, substitute, transform, walk
+
+from .sums import JOINED, is_neutral, peeled, reads
 
 Extent = int | n.Expr
 LOOPS = frozenset({"serial", "unroll", "vectorize", "static"})
@@ -63,19 +66,27 @@ class _Lanes:
     tiles: dict[str, list[n.Var]] = field(default_factory=dict)
     own: dict[str, tuple[n.Buffer, list[n.Var]]] = field(default_factory=dict)
     """Fragments of which each element is a variable of its round."""
+    sums: dict[str, tuple[n.Expr, list[n.Var], list[int], str]] = field(default_factory=dict)
+    """Named reductions: what they are over, its axes, those that stay, the operator."""
+    joined_to: set[str] = field(default_factory=set)
     stores: list[list[n.Var]] = field(default_factory=list)
 
     def joined(self, run: Sequence[n.Stmt]) -> Together:
         """The run as one loop. Raises NoLoop, NotElementwise."""
-        body = tuple(self.stmt(s) for s in run)
+        body = self.block(run)
         if not self.stores:
             raise NoLoop
         self.aligned()
         order = [self.root(v.name) for v in self.stores[0]]
+        for axes in (*self.tiles.values(), *(own for _, own in self.own.values())):
+            named = [self.root(v.name) for v in axes]
+            if set(named) == set(order) and len(named) == len(order):
+                order = named  # its axes stand in the loop's order
+                break
         if len(set(order)) != len(order) or any({self.root(v.name) for v in axes} != set(order) for axes in self.stores):
             raise NoLoop
-        axes = [(self.fresh(k), self.extents[x]) for k, x in enumerate(order)]
-        own = dict(zip(order, (v for v, _ in axes), strict=True))
+        loop = [(self.fresh(k), self.extents[x]) for k, x in enumerate(order)]
+        own = dict(zip(order, (v for v, _ in loop), strict=True))
         values: dict[str, n.Expr] = {}
         for x in self.extents:
             if self.root(x) not in own:
@@ -83,7 +94,7 @@ class _Lanes:
             values[x] = own[self.root(x)]
         made: n.Block = tuple(substitute(s, values) for s in body)
         self.apart(made)
-        return Together(list(axes), made, len(run))
+        return Together(loop, made, len(run))
 
     # ------------------------------------------------------------------------------------------------------------------- axes
     def new(self, shape: Sequence[Extent]) -> list[n.Var]:
@@ -110,17 +121,30 @@ class _Lanes:
         self.same[y] = x
 
     def aligned(self) -> None:
-        """Statements that no name ties to the first go over the same elements where their shape is the same."""
+        """Statements go over the same elements where their shape is the same and no name says otherwise."""
         first = self.stores[0]
         for axes in self.stores[1:]:
-            if not {self.root(v.name) for v in axes} & {self.root(v.name) for v in first} and len(axes) == len(first):
+            mine, others = [self.root(v.name) for v in axes], [self.root(v.name) for v in first]
+            if len(mine) == len(others) and all(a == b or (a not in others and b not in mine) for a, b in zip(mine, others, strict=True)):
                 for a, b in zip(first, axes, strict=True):
                     self.unite(a.name, b.name)
 
     # ------------------------------------------------------------------------------------------------------------- statements
+    def block(self, block: Sequence[n.Stmt]) -> n.Block:
+        """Statements for one element; a named reduction stands where it is joined to a place."""
+        out: list[n.Stmt] = []
+        for s in block:
+            if isinstance(s, n.Let) and len(s.names) == 1 and (found := peeled(s.value)) is not None:
+                self.sums[s.names[0]] = found[0], self.new(shape_of(found[0].type)), found[1], found[2]
+            else:
+                out.append(self.stmt(s))
+        return tuple(out)
+
     def stmt(self, s: n.Stmt) -> n.Stmt:
         """A statement for one element."""
         match s:
+            case n.Store() if any(isinstance(x, n.Var) and x.name in self.sums for x in walk(s.value)):
+                return self.part(s)
             case n.Let(names=(name,)) if isinstance(s.value.type, TileType):
                 axes = self.new(shape_of(s.value.type))
                 value = self.value(s.value, axes)
@@ -149,15 +173,38 @@ class _Lanes:
                 args = [self.value(v, axes) if isinstance(v, n.Expr) else v for v in values]
                 return replace(s, call=replace(s.call, args=(self.picked(element_region(at, axes)), *args)))
             case n.For() if s.kind in LOOPS:
-                return replace(s, lo=self.uniform(s.lo), hi=self.uniform(s.hi), step=self.uniform(s.step), body=tuple(map(self.stmt, s.body)))
+                return replace(s, lo=self.uniform(s.lo), hi=self.uniform(s.hi), step=self.uniform(s.step), body=self.block(s.body))
             case n.If():
-                return replace(s, cond=self.uniform(s.cond), then=tuple(map(self.stmt, s.then)), orelse=tuple(map(self.stmt, s.orelse)))
+                return replace(s, cond=self.uniform(s.cond), then=self.block(s.then), orelse=self.block(s.orelse))
             case _:
                 raise NoLoop
 
+    def part(self, s: n.Store) -> n.Store:
+        """One element's part of a sum, joined to its place. Raises NoLoop."""
+        axes = self.new(shape_of(s.at.type))
+        at = self.picked(element_region(s.at, axes) if axes else s.at)
+        value = element(s.value, axes) if axes else s.value
+        assert isinstance(at, n.Region)
+        if not isinstance(value, n.Binary) or s.mask is not None or n.Load(at) not in (value.a, value.b):
+            raise NoLoop
+        reduction = value.b if value.a == n.Load(at) else value.a
+        name, index = (reduction.args[0], reduction.args[1:]) if isinstance(reduction, n.Call) and reduction.fn == "pick" else (reduction, ())
+        if not isinstance(name, n.Var) or name.name not in self.sums:
+            raise NoLoop
+        over, every, kept, op = self.sums[name.name]
+        if JOINED.get(value.op) != op:
+            raise NoLoop
+        self.at([every[k] for k in kept], index)
+        self.stores.append(every)
+        self.joined_to.add(s.at.buffer.name)
+        part, mask = self.value(over, every), None
+        if isinstance(part, n.Select) and is_neutral(part.b, op):
+            part, mask = part.a, part.cond
+        return replace(s, at=at, value=build.binary(value.op, n.Load(at), part), mask=mask)
+
     def uniform(self, e: n.Expr) -> n.Expr:
         """A value that is the same for all elements. Raises NoLoop for another."""
-        if isinstance(e.type, TileType) or any(isinstance(x, n.Var) and x.name in self.tiles for x in walk(e)):
+        if isinstance(e.type, TileType) or any(isinstance(x, n.Var) and (x.name in self.tiles or x.name in self.sums) for x in walk(e)):
             raise NoLoop
         return e
 
@@ -179,7 +226,7 @@ class _Lanes:
                 return new
             tile = new.args[0]
             if tile.name not in self.tiles:
-                raise NoLoop
+                raise NoLoop  # a reduction that is not joined to a place, or a tile of another loop
             self.at(self.tiles[tile.name], new.args[1:])
             return n.Var(tile.name, dtype_of(tile.type))
         made: n.Node = transform(item, leave)
@@ -198,11 +245,14 @@ class _Lanes:
     def apart(self, body: n.Block) -> None:
         """Raises NoLoop where one element's statements touch what another's write."""
         written = {x.at.buffer.name for s in body for x in walk(s) if isinstance(x, n.Store)} - set(self.own)
+        if any(reads(s, x) for s in body for x in self.joined_to):
+            raise NoLoop
+        written -= self.joined_to
         places = [(at, arms) for at, arms in _accesses(body, (), False) if at.buffer.name in written]
         for k, (at, arms) in enumerate(places):
             for other, others in places[:k]:
                 if other.buffer == at.buffer and not _same_element(at, other) and not _exclude(arms, others):
-                    raise NoLoop
+                    raise NoLoop(f"{expr_text(n.Load(at))} and {expr_text(n.Load(other))}")
 
 
 Arms = tuple[tuple[int, bool], ...]

@@ -18,7 +18,9 @@ from kir.ir.promote import promoted
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
 
+from .layouts import said
 from .places import sourced
+from .sums import is_named_sum
 from .threads import ThreadForm, is_idle
 
 COLLECTIVE = frozenset({"reduce", "scan"})
@@ -61,6 +63,8 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
     used = taken | {a.name for a in k.grid} | set(bound_names(k.body))
     loose = {x.buffer.name: replace(x.buffer, align=0) for x in statements(k.body)
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
+    loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
+              if isinstance(x, n.Alloc) and x.buffer.layout is not None and (layout := said(x.buffer)) != x.buffer.layout}
     return replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
 
 
@@ -119,6 +123,8 @@ class _Form:
             case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const):
                 before, value = self.named(s.init, True)
                 return (*before, replace(s, init=value))
+            case n.Let() if self.generic and is_named_sum(s):
+                return (s,)
             case n.Let():
                 before, value = self.named(s.value, True)
                 return (*before, replace(s, value=value))

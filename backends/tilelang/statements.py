@@ -4,10 +4,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kir.diagnostic import Diagnostic, KirError
+from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import int_value, region
+from kir.ir.build import int_value, is_const, region
 from kir.ir.types import I32, TileType
-from kir.ir.visit import names_read
+from kir.ir.visit import blocks_of, names_read, statements
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
@@ -16,6 +17,7 @@ from .lanes import together
 from .layouts import annotation
 from .names import fresh
 from .places import At
+from .sums import adds, fills, is_named_sum, reads
 from .tiles import AXES, Tiles
 
 Line = tuple[str, StatementPath | None]
@@ -38,8 +40,16 @@ class Statements:
     layouts: list[str] = field(default_factory=list)
     uses_layout: bool = False
     in_thread: bool = False
+    team: n.Expr = field(default_factory=lambda: build.const(0))
+    """The threads of a CTA."""
     warps: int | None = None
     """The first warp of the role that is written."""
+    sums: dict[str, str] = field(default_factory=dict)
+    """Fragments that loops over more axes add to, with the reduction."""
+    begun: dict[str, n.Block] = field(default_factory=dict)
+    """Of each sum that is not whole yet, the block that begins it."""
+    around: list[n.Block] = field(default_factory=list)
+    """The blocks that are being written, innermost last."""
 
     def put(self, text: str, depth: int, path: StatementPath | None) -> None:
         """One line of code, broken where it is long."""
@@ -48,12 +58,14 @@ class Statements:
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
         """A block of the statement at `path`."""
         before = len(self.lines)
+        self.around.append(block)
         rest = list(block)
         while rest:
             s = rest[0]
             here = s.origin.path if isinstance(s.origin, At) else path
             taken = 0
             try:
+                self._finalized(s, block, here, depth)
                 taken = self._together(rest, here, depth)
                 if not taken:
                     self._statement(s, here, depth)
@@ -62,8 +74,22 @@ class Statements:
                 source = s.origin.origin if isinstance(s.origin, At) else s.origin
                 self.refusals += [replace(d, anchor=_anchor(here, s), origin=source) for d in refused.diagnostics]
             del rest[:max(taken, 1)]
+        self.around.pop()
+        self.begun = {name: self.around[-1] if home is block and self.around else home for name, home in self.begun.items()}
         if len(self.lines) == before:
             self.put("pass", depth, None)
+
+    def _finalized(self, s: n.Stmt, block: n.Block, path: StatementPath, depth: int) -> None:
+        """Joins the copies of sums before the statement that reads them. Raises KirError KIR-B306 for one that reads what it adds to."""
+        for name in [x for x in self.sums if fills(s, x)]:
+            self.begun[name] = block
+        for name in [x for x, home in self.begun.items() if home is block and reads(s, x)]:
+            if any(fills(x, name) for b in blocks_of(s) for x in statements(b)):
+                continue  # begun anew inside
+            if adds(s, name):
+                raise refuse("KIR-B306", f"the sum '{name}' is read in the loop that adds to it", "the read after it")
+            self.put(f"T.finalize_reducer({self.to.names[name]})", depth, path)
+            del self.begun[name]
 
     def _together(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
         """Statements that one of TileLang's says: how many of the first ones were written, 0 for none."""
@@ -81,9 +107,11 @@ class Statements:
                 return 2
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
                 return self._barriers(made.buffer, rest, path, depth)
-            case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType):
+            case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
                 return self._named(rest, path, depth)
-            case n.Alloc(init=n.Expr() as first) as made, _ if made.buffer.space == "fragment" and made.buffer.shape and not isinstance(first, n.Const):
+            case n.Eval(call=n.Call(fn="assume" | "assertion", args=(n.Expr() as cond,))), _ if isinstance(cond.type, TileType):
+                return self._named(rest, path, depth)
+            case n.Alloc(init=n.Expr() as first) as made, _ if made.buffer.space == "fragment" and isinstance(uniform(first).type, TileType):
                 return self._named(rest, path, depth)
             case _:
                 return 0
@@ -205,6 +233,8 @@ class Statements:
         match b.space:
             case "shared":
                 self.put(f"{name} = T.alloc_shared({shown}, {to.dtype(b.dtype)})", depth, path)
+            case "fragment" if b.name in self.sums:
+                self.put(f'{name} = T.alloc_reducer({shown}, {to.dtype(b.dtype)}, op="{self.sums[b.name]}", replication="all")', depth, path)
             case "fragment":
                 self.tiles.fits([int_value(d) or 1 for d in b.shape], f"'{b.name}'")
                 self.put(f"{name} = T.alloc_fragment({shown if b.shape else '(1,)'}, {to.dtype(b.dtype)})", depth, path)
@@ -217,11 +247,11 @@ class Statements:
             case other:
                 raise refuse("KIR-B002", f"TileLang allocates no {other} memory in a kernel")
         if b.layout is not None and b.layout.name != "auto":
-            self.put(f"T.annotate_layout({{{name}: {annotation(b, name)}}})", depth, path)
+            self.put(f"T.annotate_layout({{{name}: {annotation(b, name, to)}}})", depth, path)
             self.uses_layout = True
         if s.init is not None:
-            first = s.init.args[0] if isinstance(s.init, n.Call) and s.init.fn == "broadcast" else s.init
-            if not isinstance(first, n.Expr) or isinstance(first.type, TileType):
+            first = uniform(s.init)
+            if isinstance(first.type, TileType):
                 raise refuse("KIR-B306", f"'{b.name}' starts with a tile that is computed", "a store after its declaration")
             text, _ = self.tiles.filled(n.Region(b), first)
             self.put(text, depth, path)
@@ -272,7 +302,8 @@ class Statements:
 
     def _threads(self, s: n.For, path: StatementPath, depth: int) -> None:
         """Code of each thread: the thread's number has a name, and the rest follows."""
-        if self.in_thread or lo_hi_step(s) != (0, self.tiles.threads, 1) or s.attrs:
+        every = lo_hi_step(s) == (0, self.tiles.threads, 1) or (is_const(s.lo, 0) and is_const(s.step, 1) and s.hi == self.team and self.warps is None)
+        if self.in_thread or not every or s.attrs:
             raise refuse("KIR-B304", "a loop over some of the CTA's threads", f"one over 0..{self.tiles.threads}")
         alone = s.body[0] if len(s.body) == 1 else None
         if isinstance(alone, n.Eval) and alone.call.fn == "mbar_arrive" and s.var.name not in names_read(alone):
@@ -335,6 +366,11 @@ class Statements:
         at = call.args[0]
         assert isinstance(at, n.Region)
         return self.to.place(at)
+
+
+def uniform(e: n.Expr) -> n.Expr:
+    """The one value of all elements of a tile, where it is spread from one."""
+    return e.args[0] if isinstance(e, n.Call) and e.fn == "broadcast" and isinstance(e.args[0], n.Expr) else e
 
 
 def lo_hi_step(s: n.For) -> tuple[int | None, int | None, int | None]:

@@ -11,6 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
+from kir.ir.visit import walk
 
 from .expressions import Expressions, is_zero, promoted, refuse
 from .names import fresh
@@ -30,7 +31,7 @@ Lines = list[tuple[str, int]]
 
 @dataclass
 class Tiles:
-    """Writes statements on tiles through `to`, for a team of so many threads."""
+    """Writes statements on tiles through `to`, for a team of so many threads (0: the binding decides)."""
 
     to: Expressions
     threads: int = 128
@@ -41,7 +42,7 @@ class Tiles:
         count = 1
         for d in shape:
             count *= int_value(d) or 1
-        if count > MOST_ELEMENTS * self.threads:
+        if self.threads and count > MOST_ELEMENTS * self.threads:
             raise refuse("KIR-B305", f"{what} has {count} elements for {self.threads} thread{'s' if self.threads != 1 else ''}: TileLang would unroll "
                          f"{count // self.threads} each", f"at most {MOST_ELEMENTS} a thread: more threads, or a smaller tile")
 
@@ -97,11 +98,13 @@ class Tiles:
     def _whole(self, s: n.Store) -> Lines | None:
         """A store that is one operation on whole tiles."""
         value, dtype = s.value, dtype_of(s.at.type)
-        if isinstance(value, n.Const) and s.at.buffer.space != "global":
+        if not isinstance(value.type, TileType) and not any(isinstance(x, n.Load) for x in walk(value)) and s.at.buffer.space != "global":
             return [self.filled(s.at, value)]
         match value:
             case n.Cast(rounding="rn", x=n.Load(mask=None) as src) if dtype_of(src.type) != dtype and _movable(src, s.at):
-                return [(f"T.copy({self.source(src, s.at)}, {self.region(s.at, _has_shape(src.at))})", 0)]
+                same = shape_of(src.type) == shape_of(s.at.type)
+                place = self.source(src, s.at) if same else self.region(src.at)
+                return [(f"T.copy({place}, {self.region(s.at, same and _has_shape(src.at))})", 0)]
             case n.Call(fn="reduce"):
                 return [(self.reduction(value, s.at, True), 0)]
             case n.Call(fn="scan"):
@@ -114,7 +117,8 @@ class Tiles:
 
     def filled(self, at: n.Region, value: n.Expr) -> tuple[str, int]:
         """One value everywhere."""
-        if is_zero(value):
+        truth = isinstance(value, n.Cast) and isinstance(value.x, n.Const) and value.x.dtype.is_bool  # no zero of the dtype that the binding decides
+        if is_zero(value) and not truth:
             return f"T.clear({self.region(at)})", 0
         return f"T.fill({self.region(at)}, {self.to.text(value)})", 0
 
@@ -308,7 +312,7 @@ def _movable(src: n.Load, to: n.Region) -> bool:
     """Whether a conversion is a copy between two places that have names. Shapes that the binding decides are held to agree."""
     one, two = shape_of(src.type), shape_of(to.type)
     known = [(int_value(a) if isinstance(a, n.Expr) else a, int_value(b) if isinstance(b, n.Expr) else b) for a, b in zip(one, two, strict=False)]
-    agree = one == two or (not to.index and len(one) == len(two) and all(None in p or p[0] == p[1] for p in known))
+    agree = len(one) == len(two) and all(None in p or p[0] == p[1] for p in known)
     return agree and all(
         at.buffer.space in ("global", "shared", "fragment") and all(
             (isinstance(i, n.Span) and i.step == 1) or (isinstance(i, n.Expr) and not isinstance(i.type, TileType)) for i in at.index)

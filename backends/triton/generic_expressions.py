@@ -239,6 +239,18 @@ class GenericExpressions(Expressions):
             return f"tl.{op}({self.text(_natural(args[0], rule))}, axis={axis}{keep})"
         return super()._reduce(e, args, named)
 
+    def with_index(self, first: n.Stmt, second: n.Let) -> str | None:
+        """One reduction for an extreme and, in the next statement, its index; None for anything else."""
+        match first, second:
+            case n.Let(value=n.Call(fn="reduce", args=(n.Expr() as x,)) as best), n.Let(value=n.Call(fn="reduce", args=(n.Expr() as y,)) as where):
+                named, other = dict(best.attrs), dict(where.attrs)
+                own = dtype_of(x.type)
+                same = x == y and {**named, "op": ""} == {**other, "op": ""} and "combine" not in named and rounded(own) == own
+                if same and named.get("op") in ("max", "min") and other.get("op") == f"arg{named['op']}":
+                    keep = ", keep_dims=True" if named.get("keep") else ""
+                    return f"tl.{named['op']}({self.text(_natural(x, rounded))}, {named['axis']}, return_indices=True{keep})"
+        return None
+
     def _scan(self, e: n.Call, args: list[n.Expr], attrs: object) -> str:
         named = dict(e.attrs)
         op, axis = str(named.get("op")), named["axis"]

@@ -85,8 +85,8 @@ def meta(value: Any) -> Any:
     """The value of a constexpr: the names of dtypes stand for Triton's."""
     import triton.language as tl
 
-    by_name = {ours: theirs for theirs, ours in TRITON.items() if hasattr(tl, theirs)}
-    return getattr(tl, by_name[value]) if isinstance(value, str) and value in by_name else value
+    dtypes = {TRITON[str(x)]: x for x in vars(tl).values() if type(x).__name__ == "dtype" and str(x) in TRITON}
+    return dtypes.get(value, value) if isinstance(value, str) else value
 
 
 def loaded(path: Path) -> Any:

@@ -153,7 +153,8 @@ def page(rows: Sequence[Row], device: str, command: str, ranked_of: str) -> str:
             shown = f"{r['ratio']['median']:.3f} ({low:.3f} to {high:.3f}) | {r['seconds'][0] * 1e6:.2f} | {r['seconds'][1] * 1e6:.2f}"
         else:
             shown = "not timed | | "
-        right = "bit for bit" if r.get("equal") else "yes" if r.get("right") else str(r.get("failed") or f"no: off by {r['difference']:.1e}").replace("|", "\\|")
+        wrong = str(r.get("failed") or f"no: off by {r.get('difference', 0.0):.1e}").replace("|", "\\|")
+        right = "bit for bit" if r.get("equal") else "yes" if r.get("right") else wrong
         lines.append(f"| `{kernel}` | `{step}` | {r['gain']:.3f} | {shown} | {right} |")
     off = [abs(log2(r["ratio"]["median"]) - log2(r["gain"])) for r in timed]
     if off:

@@ -30,7 +30,7 @@ from .statements import Frame
 from .tidy import tidied
 from .types import Bindings
 from .values import Mapped, Members, Pointer, Scalar, Value, constant
-from .vectors import vectorized
+from .vectors import piecewise, vectorized
 
 BLOCK = ("threads_x", "threads_y", "threads_z")
 
@@ -232,19 +232,21 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
     try:
-        body = vectorized(tidied(Finish(r.stores, prod(r.cluster)).apply([*allocs, *(made if alone else [loop])])))
+        body = tidied(Finish(r.stores, prod(r.cluster)).apply([*allocs, *(made if alone else [loop])]))
+        apart = piecewise(body)
+        body = vectorized(body)
     except NotUnderstood as bad:
         kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
         return (replace(loop, body=(kept,)),)
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
-    body = _settled(joined(body), r)
-    return with_roles(_settled(guarded(distributed(body, r.m.fresh)), r), r.m.fresh)
+    body = _settled(joined(body), r, apart)
+    return with_roles(_settled(guarded(distributed(body, r.m.fresh)), r, apart), r.m.fresh)
 
 
-def _settled(body: n.Block, r: Reader) -> n.Block:
+def _settled(body: n.Block, r: Reader, apart: frozenset[str]) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
-    return joined(tidied(promoted(tidied(body), frozenset(r.m.taken))))
+    return joined(tidied(promoted(tidied(body, apart), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> tuple[list[n.Stmt], list[n.Stmt]]:

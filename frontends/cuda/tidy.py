@@ -13,20 +13,21 @@ from kir.ptx.bits import joined, vector
 from .emitter import has_effect as _has_effect
 
 
-def tidied(body: n.Block) -> n.Block:
-    """The block with such copies and pieces joined; idempotent."""
+def tidied(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
+    """The block with such copies and pieces joined; idempotent. `piecewise` are arrays that were loaded
+    element by element."""
     while True:
-        made = _block(body)
+        made = _block(body, piecewise)
         if made == body:
             return made
         body = made
 
 
-def _block(body: n.Block) -> n.Block:
-    out = [_inner(s) for s in body]
+def _block(body: n.Block, piecewise: frozenset[str]) -> n.Block:
+    out = [_inner(s, piecewise) for s in body]
     out = _whole_stores(_filled([_masked(s) for s in out]))
     out = _loaded_or_filled(_begun(out))
-    return tuple(_used_once(_copied(_merged(_unnamed(_named(out))))))
+    return tuple(_used_once(_copied(_merged(_unnamed(_named(out))), piecewise)))
 
 
 def _named(body: list[n.Stmt]) -> list[n.Stmt]:
@@ -99,27 +100,32 @@ def _only_use(rest: list[n.Stmt], name: str) -> int | None:
     return at if isinstance(rest[at], (n.Store, n.Let)) else None
 
 
-def _copied(body: list[n.Stmt]) -> list[n.Stmt]:
+def _copied(body: list[n.Stmt], piecewise: frozenset[str]) -> list[n.Stmt]:
     """A vector that is read from memory only to be written to memory, perhaps under a condition, as a copy."""
     out: list[n.Stmt] = []
     rest = list(body)
     while rest:
         s = rest.pop(0)
-        if isinstance(s, n.Let) and rest and isinstance(s.value, n.Load) and _moves(s.value):
+        held = s.value if isinstance(s, n.Let) else s.init if isinstance(s, n.Alloc) and isinstance(s.init, n.Load) and s.init.mask is not None else None
+        if isinstance(s, (n.Let, n.Alloc)) and rest and isinstance(held, n.Load) and _moves(replace(held, mask=None)):
             following = rest[0]
             store, cond = following, None
             if isinstance(following, n.If) and len(following.then) == 1 and not following.orelse:
                 store, cond = following.then[0], following.cond
-            own = n.Var(s.names[0], s.value.type)
-            later = sum(1 for t in rest for x in walk(t) if isinstance(x, n.Var) and x.name == own.name)
+            name = s.names[0] if isinstance(s, n.Let) else s.buffer.name
+            own: n.Expr = n.Var(name, held.type) if isinstance(s, n.Let) else n.Load(n.Region(s.buffer))
+            later = sum(1 for t in rest for x in walk(t) if isinstance(x, (n.Var, n.Buffer)) and x.name == name)
+            each = name in piecewise
             if isinstance(store, n.Store) and store.mask is not None:
-                cond = store.mask if cond is None and not shape_of(store.mask.type) else None
+                each = each or bool(shape_of(store.mask.type))
+                cond = store.mask if cond is None else None
                 store = replace(store, mask=None) if cond is not None else store
             if isinstance(store, n.Store) and store.value == own and later == 1 and _moves(n.Load(store.at)) and store.mask is None and not (
                 store.cache
             ):
-                width = shape_of(s.value.type)[-1]
-                rest[0] = n.Copy(s.value, store.at, f"vector({width})", mask=cond, label=store.label, origin=store.origin)
+                width = shape_of(held.type)[-1]
+                moved = "plain" if each else f"vector({width})"
+                rest[0] = n.Copy(held, store.at, moved, mask=cond, label=store.label, origin=store.origin)
                 continue
         out.append(s)
     return out
@@ -131,12 +137,12 @@ def _moves(e: n.Load) -> bool:
     return e.at.buffer.space in ("global", "shared") and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 1 and e.mask is None
 
 
-def _inner(s: n.Stmt) -> n.Stmt:
+def _inner(s: n.Stmt, piecewise: frozenset[str]) -> n.Stmt:
     match s:
         case n.For() | n.While():
-            return replace(s, body=_block(s.body))
+            return replace(s, body=_block(s.body, piecewise))
         case n.If():
-            return replace(s, then=_block(s.then), orelse=_block(s.orelse))
+            return replace(s, then=_block(s.then, piecewise), orelse=_block(s.orelse, piecewise))
         case _:
             return s
 
@@ -228,6 +234,8 @@ def _masked(s: n.Stmt) -> n.Stmt:
         return new
 
     made: n.Stmt = transform(s, lambda old, new: leave(old, _gathered(new)), lambda e: not isinstance(e, n.Buffer))
+    if isinstance(made, n.Store) and shape_of(made.value.type) and made.at.buffer.space == "global" and (number := _constant(made.value)) is not None:
+        return replace(made, value=number)
     return made
 
 
@@ -296,6 +304,8 @@ def _loaded_or_filled(body: list[n.Stmt]) -> list[n.Stmt]:
     """`register v = 0; if inside: v = x[..]` as one load under a mask, for every array that the branch loads."""
     out: list[n.Stmt] = []
     for s in body:
+        if isinstance(s, n.If) and s.orelse and not s.static:
+            s = _either(out, s) or s
         if not isinstance(s, n.If) or s.orelse or s.static or not s.then:
             out.append(s)
             continue
@@ -311,11 +321,39 @@ def _loaded_or_filled(body: list[n.Stmt]) -> list[n.Stmt]:
     return out
 
 
+def _either(out: list[n.Stmt], s: n.If) -> n.Store | None:
+    """`register v; if inside: v = x[..] else: v = 0` as one load under a mask; None for other branches."""
+    if len(s.then) != 1 or len(s.orelse) != 1:
+        return None
+    loaded, value = s.then[0], _filled_with(s.orelse[0])
+    if value is None or not isinstance(loaded, n.Store) or value[0] != loaded.at.buffer:
+        return None
+    at = next((k for k, x in enumerate(out) if isinstance(x, n.Alloc) and x.buffer == loaded.at.buffer and x.init is None), None)
+    if at is None or any(_mentions(x, loaded.at.buffer.name) for x in out[at + 1 :]) or not _loads_whole(loaded, s.cond):
+        return None
+    assert isinstance(loaded.value, n.Load)
+    return replace(loaded, value=replace(loaded.value, mask=s.cond, other=value[1]), label=loaded.label or s.label)
+
+
+def _filled_with(s: n.Stmt) -> tuple[n.Buffer, n.Const] | None:
+    """The private array that a statement fills whole with one number, and that number."""
+    if isinstance(s, n.For) and len(s.body) == 1 and isinstance(inner := s.body[0], n.Store) and inner.at.index == (s.var,) and build.is_const(s.lo, 0) and (
+            build.is_const(s.step, 1) and build.int_value(s.hi) == build.int_value(inner.at.buffer.shape[0])):
+        s = replace(inner, at=n.Region(inner.at.buffer))
+    if not isinstance(s, n.Store) or s.at.index or s.mask is not None or s.at.buffer.space != "register" or not isinstance(s.value, n.Const):
+        return None
+    return s.at.buffer, s.value
+
+
+def _loads_whole(x: n.Stmt, cond: n.Expr) -> bool:
+    """Whether a statement loads a private array whole from memory, which the condition does not depend on."""
+    return isinstance(x, n.Store) and x.at.buffer.space == "register" and not x.at.index and x.mask is None and isinstance(x.value, n.Load) and (
+        _moves(x.value) and not x.value.clip and x.value.at.buffer.space in ("global", "shared") and not _mentions(cond, x.at.buffer.name))
+
+
 def _fill_of(out: list[n.Stmt], x: n.Stmt, cond: n.Expr) -> int | None:
     """Where the private array that a statement loads whole is declared, filled with one number and left alone since."""
-    if not (isinstance(x, n.Store) and x.at.buffer.space == "register" and not x.at.index and x.mask is None and isinstance(x.value, n.Load)):
-        return None
-    if not _moves(x.value) or x.value.clip or x.value.at.buffer.space not in ("global", "shared") or _mentions(cond, x.at.buffer.name):
+    if not isinstance(x, n.Store) or not _loads_whole(x, cond):
         return None
     at = next((k for k, s in enumerate(out) if isinstance(s, n.Alloc) and s.buffer == x.at.buffer and isinstance(s.init, n.Const)), None)
     return at if at is not None and not any(_mentions(s, x.at.buffer.name) for s in out[at + 1 :]) else None
@@ -353,7 +391,8 @@ def _is_stored(s: n.Let, rest: list[n.Stmt]) -> bool:
     if not isinstance(first, n.Store) or len(s.names) != 1 or not shape_of(s.value.type) or first.value != n.Var(s.names[0], s.value.type):
         return False
     used = sum(1 for t in rest for x in walk(t) if isinstance(x, n.Var) and x.name == s.names[0])
-    return used == 1 and not _has_effect(s.value) and not any(isinstance(x, n.Load) and x.at.buffer.space != "register" for x in walk(s.value))
+    return used == 1 and not _has_effect(s.value) and not any(
+        isinstance(x, n.Load) and x.at.buffer.space != "register" and x.mask is None for x in walk(s.value)) and not isinstance(s.value, n.Load)
 
 
 def _stays(rest: list[n.Stmt], name: str, source: str) -> bool:

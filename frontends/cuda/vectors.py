@@ -9,7 +9,7 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
-from kir.ir.visit import children, substitute, transform, walk
+from kir.ir.visit import children, statements, substitute, transform, walk
 
 FOLDS = {"add": "sum", "mul": "prod", "min": "min", "max": "max", "and": "and", "or": "or", "xor": "xor"}
 
@@ -21,7 +21,7 @@ def vectorized(body: n.Block) -> n.Block:
         match s:
             case n.For():
                 s = replace(s, body=vectorized(s.body))
-                made = elementwise(s)
+                made = elementwise(by_ones(s))
                 if made is not None:
                     out.append(made)
                     continue
@@ -39,6 +39,28 @@ def vectorized(body: n.Block) -> n.Block:
     return scalars(tuple(out))
 
 
+def by_ones(s: n.For) -> n.For:
+    """An unrolled loop that counts by more than one, counting by one."""
+    step, hi = build.int_value(s.step), build.int_value(s.hi)
+    if s.kind != "unroll" or step is None or step < 2 or hi is None or hi % step or not build.is_const(s.lo, 0) or s.var.of != I32:
+        return s
+    body = tuple(substitute(x, {s.var.name: build.mul(s.var, step)}) for x in s.body)
+    return replace(s, hi=build.const(hi // step), step=build.const(1), body=body)
+
+
+def piecewise(body: n.Block) -> frozenset[str]:
+    """Private arrays that unrolled loops load from memory, or store to it, element by element."""
+    found: set[str] = set()
+    for x in statements(body):
+        store = inlined(x.body) if isinstance(x, n.For) and trips(x) is not None and x.body else None
+        if store is None or not isinstance(store.value, n.Load) or shape_of(store.value.type):
+            continue
+        for here, there in ((store.at.buffer, store.value.at.buffer), (store.value.at.buffer, store.at.buffer)):
+            if here.space == "register" and there.space in ("global", "shared"):
+                found.add(here.name)
+    return frozenset(found)
+
+
 def trips(s: n.For) -> int | None:
     """The number of steps of a loop that is unrolled whole; None for others."""
     lo, hi = build.int_value(s.lo), build.int_value(s.hi)
@@ -51,7 +73,9 @@ def trips(s: n.For) -> int | None:
 def inlined(body: n.Block) -> n.Store | None:
     """The store that a body of pure lets and one store comes to."""
     *lets, last = body
-    if not isinstance(last, n.Store) or last.mask is not None or last.clip or last.cache:
+    if isinstance(last, n.If) and len(last.then) == 1 and not last.orelse and not last.static and isinstance(inner := last.then[0], n.Store):
+        last = replace(inner, mask=last.cond) if inner.mask is None else inner
+    if not isinstance(last, n.Store) or last.clip or last.cache or (last.mask is not None and shape_of(last.mask.type)):
         return None
     values: dict[str, n.Expr] = {}
     for s in lets:
@@ -76,13 +100,13 @@ def elementwise(s: n.For) -> n.Store | None:
     if count is None or not build.is_const(s.lo, 0) or not s.body:
         return None
     store = inlined(s.body)
-    if store is None or not store.at.index or waits(store.value):
+    if store is None or not store.at.index or waits(store.value) or (store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register")):
         return None
-    constant = _constant_fill(s, store, count)
+    constant = _constant_fill(s, store, count) if store.mask is None else None
     if constant is not None:
         return constant
     if isinstance(store.at.index[-1], n.Span):
-        return _pieces(s, store, count)
+        return _pieces(s, store, count) if store.mask is None else None
     if isinstance(store.value.type, TileType):
         return None
     *outer, last = store.at.index
@@ -91,21 +115,26 @@ def elementwise(s: n.For) -> n.Store | None:
     lo = build.sub(last, build.cast(s.var, dtype_of(last.type)))
     if uses(lo, s.var):
         return None
-    for x in walk(store.value):
+    for x in (*walk(store.value), *(walk(store.mask) if store.mask is not None else ())):
         if isinstance(x, n.Load) and x.at.buffer.name == store.at.buffer.name and x.at != store.at:
             return None
-        if isinstance(x, n.Load) and (x.mask is not None or x.clip) and uses(x, s.var):
+        if isinstance(x, n.Load) and x.clip and uses(x, s.var):
             return None
     try:
         value = tile(store.value, [(s.var, count)])
+        mask = None if store.mask is None else tile(store.mask, [(s.var, count)], keep_shape=False)
     except (NotElementwise, KirError):
         return None
     if any(isinstance(x, n.Var) and x.name == s.var.name for x in walk(value)) or gathers(value) or shape_of(value.type) not in ((), (count,)):
         return None
     at = build.region(store.at.buffer, *outer, build.span(lo, count))
-    if not isinstance(value.type, TileType) and not isinstance(value, n.Const):
+    if isinstance(store.value, n.Const):
+        value = store.value
+    elif not isinstance(value.type, TileType):
         value = build.broadcast(value, at.type)
-    return n.Store(at, value, None, label=s.label or store.label, origin=s.origin)
+    if mask is not None and (uses(mask, s.var) or gathers(mask)):
+        return None
+    return n.Store(at, value, mask, label=s.label or store.label, origin=s.origin)
 
 
 def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:

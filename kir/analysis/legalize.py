@@ -50,7 +50,7 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
     for s, level in _statements(k.body, "cta"):
         if isinstance(s, n.Mma) and (reason := tensor_core_refusal(s)):
             yield Diagnostic("KIR-V032", reason, s.origin, k.name)
-        if isinstance(s, n.Copy) and (reason := copy_refusal(s, level)):
+        if isinstance(s, n.Copy) and (reason := copy_refusal(s, level) or _lacking(s, a)):
             yield Diagnostic("KIR-V034", reason, s.origin, k.name)
         if isinstance(s, n.Roles) and (reason := registers_refusal(k, s, a)):
             wait = ("a warpgroup that asks for registers which nobody gives back waits for ever",) if a.has("setmaxnreg") else ()
@@ -178,6 +178,13 @@ def _statements(block: n.Block, level: str) -> Iterator[tuple[n.Stmt, str]]:
         inner = s.kind if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread") else level
         for body in blocks_of(s):
             yield from _statements(body, inner)
+
+
+def _lacking(s: n.Copy, a: Architecture) -> str:
+    """The instructions of a copy that the target lacks ("" when it has them)."""
+    needs: dict[str, Family] = {"cp_async": "cp_async", "bulk": "cp_async_bulk", "tma": "tma", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix"}
+    family = needs.get(s.via.partition("(")[0])
+    return f"{a.name} has no {family}" if family is not None and not a.has(family) else ""
 
 
 def copy_refusal(s: n.Copy, level: str) -> str:

@@ -137,7 +137,7 @@ class _Raiser:
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
                 return self.descriptor_store(s, known)
-            case n.Copy() if s.via.startswith("vector") and s.dst.buffer.space == "global" and s.dst.index:
+            case n.Copy() if (s.via == "plain" or s.via.startswith("vector")) and s.dst.buffer.space == "global" and s.dst.index and not s.clip:
                 return self.vectors(replace(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
@@ -212,7 +212,7 @@ class _Raiser:
             if place is None:
                 return s
             found = tile_region(place, axes)
-            value = s.value if s.value.type == shape or not axes else build.broadcast(s.value, shape)
+            value = s.value if s.value.type == shape or not axes or isinstance(s.value, n.Const) else build.broadcast(s.value, shape)
             if found is not None and sorted(found[1]) == list(range(len(axes))):
                 region, own = found
                 if own != list(range(len(axes))):
@@ -235,7 +235,10 @@ class _Raiser:
         if at.buffer.name in self.views:
             base = self.views[at.buffer.name]
             (flat,) = (i for i in at.index if isinstance(i, n.Expr))
-            index = split_index(flat, base, known)
+            within = known
+            for atom in conjuncts(mask):
+                within = within.knowing(atom)
+            index = split_index(flat, base, within)
             if (
                 index is not None
                 and len(index) > 1

@@ -6,10 +6,10 @@ shows that it still is one.
 """
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
-import subprocess
-import sys
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +23,7 @@ import kir
 from kir.corpus.count import general
 from kir.corpus.family import family_of
 from kir.corpus.rank import recorded
+from kir.device.client import ChildGone, Server
 from kir.diagnostic import KirError
 from kir.ir.binding import Binding
 from kir.lineage.source import located
@@ -34,15 +35,17 @@ LOOK = 150
 """Programs that a plan goes through at most."""
 SLACK = 3
 """How many times its seconds a kernel may take before it is given up: reading and planning are not counted among them."""
-READINGS = (("KIR-I010", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
-"""How a recorded launch is read after an expert did not pass the gate, by what the checker said: places outside a shape, undefined outputs."""
+READINGS = (("KIR-I010", "flat"), ("is a view of", "flat"), (") // ", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
+"""How a recorded launch is read after an expert did not pass the gate, by what the checker said (places outside a shape, undefined
+outputs), and after a walk that was left with a flat view of a tensor, or with its rows
+and columns worked out from flat places."""
 Row = dict[str, Any]
 
 
 def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: Callable[[str], None] = lambda text: None,
              fresh: bool = False) -> list[Row]:
     """One row a binding: `kernel`, `binding`, `family`, `ended` (`naive`, or what ended the walk), `reason`, `steps`, `realized`,
-    `intents`, `seconds`. One kernel of each file is walked before the second of any. A walk that was begun in the output folder goes on
+    `intents`, `seconds`. Short kernels are walked first. A walk that was begun in the output folder goes on
     where it was. Raises UsageError KIR-C118 when nothing is recorded."""
     def one(job: tuple[str, Path]) -> Row:
         place, binding = job
@@ -57,14 +60,19 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
 
 
 def _in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """The first kernel of each file, then the second of each, and so on."""
-    count: Counter[str] = Counter()
-    numbered = []
-    for place, path in found:
-        file = place.rpartition("::")[0]
-        numbered.append((count[file], len(numbered), (place, path)))
-        count[file] += 1
-    return [job for _, _, job in sorted(numbered, key=lambda each: each[:2])]
+    """Short kernels first: what can be walked is soon known."""
+    return sorted(found, key=lambda job: (_lines(job[0]), job[0], str(job[1])))
+
+
+def _lines(place: str) -> int:
+    """How many lines a kernel has in its source, to the next thing that stands at the left margin; 0 where there is none."""
+    try:
+        text = located(place)[0].read_text(encoding="utf-8").splitlines()
+    except (KirError, OSError, UnicodeDecodeError):
+        return 0
+    head = re.compile(rf"\s*(def|.*\b)\s*{re.escape(place.rpartition('::')[2])}\s*\(")
+    first = next((i for i, line in enumerate(text) if head.match(line)), 0)
+    return next((i for i, line in enumerate(text[first + 1:], 1) if line[:1].strip() and not line.startswith((")", "}", "#"))), len(text) - first)
 
 
 def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:
@@ -78,15 +86,25 @@ def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
     naive = known.get("said", {}).get("ended") == "naive"
     if not fresh and known.get("key") == key and (naive or (known.get("code") == code and known.get("given", 0.0) >= seconds)):
         return known
+    if not seconds:
+        return known if known.get("key") == key else {"seconds": 0.0, "said": {"ended": "left", "reason": "not walked"}}
     begun = time.perf_counter()
     anew = fresh or (bool(known) and (known.get("key"), known.get("code")) != (key, code))
     said, read_as = _walked(place, binding, folder, seconds, anew), ""
-    while said["ended"] == "failed" and (other := next((word for mark, word in READINGS if mark in said["reason"] and word not in read_as), "")):
+    while said["ended"] in ("failed", "stuck") and (other := next((word for mark, word in READINGS if mark in _told(said) and word not in read_as), "")):
         read_as = f"{read_as}, {other}".strip(", ")
         said = _walked(place, reading(binding, read_as, folder), folder, seconds, True)
     row: Row = {"key": key, "code": code, "given": seconds, "seconds": round(time.perf_counter() - begun, 1), "read_as": read_as, "said": said}
     write_atomic(kept, json.dumps(row, indent=1) + "\n")
     return row
+
+
+@cache
+def _server() -> Server:
+    """The process whose children walk; it ends with this one."""
+    made = Server("kir.corpus._walker:serve", ["kir.corpus._walker"])
+    atexit.register(made.close)
+    return made
 
 
 def reading(binding: Path, how: str, folder: Path) -> Path:
@@ -108,14 +126,14 @@ def reading(binding: Path, how: str, folder: Path) -> Path:
 
 
 def _walked(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:
-    script = "import sys; from kir.cli import main; main(sys.argv[1:])"
-    words = [sys.executable, "-c", script, "lineage", place, "--bind", str(binding), "-o", str(folder), "--seconds", str(seconds),
+    words = ["lineage", place, "--bind", str(binding), "-o", str(folder), "--seconds", str(seconds),
              "--workers", "1", "--target", TARGET, "--look", str(LOOK), "--json", *(["--fresh"] if fresh else [])]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SLACK * seconds)
-        said: Row = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return {"ended": "failed", "reason": f"it took {SLACK} times the seconds that it was given"}
+        with _server().child() as child:
+            said: Row = json.loads(str(child.ask({"words": words}, seconds=SLACK * seconds)[0]["out"]))
+    except ChildGone as gone:
+        late = f"it took {SLACK} times the seconds that it was given"
+        return {"ended": "failed", "reason": late if gone.how == "timeout" else f"the walk ended without a word: {gone.said}"}
     except ValueError:
         return {"ended": "failed", "reason": "the walk ended without a word"}
     if said.get("schema") == "kir.error/1":
@@ -125,23 +143,37 @@ def _walked(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
         "violations": said.get("violations", [])[:1]}
 
 
+def _told(said: Row) -> str:
+    """All that was said of why a walk ended."""
+    return " ".join([said["reason"], *(v.get("message", "") for v in said.get("violations", []) if isinstance(v, dict))])
+
+
 def _row(place: str, binding: Path, result: Row) -> Row:
     said = result["said"]
-    left = said.get("violations", [])
-    stopped = left[0].get("message", "") if left and isinstance(left[0], dict) else ""
+    stopped = _told(said).removeprefix(said["reason"]).strip()
     reason = "" if said["ended"] == "naive" else f"{said['reason']}{f'; {stopped}' if stopped else ''}"
     return {"kernel": place, "binding": binding.name, "path": str(binding), "family": family_of(place), "ended": said["ended"], "reason": reason,
             "steps": said.get("steps", 0), "realized": said.get("realized", 0), "intents": said.get("intents", []),
-            "seconds": result["seconds"], "read_as": result.get("read_as", ""), "expert": said.get("expert_hash", "")[:16], "naive": said.get("naive_hash", "")[:16]}
+            "seconds": result["seconds"], "read_as": result.get("read_as", ""),
+            "expert": said.get("expert_hash", "")[:16], "naive": said.get("naive_hash", "")[:16]}
 
 
 def summary(rows: list[Row]) -> Row:
     """How many ended naive, of how many families and files, and the reasons of the others by how often they stopped one."""
-    naive = [r for r in rows if r["ended"] == "naive"]
-    reasons = Counter(general(r["reason"]) for r in rows if r["ended"] != "naive")
+    walked = [r for r in rows if r["ended"] != "left"]
+    naive = [r for r in walked if r["ended"] == "naive"]
+    reasons = Counter(stop_of(r["reason"]) for r in walked if r["ended"] != "naive")
     families = Counter(r["family"] for r in naive)
-    return {"walked": len(rows), "naive": len(naive), "families": len(families), "files": len({r["kernel"].partition("::")[0] for r in naive}),
-            "by_family": dict(families.most_common()), "stopped": [{"reason": k, "kernels": v} for k, v in reasons.most_common()]}
+    return {"walked": len(walked), "left": len(rows) - len(walked), "naive": len(naive), "families": len(families),
+            "files": len({r["kernel"].partition("::")[0] for r in naive}), "by_family": dict(families.most_common()),
+            "stopped": [{"reason": k, "kernels": v} for k, v in reasons.most_common()]}
+
+
+def stop_of(reason: str) -> str:
+    """A reason without the names, places and numbers of one kernel."""
+    reason = re.sub(r"^(KIR-S015) \S+ does not pass the gate: ", "not accepted itself: ", reason)
+    reason = re.sub(r"/\S*?/(kir|site-packages)/", "", reason).removeprefix("no registered pass that decreases the measure can be taken back; ")
+    return re.sub(r"\b[\w.]+\[[^\]]*\]", "..", re.sub(r"\b\d+(\.\d+)?\b", "N", general(reason)))
 
 
 def _key(place: str, binding: Path) -> str:

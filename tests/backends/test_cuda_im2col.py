@@ -8,6 +8,8 @@ import pytest
 from kir.gate.gpu.executable import bound, descriptor
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
+from kir.ir.visit import walk
+from kir.lineage.source import load_expert
 from kir.surface import backend
 from kir.target import target
 
@@ -68,3 +70,13 @@ def test_a_view_that_a_map_does_not_show_is_refused(was: str, now: str, said: st
 def test_a_view_that_is_read_otherwise_too_is_refused() -> None:
     text = EXPERT.read_text().replace("        bulk_commit()\n", "        Cs[wg, 0, 0, 0] = Xcol[0, 0]\n        bulk_commit()\n")
     assert any("the view 'Xcol'" in d.message for d in backend("cuda").accepts(parse_program(text, "conv2d.kir")))
+
+
+def test_read_back_the_load_stays_text_with_the_reason(tmp_path: Path) -> None:
+    emitted = backend("cuda").emit(conv2d())
+    (tmp_path / "conv2d.cu").write_text(emitted.text)
+    (name, binding), = emitted.bindings
+    (tmp_path / "conv2d.toml").write_text(binding)
+    read = load_expert(f"{tmp_path}/conv2d.cu::{name}", tmp_path / "conv2d.toml").program
+    kept = [x for x in walk(read) if isinstance(x, n.Opaque)]
+    assert any("im2col" in x.reason and x.origin is not None for x in kept), [x.reason for x in kept]

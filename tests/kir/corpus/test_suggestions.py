@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.packages import suggestions
 from benchmarks.packages.suggestions import chosen, is_hit, page, trials
 from tests.kir.corpus.test_rank import BINDING, KERNEL
 
 ROOT = Path(__file__).parents[3]
-STEP = "reuse-operand@x"
+STEP = "persistent@doubled"
 TRY = '''
 import json, sys
 from pathlib import Path
@@ -81,7 +80,7 @@ def test_processes_that_fail_harm_no_other_and_the_table_counts_hits(tmp_path: P
     script = tmp_path / "stand_in.py"
     script.write_text(STAND_IN)
     begin = subprocess.Popen
-    monkeypatch.setattr(suggestions.subprocess, "Popen", lambda command, **options: begin([sys.executable, str(script)], **options))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: begin([sys.executable, str(script)], **options))
     rows = list(trials([{"kernel": f"{s}.py::k", "step": f"{s}@x", "gain": 1.2, "text": ""} for s in ("works", "dies", "fails")], 2, 20.0))
     assert [is_hit(r) for r in rows] == [True, False, False]
     assert rows[1]["failed"] == "its process died (3)" and rows[2]["failed"] == "KirError: no"
