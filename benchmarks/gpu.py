@@ -1,8 +1,9 @@
 """What only a GPU can show. ``python -m benchmarks.gpu PART ...`` measures the named parts and writes their tables.
 
 Parts: ``probe`` (what this host has, and where time goes), ``smoke`` (kernels of each surface, end to end), ``conformance``, ``red-team``,
-``honest``, ``panel``, ``lineage``, ``speed``, ``again`` (the same kernels ten minutes apart), ``gemm`` (tuned, beside cuBLAS), ``uneven``
-(sizes that tiles do not divide).
+``ahead`` (compiles what ``honest`` will judge), ``honest``, ``panel``, ``lineage``, ``speed``, ``again`` (the same kernels ten minutes apart),
+``gemm`` (tuned, beside cuBLAS), ``uneven`` (sizes that tiles do not divide), ``recovery``
+(experts rebuilt from their lineages, with and without residues).
 ``honest:WORD``, ``panel:WORD`` and ``lineage:WORD`` take what has WORD in its name, ``honest:zoo`` all kernels of sources. Tables go to
 ``benchmarks/results/gpu-PART.md``, or under the folder that ``--out`` names; raw records beside them as JSON lines. One part that fails
 harms no other; ``--seconds N`` begins no part, and no row of a part, after N seconds; ``--gpus N`` deals the parts to so many GPUs, one at a
@@ -17,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.gpu_parts import again, gemm, judging, probe, timing, uneven
+from benchmarks.gpu_parts import again, gemm, judging, probe, recovery, timing, uneven
 from benchmarks.gpu_parts.dealing import dealt, shares
 from benchmarks.gpu_parts.session import RESULTS, Session
 from kir import machine
@@ -29,6 +30,7 @@ PARTS: dict[str, Callable[[Session], None]] = {
     "smoke": judging.smoke,
     "conformance": judging.conformance,
     "red-team": judging.red_team,
+    "ahead": judging.ahead,
     "honest": judging.honest,
     "panel": timing.panel,
     "lineage": timing.lineage,
@@ -36,6 +38,7 @@ PARTS: dict[str, Callable[[Session], None]] = {
     "again": again.again,
     "gemm": gemm.gemm,
     "uneven": uneven.uneven,
+    "recovery": recovery.recovery,
 }
 
 

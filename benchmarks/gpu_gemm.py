@@ -1,7 +1,7 @@
 """GEMM on the GPU: the stored subjects of each surface, tuned and gated at the shapes, dtypes and layouts asked for, beside cuBLAS.
 
-A part of `python -m benchmarks.gpu`: `gemm` is all of it, most wanted rows first; `gemm:cuda`, `gemm:triton`, `gemm:tilelang`, `gemm:sizes`,
-`gemm:clusters`, `gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from
+A part of `python -m benchmarks.gpu`: `gemm` is all of it, most wanted rows first; `gemm:cuda`, `gemm:triton`, `gemm:tilelang`, `gemm:sizes`, `gemm:odd`,
+`gemm:clusters`, `gemm:turns`, `gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from
 them. What is found is kept under `tuned/` there, in the form of `skills/tuned/`.
 """
 
@@ -47,7 +47,7 @@ class Asked:
 
 
 CUDA, CLUSTER, MULTICAST, TURNS = "gemm_sm90", "gemm_sm90_cluster", "gemm_sm90_multicast", "gemm_sm90_pingpong"
-TRITON, TILELANG = "gemm_triton", "gemm_tilelang"
+PADDED, TRITON, TILELANG = "gemm_sm90_padded", "gemm_triton", "gemm_tilelang"
 BF16 = "gemm:bf16"
 FOUND = {subject: f"{subject} {BF16} square" for subject in (CUDA, MULTICAST, TRITON, TILELANG)}
 ASKED = (
@@ -59,10 +59,10 @@ ASKED = (
     Asked("cuda", CUDA, BF16, "narrow8k", 2),
     Asked("cuda", CUDA, BF16, "deep14k", 1, FOUND[CUDA]),
     Asked("cuda", CUDA, BF16, "cube8k", 1, FOUND[CUDA]),
-    Asked("sizes", CUDA, BF16, "uneven4k", 1, FOUND[CUDA]),
-    Asked("sizes", CUDA, BF16, "odd4k", 1, FOUND[CUDA]),
+    Asked("sizes", MULTICAST, BF16, "uneven4k", 4),
+    Asked("odd", PADDED, BF16, "odd4k", 2),
     Asked("clusters", MULTICAST, BF16, "square", 4),
-    Asked("clusters", TURNS, BF16, "square", 4),
+    Asked("turns", TURNS, BF16, "square", 4),
     Asked("clusters", CLUSTER, BF16, "square", 1),
     Asked("clusters", MULTICAST, BF16, "cube8k", 1, FOUND[MULTICAST]),
     Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, FOUND[CUDA]),

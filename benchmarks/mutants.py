@@ -124,7 +124,7 @@ def original(name: str) -> Row:
 
 def rows(name: str, told: Callable[[str], None] = lambda text: None) -> Iterator[Row]:
     """The rows of one expert; bits of one mask that are found alike stand together."""
-    made = [f for _, f in hopper()] if name == HOPPER else [partial(outcome, name, m) for m in texts(name)]
+    made: list[Callable[[], Row]] = [f for _, f in hopper()] if name == HOPPER else [partial(outcome, name, m) for m in texts(name)]
     pending: list[Row] = []
     for number, each in enumerate(made, start=1):
         row = each()
@@ -149,7 +149,8 @@ def _together(bits: list[Row]) -> Row:
 
 def section(name: str, itself: Row, made: list[Row]) -> str:
     """The table of one expert."""
-    where = f"`skills/lineages/{HOPPER}`, last state, with 2 CTAs" if name == HOPPER else f"`skills/experts/{source(name).parent.name}/{name}.cu`"
+    hopper_place = f"`skills/lineages/{HOPPER}`, last state, with 2 CTAs"
+    where = hopper_place if name == HOPPER else f"`skills/experts/{source(name).parent.name}/{name}.cu`"
     found = sum(bool(r.finding) for r in made)
     clean = f"no finding in {itself.case}" if not itself.finding else f"**{itself.finding}**"
     lines = [f"## {name}", "", f"{where}. The original: {clean}. {found} of {len(made)} rows are found.", "", "| place | mutation | finding | case | one side | the other |",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
@@ -352,7 +353,10 @@ class Raise:
                     raise NotRaised(f"{region_text(old.at)} is each thread's own")
                 return replace(old, at=reach.region(old.at))
             return new
-        value: n.Expr = transform(s.value, leave, lambda x: not isinstance(x, n.Region))
+        try:
+            value: n.Expr = transform(s.value, leave, lambda x: not isinstance(x, n.Region))
+        except KirError as fault:
+            raise NotRaised(f"operands of the value stored to {region_text(to)} differ in shape") from fault
         if shape_of(value.type) and shape_of(value.type) != shape_of(to.type):
             raise NotRaised(f"the value stored to {region_text(to)} has another shape")
         return replace(s, at=to, value=value)

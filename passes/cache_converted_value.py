@@ -51,5 +51,5 @@ class CacheConvertedValue(Materialize):
         Precondition("KIR-P060", "validity", "storage", "what is converted is not written between the uses", writes_before_last_use),)
 
     def admits(self, e: n.Expr) -> bool:
-        """A conversion between dtypes."""
-        return isinstance(e, n.Cast) and e.rounding != "bits"
+        """A conversion between dtypes, or bits read as another dtype that were computed."""
+        return isinstance(e, n.Cast) and (e.rounding != "bits" or isinstance(e.x, (n.Binary, n.Unary, n.Select)))

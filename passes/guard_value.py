@@ -53,29 +53,56 @@ from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
 
 
-def _claim(program: n.Program, path: Path, cond: n.Expr) -> tuple[n.Expr, Facts] | None:
-    """The condition of one element, with what is known of where elements are; None where it has no elements."""
+def _claim(program: n.Program, path: Path, made: n.Select) -> tuple[n.Expr, Facts] | None:
+    """The condition of one element, with what is known of where elements are; None where it has no elements. Bounds of a tensor are left
+    out of it where they guard a load that gives the other value beyond them."""
+    cond = made.cond
     known = Facts.at(program, path)
     index: list[n.Expr] = []
-    for k, d in enumerate(shape_of(cond.type)):
+    for k, d in enumerate(shape_of(made.type)):
         v = n.Var(f"%{k}", I32)
         index.append(build.const(0) if d == 1 else v)
         known = known.ranging(v, build.const(0), build.const(d) if isinstance(d, int) else d)
     try:
-        return element(cond, index), known
+        parts = [c for c in _conjuncts(_element(cond, index)) if c not in _bounds(made, _element(made.a, index))]
     except NotElementwise:
         return None
+    claim: n.Expr = build.const(True, BOOL)
+    for c in parts:
+        claim = build.logical_and(claim, c)
+    return claim, known
+
+
+def _element(e: n.Expr, index: list[n.Expr]) -> n.Expr:
+    """The element of an operand that broadcasts to a tile, at an index of the tile."""
+    shape = shape_of(e.type)
+    own = index[len(index) - len(shape):]
+    return element(e, [build.const(0) if d == 1 else i for i, d in zip(own, shape, strict=True)])
+
+
+def _conjuncts(cond: n.Expr) -> list[n.Expr]:
+    if isinstance(cond, n.Binary) and cond.op == "and" and cond.type == BOOL:
+        return [*_conjuncts(cond.a), *_conjuncts(cond.b)]
+    return [cond]
+
+
+def _bounds(made: n.Select, value: n.Expr) -> list[n.Expr]:
+    """The conditions beyond which an element is the other value anyhow: the bounds of a clipped load that gives it there."""
+    if not (isinstance(value, n.Load) and value.clip and value.other is not None and value.other == made.b):
+        return []
+    places = [(i, d) for i, d in zip(value.at.index, value.at.buffer.shape, strict=True) if isinstance(i, n.Expr)]
+    return [build.compare("lt", i, d) for i, d in places] + [build.compare("ge", i, 0) for i, _ in places]
 
 
 def _holds(program: n.Program, site: Site, context: Context) -> Verdict:
     item = site.params
     assert isinstance(item, GuardValue)
     made = item.guarded(program, site.path)
-    found = _claim(program, site.path, made.cond) if made is not None else None
+    found = _claim(program, site.path, made) if made is not None else None
     if found is None:
         return unknown("the condition is none of single elements")
     return decided(found[0], found[1], f"{item.when} holds for every element", f"{item.when} does not hold",
-                   needs="a condition that always holds at the statement")
+                   needs="a condition that always holds at the statement, or a load that gives the other value where it does not")
 
 
 @dataclass(frozen=True)
@@ -86,7 +113,7 @@ class GuardValue(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (54,)
     claim: ClassVar[str] = "Panels may hang over the end of the data: what lies past it counts as nothing."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P866", "validity", "shape", "the condition holds wherever the value is computed", _holds),)
+        Precondition("KIR-P866", "validity", "shape", "the condition holds wherever the value is computed, or the value is the other one where it does not", _holds),)
 
     value: str = ""
     when: str = ""
@@ -121,7 +148,7 @@ class GuardValue(Pass):
             return None
         out = []
         for x in _values(node):
-            if isinstance(x, n.Select) and (found := _claim(program, path, x.cond)) is not None and decide(*found).kind == "always":
+            if isinstance(x, n.Select) and (found := _claim(program, path, x)) is not None and decide(*found).kind == "always":
                 out.append(Site(path, replace(self, value=expr_text(x.a), when=expr_text(x.cond), other=expr_text(x.b)), {"select": x}))
         return tuple(out)
 

@@ -47,10 +47,13 @@ from typing import ClassVar, Literal
 from kir.analysis.elements import NotElementwise, element, tile
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
+from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
+
+from ._materialize import buffers_read
+from ._products import bare, rounded
 
 ROW, COLUMN, STEP = n.Var("%row", I32), n.Var("%column", I32), n.Var("%step", I32)
 
@@ -61,7 +64,6 @@ def _operands_stay(program: n.Program, site: Site, context: Context) -> Verdict:
     at = loop.body[0].at
     v = loop.body[0].value
     assert isinstance(v, n.Binary)
-    from ._materialize import buffers_read
     if at.buffer.name in buffers_read(v.b):
         return refuted(f"an update reads '{at.buffer.name}', which the one before it has changed", f"{loop.var.name} = 1 sees what 0 added",
                        needs="operands that stay as they are")
@@ -102,7 +104,7 @@ class PanelProduct(Pass):
                 return Miss("it adds no product over its variable")
             if COLUMN.name in names_read(scalar.a) or ROW.name in names_read(scalar.b):
                 return Miss("the first factor depends on the column, or the second on the row")
-            a, b = (self._bare(x, s.at.buffer.dtype) for x in (scalar.a, scalar.b))
+            a, b = (bare(x, s.at.buffer.dtype, self.precision) for x in (scalar.a, scalar.b))
             if a is None or b is None:
                 return Miss(f"the factors are not rounded to {self.precision}")
             assert extent is not None
@@ -110,13 +112,6 @@ class PanelProduct(Pass):
                          precision=self.precision, label=loop.label, origin=s.origin)
         except NotElementwise as bad:
             return Miss(f"'{bad}' has no form as a panel")
-
-    def _bare(self, e: n.Expr, dtype: DType) -> n.Expr | None:
-        """A factor as the product has it: without the cast that widens it exactly, or the rounding that the product does."""
-        if self.precision == "tf32":
-            return e.args[0] if isinstance(e, n.Call) and e == _rounded(e.args[0]) and isinstance(e.args[0], n.Expr) else None
-        narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_float and dtype_of(e.x.type).bits < dtype.bits
-        return e.x if narrow and isinstance(e, n.Cast) else e
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One product."""
@@ -158,17 +153,9 @@ class PanelProduct(Pass):
         k = n.Var(fresh("k", names_in(program, kernel_of(program, site.path))), I32)
         dtype = s.acc.buffer.dtype
         row, column = build.const(0) if rows == 1 else ROW, build.const(0) if columns == 1 else COLUMN
-        factors = [self._rounding(build.cast(element(x, index), dtype)) for x, index in ((s.a, [row, k]), (s.b, [k, column]))]
+        factors = [rounded(build.cast(element(x, index), dtype), self.precision) for x, index in ((s.a, [row, k]), (s.b, [k, column]))]
         assert isinstance(extent, int)
         value = build.binary("add", build.load(s.acc), tile(build.binary("mul", *factors), [(ROW, rows), (COLUMN, columns)]))
         assert isinstance(value.type, TileType)
         loop = n.For(k, build.const(0), build.const(extent), build.const(1), (n.Store(s.acc, value, origin=s.origin),), label=s.label)
         return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
-
-    def _rounding(self, e: n.Expr) -> n.Expr:
-        return _rounded(e) if self.precision == "tf32" else e
-
-
-def _rounded(e: n.Expr | n.Region) -> n.Expr:
-    assert isinstance(e, n.Expr)
-    return build.call("to_tf32", e, rounding="rn")

@@ -44,14 +44,18 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
-OPS = {"sum": "add", "max": "max", "min": "min"}
+OPS = {"sum": "add", "max": "max", "min": "min", "prod": "mul", "and": "and", "or": "or", "xor": "xor"}
 """Reductions by the binary operation that they fold."""
 
 
 def identity(op: str, dtype: DType) -> n.Const:
-    """What a reduction starts from: 0 for sums, the lowest value for maxima, the highest for minima."""
-    if op == "sum":
-        return build.const(0, dtype)
+    """What a reduction starts from: 0 for sums, the lowest value for maxima, the highest for minima; 1 for products, all bits for `and`."""
+    if op in ("sum", "or", "xor"):
+        return build.const(False if dtype.is_bool else 0, dtype)
+    if op == "prod":
+        return build.const(1, dtype)
+    if op == "and":
+        return build.const(True, dtype) if dtype.is_bool else build.const(-1 if dtype.kind == "int" else dtype.range[1], dtype)
     if dtype.is_float:
         return build.const(-math.inf if op == "max" else math.inf, dtype)
     return build.const(dtype.range[0 if op == "max" else 1], dtype)
@@ -63,14 +67,14 @@ def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
             and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and len(loop.body) == 1):
         return None
     s = loop.body[0]
-    if not (isinstance(s, n.Store) and s.at == n.Region(acc.buffer) and s.mask is None and isinstance(s.value, n.Binary)
-            and s.value.a == n.Load(s.at)):
+    if not (isinstance(s, n.Store) and s.at == n.Region(acc.buffer) and s.mask is None and isinstance(s.value, n.Binary)):
         return None
+    folded = s.value.b if s.value.a == n.Load(s.at) else s.value.a if s.value.b == n.Load(s.at) else None
     op = next((r for r, b in OPS.items() if b == s.value.op), None)
-    if op is None or acc.init != identity(op, acc.buffer.dtype) or acc.buffer.name in {
-            x.at.buffer.name for x in walk(s.value.b) if isinstance(x, n.Load)}:
+    if folded is None or op is None or acc.init != identity(op, acc.buffer.dtype) or acc.buffer.name in {
+            x.at.buffer.name for x in walk(folded) if isinstance(x, n.Load)}:
         return None
-    return op, s.value.b
+    return op, folded
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -128,7 +132,10 @@ class TreeReduction(Pass):
         var = n.Var(name, value.type)
 
         def named(old: n.Node, new: n.Node) -> n.Node:
-            return var if isinstance(new, n.Load) and new.at == n.Region(acc.buffer) else new
+            if not (isinstance(new, n.Load) and new.at.buffer == acc.buffer):
+                return new
+            index = [e for e in new.at.index if isinstance(e, n.Expr)]
+            return var if not new.at.index else build.call("pick", var, *index) if len(index) == len(new.at.index) else new
         let = n.Let((name,), value, label=acc.label, origin=acc.origin)
         made = edit_block(program, site.path, lambda b: (*b[:i], let, *(transform(s, named) for s in b[i + 2:])))
         return Rewritten(made, site.path)
@@ -139,7 +146,7 @@ class TreeReduction(Pass):
             return None
         options = dict(node.value.attrs)
         if options.get("op") not in OPS or options.get("keep") or len(node.value.args) != 1:
-            return Miss("only sums, maxima and minima fold serially")
+            return Miss(f"{options.get('op') or 'a combine function'} is no operation of two elements that folds serially")
         source = node.value.args[0]
         assert isinstance(source, n.Expr)
         axis = int(options["axis"])

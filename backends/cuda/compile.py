@@ -18,6 +18,8 @@ from .._ptxas import spilled
 
 SECONDS = 240.0
 """How long nvcc and ptxas may each take over one program."""
+_PTXAS = re.compile(r"ptxas \S+, line (\d+); error\s*: (.*)")
+_LINE = re.compile(r"^\s*\.loc\s+\d+ (\d+) \d+(?:.*inlined_at \d+ (\d+))?")
 _FAULT = re.compile(r"emitted\.cu\((\d+)\): error[^:]*: (.*)")
 
 
@@ -40,8 +42,7 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
             raise KirError(*_faults(emitted, front.err + front.out))
         back = run([found.root / "bin" / "ptxas", "-v", "-O3", f"-arch={name}", "emitted.ptx", "-o", "emitted.cubin"], folder, SECONDS)
         if back.code != 0:
-            words = back.err.strip().splitlines() or ["no reason given"]
-            raise KirError(Diagnostic("KIR-B010", f"ptxas refuses this: {words[-1]}"))
+            raise KirError(*_refused_by_ptxas(emitted, name, folder, found))
         with ThreadPoolExecutor(max_workers=2) as beside:
             usage, sass = beside.submit(_cubin.usage, folder / "emitted.cubin"), beside.submit(_cubin.sass, folder / "emitted.cubin")
             used, disassembly = usage.result(), sass.result()
@@ -76,12 +77,28 @@ def _of_kernel(ptx: str, function: str) -> str:
     return ptx[start: stop if stop > 0 else len(ptx)] if start >= 0 else ""
 
 
+def _refused_by_ptxas(emitted: Emitted, name: str, folder: Path, found: Toolkit) -> list[Diagnostic]:
+    """What ptxas says, at the statements of the lines that its PTX came from: compiled once more, with lines."""
+    run([found.nvcc.path, "-ptx", "-lineinfo", f"-arch={name}", "-std=c++17", "-O3", "emitted.cu", "-o", "lines.ptx"], folder, SECONDS)
+    ptx = folder / "lines.ptx"
+    rows = ptx.read_text().splitlines() if ptx.exists() else []
+    said = run([found.root / "bin" / "ptxas", "-O3", f"-arch={name}", "lines.ptx", "-o", "lines.cubin"], folder, SECONDS).err if rows else ""
+    out = {}
+    for number, message in _PTXAS.findall(said):
+        before = (_LINE.search(row) for row in reversed(rows[: int(number)]))
+        at = next((int(m.group(2) or m.group(1)) for m in before if m), 0)
+        out.setdefault(message.strip(), _at(emitted, at, f"ptxas refuses this: {message.strip()}"))
+    words = said.strip().splitlines() or ["no reason given"]
+    return list(out.values())[:4] or [Diagnostic("KIR-B010", f"ptxas refuses this: {words[-1]}")]
+
+
+def _at(emitted: Emitted, line: int, message: str) -> Diagnostic:
+    """A refusal of a line of the emitted text, with the statement that it was written for."""
+    rows, path = emitted.text.splitlines(), emitted.statement_of(line)
+    notes = (f"line {line} of the emitted text: {rows[line - 1].strip()}",) if 0 < line <= len(rows) else ()
+    return Diagnostic("KIR-B010", message, anchor="/".join(map(str, path or ())), notes=notes)
+
+
 def _faults(emitted: Emitted, log: str) -> list[Diagnostic]:
-    rows = emitted.text.splitlines()
-    out = []
-    for number, message in _FAULT.findall(log)[:4]:
-        line = int(number)
-        path = emitted.statement_of(line)
-        notes = (f"line {line} of the emitted text: {rows[line - 1].strip()}",) if 0 < line <= len(rows) else ()
-        out.append(Diagnostic("KIR-B010", f"nvcc refuses this: {message.strip()}", anchor="/".join(map(str, path or ())), notes=notes))
+    out = [_at(emitted, int(number), f"nvcc refuses this: {message.strip()}") for number, message in _FAULT.findall(log)[:4]]
     return out or [Diagnostic("KIR-B010", f"nvcc refuses this: {log.strip().splitlines()[-1] if log.strip() else 'no reason given'}")]

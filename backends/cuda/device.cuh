@@ -234,11 +234,16 @@ __device__ __forceinline__ void mbar_arrive_expect(unsigned long long* bar, unsi
 }
 
 //@ mbar_try_wait needs shared_address
-// Whether the phase of that parity has completed; waits for it for a while.
+// Whether the phase of that parity has completed; from sm_90 on waits for it for a while.
 __device__ __forceinline__ bool mbar_try_wait(unsigned long long* bar, unsigned parity) {
   unsigned done;
+#if __CUDA_ARCH__ >= 900
   asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+#else
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+#endif
   return done != 0;
 }
 

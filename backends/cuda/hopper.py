@@ -12,6 +12,7 @@ from kir.ir.build import int_value
 from kir.ir.types import dtype_of
 
 from .expressions import Expressions, refuse, sizes_of
+from .im2col import corner as tensor_corner
 from .memory import Memory, strides_of, swizzle_of
 
 SPANS = {1: (32, 3), 2: (64, 2), 3: (128, 1)}
@@ -41,23 +42,26 @@ def copy_tma(to: Expressions, memory: Memory, s: n.Copy, program: n.Program) -> 
     found = next((t for t in program.tensor_maps if t.name == name), None)
     if found is None:
         raise refuse("KIR-B002", "a copy via tma names no tensor map", "the attr `descriptor`")
-    if (found.attrs and dict(found.attrs).get("mode", "tiled") != "tiled") or "merge" in dict(found.attrs):
-        raise refuse("KIR-B002", f"the CUDA backend writes copies by tiled maps alone ('{name}')")
     far, near = (s.src.at, s.dst) if s.src.at.buffer.space == "global" else (s.dst, s.src.at)
-    if far.buffer.name != found.of or near.buffer.space != "shared":
+    if near.buffer.space != "shared":
         raise refuse("KIR-B002", f"map '{name}' copies between '{found.of}' and shared memory")
     if s.mask is not None or s.src.mask is not None:
         raise refuse("KIR-B002", "a copy via tma has no mask but the edges of the tensor")
-    corner = [i.lo if isinstance(i, n.Span) else i for i in far.index] or [n.Const(0, dtype_of(d.type)) for d in far.buffer.shape]
+    corner, offsets = tensor_corner(to, program, s, far, found)
     at = ", ".join(to.scalar(i) for i in reversed(corner))
     place, rank = raw_address(to, memory, near), len(corner)
-    if far is s.dst:
+    if far is s.dst and not offsets:
         if not s.grouped:
             raise refuse("KIR-B002", "a store via tma belongs to a group", "`grouped`, and bulk_commit and bulk_wait after it")
         return f"{to.header(f'tma_store_{rank}d')}(&{to.names[name]}, {place}, {at});"
     if s.signal is None:
         raise refuse("KIR-B002", "a load via tma signals an mbarrier", "`signal bar`")
     mask = dict(s.attrs).get("multicast")
+    if offsets:
+        if mask is not None or far is s.dst:
+            raise refuse("KIR-B002", "the CUDA backend writes loads by im2col maps, for one CTA each")
+        by = ", ".join(to.scalar(i) for i in reversed(offsets))
+        return f"{to.header(f'tma_load_{rank}d_im2col')}({place}, &{to.names[name]}, &{memory.element(to, s.signal, ())}, {at}, {by});"
     if mask is not None:
         return f"{to.header(f'tma_load_{rank}d_multicast')}({place}, &{to.names[name]}, &{memory.element(to, s.signal, ())}, {at}, {mask});"
     return f"{to.header(f'tma_load_{rank}d')}({place}, &{to.names[name]}, &{memory.element(to, s.signal, ())}, {at});"
@@ -121,6 +125,8 @@ def generated(name: str) -> tuple[str, tuple[str, ...]] | None:
 
 def tma_function(name: str) -> tuple[str, tuple[str, ...]] | None:
     """A copy by the tensor memory accelerator, of a tensor of 1 to 5 dimensions; None for another name."""
+    if pixels := re.fullmatch(r"tma_load_([345])d_im2col", name):
+        return _im2col_function(name, int(pixels[1]))
     found = re.fullmatch(r"tma_(load|store)_([1-5])d(_multicast)?", name)
     if found is None or (found[1] == "store" and found[3]):
         return None
@@ -143,6 +149,19 @@ def tma_function(name: str) -> tuple[str, tuple[str, ...]] | None:
         f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{many} "',
         f'               "[%0], [%1, {{{at}}}], [%2]{last};"',
         f'               :: "r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), {values}{mask} : "memory");', "}")) + "\n", ("shared_address",)
+
+
+def _im2col_function(name: str, rank: int) -> tuple[str, tuple[str, ...]]:
+    """A load of pixels: coordinates and offsets with the innermost first."""
+    axes = "xyzvw"[:rank]
+    corner, by = ", ".join(f"int {a}" for a in axes), ", ".join(f"unsigned short by_{a}" for a in axes[1:-1])
+    at, offsets = ", ".join(f"%{i + 3}" for i in range(rank)), ", ".join(f"%{i + 3 + rank}" for i in range(rank - 2))
+    values = ", ".join([*(f'"r"({a})' for a in axes), *(f'"h"(by_{a})' for a in axes[1:-1])])
+    return "\n".join((
+        f"__device__ __forceinline__ void {name}(void* to, const CUtensorMap* map, unsigned long long* bar, {corner}, {by}) {{",
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "',
+        f'               "[%0], [%1, {{{at}}}], [%2], {{{offsets}}};"',
+        f'               :: "r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), {values} : "memory");', "}")) + "\n", ("shared_address",)
 
 
 @cache

@@ -15,6 +15,7 @@ from kir.surface import StatementPath
 
 from . import hopper, ptx, roles
 from .expressions import Expressions, c_type, flat, offset_of, refuse, sizes_of
+from .im2col import shown_by
 from .memory import Memory, bytes_of, strides_of
 
 STATIC_SHARED = 48 * 1024
@@ -134,6 +135,8 @@ class Statements:
                 raise refuse("KIR-B002", f"this is {s.surface} source text that KIR does not understand: {s.reason}")
             case n.Hole():
                 raise refuse("KIR-B002", f"the hole '{s.name}' is not filled")
+            case n.View() if s.at.buffer.space == "global" and self.program is not None and shown_by(s, self.program):
+                pass
             case n.View() if s.buffer.space in ("shared", "global") and not s.axes and s.at.buffer.space == s.buffer.space:
                 self._view(s)
             case n.View() if s.buffer.space == "cluster" and s.at.buffer.space == "shared" and not s.axes and not s.at.index:

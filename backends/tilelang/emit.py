@@ -20,6 +20,7 @@ from .names import fresh, spelled
 from .places import marked
 from .prepare import prepared
 from .statements import Line, Statements
+from .sums import sums_of
 from .tiles import Tiles
 
 SIZE = "size."
@@ -45,21 +46,24 @@ def write(program: n.Program) -> Written:
     entries: list[Entry] = []
     top = spelled(k.name for k in said.kernels)
     factories: dict[str, str] = {}
+    imports: set[str] = set()
     for k in said.kernels:
         params = parameters(said, k)
         locals_ = [*(a.name for a in k.grid), *bound_names(k.body)]
         names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values())}
-        to = Expressions(names, Facts.from_program(said), metas=frozenset(m.name for m in said.metas))
-        body = Statements(to, Tiles(to, int_value(k.threads) or 1))
+        to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas})
+        body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), team=k.threads)
         wanted = said.name if len(said.kernels) == 1 and said.name != k.name else f"{k.name}_kernel"
         factories[k.name] = fresh(wanted, {*names.values(), *factories.values()})
         lines = _kernel(k, factories[k.name], said.metas, params, to, body, generic)
         refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
         chunks.append(lines)
+        imports |= to.imports
         entries.append(_entry(k, top[k.name], factories[k.name], [(names[p.name], p) for p in params]))
     if refusals:
         return Written(None, tuple(refusals))
-    rows: list[Line] = [("import tilelang", None), ("import tilelang.language as T", None)]
+    rows: list[Line] = [*((f"import {x}", None) for x in sorted(imports)), *([("", None)] if imports else []),
+                        ("import tilelang", None), ("import tilelang.language as T", None)]
     for chunk in chunks:
         rows += [("", None), ("", None), *chunk]
     source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(rows, 1) if path is not None)
@@ -82,7 +86,7 @@ def _kernel(k: n.Kernel, factory: str, metas: Sequence[n.Meta], params: list[n.P
                         (f"def {factory}({', '.join(given)}):", None)]
     for q in sizes if generic else ():
         wide = "" if isinstance(q.of, DType) and q.of.name == "i32" else f", {to.dtype(q.of) if isinstance(q.of, DType) else ''}"
-        body.put(f'{to.names[q.name]} = T.dynamic("{to.names[q.name]}"{wide})', 1, None)
+        body.put(f'{to.names[q.name]} = T.dynamic("{q.name}"{wide})', 1, None)
     body.put("@T.prim_func", 1, None)
     try:
         tensors = ", ".join(f"{to.names[q.name]}: {_annotation(q, to)}" for q in params if not is_size(q))
@@ -98,7 +102,8 @@ def _kernel(k: n.Kernel, factory: str, metas: Sequence[n.Meta], params: list[n.P
         body.refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
     body.block(k.body, (k.name,), 3)
     body.put(f"return {inner}", 1, None)
-    return [*head, *body.lines[before:]]
+    worked_out: list[Line] = [(f"    {name} = {text}", None) for name, text in to.derived.values()]
+    return [*head, *worked_out, *body.lines[before:]]
 
 
 def _meta(m: n.Meta, to: Expressions) -> str:

@@ -15,10 +15,11 @@ from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES as DTYPES_OF
-from kir.ir.types import DType, TileType, dtype_of, symbolic
+from kir.ir.types import F32, F64, DType, TileType, dtype_of, promote, symbolic
 from kir.ir.visit import walk
 
-from .terms import NoTerm, asked, term_text
+from .names import TAKEN
+from .terms import NoTerm, asked, is_compound, term_text
 
 OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 13)
 _INFIX = {"shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT),
@@ -33,6 +34,8 @@ DTYPES: Mapping[str, str] = {
     "f8e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
 }
 """IR dtype to its name in TileLang."""
+_EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn", "active_mask": "__activemask"}
+"""Calls that only CUDA has a word for."""
 _BARE = frozenset({"i32", "f32", "bool"})
 """Dtypes of literals that need no cast."""
 
@@ -68,7 +71,11 @@ class Expressions:
     names: Mapping[str, str]
     facts: Facts
     guards: list[n.Expr] = field(default_factory=list)
-    metas: frozenset[str] = frozenset()
+    metas: Mapping[str, str] = field(default_factory=dict)
+    """The kind of each meta."""
+    derived: dict[str | n.Expr, tuple[str, str]] = field(default_factory=dict)
+    """What the factory works out: for each dtype term and each choice by metas its name in the factory, and what it is."""
+    imports: set[str] = field(default_factory=set)
 
     def text(self, e: n.Expr, least: int = 0) -> str:
         """`e`, in parentheses when it binds more loosely than `least`."""
@@ -79,10 +86,28 @@ class Expressions:
         """A dtype as an argument; of a generic program, the meta that it is."""
         if not d.is_symbolic:
             return dtype_name(d)
+        if d.name in self.derived:
+            return self.derived[d.name][0]
         try:
-            return term_text(d.name, {x: self.names[x] for x in self.metas}, DTYPES)
+            text = term_text(d.name, {x: f"{'=' if kind == 'any' else ''}{self.names[x]}" for x, kind in self.metas.items()}, DTYPES)
         except NoTerm:
-            raise refuse("KIR-B004", f"TileLang has no dtype {d.name}", "a dtype that the factory works out") from None
+            text = "="
+        if text.startswith("="):
+            raise refuse("KIR-B004", f"TileLang has no dtype {d.name}", "a dtype that the factory works out")
+        if not is_compound(d.name):
+            return text
+        if not text.endswith(").dtype"):
+            text = f"T.dtype({text[1:-1] if text.startswith('(') else text})"
+        return self._worked_out(d.name, "common" if d.name.startswith("promote") else "dtype", text)
+
+    def _worked_out(self, what: str | n.Expr, base: str, text: str) -> str:
+        """The name of a value that the factory works out."""
+        taken, name, k = {*self.names.values(), *(x for x, _ in self.derived.values())}, base, 0
+        while name in taken or name in TAKEN:
+            k += 1
+            name = f"{base}_{k}"
+        self.derived[what] = (name, text)
+        return name
 
     def is_static(self, e: n.Expr) -> bool:
         """Whether an expression is worked out when the factory runs."""
@@ -124,37 +149,45 @@ class Expressions:
         return f"T.Cast({self.dtype(c.dtype)}, {text})", ATOM
 
     def _operand(self, e: n.Expr, other: n.Expr, least: int) -> str:
-        """An operand: an integer literal beside something else needs no dtype, and TVM promotes operands by itself."""
-        if isinstance(e, n.Cast) and e.rounding == "rn" and is_promotion(e.dtype):
-            e = e.x
-        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer:
+        """An operand: an integer literal beside something else needs no dtype."""
+        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer and (
+                e.dtype.kind == "int" or not isinstance(e.value, int) or e.value < 1 << 31):  # else TVM takes it for an int64
             return literal(e) if not literal(e).startswith("-") or least <= UNARY else f"({literal(e)})"
         return self.text(e, least)
 
     def _binary(self, e: n.Binary) -> tuple[str, int]:
         dtype = dtype_of(e.a.type)
+        a, b = promoted(e.a, e.b)
         if e.op in _COMPARISONS:
-            return f"{self._operand(e.a, e.b, BIT_OR)} {_COMPARISONS[e.op]} {self._operand(e.b, e.a, BIT_OR)}", COMPARE
+            return f"{self._operand(a, b, BIT_OR)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR)}", COMPARE
         if e.op in _FUNCTIONS:
-            return f"{_FUNCTIONS[e.op]}({self._operand(e.a, e.b, 0)}, {self._operand(e.b, e.a, 0)})", ATOM
+            return f"{_FUNCTIONS[e.op]}({self._operand(a, b, 0)}, {self._operand(b, a, 0)})", ATOM
         found = _INFIX.get(e.op) or (_LOGICAL if dtype.is_bool else _BITWISE).get(e.op)
         if found is None:
             raise refuse("KIR-B002", f"TileLang has no operator '{e.op}'")
         sign, level = found
+        if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and isinstance(b.value, int) and b.value > b.dtype.range[1] // 2:
+            return f"{self._operand(a, b, level)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
-        return f"{self._operand(e.a, e.b, level)} {sign} {self._operand(e.b, e.a, level + 1)}", level
+        return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level
 
     def _select(self, e: n.Select) -> str:
         """Both arms are guarded: a load in one is made only where it is chosen."""
         from kir.ir.build import invert
+        left, right = promoted(e.a, e.b)
+        if self.is_static(e):
+            if e not in self.derived:
+                text = f"{self.text(left, NOT)} if {self.text(e.cond, OR)} else {self.text(right, NOT)}"
+                self._worked_out(e, "chosen", text)
+            return self.derived[e][0]
         if self.is_static(e.cond):
-            return f"({self.text(e.a, NOT)} if {self.text(e.cond, OR)} else {self.text(e.b, NOT)})"
+            return f"({self.text(left, NOT)} if {self.text(e.cond, OR)} else {self.text(right, NOT)})"
         cond = self.text(e.cond)
         self.guards.append(e.cond)
-        a = self.text(e.a)
+        a = self.text(left)
         self.guards[-1] = invert(e.cond)
-        b = self.text(e.b)
+        b = self.text(right)
         self.guards.pop()
         return f"T.if_then_else({cond}, {a}, {b})"
 
@@ -162,6 +195,8 @@ class Expressions:
         if e.rounding == "bits":
             return f"T.reinterpret({self.text(e.x)}, {self.dtype(e.dtype)})"
         source = dtype_of(e.x.type)
+        if (source.name, e.dtype.name, e.rounding) == ("f32", "f16", "rz"):
+            return f'T.call_extern("float16", "__float2half_rz", {self.text(e.x)})'
         if e.rounding not in ("rn", "rz") or (e.rounding == "rz" and not (source.is_float and e.dtype.is_integer)):
             raise refuse("KIR-B004", f"TileLang has no conversion with rounding '{e.rounding}'")
         return f"T.Cast({self.dtype(e.dtype)}, {self.text(e.x)})"
@@ -193,11 +228,16 @@ class Expressions:
         return f"{name}[{', '.join(self.text(i) for i in at.index if isinstance(i, n.Expr))}]"
 
     # ------------------------------------------------------------------------------------------------------------------ calls
+    def _term(self, term: str) -> str:
+        return self.dtype(DTYPES_OF.get(term, symbolic(term)))
+
     def _static(self, e: n.Call, args: list[n.Expr]) -> str:
         """A question about the binding, which the factory answers."""
         attrs = dict(e.attrs)
         if e.fn == "dtype_is":
-            return " == ".join(self.dtype(DTYPES_OF.get(str(attrs[x]), symbolic(str(attrs[x])))) for x in ("a", "b"))
+            return " == ".join(self._term(str(attrs[x])) for x in ("a", "b"))
+        if e.fn == "dtype_bits":
+            return f"T.dtype({self._term(str(attrs['term']))}).bits"
         name = self.text(args[0])
         return name if e.fn == "meta_true" else asked(name, str(attrs["value"]))
 
@@ -207,19 +247,43 @@ class Expressions:
             raise refuse("KIR-B002", f"TileLang has no device functions of its own ('{e.fn}')", needs="the function's body in its place")
         if e.fn in ("meta_is", "meta_true", "dtype_is"):
             return f"({self._static(e, args)})"
+        if e.fn == "dtype_bits":
+            return self._static(e, args)
+        if e.fn in ("gcd", "next_power_of_2"):
+            self.imports |= {"math"} if e.fn == "gcd" else set()
+            return f"{'math.gcd' if e.fn == 'gcd' else 'tilelang.next_power_of_2'}({', '.join(map(self.text, args))})"
         if e.fn in ("assume", "assertion"):
             return f"{'T.assume' if e.fn == 'assume' else 'T.device_assert'}({self.text(args[0])})"
         if e.fn in ("multiple_of", "max_contiguous", "max_constancy"):
             return self.text(args[0])
+        if e.fn in _EXTERNAL and not e.attrs and isinstance(e.type, DType):
+            words = [self.dtype(e.type), f'"{_EXTERNAL[e.fn]}"', *map(self.text, args)]
+            return f"T.call_extern({', '.join(words)})"
         spelling = instruction(e.fn).on("tilelang")
         if spelling is None or e.attrs:
             raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")
         return f"{spelling}({', '.join(map(self.text, args))})"
 
 
-def is_promotion(d: DType) -> bool:
-    """Whether a dtype is what TVM makes of two operands by itself."""
-    return d.is_symbolic and d.name.startswith("promote(")
+def promoted(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
+    """Two operands of one dtype as TVM promotes them to it by itself: without conversions that it makes anyway."""
+    wanted = dtype_of(a.type)
+    inner = [x.x if isinstance(x, n.Cast) and x.rounding == "rn" and wanted.is_symbolic and wanted.name.startswith("promote(") else x for x in (a, b)]
+    for x, y in ((inner[0], inner[1]), (inner[0], b), (a, inner[1])):
+        if (x is not a or y is not b) and _meeting(x, y) == wanted:
+            return x, y
+    return a, b
+
+
+def _meeting(a: n.Expr, b: n.Expr) -> DType:
+    """The dtype in which TVM lets two operands meet; literals yield to what is none."""
+    da, db = dtype_of(a.type), dtype_of(b.type)
+    for x, own, other in ((a, da, db), (b, db, da)):
+        if isinstance(x, n.Const) and own.name in ("i32", "f32") and not (isinstance(a, n.Const) and isinstance(b, n.Const)):
+            return other if own.name == "i32" or other == F64 else promote(other, F32)
+    if da.is_float and db.is_float and da.bits == db.bits:
+        return da
+    return promote(da, db)
 
 
 def conjuncts(e: n.Expr) -> tuple[n.Expr, ...]:

@@ -18,7 +18,9 @@ from kir.ir.promote import promoted
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
 
+from .layouts import said
 from .places import sourced
+from .sums import is_named_sum
 from .threads import ThreadForm, is_idle
 
 COLLECTIVE = frozenset({"reduce", "scan"})
@@ -61,6 +63,8 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
     used = taken | {a.name for a in k.grid} | set(bound_names(k.body))
     loose = {x.buffer.name: replace(x.buffer, align=0) for x in statements(k.body)
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
+    loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
+              if isinstance(x, n.Alloc) and x.buffer.layout is not None and (layout := said(x.buffer)) != x.buffer.layout}
     return replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
 
 
@@ -102,7 +106,7 @@ class _Form:
             case n.For() if s.kind == "unroll" and "factor" in dict(s.attrs) and dict(s.attrs)["factor"] == trips(s):
                 return self.statement(replace(s, attrs=tuple((k, v) for k, v in s.attrs if k != "factor")), values)
             case n.For() if s.kind == "thread":
-                return (replace(s, body=ThreadForm(self.fresh, _scalar).block(s.body, {})),)
+                return (replace(s, body=ThreadForm(self.fresh, _scalar, self.generic).block(s.body, {})),)
             case n.For() if s.kind in TEAMS:
                 return (s,)
             case n.For():
@@ -114,11 +118,13 @@ class _Form:
                 return (*before, replace(s, cond=cond, then=self.block(s.then, values), orelse=self.block(s.orelse, values)))
             case n.Roles():
                 return (replace(s, roles=tuple(replace(r, body=self.block(r.body, values)) for r in s.roles)),)
-            case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const) and s.buffer.shape:
+            case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const) and s.buffer.shape and not self.generic:
                 return (replace(s, init=None), *self.statement(n.Store(n.Region(s.buffer), s.init, label=s.label), values))
             case n.Alloc() if s.init is not None and not isinstance(s.init, n.Const):
                 before, value = self.named(s.init, True)
                 return (*before, replace(s, init=value))
+            case n.Let() if self.generic and is_named_sum(s):
+                return (s,)
             case n.Let():
                 before, value = self.named(s.value, True)
                 return (*before, replace(s, value=value))
@@ -163,7 +169,7 @@ class _Form:
         before: list[n.Stmt] = []
         args: list[n.Expr | n.Region] = []
         for a in e.args:
-            if isinstance(a, n.Expr) and isinstance(a.type, TileType) and not _is_buffer(a):
+            if isinstance(a, n.Expr) and isinstance(a.type, TileType) and not _is_buffer(reduced_place(a, e)):
                 buffer = _fragment(self.fresh("term"), a.type)
                 before += [n.Alloc(buffer), n.Store(n.Region(buffer), a)]
                 a = n.Load(n.Region(buffer))
@@ -269,6 +275,13 @@ def joins(op: str, e: n.Call) -> bool:
 def _fragment(name: str, t: object) -> n.Buffer:
     assert isinstance(t, TileType)
     return n.Buffer(name, t.dtype, tuple(build.const(d) if isinstance(d, int) else d for d in t.shape), "fragment")
+
+
+def reduced_place(a: n.Expr, e: n.Call) -> n.Expr:
+    """What a reduction reads, without the conversion to the dtype of its result and the absolute value that it makes of it itself."""
+    if e.fn == "reduce" and dict(e.attrs).get("op") in ("sum", "max"):
+        a = a.args[0] if isinstance(a, n.Call) and a.fn == "abs" and isinstance(a.args[0], n.Expr) else a
+    return a.x if e.fn == "reduce" and isinstance(a, n.Cast) and a.rounding == "rn" and isinstance(a.x, n.Load) else a
 
 
 def _is_buffer(e: n.Expr) -> bool:

@@ -4,18 +4,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kir.diagnostic import Diagnostic, KirError
+from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import int_value, region
-from kir.ir.types import TileType, shape_of
-from kir.ir.visit import names_read, walk
+from kir.ir.build import int_value, is_const, region
+from kir.ir.types import I32, TileType
+from kir.ir.visit import blocks_of, names_read, statements
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
 from .expressions import UNARY, Expressions, refuse
+from .lanes import together
 from .layouts import annotation
 from .names import fresh
 from .places import At
-from .tiles import Tiles
+from .sums import adds, fills, is_named_sum, reads
+from .tiles import AXES, Tiles
 
 Line = tuple[str, StatementPath | None]
 WARP = 32
@@ -37,8 +40,16 @@ class Statements:
     layouts: list[str] = field(default_factory=list)
     uses_layout: bool = False
     in_thread: bool = False
+    team: n.Expr = field(default_factory=lambda: build.const(0))
+    """The threads of a CTA."""
     warps: int | None = None
     """The first warp of the role that is written."""
+    sums: dict[str, str] = field(default_factory=dict)
+    """Fragments that loops over more axes add to, with the reduction."""
+    begun: dict[str, n.Block] = field(default_factory=dict)
+    """Of each sum that is not whole yet, the block that begins it."""
+    around: list[n.Block] = field(default_factory=list)
+    """The blocks that are being written, innermost last."""
 
     def put(self, text: str, depth: int, path: StatementPath | None) -> None:
         """One line of code, broken where it is long."""
@@ -47,12 +58,14 @@ class Statements:
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
         """A block of the statement at `path`."""
         before = len(self.lines)
+        self.around.append(block)
         rest = list(block)
         while rest:
             s = rest[0]
             here = s.origin.path if isinstance(s.origin, At) else path
             taken = 0
             try:
+                self._finalized(s, block, here, depth)
                 taken = self._together(rest, here, depth)
                 if not taken:
                     self._statement(s, here, depth)
@@ -61,8 +74,22 @@ class Statements:
                 source = s.origin.origin if isinstance(s.origin, At) else s.origin
                 self.refusals += [replace(d, anchor=_anchor(here, s), origin=source) for d in refused.diagnostics]
             del rest[:max(taken, 1)]
+        self.around.pop()
+        self.begun = {name: self.around[-1] if home is block and self.around else home for name, home in self.begun.items()}
         if len(self.lines) == before:
             self.put("pass", depth, None)
+
+    def _finalized(self, s: n.Stmt, block: n.Block, path: StatementPath, depth: int) -> None:
+        """Joins the copies of sums before the statement that reads them. Raises KirError KIR-B306 for one that reads what it adds to."""
+        for name in [x for x in self.sums if fills(s, x)]:
+            self.begun[name] = block
+        for name in [x for x, home in self.begun.items() if home is block and reads(s, x)]:
+            if any(fills(x, name) for b in blocks_of(s) for x in statements(b)):
+                continue  # begun anew inside
+            if adds(s, name):
+                raise refuse("KIR-B306", f"the sum '{name}' is read in the loop that adds to it", "the read after it")
+            self.put(f"T.finalize_reducer({self.to.names[name]})", depth, path)
+            del self.begun[name]
 
     def _together(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
         """Statements that one of TileLang's says: how many of the first ones were written, 0 for none."""
@@ -80,7 +107,11 @@ class Statements:
                 return 2
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
                 return self._barriers(made.buffer, rest, path, depth)
-            case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType):
+            case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
+                return self._named(rest, path, depth)
+            case n.Eval(call=n.Call(fn="assume" | "assertion", args=(n.Expr() as cond,))), _ if isinstance(cond.type, TileType):
+                return self._named(rest, path, depth)
+            case n.Alloc(init=n.Expr() as first) as made, _ if made.buffer.space == "fragment" and isinstance(uniform(first).type, TileType):
                 return self._named(rest, path, depth)
             case _:
                 return 0
@@ -109,26 +140,22 @@ class Statements:
 
     def _named(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
         """Tiles that have a name, with the statements that use them, as one loop over their elements."""
-        run: list[n.Stmt] = []
-        shape = shape_of(rest[0].value.type) if isinstance(rest[0], n.Let) else ()
-        written: set[str] = set()
-        for s in rest:
-            if any(isinstance(x, n.Load) and x.at.buffer.name in written for x in walk(s)):
-                break  # its elements may be other threads'
-            named = isinstance(s, n.Let) and len(s.names) == 1 and shape_of(s.value.type) == shape
-            if named or (isinstance(s, n.Store) and shape_of(s.at.type) == shape and not s.cache):
-                run.append(s)
-                written |= {s.at.buffer.name} if isinstance(s, n.Store) else set()
-            else:
-                break
-        names = {x for s in run if isinstance(s, n.Let) for x in s.names}
-        while run and isinstance(run[-1], n.Let):
-            run.pop()
-        if not run or any(names & names_read(s) for s in rest[len(run):]):
+        used = {*self.to.names.values(), *self.tiles.taken}
+
+        def axis(k: int) -> n.Var:
+            name = fresh(AXES[k] if k < len(AXES) else f"i{k}", used)
+            used.add(name)
+            return n.Var(f"%axis {name}", I32)
+        found = together(rest, axis)
+        if found is None:
             return 0
-        for text, deeper in self.tiles.together(run):
-            self.put(text, depth + deeper, path)
-        return len(run)
+        self.tiles.fits([d for _, d in found.axes], "what is worked out element by element")
+        before = self.to.names
+        with self.tiles.loop(found.axes, found.body) as (head, body):
+            self.put(head, depth, path)
+            self.block(body, path, depth + 1)
+        self.to.names = before
+        return found.count
 
     def _statement(self, s: n.Stmt, path: StatementPath, depth: int) -> None:
         to = self.to
@@ -206,6 +233,8 @@ class Statements:
         match b.space:
             case "shared":
                 self.put(f"{name} = T.alloc_shared({shown}, {to.dtype(b.dtype)})", depth, path)
+            case "fragment" if b.name in self.sums:
+                self.put(f'{name} = T.alloc_reducer({shown}, {to.dtype(b.dtype)}, op="{self.sums[b.name]}", replication="all")', depth, path)
             case "fragment":
                 self.tiles.fits([int_value(d) or 1 for d in b.shape], f"'{b.name}'")
                 self.put(f"{name} = T.alloc_fragment({shown if b.shape else '(1,)'}, {to.dtype(b.dtype)})", depth, path)
@@ -218,12 +247,13 @@ class Statements:
             case other:
                 raise refuse("KIR-B002", f"TileLang allocates no {other} memory in a kernel")
         if b.layout is not None and b.layout.name != "auto":
-            self.put(f"T.annotate_layout({{{name}: {annotation(b, name)}}})", depth, path)
+            self.put(f"T.annotate_layout({{{name}: {annotation(b, name, to)}}})", depth, path)
             self.uses_layout = True
         if s.init is not None:
-            if not isinstance(s.init, n.Const):
+            first = uniform(s.init)
+            if isinstance(first.type, TileType):
                 raise refuse("KIR-B306", f"'{b.name}' starts with a tile that is computed", "a store after its declaration")
-            text, _ = self.tiles.filled(n.Region(b), s.init)
+            text, _ = self.tiles.filled(n.Region(b), first)
             self.put(text, depth, path)
 
     def _view(self, s: n.View, path: StatementPath, depth: int) -> None:
@@ -272,7 +302,8 @@ class Statements:
 
     def _threads(self, s: n.For, path: StatementPath, depth: int) -> None:
         """Code of each thread: the thread's number has a name, and the rest follows."""
-        if self.in_thread or lo_hi_step(s) != (0, self.tiles.threads, 1) or s.attrs:
+        every = lo_hi_step(s) == (0, self.tiles.threads, 1) or (is_const(s.lo, 0) and is_const(s.step, 1) and s.hi == self.team and self.warps is None)
+        if self.in_thread or not every or s.attrs:
             raise refuse("KIR-B304", "a loop over some of the CTA's threads", f"one over 0..{self.tiles.threads}")
         alone = s.body[0] if len(s.body) == 1 else None
         if isinstance(alone, n.Eval) and alone.call.fn == "mbar_arrive" and s.var.name not in names_read(alone):
@@ -335,6 +366,11 @@ class Statements:
         at = call.args[0]
         assert isinstance(at, n.Region)
         return self.to.place(at)
+
+
+def uniform(e: n.Expr) -> n.Expr:
+    """The one value of all elements of a tile, where it is spread from one."""
+    return e.args[0] if isinstance(e, n.Call) and e.fn == "broadcast" and isinstance(e.args[0], n.Expr) else e
 
 
 def lo_hi_step(s: n.For) -> tuple[int | None, int | None, int | None]:

@@ -15,8 +15,14 @@ class NoTerm(Exception):
     """A term that Python in a factory cannot say."""
 
 
+def is_compound(term: str) -> bool:
+    """Whether a dtype is worked out from others."""
+    return "(" in term
+
+
 def term_text(text: str, names: Mapping[str, str], dtypes: Mapping[str, str]) -> str:
-    """A term in functional notation (`kir/ir/dtype_terms.py`) as an expression. Raises NoTerm."""
+    """A term in functional notation (`kir/ir/dtype_terms.py`) as an expression. `names` of metas that are numbers begin with `=`, which
+    stands for the dtype of that number. Raises NoTerm."""
     tokens = list(_TOKEN.findall(text))
     made, rest = _term(tokens, names, dtypes)
     if rest:
@@ -43,6 +49,8 @@ def _term(tokens: list[str], names: Mapping[str, str], dtypes: Mapping[str, str]
             rest = rest[1:]
     rest = rest[1:]
     match head, args:
+        case "promote", [_, _, *_]:
+            return f"({' + '.join(_number(x) for x in args)}).dtype", rest
         case "select", [cond, a, b]:
             return f"({a} if {cond} else {b})", rest
         case "not", [a]:
@@ -55,6 +63,13 @@ def _term(tokens: list[str], names: Mapping[str, str], dtypes: Mapping[str, str]
             return f"({a} {_COMPARED.get(head) or _JOINED[head]} {b})", rest
         case _:
             raise NoTerm(head)
+
+
+def _number(dtype: str) -> str:
+    """A number of a dtype that is written as an expression."""
+    if dtype.startswith("="):
+        return dtype[1:]
+    return dtype.removesuffix(".dtype") if dtype.endswith(").dtype") else f"T.Cast({dtype}, 0)"
 
 
 def _leaf(word: str, names: Mapping[str, str], dtypes: Mapping[str, str]) -> str:

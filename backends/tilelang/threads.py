@@ -16,8 +16,8 @@ _FOLDS = {"sum": ("add", 0.0), "max": ("max", float("-inf")), "min": ("min", flo
 class ThreadForm:
     """Rewrites blocks of one thread; `fresh` gives names that nothing has, `checked` what TileLang makes of a scalar's loads."""
 
-    def __init__(self, fresh: Callable[[str], str], checked: Callable[[n.Expr], n.Expr]) -> None:
-        self.fresh, self.checked = fresh, checked
+    def __init__(self, fresh: Callable[[str], str], checked: Callable[[n.Expr], n.Expr], generic: bool = False) -> None:
+        self.fresh, self.checked, self.generic = fresh, checked, generic
 
     def block(self, block: n.Block, arrays: dict[str, n.Expr]) -> n.Block:
         """The block without values of several elements."""
@@ -63,7 +63,8 @@ class ThreadForm:
         """A store, element by element where it has several."""
         before, value = self.folded(s.value)
         clip = s.clip or s.at.buffer.space == "global"
-        if not isinstance(s.at.type, TileType):
+        fills = self.generic and isinstance(value, n.Const) and s.at.buffer.space != "global" and s.mask is None  # as its own source says
+        if fills or not isinstance(s.at.type, TileType):
             return [*before, replace(s, value=value, clip=clip)]
         axes = [n.Var(self.fresh("v"), I32) for _ in shape_of(s.at.type)]
         try:

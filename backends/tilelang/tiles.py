@@ -1,7 +1,8 @@
 """Tile statements: whole-tile operations where TileLang has them, else loops over `T.Parallel`, element by element."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kir.analysis.elements import NotElementwise, element, element_region
@@ -10,11 +11,12 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
+from kir.ir.visit import walk
 
-from .expressions import Expressions, is_zero, refuse
+from .expressions import Expressions, is_zero, promoted, refuse
 from .names import fresh
 from .picks import Picks
-from .prepare import is_only_element
+from .prepare import is_only_element, reduced_place
 
 _REDUCTIONS = {"sum": "T.reduce_sum", "max": "T.reduce_max", "min": "T.reduce_min", "and": "T.reduce_bitand", "or": "T.reduce_bitor",
                "xor": "T.reduce_bitxor"}
@@ -29,7 +31,7 @@ Lines = list[tuple[str, int]]
 
 @dataclass
 class Tiles:
-    """Writes statements on tiles through `to`, for a team of so many threads."""
+    """Writes statements on tiles through `to`, for a team of so many threads (0: the binding decides)."""
 
     to: Expressions
     threads: int = 128
@@ -40,7 +42,7 @@ class Tiles:
         count = 1
         for d in shape:
             count *= int_value(d) or 1
-        if count > MOST_ELEMENTS * self.threads:
+        if self.threads and count > MOST_ELEMENTS * self.threads:
             raise refuse("KIR-B305", f"{what} has {count} elements for {self.threads} thread{'s' if self.threads != 1 else ''}: TileLang would unroll "
                          f"{count // self.threads} each", f"at most {MOST_ELEMENTS} a thread: more threads, or a smaller tile")
 
@@ -63,6 +65,9 @@ class Tiles:
     def _slice(self, i: n.Expr | n.Span) -> str:
         if isinstance(i, n.Expr):
             return self.to.text(i)
+        if (between := _between(i)) is not None:
+            lo, hi = promoted(*between)
+            return f"{self.to.text(lo)}:{self.to.text(hi)}"
         extent = i.extent if isinstance(i.extent, n.Expr) else build.const(i.extent, _integer(i.lo))
         return f"{self.to.text(i.lo)}:{self.to.text(build.add(i.lo, build.cast(extent, _integer(i.lo))))}"
 
@@ -93,11 +98,13 @@ class Tiles:
     def _whole(self, s: n.Store) -> Lines | None:
         """A store that is one operation on whole tiles."""
         value, dtype = s.value, dtype_of(s.at.type)
-        if isinstance(value, n.Const) and s.at.buffer.space != "global":
+        if not isinstance(value.type, TileType) and not any(isinstance(x, n.Load) for x in walk(value)) and s.at.buffer.space != "global":
             return [self.filled(s.at, value)]
         match value:
             case n.Cast(rounding="rn", x=n.Load(mask=None) as src) if dtype_of(src.type) != dtype and _movable(src, s.at):
-                return [(f"T.copy({self.source(src, s.at)}, {self.region(s.at, _has_shape(src.at))})", 0)]
+                same = shape_of(src.type) == shape_of(s.at.type)
+                place = self.source(src, s.at) if same else self.region(src.at)
+                return [(f"T.copy({place}, {self.region(s.at, same and _has_shape(src.at))})", 0)]
             case n.Call(fn="reduce"):
                 return [(self.reduction(value, s.at, True), 0)]
             case n.Call(fn="scan"):
@@ -108,22 +115,26 @@ class Tiles:
             case _:
                 return None
 
-    def filled(self, at: n.Region, value: n.Const) -> tuple[str, int]:
+    def filled(self, at: n.Region, value: n.Expr) -> tuple[str, int]:
         """One value everywhere."""
-        if is_zero(value):
+        truth = isinstance(value, n.Cast) and isinstance(value.x, n.Const) and value.x.dtype.is_bool  # no zero of the dtype that the binding decides
+        if is_zero(value) and not truth:
             return f"T.clear({self.region(at)})", 0
         return f"T.fill({self.region(at)}, {self.to.text(value)})", 0
 
     def reduction(self, e: n.Call, at: n.Region, clear: bool) -> str:
         """`T.reduce_sum(source, target, dim=..)`. Raises KIR-B008 for what has no such form."""
-        attrs, source = dict(e.attrs), e.args[0]
+        attrs, operand = dict(e.attrs), e.args[0]
         op = str(attrs.get("op", attrs.get("combine")))
-        if len(e.args) != 1 or op not in _REDUCTIONS or "combine" in attrs:
+        plain = op.removesuffix("_nan") if op in ("max_nan", "min_nan") else op
+        if len(e.args) != 1 or plain not in _REDUCTIONS or "combine" in attrs or not isinstance(operand, n.Expr):
             raise refuse("KIR-B008", f"TileLang has no reduction '{op}'", f"one of {', '.join(_REDUCTIONS)}")
+        source = reduced_place(operand, e)
         if not (isinstance(source, n.Load) and source.mask is None and is_whole(source.at) and source.at.buffer.space in ("fragment", "shared")):
-            raise refuse("KIR-B306", f"the reduced tile {expr_text(source) if isinstance(source, n.Expr) else ''} is no buffer of its own")
-        name = _REDUCTIONS[op]
-        return f"{name}({self.region(source.at)}, {self.region(at)}, dim={attrs['axis']}{'' if clear else ', clear=False'})"
+            raise refuse("KIR-B306", f"the reduced tile {expr_text(source)} is no buffer of its own")
+        name = f"T.reduce_abs{op}" if isinstance(operand, n.Call) and operand.fn == "abs" and source is not operand else _REDUCTIONS[plain]
+        options = ("" if clear else ", clear=False") + (", nan_propagate=True" if plain != op else "")
+        return f"{name}({self.region(source.at)}, {self.region(at)}, dim={attrs['axis']}{options})"
 
     def scan(self, e: n.Call, at: n.Region) -> str:
         """`T.cumsum(source, target, dim=..)`."""
@@ -139,7 +150,25 @@ class Tiles:
     # ------------------------------------------------------------------------------------------------------------ elementwise
     def _elements(self, s: n.Store) -> Lines:
         self.fits(shape_of(s.at.type), f"what is stored to '{s.at.buffer.name}'")
-        return self.together([s])
+        axes = self.axes(shape_of(s.at.type))
+        index = [v for v, _ in axes]
+        try:
+            value = element(s.value, index[len(index) - len(shape_of(s.value.type)):])
+            mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask))
+            one = n.Store(element_region(s.at, index), value, mask)
+        except NotElementwise as what:
+            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one",
+                         "values that are computed element by element, reductions or sums along an axis") from None
+        with self.loop(axes, (one,)) as (head, body):
+            lines = [line for x in body for line in self._scalars(x)]
+        return [(head, 0), *((text, depth + 1) for text, depth in lines)]
+
+    def _scalars(self, s: n.Stmt) -> Lines:
+        """A store of one element, or what stands under a condition."""
+        if isinstance(s, n.If):
+            return self._guarded(s.cond, [line for x in s.then for line in self._scalars(x)])
+        assert isinstance(s, n.Store)
+        return self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
 
     def axes(self, shape: Sequence[int | n.Expr]) -> list[tuple[n.Var, int | n.Expr]]:
         """A variable for each axis, with names that nothing else has."""
@@ -200,44 +229,17 @@ class Tiles:
             raise refuse("KIR-B301", f"{word} has no mask and no options", "a copy without them")
         return f"{word}({self.source(s.src, s.dst)}, {self.region(s.dst, _has_shape(s.src.at))}{more})"
 
-    def together(self, run: Sequence[n.Stmt]) -> Lines:
-        """Tiles with names and stores of one shape, as one loop over the elements."""
-        shape = shape_of(run[0].value.type if isinstance(run[0], n.Let) else run[0].at.type) if isinstance(run[0], (n.Let, n.Store)) else ()
-        self.fits(shape, f"'{run[0].names[0]}'" if isinstance(run[0], n.Let) else "what is stored")
-        axes = self.axes(shape)
-        before = self.to.names
+    @contextmanager
+    def loop(self, axes: list[tuple[n.Var, int | n.Expr]], body: n.Block) -> Iterator[tuple[str, n.Block]]:
+        """The head of a loop over all elements with what it does; inside, its axes have names."""
+        picks = Picks(body, self._fresh_axes(axes))
+        cond = picks.cond()
+        before = self._entered(picks.over(axes))
+        made = tuple(picks.of(s) for s in body)
         try:
-            done = self._single(run, [v for v, _ in axes])
-            picks = Picks(done, self._fresh_axes(axes))
-            axes = picks.over(axes)
-            self._entered(axes)
-            lines: Lines = []
-            for s in map(picks.of, done):
-                if isinstance(s, n.Let):
-                    lines.append((f"{self.to.names[s.names[0]]} = {self.to.text(s.value)}", 0))
-                else:
-                    lines += self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
-            lines = self._guarded(picks.cond(), lines)
-        except NotElementwise as what:
-            raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one",
-                         "values that are computed element by element, reductions or sums along an axis") from None
+            yield self.parallel(picks.over(axes)), made if cond is None else (n.If(cond, made),)
         finally:
             self.to.names = before
-        return [(self.parallel(axes), 0), *((text, deeper + 1) for text, deeper in lines)]
-
-    def _single(self, run: Sequence[n.Stmt], index: Sequence[n.Expr]) -> list[n.Let | n.Store]:
-        """The statements of one element. Raises NotElementwise."""
-        elements: dict[str, n.Expr] = {}
-        out: list[n.Let | n.Store] = []
-        for s in run:
-            if isinstance(s, n.Let):
-                out.append(n.Let(s.names, element(s.value, _aligned(index, s.value), elements)))
-                elements[s.names[0]] = n.Var(s.names[0], dtype_of(s.value.type))
-            elif isinstance(s, n.Store):
-                value = element(s.value, index[len(index) - len(shape_of(s.value.type)):], elements)
-                mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask), elements)
-                out.append(n.Store(element_region(s.at, index), value, mask))
-        return out
 
     def atomic(self, e: n.Call) -> Lines:
         """An atomic operation whose result nobody takes, for each element of its place."""
@@ -287,6 +289,14 @@ class Tiles:
         return self.region(place.at), turned
 
 
+def _between(i: n.Span) -> tuple[n.Expr, n.Expr] | None:
+    """The two ends of a range whose extent is their difference, in one dtype."""
+    extent = i.extent.x if isinstance(i.extent, n.Cast) and i.extent.rounding == "rn" else i.extent
+    if isinstance(extent, n.Binary) and extent.op == "sub" and extent.b == i.lo and not is_const(i.lo, 0):
+        return i.lo, extent.a
+    return None
+
+
 def is_whole(at: n.Region) -> bool:
     """Whether a region is all of its buffer."""
     return not at.index or all(isinstance(i, n.Span) and is_const(i.lo, 0) and i.step == 1 and int_value(i.extent) is not None
@@ -299,8 +309,11 @@ def _has_shape(at: n.Region) -> bool:
 
 
 def _movable(src: n.Load, to: n.Region) -> bool:
-    """Whether a conversion is a copy between two places that have names."""
-    return shape_of(src.type) == shape_of(to.type) and all(
+    """Whether a conversion is a copy between two places that have names. Shapes that the binding decides are held to agree."""
+    one, two = shape_of(src.type), shape_of(to.type)
+    known = [(int_value(a) if isinstance(a, n.Expr) else a, int_value(b) if isinstance(b, n.Expr) else b) for a, b in zip(one, two, strict=False)]
+    agree = len(one) == len(two) and all(None in p or p[0] == p[1] for p in known)
+    return agree and all(
         at.buffer.space in ("global", "shared", "fragment") and all(
             (isinstance(i, n.Span) and i.step == 1) or (isinstance(i, n.Expr) and not isinstance(i.type, TileType)) for i in at.index)
         for at in (src.at, to))

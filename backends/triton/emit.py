@@ -15,7 +15,7 @@ from kir.ir.verify import is_generic
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
-from .expressions import DTYPES, Expressions, refuse
+from .expressions import BODIES, DTYPES, Expressions, refuse
 from .generic import can_write, write_generic
 from .memory import Memory
 from .names import spelled
@@ -43,11 +43,11 @@ def write(program: n.Program) -> Written:
     if refusals:
         return Written(None, tuple(refusals))
     functions = {f.name: f for f in program.functions}
-    top = spelled([*functions, *(k.name for k in program.kernels)])
+    top = spelled([*functions, *(k.name for k in program.kernels)], BODIES)
     facts = Facts.from_program(program)
     chunks: list[list[Line]] = []
     entries: list[Entry] = []
-    uses_libdevice = False
+    uses_libdevice, combines = False, set[str]()
     for f in program.functions:
         names = {**top, **spelled([*(x.name for x in f.params), *bound_names(f.body)], top.values())}
         memory = Memory()
@@ -58,6 +58,7 @@ def write(program: n.Program) -> Written:
         head = [("@triton.jit", None), (f"def {top[f.name]}({', '.join(names[x.name] for x in f.params)}):", None)]
         chunks.append([*head, *body.lines])
         uses_libdevice = uses_libdevice or to.uses_libdevice
+        combines |= set(to.combines.values())
     for k in program.kernels:
         params = _parameters(program, k)
         locals_ = [a.name for a in k.grid] + list(bound_names(k.body))
@@ -73,12 +74,14 @@ def write(program: n.Program) -> Written:
         head = [("@triton.jit", None), (f"def {top[k.name]}({', '.join(names[p.name] for p in params)}):", None)]
         chunks.append([*head, *_grid_lines(k, to, names), *((f"    {line}", None) for line in memory.descriptor_lines(to)), *body.lines])
         uses_libdevice = uses_libdevice or to.uses_libdevice
+        combines |= set(to.combines.values())
         try:
             entries.append(entry(program, k, top[k.name], [(names[p.name], p) for p in params], known))
         except KirError as refused:
             refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
     if refusals:
         return Written(None, tuple(refusals))
+    chunks[:0] = [[("@triton.jit", None), (f"def {name}(a, b):", None), (f"    return {BODIES[name]}", None)] for name in sorted(combines)]
     header = ["import triton", "import triton.language as tl", *(["from triton.language.extra import libdevice"] if uses_libdevice else [])]
     lines: list[Line] = [(line, None) for line in header]
     for chunk in chunks:

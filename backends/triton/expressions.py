@@ -29,6 +29,9 @@ DTYPES: Mapping[str, str] = {
 """IR dtype to its name in triton.language."""
 _REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor_sum", "or": "tl.reduce_or", "argmax": "tl.argmax",
                "argmin": "tl.argmin"}
+COMBINES = {"prod": "product_of_two", "and": "and_of_two", "sum": "sum_of_two"}
+"""Combine functions that a reduction without a name of its own in Triton brings along."""
+BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b"}
 _CAST_BACK = "an operand cast to 32 bits, and the result cast back"
 _SCANS = {"sum": "tl.cumsum", "prod": "tl.cumprod"}
 _TAKES = {**dict.fromkeys((f"libdevice.{x}" for x in ("brev", "popc", "clz", "ffs")), ("i32", "i64")), "libdevice.isfinited": ("f64",)}
@@ -262,6 +265,8 @@ class Expressions:
                 if isinstance(args[0], n.Const):
                     return self.filled(args[0], e.type), ATOM
                 return f"tl.broadcast_to({self._of_rank(args[0], e)}, {dims(self.extents(e.type))})", ATOM
+            case "pick" if all(int_value(i) == 0 for i in args[1:]) and all(d == 1 for d in shape_of(args[0].type)):
+                return f"tl.reshape({self.text(args[0])}, ())", ATOM
             case "reshape":
                 return f"tl.reshape({self.text(args[0])}, {dims(self.extents(e.type))})", ATOM
             case "trans":
@@ -345,6 +350,9 @@ class Expressions:
             operands = self.text(args[0]) if len(args) == 1 else f"({', '.join(map(self.text, args))})"
             return f"tl.reduce({operands}, {axis}, {self._combine(str(attrs['combine']))}{keep})"
         op, dtype = str(attrs.get("op")), dtype_of(args[0].type)
+        if op in COMBINES and op not in _REDUCTIONS:
+            self.combines[op] = COMBINES[op]
+            return f"tl.reduce({self.text(args[0])}, {axis}, {COMBINES[op]}{keep})"
         if op not in _REDUCTIONS:
             raise refuse("KIR-B008", f"Triton has no reduction '{op}'", needs="a combine function")
         if self.narrow(dtype) and (op in ("max", "min") or dtype.is_integer):

@@ -16,8 +16,8 @@ from kir.ir.types import I32, DType
 from kir.ir.visit import blocks_of, walk
 from kir.surface import Emitted, SourceLine
 
-from .expressions import DTYPES
-from .generic_expressions import BODIES, GenericExpressions
+from .expressions import BODIES, DTYPES
+from .generic_expressions import GenericExpressions
 from .generic_statements import GenericMemory, GenericStatements
 from .names import spelled
 from .statements import Line

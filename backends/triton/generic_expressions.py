@@ -11,17 +11,14 @@ from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DTYPES, I32, I64, DType, TileType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import walk
 
-from .expressions import _COMPARISONS, _INFIX, ATOM, COMPARE, OR, PRODUCT, UNARY, Expressions, dims, literal, refuse
+from .expressions import _COMPARISONS, _INFIX, ATOM, COMBINES, COMPARE, OR, PRODUCT, UNARY, Expressions, dims, literal, refuse
 from .memory import Memory
 from .terms import QUESTIONS, Terms
 
 _PROMOTING = frozenset({"add", "sub", "mul", "and", "or", "xor", "tdiv", "trem", "floordiv", "mod"})
 _STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "log2", "next_power_of_2"})
 _STATIC_INFIX = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "add": "+", "sub": "-", "mul": "*"}
-COMBINES = {"prod": "product_of_two", "and": "and_of_two", "sum": "sum_of_two"}
-BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b"}
 _SCANNED = {**COMBINES, "max": "tl.maximum", "min": "tl.minimum"}
-"""Combine functions that a reduction without a name of its own in Triton brings along."""
 
 
 @dataclass
@@ -241,6 +238,18 @@ class GenericExpressions(Expressions):
         if rule is not None and rule(own) == own:
             return f"tl.{op}({self.text(_natural(args[0], rule))}, axis={axis}{keep})"
         return super()._reduce(e, args, named)
+
+    def with_index(self, first: n.Stmt, second: n.Let) -> str | None:
+        """One reduction for an extreme and, in the next statement, its index; None for anything else."""
+        match first, second:
+            case n.Let(value=n.Call(fn="reduce", args=(n.Expr() as x,)) as best), n.Let(value=n.Call(fn="reduce", args=(n.Expr() as y,)) as where):
+                named, other = dict(best.attrs), dict(where.attrs)
+                own = dtype_of(x.type)
+                same = x == y and {**named, "op": ""} == {**other, "op": ""} and "combine" not in named and rounded(own) == own
+                if same and named.get("op") in ("max", "min") and other.get("op") == f"arg{named['op']}":
+                    keep = ", keep_dims=True" if named.get("keep") else ""
+                    return f"tl.{named['op']}({self.text(_natural(x, rounded))}, {named['axis']}, return_indices=True{keep})"
+        return None
 
     def _scan(self, e: n.Call, args: list[n.Expr], attrs: object) -> str:
         named = dict(e.attrs)

@@ -1,16 +1,19 @@
 """Statements and accesses of generic programs: flat pointers, and no barrier that the source did not have."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.dtype_terms import accumulated
 from kir.ir.types import I32, I64, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
+from .carried import Moving, moving, terms
 from .descriptors import Box, box
 from .expressions import SUM, Expressions, refuse
 from .generic_expressions import GenericExpressions, unconverted
@@ -21,20 +24,33 @@ from .terms import is_descriptor, select_arms
 
 @dataclass
 class GenericMemory(Memory):
-    """Accesses through flat pointers and descriptors."""
+    """Accesses through flat pointers and descriptors. `carried` are the names of addresses that the loop being written advances."""
+
+    carried: dict[n.Region, str] = field(default_factory=dict)
+    loops: dict[str, int] = field(default_factory=dict)
+    """How many loops are around the innermost one in which a name gets its value."""
 
     def pointer(self, to: Expressions, at: n.Region) -> str:
         """The pointer plus the terms of the index, scalars first; what was widened for the sum alone is added as it is, since Triton
         widens it itself and a 64-bit tile costs registers."""
-        base = to.names[at.buffer.name]
+        if at in self.carried:
+            return self.carried[at]
         (index,) = at.index
         assert isinstance(index, n.Expr)
         if isinstance(index, n.Const) and index.value == 0:
-            return base
-        terms = [t for t in _terms(index) if not (isinstance(t, n.Const) and t.value == 0)]
-        if dtype_of(index.type) != I64 or (len(terms) > 1 and not any(shape_of(t.type) == shape_of(index.type) for t in terms)):
-            return f"{base} + {to.text(index, SUM + 1)}"
-        return " + ".join([base, *(to.text(_narrow(t), SUM + 1) for t in sorted(terms, key=lambda t: len(shape_of(t.type))))])
+            return to.names[at.buffer.name]
+        if dtype_of(index.type) != I64:
+            return f"{to.names[at.buffer.name]} + {to.text(index, SUM + 1)}"
+        return self.plus(to, at.buffer, terms(index))
+
+    def plus(self, to: Expressions, base: n.Buffer, index: Sequence[n.Expr]) -> str:
+        """A pointer plus the terms of an index: scalars, then tiles, each with what changes in fewer loops first, so that its sum can be
+        worked out before them."""
+        def place(t: n.Expr) -> tuple[bool, int, int]:
+            loops = max((self.loops.get(x.name, 0) for x in walk(t) if isinstance(x, (n.Var, n.Buffer))), default=0)
+            return bool(shape_of(t.type)), loops, len(shape_of(t.type))
+        shown = [t for t in index if not (isinstance(t, n.Const) and t.value == 0)]
+        return " + ".join([to.names[base.name], *(to.text(_narrow(t), SUM + 1) for t in sorted(shown, key=place))])
 
     def load_text(self, to: Expressions, e: n.Load) -> str:
         """A value read."""
@@ -95,6 +111,8 @@ class GenericStatements(Statements):
     """Buffers that only one arm of a static branch fills: in a loop Triton must be told that the other leaves nothing."""
     _merged: dict[int, n.Expr] = field(default_factory=dict)
     """What stores at the end of a static arm give, by the identity of the store: a branch finds the common dtype itself."""
+    _carried_names: set[str] = field(default_factory=set)
+    """Names of addresses that loops advance."""
 
     @property
     def open(self) -> GenericExpressions:
@@ -135,6 +153,11 @@ class GenericStatements(Statements):
                 start = _start_of(s, following)
                 if start is not None and isinstance(following, n.Mma):
                     self._product(start, following, depth, (*path, i))
+                    skip = i + 1
+                elif isinstance(following, n.Let) and (both := self.open.with_index(s, following)) is not None:
+                    assert isinstance(s, n.Let)
+                    names = self.open.names
+                    self.put(f"{names[s.names[0]]}, {names[following.names[0]]} = {both}", depth, (*path, i))
                     skip = i + 1
                 else:
                     self._statement(s, (*path, i), depth)
@@ -210,6 +233,7 @@ class GenericStatements(Statements):
         bounds = ", ".join(to.text(x) for x in (s.lo, s.hi, s.step))
         if s.kind == "static":
             to.metas.add(s.var.name)
+            self._addresses.loops[s.var.name] = self._loops + 1
             self._unrolled += 1
             self._loop(f"for {to.names[s.var.name]} in tl.static_range({bounds}):", s.body, None, depth, path)
             self._unrolled -= 1
@@ -222,7 +246,36 @@ class GenericStatements(Statements):
         if attrs:
             raise refuse("KIR-B002", f"a Triton loop has no option '{next(iter(attrs))}'")
         word = "tl.range" if options else "range"
+        advanced = self._begun(s, depth, path)
+        self._addresses.loops[s.var.name] = self._loops + 1
         self._loop(f"for {to.names[s.var.name]} in {word}({bounds}{options}):", s.body, None, depth, path)
+        for each in advanced:
+            self.put(f"{self._addresses.carried.pop(each.at)} += {to.text(_narrow(each.amount))}", depth + 1, path)
+
+    def _loop(self, head: str, body: n.Block, loop: n.For | None, depth: int, path: StatementPath) -> None:
+        stored = (x.at.buffer.name if isinstance(x, n.Store) else x.acc.buffer.name for s in body for x in walk(s) if isinstance(x, (n.Store, n.Mma)))
+        self._addresses.loops |= dict.fromkeys((*bound_names(body), *stored), self._loops + 1)
+        super()._loop(head, body, loop, depth, path)
+
+    @property
+    def _addresses(self) -> GenericMemory:
+        assert isinstance(self.memory, GenericMemory)
+        return self.memory
+
+    def _begun(self, loop: n.For, depth: int, path: StatementPath) -> list[Moving]:
+        """Give addresses that move by one amount a name, before the loop; those that got one."""
+        to, out = self.open, []
+        for each in moving(loop):
+            if each.at in self._addresses.carried:
+                continue
+            name = f"{to.names[each.at.buffer.name]}_at"
+            while name in to.names.values() or name in self._carried_names:
+                name += "_"
+            self._carried_names.add(name)
+            self.put(f"{name} = {self._addresses.plus(to, each.at.buffer, each.start)}", depth, path)
+            self._addresses.carried[each.at] = name
+            out.append(each)
+        return out
 
     def _product(self, start: n.Expr, s: n.Mma, depth: int, path: StatementPath) -> None:
         """`c = tl.dot(a, b)`, or with the accumulator that it starts from."""
@@ -245,11 +298,6 @@ class GenericStatements(Statements):
                 f", allow_tf32={s.precision}" if kind else f', input_precision="{s.precision}"')
         out = "" if acc or s.acc.buffer.dtype == accumulated(dtype) else f", out_dtype={to.dtype(s.acc.buffer.dtype)}"
         return f"tl.dot({to.text(s.a)}, {to.text(s.b)}{acc}{precision}{out})"
-
-
-def _terms(e: n.Expr) -> list[n.Expr]:
-    """What a sum is of."""
-    return [*_terms(e.a), *_terms(e.b)] if isinstance(e, n.Binary) and e.op == "add" else [e]
 
 
 def _narrow(e: n.Expr) -> n.Expr:

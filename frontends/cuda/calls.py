@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kir.diagnostic import KirError, error
+from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir.types import I8
 
@@ -386,7 +386,7 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
     if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args)) is not None:
         return instruction
     if r.depth >= MAX_CALLS:
-        raise _endless(f)
+        raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))
     scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
     if this is not None and not f.static:
         this = r.spilled(this) if isinstance(this, Wide) else this
@@ -397,14 +397,14 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
         bind(r, f.parameters(), args, scope, f.body)
         return statements.function(r, f, scope)
     except RecursionError:
-        raise _endless(f) from None
+        raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node)) from None
     finally:
         r.depth -= 1
 
 
-def _endless(f: Function) -> KirError:
-    return error("KIR-F207", f"the calls of '{f.name}' nest without end", origin=f.unit.origin(f.node),
-                 needs="a function or template that ends in a constant number of steps")  # fmt: skip
+def endless(what: str, origin: Origin) -> KirError:
+    """The refusal (KIR-F207) of calls or templates that never come to an end."""
+    return error("KIR-F207", f"{what} nest without end", origin=origin, needs="a function or template that ends in a constant number of steps")
 
 
 def _bit_cast(r: Reader, f: Function, bindings: Bindings) -> Prim | None:
@@ -484,7 +484,7 @@ def _bound(r: Reader, name: str, v: Value, kind: CType, reference: bool, changed
 
 def _apply_lambda(r: Reader, f: Lambda, args: list[Value], node: Node) -> Value:
     if r.depth >= MAX_CALLS:
-        raise error("KIR-F207", "the calls of a lambda nest without end", origin=f.unit.origin(f.node))
+        raise endless("the calls of a lambda", f.unit.origin(f.node))
     declarator, body = f.node.child_by_field_name("declarator"), f.node.child_by_field_name("body")
     listed = declarator.child_by_field_name("parameters") if declarator is not None else None
     kinds = ("parameter_declaration", "optional_parameter_declaration", "variadic_parameter_declaration")

@@ -198,13 +198,19 @@ class Reader:
         if d.init is None or d.reading:
             raise NotUnderstood(f"the constant '{d.name}', whose value is not given here", node)
         scope = d.scope.inner(**self.types.bound(d.params, args or (), d.scope, node)) if d.params else d.scope
+        if self.depth >= calls.MAX_CALLS:
+            raise calls.endless(f"the templates that '{d.name}' is a constant of", scope.unit.origin(d.node))
         d.reading = True
+        self.depth += 1
         try:
             kind, _ = self.types.declared_type(d.node, d.declarator, scope)
             value = self.rvalue(self.value(d.init, scope)) if d.init.type != "initializer_list" else self.braced(d.init, kind, scope)
             made = value if isinstance(kind, (Auto, Arr)) else self.convert(value, kind)
+        except RecursionError:
+            raise calls.endless(f"the templates that '{d.name}' is a constant of", scope.unit.origin(d.node)) from None
         finally:
             d.reading = False
+            self.depth -= 1
         if not d.params:
             self.constants[id(d)] = made
         return made

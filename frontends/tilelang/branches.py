@@ -215,6 +215,7 @@ def _phi(r: Reader, name: str, cond: n.Expr, a: Value, b: Value, blocks: list[li
     if r.launched and numbers and inside and not any(isinstance(v, Memory) and not v.var for v in (a, b)):
         left, right = arithmetic.paired(a, b, r.run)
         buffer = n.Buffer(r.out.fresh(name), dtype_of(left.type), (), "register")
+        r.joined.add(buffer.name)
         r.out.emit(n.Alloc(buffer))
         for block, e in zip(blocks, (left, right), strict=True):
             block.append(n.Store(n.Region(buffer), e, origin=r.out.origin))
@@ -238,10 +239,12 @@ def _hoisted(r: Reader, name: str, v: Value, block: list[n.Stmt]) -> Value:
         for i, s in enumerate(block):
             if isinstance(s, n.Alloc) and s.buffer.name == v.buffer.name and s.init is None:
                 del block[i]
+                r.hoisted.add(v.buffer.name)
                 r.out.emit(s)
                 break
             if isinstance(s, n.View) and s.buffer.name == v.buffer.name:
                 del block[i]
+                r.hoisted.add(v.buffer.name)
                 r.out.emit(s)
                 break
         return v
@@ -251,6 +254,7 @@ def _hoisted(r: Reader, name: str, v: Value, block: list[n.Stmt]) -> Value:
         return Choice(v.cond, _hoisted(r, name, v.a, block), _hoisted(r, name, v.b, block))
     if r.launched and isinstance(v, Num) and _local(r, v, block):
         buffer = n.Buffer(r.out.fresh(name), dtype_of(v.expr.type), (), "register")
+        r.joined.add(buffer.name)
         r.out.emit(n.Alloc(buffer))
         block.append(n.Store(n.Region(buffer), v.expr, origin=r.out.origin))
         return Num(n.Load(n.Region(buffer)))

@@ -15,7 +15,7 @@ from kir.ir.visit import statements, walk
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
 from .execute import Found, parameter, run_block
-from .fills import with_fills, with_ready_barriers
+from .fills import in_their_branch, with_fills, with_ready_barriers, without_unread
 from .kinds import kinds
 from .layouts import laid_out
 from .operators import guarded
@@ -228,7 +228,7 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
     def opaque(s: n.Stmt, reason: str) -> n.Stmt:
         return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
 
-    body = laid_out(r, tuple(r.out.block))
+    body = laid_out(r, in_their_branch(without_unread(tuple(r.out.block), frozenset(r.joined)), frozenset(r.hoisted)))
     placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
                       r.attrs.get("tl_disable_thread_storage_sync") is not True)
     body = with_ready_barriers(with_fills(placing.body(body)))

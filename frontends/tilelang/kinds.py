@@ -56,6 +56,11 @@ class _Evidence:
                 self.assigned.setdefault(name, set()).update(_arithmetic(value))
                 if isinstance(value, cst.Dict):
                     self.tables.add(name)
+            case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=targets))], value=cst.Tuple(elements=values)) if len(
+                    targets) == len(values):
+                for t, v in zip(targets, values, strict=True):
+                    if isinstance(t.value, cst.Name):
+                        self.assigned.setdefault(t.value.value, set()).update(_arithmetic(v.value))
             case cst.Call(func=func, args=args):
                 self.called(_last(func), args)
             case cst.Subscript(value=cst.Name(value=owner)) if owner in self.tables:

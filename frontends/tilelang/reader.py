@@ -123,6 +123,10 @@ class Reader:
         """What names of integer arithmetic stand for."""
         self.reducers: set[str] = set()
         """Fragments of `T.alloc_reducer`: what `T.Parallel` adds to them is summed over the axes that they do not have."""
+        self.joined: set[str] = set()
+        """Registers that hold what a name stands for after a branch."""
+        self.hoisted: set[str] = set()
+        """Buffers of a branch that are declared before it, since what comes after might name them."""
         self.aliases: dict[str, str] = {}
         """For each view the buffer whose memory it names."""
         self.globals: dict[tuple[str, str], Value] = {}

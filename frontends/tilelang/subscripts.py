@@ -148,7 +148,9 @@ def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope
     if kind == "str":
         r.meta(name, "str")
         return Text(name)
-    if kind:
+    if kind in ("int", "bool", "float"):
+        r.kinds[name] = kind
+    elif kind:
         r.kinds.setdefault(name, kind)
     if of is not None:
         r.objects.add(name)

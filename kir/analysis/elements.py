@@ -13,7 +13,7 @@ from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, shape_of
-from kir.ir.visit import names_read
+from kir.ir.visit import names_read, walk
 
 Index = Sequence[n.Expr]
 
@@ -225,13 +225,11 @@ def _tile_of_pick(e: n.Call, axes: Axes) -> n.Expr:
         own = [names[i.name] for i in index if isinstance(i, n.Var)]
         if len(set(own)) == len(own) and all(axes[k][1] == d for k, d in zip(own, shape, strict=True)):
             return _placed(source, own, len(axes))
-    if index and all((isinstance(i, n.Var) and i.name in names) or build.is_const(i, 0) for i in index):
-        own = [names[i.name] for i in index if isinstance(i, n.Var) and i.name in names]
-        ones = [d for i, d in zip(index, shape, strict=True) if not (isinstance(i, n.Var) and i.name in names)]
-        swept = [d for i, d in zip(index, shape, strict=True) if isinstance(i, n.Var) and i.name in names]
-        if own == sorted(set(own)) and all(d == 1 for d in ones) and own[-1] == len(axes) - 1 and len(shape) == len(axes) - own[0] and all(
-                axes[k][1] == d for k, d in zip(own, swept, strict=True)):
-            return source
+    first = len(axes) - len(shape)
+    if index and first >= 0 and all(
+            (isinstance(i, n.Var) and names.get(i.name) == first + p and axes[first + p][1] == d) or (d == 1 and build.is_const(i, 0))
+            for p, (i, d) in enumerate(zip(index, shape, strict=True))):
+        return source  # its axes stand where broadcasting looks for them
     return build.call("pick", source, *(_tile(i, axes) for i in index))
 
 
@@ -245,4 +243,10 @@ def canonical_tile(e: n.Expr) -> n.Expr:
         made = tile(element(e, [build.const(0) if d == 1 else v for v, d in axes]), axes)
     except NotElementwise:
         return e
+    if all(d == 1 for d in shape) and _picks(made) > _picks(e):
+        return e  # a name would be taken apart only to be put together
     return made if made.type == e.type else e
+
+
+def _picks(e: n.Expr) -> int:
+    return sum(isinstance(x, n.Call) and x.fn == "pick" for x in walk(e))

@@ -16,7 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, names_read, walk
-from kir.target import Architecture, Family
+from kir.target import ARCHITECTURES, Architecture, Family
 
 TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
     F16: frozenset({F16, F32}), BF16: frozenset({F32}), F64: frozenset({F64}), I8: frozenset({I32}), U8: frozenset({I32}),
@@ -40,7 +40,9 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
         if extent is not None and not 1 <= extent <= most:
             yield Diagnostic("KIR-V033", f"'{axis.name}' has {extent} CTAs; {a.name} takes 1 to {most} there", k.origin, k.name)
     if reason := cluster_refusal(k, a):
-        yield Diagnostic("KIR-V037", reason, k.origin, k.name, needs="a cluster that the target has and the grid is made of")
+        left = [x for x in (build.int_value(axis.extent) for axis, each in zip(k.grid, k.cluster, strict=False) if each > 1) if x is not None]
+        witness = (f"CTA {left[0] - 1} has no cluster",) if "no whole clusters" in reason and left else ()
+        yield Diagnostic("KIR-V037", reason, k.origin, k.name, witness=witness, needs="a cluster that the target has and the grid is made of")
     shared = shared_bytes(k)
     if shared is not None and shared > a.shared_per_cta:
         yield Diagnostic("KIR-V031", f"the kernel stages {shared} bytes in shared memory; a CTA of {a.name} has {a.shared_per_cta}",
@@ -48,18 +50,40 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
     for s, level in _statements(k.body, "cta"):
         if isinstance(s, n.Mma) and (reason := tensor_core_refusal(s)):
             yield Diagnostic("KIR-V032", reason, s.origin, k.name)
-        if isinstance(s, n.Copy) and (reason := copy_refusal(s, level)):
+        if isinstance(s, n.Copy) and (reason := copy_refusal(s, level) or _lacking(s, a)):
             yield Diagnostic("KIR-V034", reason, s.origin, k.name)
         if isinstance(s, n.Roles) and (reason := registers_refusal(k, s, a)):
-            yield Diagnostic("KIR-V036", reason, s.origin, k.name)
+            wait = ("a warpgroup that asks for registers which nobody gives back waits for ever",) if a.has("setmaxnreg") else ()
+            needs = f"multiples of 8 from 24 to 256, up to {a.registers_per_sm} in all" if wait else _with("setmaxnreg")
+            yield Diagnostic("KIR-V036", reason, s.origin, k.name, witness=wait, needs=needs)
         if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
             yield Diagnostic("KIR-V035", reason, s.origin, k.name)
         if isinstance(s, (n.Let, n.Eval)) and (missing := _missing(s, a)):
             yield Diagnostic("KIR-V036" if missing == "setmaxnreg" else "KIR-V032" if missing in ("wgmma", "stmatrix") else "KIR-V034",
-                             f"{a.name} has no {missing}", s.origin, k.name)
+                             f"{a.name} has no {missing}", s.origin, k.name, needs=_with(missing))
     for s, team in _teams(k.body, threads):
         if isinstance(s, n.Mma) and s.via == "wgmma" and (reason := _wgmma_refusal(k, s, a, team)):
-            yield Diagnostic("KIR-V032", reason, s.origin, k.name)
+            yield Diagnostic("KIR-V032", reason, s.origin, k.name, needs="" if a.has("wgmma") else _with("wgmma"))
+
+
+def unlaunchable(program: n.Program, architecture: Architecture) -> bool:
+    """Whether it is known before any compiler is asked that the architecture cannot run a program: registers of roles that do not add up, clusters
+    that the grid is not made of (which no compiler refuses, and no launch survives), an instruction that it lacks."""
+    missing = any(isinstance(s, (n.Let, n.Eval)) and _missing(s, architecture) for k in program.kernels for s, _ in _statements(k.body, "cta"))
+    return missing or any(d.id in ("KIR-V036", "KIR-V037") for d in legalize(program, architecture))
+
+
+def lacking(program: n.Program, architecture: Architecture) -> tuple[Diagnostic, ...]:
+    """Why a compiler for the architecture refuses a program, as far as `legalize` knows: each reason once, where it holds first."""
+    first: dict[str, Diagnostic] = {}
+    for d in legalize(program, architecture):
+        first.setdefault(d.message, d)
+    return tuple(first.values())
+
+
+def _with(family: Family) -> str:
+    """The targets that have a family of instructions."""
+    return " or ".join(name for name, a in ARCHITECTURES.items() if a.has(family))
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({
@@ -154,6 +178,13 @@ def _statements(block: n.Block, level: str) -> Iterator[tuple[n.Stmt, str]]:
         inner = s.kind if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread") else level
         for body in blocks_of(s):
             yield from _statements(body, inner)
+
+
+def _lacking(s: n.Copy, a: Architecture) -> str:
+    """The instructions of a copy that the target lacks ("" when it has them)."""
+    needs: dict[str, Family] = {"cp_async": "cp_async", "bulk": "cp_async_bulk", "tma": "tma", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix"}
+    family = needs.get(s.via.partition("(")[0])
+    return f"{a.name} has no {family}" if family is not None and not a.has(family) else ""
 
 
 def copy_refusal(s: n.Copy, level: str) -> str:

@@ -76,11 +76,16 @@ def without_copies(k: n.Kernel) -> n.Kernel:
 def _block(block: n.Block, known: Facts) -> n.Block:
     out: list[n.Stmt] = []
     for s in block:
-        made = _stmt(s, known)
+        made = tuple(x for x in _stmt(s, known) if not _says_nothing(x))
         out.extend(made)
         for x in made:
             known = after(known, x)
     return tuple(out)
+
+
+def _says_nothing(s: n.Stmt) -> bool:
+    """Whether a statement assumes what is known to hold."""
+    return isinstance(s, n.Eval) and s.call.fn == "assume" and is_true(next(iter(s.call.args)))  # type: ignore[arg-type]  # it has one operand
 
 
 def _stmt(s: n.Stmt, known: Facts) -> n.Block:

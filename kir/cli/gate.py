@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from kir.target import Target
 
 
+TELLING = ("HGMMA", "QGMMA", "HMMA", "IMMA", "DMMA", "UTMALDG", "UTMASTG", "LDGSTS", "LDSM", "STSM", "USETMAXREG", "LDL", "STL")
+"""Opcodes that are always shown: tensor cores, copies in hardware, registers given and taken, local memory."""
+
+
 def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
     problem: Annotated[str, typer.Option(help="what the kernel must compute: a name, a folder with problem.toml, or a KernelBench file (.py)")] = "",
@@ -55,6 +59,9 @@ def command(
     kernel, own = _read(file, bind, problem)
     other, others = _read(against, against_bind or bind) if against else (None, "")
     wanted = load_problem(problem) if problem else None
+    if wanted is not None:
+        from kir.gate.gpu.panel import require_known
+        require_known(wanted)
     own = others if own == "kir" and others else own
     if on == "gpu":
         verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel, sanitize)
@@ -121,7 +128,8 @@ def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
         table = Table("compiled", "registers", "spills", "shared", "threads", "SASS", box=None, header_style="dim", title_justify="left")
         for artifact in verdict.artifacts:
             for k in artifact.kernels:
-                top = sorted(k.mix.items(), key=lambda kv: (-kv[1], kv[0]))[:5]
+                order = sorted(k.mix.items(), key=lambda kv: (-kv[1], kv[0]))
+                top = [x for x in order if x[0] in TELLING] + [x for x in order if x[0] not in TELLING][:4]
                 table.add_row(f"{k.kernel} {artifact.target}", str(k.registers), str(k.spills), str(k.shared_bytes), str(k.threads),
                               f"{sum(k.mix.values())}: " + " ".join(f"{opcode} {count}" for opcode, count in top))
         parts.append(table)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kir.lineage.record import Header, Lineage
     from kir.lineage.replay import Replayed
     from kir.lineage.source import Expert
-    from kir.lineage.walk import Budget, Judge
+    from kir.lineage.walk import Budget, Judge, Judgement
 
 
 MOST_SHOWN = 12
@@ -32,7 +32,7 @@ def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="the folder to write")],
     problem: Annotated[str, typer.Option(help="what the kernel must compute; without it, the kernel itself is the reference")] = "",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
-    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the only one in skills/bindings for this kernel and problem")] = None,
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the shipped one")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
     target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
@@ -90,18 +90,17 @@ def command(
 
 def walked(expert: Expert, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, workers: int, fresh: bool,
            look: int) -> Lineage:
-    """Walk back, with progress on standard error, and write ``lineage.json``."""
+    """Walk back, with progress on standard error, and write ``lineage.json``. Nothing is written of an expert that the gate refuses."""
     from kir.cli._progress import bar
-    from kir.diagnostic import error
     from kir.lineage.plan import plan
     from kir.lineage.record import chained
     from kir.lineage.walk import Walk
 
-    folder.begin(header, fresh=fresh)
     with bar(f"walking {header.expert} back") as advance:
         judgement = judge.gate(expert.program)
         if not judgement.accepted:
-            raise error("KIR-S015", f"{header.expert} does not pass the gate: {judgement.reason}", subject=judgement.stage)
+            raise _refused(header, judgement)
+        folder.begin(header, fresh=fresh)
         order = plan(expert.program, engine, look)
         walk = Walk(
             expert.program,
@@ -117,6 +116,16 @@ def walked(expert: Expert, header: Header, engine: PassEngine, judge: Judge, fol
     lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
     folder.finish(lineage)
     return lineage
+
+
+def _refused(header: Header, judgement: Judgement) -> Exception:
+    """The expert itself does not pass: the gate's word, then what its compilers and the checker say, each at its place."""
+    from kir.diagnostic import Diagnostic, KirError
+
+    record = judgement.record
+    told = [*record.get("compile", {}).get("refusals", ()), *(record.get("correctness") or {}).get("findings", ())]
+    reason = Diagnostic("KIR-S015", f"{header.expert} does not pass the gate: {judgement.reason}", subject=judgement.stage)
+    return KirError(reason, *(Diagnostic.from_json(each) for each in told[:MOST_SHOWN]))
 
 
 def written(lineage: Lineage, folder: Folder, engine: PassEngine) -> Replayed:

@@ -35,7 +35,7 @@ def command(
     tuned: Annotated[str, typer.Option(help="fill the holes of a tuned subject for this problem (name or name:dtype)")] = "",
     shape: Annotated[str, typer.Option(help="with --tuned: a shape of the problem, or M=..,N=..,K=..")] = "",
     general: Annotated[bool, typer.Option("--general", help="with --tuned: a second kernel for sizes at which the facts do not hold")] = False,
-    target: Annotated[str, typer.Option(help="with --tuned: the device that it was tuned on")] = "h200",
+    target: Annotated[str, typer.Option(help="what preconditions are judged for; with --tuned, the device that it was tuned on (h200)")] = "",
     force: Annotated[bool, typer.Option(help="apply steps whose preconditions are refused")] = False,
     in_place: Annotated[bool, typer.Option("--in-place", help="edit the changed statements of the source, shown as a diff")] = False,
     write: Annotated[bool, typer.Option("--write", help="with --in-place: write the source, and the binding where the launch changed")] = False,
@@ -47,21 +47,22 @@ def command(
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
     from kir.ir.verify import is_generic
-    from kir.rewrite import Pipeline, Trace, pass_class
+    from kir.rewrite import Context, Pipeline, Trace, pass_class
     from kir.rewrite.driver import notes
+    from kir.target import target as named
 
     if tuned:
-        base, steps = _tuned(file, pipeline, bind, tuned, shape, target, general)
+        base, steps = _tuned(file, pipeline, bind, tuned, shape, target or "h200", general)
     else:
         base, steps = read(file, bind), _pipeline(pipeline).steps if pipeline else ()
-    done = Trace(base)
+    done, context = Trace(base), Context(named(target)) if target else Context()
     wanted, checked = frozenset(assume or ()), frozenset(guard or ())
     warnings, taken = [], []
     for step in steps:
         cls = pass_class(step.name)
         known = {p.id for p in cls.preconditions}
         step = replace(step, assume=step.assume | (wanted & known), guard=step.guard | (checked & known), force=step.force or force)
-        done = done.then(step)
+        done = done.then(step, context)
         taken.append(step)
         warnings += list(notes(done.steps[-1].witness.params, done.steps[-1].record.verdicts))
     if in_place or write:

@@ -26,10 +26,13 @@ def command(
     assume: Annotated[list[str] | None, typer.Option(help="with --on FILE: a precondition to assume where it cannot be decided")] = None,
     gate: Annotated[Literal["none", "cpu", "gpu"], typer.Option(help="with --on FILE: judge the result under the lineage's problem")] = "none",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="with --on FILE: the file to write the result to")] = None,
+    without_residue: Annotated[bool, typer.Option("--without-residue", help="from parameters alone: the passes choose names and order")] = False,
 ) -> Result:
     """Rebuild every state of a lineage from its stored steps, or replay its steps on another kernel."""
     from kir.diagnostic import usage
 
+    if without_residue:
+        return _recovered(lineage, on)
     if on not in GATES:
         return _crossed(lineage, on, bind, emit, fact or [], assume or [], gate, output)
     if given := [name for name, value in (("--bind", bind), ("--emit", emit), ("--fact", fact), ("--assume", assume), ("--output", output)) if value]:
@@ -59,6 +62,34 @@ def _rebuilt(lineage: Path, on: str) -> Result:
         code=0 if replayed.ok else 1,
         diagnostics=replayed.diagnostics,
     )
+
+
+def _recovered(lineage: Path, on: str) -> Result:
+    """What the parameters alone give, gated where that is asked for."""
+    from kir.diagnostic import Diagnostic, usage
+    from kir.lineage.answers import remember
+    from kir.lineage.engine import PassEngine
+    from kir.lineage.folder import opened
+    from kir.lineage.judge import judge_on
+    from kir.lineage.recovery import recover, recovered_json, recovered_text
+
+    if on not in GATES:
+        raise usage("KIR-C002", "--without-residue is for the lineage's own kernel: crossings keep no residue", subject="kir replay",
+                    attempt="leave --on FILE out")
+    folder = opened(lineage)
+    record = folder.read()
+    remember(record, folder)
+    found = recover(record, folder, PassEngine.of(record.header))
+    diagnostics, accepted = found.diagnostics(), None
+    if found.whole and on != "none":
+        with judge_on(on, record.header, found.program) as judge:
+            judgement = judge.gate(found.program)
+        accepted = judgement.accepted
+        if not accepted:
+            diagnostics = (Diagnostic("KIR-S017", f"the recovered program does not pass the gate: {judgement.stage}: {judgement.reason}"),)
+    text = recovered_text(record, found) + ("" if accepted is None else f"; the gate {'accepts' if accepted else 'refuses'} it")
+    return Result({"lineage": str(folder.file), **recovered_json(found), "accepted": accepted}, text, code=0 if found.whole and accepted is not False else 1,
+                  diagnostics=diagnostics)
 
 
 def _crossed(lineage: Path, on: str, bind: Path | None, emit: str | None, facts: list[str], assume: list[str], gate: str, output: Path | None) -> Result:

@@ -64,7 +64,8 @@ def _checked(program: Program, problem: str, shape: str, distribution: str, seed
 
     known = load_problem(problem)
     if shape or distribution or seed:
-        chosen, left = [one(program, known, _shape(program, known, shape), distribution or "normal", seed)], []
+        chosen = [one(program, known, _shape(program, known, shape), distribution or "normal", seed)]
+        left = chosen[:0]
     else:
         _shape(program, known, shape)
         chosen, left = cases(program, known)

@@ -23,10 +23,12 @@ def command(
     package: Annotated[bool, typer.Option("--package", help="rank the forward sites of a folder of recorded bindings")] = False,
     target: Annotated[str, typer.Option(help="with --package: the device that is modelled")] = "sm_90a",
     most: Annotated[int, typer.Option(help="with --package: how many suggestions are shown")] = 40,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", help="with --package: processes at once (0: one a core)")] = 0,
+    seconds: Annotated[float, typer.Option(help="with --package: how long one kernel may be looked at")] = 60.0,
 ) -> Result:
     """Show where each pass applies, forward and backward, with the verdict of every precondition."""
     if package:
-        return _ranked(Path(file), target, most)
+        return _ranked(Path(file), target, most, jobs, seconds, name)
     from kir.diagnostic import KirError
     from kir.rewrite import judge, misses, pass_class, passes, sites
     from kir.rewrite.anchor import anchor_text
@@ -67,19 +69,25 @@ def command(
     return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies")
 
 
-def _ranked(folder: Path, name: str, most: int) -> Result:
+def _ranked(folder: Path, name: str, most: int, jobs: int, seconds: float, only: str) -> Result:
     """Suggestions for many kernels, best first."""
+    import os
+
     from kir.cli._progress import bar
     from kir.corpus.rank import ranked, recorded
+    from kir.rewrite import pass_class
     from kir.target import target
 
+    chosen = frozenset({pass_class(only).name} if only else ())
     with bar("sites", len(recorded(folder))) as advance:
-        found = ranked(folder, target(name), advance)
+        found = ranked(folder, target(name), advance, jobs or os.cpu_count() or 1, seconds, chosen)
     lines = []
     for s in found.suggestions[:most]:
         stop = f"refused {', '.join(s.refused)}" if s.refused else f"undecided {', '.join(s.open_)}" if s.open_ else "applies"
         lines.append(f"{2 ** s.gain:6.3f}x  {s.step}  in {s.kernel.rpartition('/')[2]} ({s.binding}): {stop}")
     lines += [f"skipped {place}: {why}" for place, why in found.skipped]
-    data = {"target": name, "suggestions": [s.to_json() for s in found.suggestions],
+    allowed = sum(1 for s in found.suggestions if not s.refused and not s.open_)
+    lines.append(f"{len(found.suggestions)} sites in {found.kernels} kernels, {allowed} may be applied; {len(found.skipped)} left out")
+    data = {"target": name, "kernels": found.kernels, "suggestions": [s.to_json() for s in found.suggestions],
             "skipped": [{"kernel": place, "reason": why} for place, why in found.skipped]}
     return Result(data, "\n".join(lines) or "no pass applies")

@@ -361,18 +361,14 @@ def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
             return replace(s, body=fn(s.body))
         case n.If():
             return replace(s, then=fn(s.then), orelse=fn(s.orelse))
+        case n.Roles():
+            return replace(s, roles=tuple(replace(r, body=fn(r.body)) for r in s.roles))
         case _:
             return s
 
 
 def _inner(s: n.Stmt, uses: Counter[str]) -> n.Stmt:
-    match s:
-        case n.For() | n.While():
-            return replace(s, body=_fold_block(s.body, uses))
-        case n.If():
-            return replace(s, then=_fold_block(s.then, uses), orelse=_fold_block(s.orelse, uses))
-        case _:
-            return s
+    return _with_blocks(s, lambda block: _fold_block(block, uses))
 
 
 @lru_cache(maxsize=1 << 14)

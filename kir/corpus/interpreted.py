@@ -10,10 +10,9 @@ from kir.corpus.launch import Launch, binding_of, extent
 from kir.corpus.launch import dtype_of as dtype_of_tensor
 from kir.interp import run
 from kir.interp.number import storage
-from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.specialize import specialize
-from kir.ir.types import DTYPES, dtype_of
+from kir.ir.specialize import specialize, zero_elsewhere
+from kir.ir.types import DTYPES
 from kir.ir.verify import is_generic, verify
 from kir.ir.visit import transform
 
@@ -32,7 +31,7 @@ def carry_out(program: n.Program, launch: Launch) -> None:
     wrong = [d for d in verify(made) if d.severity == "error"]
     if is_generic(made) or wrong:
         raise error("KIR-C116", f"'{launch.kernel}' cannot be run under this launch: {wrong[0].message if wrong else 'it is still generic'}")
-    made = transform(made, _zero_outside)
+    made = transform(made, zero_elsewhere)
     made = replace(made, params=tuple(replace(q, role="inout") if q.role == "out" else q for q in made.params))
     arrays = {name: memory(t) for name, t in launch.tensors.items()}
     outputs = run(made, {q.name: arrays[q.name] for q in made.params if q.name in arrays}).outputs
@@ -41,13 +40,6 @@ def carry_out(program: n.Program, launch: Launch) -> None:
             kept, left = (np.ascontiguousarray(x).view(np.uint8).reshape(-1) for x in (arrays[name], value))
             changed = np.flatnonzero(kept != left)  # only these: another tensor may lie in the same memory
             arrays[name].view(np.uint8).reshape(-1)[changed] = left[changed]
-
-
-def _zero_outside(old: n.Node, new: n.Node) -> n.Node:
-    """A masked load that does not say what it gives elsewhere: zero, as compiled code and Triton's own interpreter have it."""
-    if isinstance(new, n.Load) and new.mask is not None and new.other is None and new.at.buffer.space == "global":
-        return replace(new, other=build.cast(build.const(0), dtype_of(new.type)))
-    return new
 
 
 def memory(t: Any) -> np.ndarray[Any, np.dtype[Any]]:

@@ -1,8 +1,12 @@
 """On a GPU: one launch carried out by two functions on copies of its arguments; what they leave compared, and both timed."""
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 MICROSECONDS = 1000.0
@@ -25,11 +29,25 @@ def compare(arguments: Mapping[str, Any], first: Run, second: Run) -> dict[str, 
     out = difference(one, other)
     out["code"] = _code(*made)
     try:
-        out["seconds"], out["rounds"] = timed(arguments, one, first, second)
+        with _alone():
+            out["seconds"], out["rounds"] = timed(arguments, one, first, second)
     except RuntimeError as bad:
         torch.cuda.synchronize()
         out["failed"] = str(bad).partition("\n")[0][:200]
     return out
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """While no other process times on these GPUs."""
+    import fcntl
+
+    with open(Path(tempfile.gettempdir()) / f"kir-measured-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _code(one: Any, other: Any) -> dict[str, Any]:
@@ -93,8 +111,16 @@ def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def timed(arguments: Mapping[str, Any], values: dict[str, Any], first: Run, second: Run) -> tuple[list[float], int]:
-    """Seconds of a launch of each, and how many rounds were timed. Each time is the median over rounds of a captured batch, the two in turns;
-    both work on the same memory, which is set to the arguments before each batch."""
+    """Seconds of a launch of each, the medians of `samples`, and how many rounds were timed."""
+    import statistics
+
+    times = samples(arguments, values, first, second)
+    return [statistics.median(t) for t in times], len(times[0])
+
+
+def samples(arguments: Mapping[str, Any], values: dict[str, Any], first: Run, second: Run) -> tuple[list[float], list[float]]:
+    """Seconds of a launch of each: rounds of a captured batch, the two in turns. Both work on the same memory, which is set to the arguments
+    before each batch; where they are apart after the first rounds, more follow."""
     import statistics
 
     import torch
@@ -134,4 +160,4 @@ def timed(arguments: Mapping[str, Any], values: dict[str, Any], first: Run, seco
         a, b = (statistics.median(t) for t in times)
         if max(a, b) <= NEAR * min(a, b):
             break
-    return [a, b], len(times[0])
+    return times

@@ -1,27 +1,37 @@
 """Where passes would pay: every forward site of every recorded kernel, with its verdicts and what the cost model says of it."""
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from math import log2
 from pathlib import Path
 from typing import Any
 
-from kir.diagnostic import KirError, usage
+from kir.diagnostic import KirError, error, usage
 from kir.gate.cost import program_cost
 from kir.ir import nodes as n
 from kir.lineage.source import load_expert
-from kir.rewrite import judge, passes, sites
+from kir.rewrite import Context, judge, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import run_forward
 from kir.rewrite.residue import Residue
 from kir.store import write_atomic
 from kir.target import Target
+from kir.target import target as target_of
 
 MARK = "# "
 """How a recorded binding's first line starts, which names the kernel as FILE::KERNEL."""
+
+
+SECONDS = 60.0
+"""How long one kernel may be looked at."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,11 @@ class Suggestion:
 @dataclass
 class Ranking:
     """Suggestions, best first: those that may be applied, by modelled gain; then those that a precondition stops. `skipped` are kernels
-    that could not be read, and why."""
+    that could not be read, and steps that could not be looked at, and why."""
 
     suggestions: list[Suggestion] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    kernels: int = 0
 
 
 def recorded(folder: Path) -> list[tuple[str, Path]]:
@@ -75,7 +86,8 @@ def _unpacked(lines: Path) -> Path:
     folder = Path(platformdirs.user_cache_dir("kir")) / "bindings" / hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
         rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-        files = {f"{row['kernel'].rpartition('::')[2].strip('_')}-{i}.toml": f"{MARK}{row['kernel']}\n{row['binding']}" for i, row in enumerate(rows, 1)}
+        files = {f"{row['kernel'].rpartition('::')[2].strip('_')}-{i}.toml": f"{MARK}{_place(row)}\n{row['binding']}"
+                 for i, row in enumerate(rows, 1) if row["binding"] and not row.get("generated")}
     except (ValueError, KeyError, TypeError, AttributeError) as bad:
         raise usage("KIR-C118", f"{lines} holds no recorded bindings: {bad}", attempt="kir capture -o bindings -- python app.py") from bad
     for name, content in files.items():
@@ -84,35 +96,94 @@ def _unpacked(lines: Path) -> Path:
     return folder
 
 
-def ranked(folder: Path, target: Target, advance: Callable[[str], None] = lambda text: None) -> Ranking:
-    """Every forward site of every kernel with a binding in the folder, on a modelled device."""
-    out = Ranking()
-    for place, binding in recorded(folder):
-        try:
-            program = load_expert(place, binding).program
-            out.suggestions += _suggestions(program, place, binding, target)
-        except KirError as bad:
-            out.skipped.append((place, f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
-        advance(place)
+def _place(row: dict[str, Any]) -> str:
+    """The kernel of a row: FILE::KERNEL, or apart as `package`, `file` and `kernel`."""
+    kernel = str(row["kernel"])
+    return kernel if "::" in kernel else f"{row['package']}:{row['file']}::{kernel}"
+
+
+def ranked(folder: Path, target: Target, advance: Callable[[str], None] = lambda text: None, jobs: int = 1, seconds: float = SECONDS,
+           only: frozenset[str] = frozenset()) -> Ranking:
+    """Every forward site of every kernel with a binding in the folder, on a modelled device; `only` are the passes to look for (none: all).
+    With several `jobs`, each kernel is looked at by one of as many processes."""
+    found = recorded(folder)
+    asked = [(place, binding, target.architecture.name, seconds, only) for place, binding in found]
+    out = Ranking(kernels=len(found))
+    with contextlib.ExitStack() as held:
+        answers: Iterable[Ranking]
+        if jobs > 1:
+            pool = held.enter_context(ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")))
+            answers = _in_order(pool, asked)
+        else:
+            answers = map(_of_kernel, asked)
+        for (place, *_), each in zip(asked, answers, strict=True):
+            out.suggestions += each.suggestions
+            out.skipped += each.skipped
+            advance(place)
     out.suggestions.sort(key=lambda s: (bool(s.refused), bool(s.open_), -s.gain, s.kernel, s.step))
     return out
 
 
-def _suggestions(program: n.Program, place: str, binding: Path, target: Target) -> Iterator[Suggestion]:
+_Asked = tuple[str, Path, str, float, frozenset[str]]
+
+
+def _in_order(pool: ProcessPoolExecutor, asked: list[_Asked]) -> Iterator[Ranking]:
+    """The answers in order; a kernel that took its process down is skipped, and so is what was running beside it."""
+    waiting = [pool.submit(_of_kernel, each) for each in asked]
+    for each, answer in zip(asked, waiting, strict=True):
+        try:
+            yield answer.result()
+        except BrokenProcessPool:
+            yield Ranking(skipped=[(each[0], "its process died, or one beside it: run it alone (-j 1)")])
+
+
+def _of_kernel(asked: _Asked) -> Ranking:
+    """The suggestions for one kernel, and what was left out of them, with the reason."""
+    place, binding, name, seconds, only = asked
+    out = Ranking()
+
+    def late(number: int, frame: object) -> None:
+        raise error("KIR-C120", f"it takes more than {seconds:g} s to look at", attempt="--seconds")
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        _look(out, load_expert(place, binding).program, place, binding, target_of(name), only)
+    except KirError as bad:
+        out.skipped.append((place, f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
+    except Exception as fault:  # one bad kernel never stops the run
+        out.skipped.append((place, f"KIR-C003 {type(fault).__name__}: {fault}"[:300]))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return out
+
+
+def _look(out: Ranking, program: n.Program, place: str, binding: Path, target: Target, only: frozenset[str]) -> None:
     before = sum(c.seconds for c in program_cost(program, {}, target))
+    context = Context(target=target)
     for cls in passes():
+        if only and cls.name not in only:
+            continue
         try:
             found = sites(cls.with_options({}), program, "forward")
-        except KirError:
-            continue  # its patterns do not fit this program; kir sites says why
+        except KirError as bad:
+            out.skipped.append((place, f"{cls.name}: {bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
+            continue
         for site in found:
+            step = f"{site.params}@{anchor_text(program, site.path)}"
             try:
                 after = sum(c.seconds for c in program_cost(run_forward(program, site, Residue()).program, {}, target))
-                verdicts = dict(judge(program, site))
-            except KirError:
+                verdicts = dict(judge(program, site, context))
+                gain = log2(before / after)
+            except KirError as bad:
+                if bad.diagnostics[0].id == "KIR-C120":
+                    raise
+                out.skipped.append((place, f"{step}: {bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
+                continue
+            except (ZeroDivisionError, ValueError):
+                out.skipped.append((place, f"{step}: nothing is modelled"))
                 continue
             valid = [(p.id, verdicts[p.id]) for p in site.params.preconditions if p.kind == "validity"]
             refused = tuple(id_ for id_, v in valid if v.kind == "refuted")
             undecided = tuple(id_ for id_, v in valid if v.kind == "unknown")
-            step = f"{site.params}@{anchor_text(program, site.path)}"
-            yield Suggestion(place, binding.name, step, log2(before / after), float(f"{after:.4g}"), refused, undecided)
+            out.suggestions.append(Suggestion(place, binding.name, step, gain, float(f"{after:.4g}"), refused, undecided))

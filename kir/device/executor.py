@@ -295,7 +295,7 @@ def _values(s: State, launch: dict[str, Any]) -> list[Any]:
     out: list[Any] = []
     for kind, *rest in launch["arguments"]:
         if kind == "buffer":
-            out.append(ctypes.c_uint64(s.buffers[rest[0]].data))
+            out.append(ctypes.c_uint64(_aligned(s, rest[0], rest[1] if len(rest) > 1 else 1)))
         elif kind == "map":
             out.append(_map(s, rest[0]))
         else:
@@ -312,8 +312,16 @@ def _scalar(dtype: str, value: float) -> Any:
     return SCALARS[dtype](value if dtype in ("f32", "f64") else int(value))
 
 
+def _aligned(s: State, name: str, divisor: int) -> int:
+    """The address of a buffer. Raises ValueError where the kernel relies on more than it is aligned to: a fault on the device would say less."""
+    address = s.buffers[name].data
+    if address % divisor:
+        raise ValueError(f"'{name}' begins at byte {address % divisor} past a multiple of {divisor}, and the kernel takes it {divisor} bytes at a time")
+    return address
+
+
 def _map(s: State, row: dict[str, Any]) -> Map:
-    address = s.buffers[row["of"]].data
+    address = _aligned(s, row["of"], 16)
     if row.get("mode") == "im2col":
         raw = s.driver.more.tensor_map_im2col(row["dtype"], address, row["extents"], row["strides"], row["lower"], row["upper"],
                                               row["channels"], row["pixels"], swizzle=row["swizzle"], steps=row.get("steps", ()))

@@ -94,7 +94,7 @@ def _wrong(case: ProblemCase, result: Result, verdict: Comparison) -> Diagnostic
     if access is None:
         return base
     return replace(base, origin=access.origin, anchor=access.anchor,
-                   witness=(str(access), f"read by the caller at {verdict.where}, compared with the problem's oracle"))
+                   witness=(access.placed, f"read by the caller at {verdict.where}, compared with the problem's oracle"))
 
 
 def _ctas(program: n.Program, sizes: Mapping[str, int]) -> int:

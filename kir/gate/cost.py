@@ -32,6 +32,8 @@ LAUNCH = 3e-6
 """Seconds that a launch costs at least."""
 ISSUE = 4
 """Warp instructions that an SM starts in a clock: one a partition."""
+LAYING_OUT = frozenset({"triton", "tilelang"})
+"""Surfaces whose compilers choose how shared memory is laid out."""
 SPECIAL = 16
 """Special functions of an SM in a clock (CUDA C++ Programming Guide, arithmetic throughput)."""
 
@@ -75,9 +77,12 @@ class Cost:
         return asdict(self)
 
 
-def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None) -> Cost:
-    """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared."""
-    work = count(program, kernel, sizes)
+def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
+                surface: str = "cuda") -> Cost:
+    """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared. Compilers of other surfaces than CUDA
+    lay shared memory out themselves."""
+    as_written = (artifact.surface if artifact is not None else surface) not in LAYING_OUT
+    work = count(program, kernel, sizes, as_written=as_written)
     device, arch = target.device, target.architecture
     uneven = _imbalance(program, kernel, sizes, work) if work.ctas <= device.sm_count else 1.0
     made = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
@@ -139,20 +144,21 @@ def _compulsory(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) 
     return total
 
 
-def program_cost(program: n.Program, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None) -> tuple[Cost, ...]:
+def program_cost(program: n.Program, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
+                 surface: str = "cuda") -> tuple[Cost, ...]:
     """The cost of each kernel that a call of these sizes launches."""
     known = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     order = [step.kernel for step, taken in zip(launches(program), made(program, known), strict=True) if taken]
     kernels = {k.name: k for k in program.kernels}
-    return tuple(kernel_cost(program, kernels[name], sizes, target, artifact) for name in order)
+    return tuple(kernel_cost(program, kernels[name], sizes, target, artifact, surface) for name in order)
 
 
 def profile(program: n.Program, shapes: Sequence[tuple[str, Mapping[str, int]]], target: Target,
-            artifact: Artifact | None) -> list[ProfileRecord]:
+            artifact: Artifact | None, surface: str = "cuda") -> list[ProfileRecord]:
     """Modelled seconds of the whole program at each shape."""
     out = []
     for name, sizes in shapes:
-        costs = program_cost(program, sizes, target, artifact)
+        costs = program_cost(program, sizes, target, artifact, surface)
         slowest = max(costs, key=lambda c: c.seconds)
         parts = {key: round(sum(c.parts.get(key, 0.0) for c in costs), 12) for key in slowest.parts}
         out.append(ProfileRecord(target.name, name, float(f"{sum(c.seconds for c in costs):.6g}"), slowest.bound_by,

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kir
+from kir.analysis.legalize import lacking, unlaunchable
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.correctness import Runner, check, problem_cases, relative_cases, size_sets
@@ -106,10 +107,13 @@ def _compiled(program: Program, surface: str, targets: Sequence[Target], cache: 
     artifacts: list[Artifact] = []
     faults: list[Diagnostic] = []
     for target in targets:
+        if unlaunchable(program, target.architecture):
+            faults += lacking(program, target.architecture)
+            continue
         try:
             artifacts.append(cache.compiled(chosen, launched, target) if cache else chosen.compile(launched, target))
         except KirError as refused:
-            faults += refused.diagnostics
+            faults += (*lacking(program, target.architecture), *refused.diagnostics)
     faults += _over_limits(artifacts, targets)
     absent = tuple(dict.fromkeys(a.absent for a in artifacts if a.absent))
     return CompileRecord(chosen.surface, not faults, tuple(artifacts), tuple(faults), absent, shape[0] if shape else ""), emitted

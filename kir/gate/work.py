@@ -6,6 +6,7 @@ Loops whose bounds depend on values that are not known count once, and are named
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -58,9 +59,9 @@ class _At:
     stages: int = 1
 
 
-def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float = 0.5) -> Work:
+def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float = 0.5, as_written: bool = True) -> Work:
     """The work of one kernel at these sizes (sizes and integer scalars by name), as if every CTA did what the one at `place` does: 0 the
-    first of each axis, 0.5 the middle one."""
+    first of each axis, 0.5 the middle one. Without `as_written`, shared memory is laid out by the surface's compiler, which avoids conflicts."""
     values: dict[str, n.Expr] = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     for p in program.params:
         if p.value is not None and isinstance(p.of, DType):
@@ -74,7 +75,7 @@ def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place:
         ctas *= max(1, extent or 1)
         values[axis.name] = const(min((extent or 1) - 1, int((extent or 1) * place)) if extent else 0, dtype_of(axis.extent.type))
     work.ctas, work.threads = ctas, _value(kernel.threads, values) or 1
-    counter = _Counter(work)
+    counter = _Counter(work, as_written)
     counter.block(kernel.body, _At(1.0, work.threads, values))
     counter.scale(ctas)
     return work
@@ -90,9 +91,23 @@ def _value(e: n.Expr | int, values: Mapping[str, n.Expr]) -> int | None:
     return e if isinstance(e, int) else int_value(substitute(e, values))
 
 
+def conflicts(b: n.Buffer) -> int:
+    """How many times in turn the banks of shared memory serve eight neighboring rows of 16 bytes each, which a matrix instruction reads at once."""
+    steps = [int_value(x) for x in b.strides or ()]
+    row = steps[-2] if len(steps) > 1 else int_value(b.shape[-1]) if b.shape else None
+    if row is None:
+        return 1
+    bits, base, shift = (int(x) for x in b.layout.args if isinstance(x, int)) if b.layout is not None and b.layout.name == "swizzle" else (0, 0, 0)
+    places = [r * row * b.dtype.bytes for r in range(8)]
+    moved = [p ^ ((p >> base + shift & (1 << bits) - 1) << base) for p in places]
+    return max(Counter(m // VECTOR % 8 for m in moved).values())
+
+
 @dataclass
 class _Counter:
     work: Work
+    as_written: bool
+    views: dict[str, n.Buffer] = field(default_factory=dict)
 
     def scale(self, ctas: int) -> None:
         w = self.work
@@ -108,6 +123,8 @@ class _Counter:
             self.statement(s, at)
 
     def statement(self, s: n.Stmt, at: _At) -> None:
+        if at.times == 0 and not isinstance(s, n.Alloc):
+            return  # a loop that this CTA does not enter at these sizes
         match s:
             case n.For():
                 self._for(s, at)
@@ -131,6 +148,8 @@ class _Counter:
                     self.work.registers += -(-elements * s.buffer.dtype.bytes // (4 * max(1, at.team)))
                 if s.init is not None:
                     self.expression(s.init, at)
+            case n.View():
+                self.views[s.buffer.name] = self.views.get(s.at.buffer.name, s.at.buffer)
             case n.Store():
                 self.expression(s.value, at)
                 self._access(s.at, "write", at)
@@ -225,14 +244,32 @@ class _Counter:
             self._operations(f"tensor {dtype.name}", 2.0 * int(m) * int(columns) * int(k) * at.times / WARP)
 
     def _mma(self, s: n.Mma, at: _At) -> None:
+        self._operands(s, at)
         a, b = shape_of(s.a.type), shape_of(s.b.type)
         extents = [_value(x, at.values) or 1 for x in (*a, b[-1])]
-        flops = 2.0 * math.prod(extents) * at.times
+        once = 2.0 * math.prod(extents)
         dtype = dtype_of(s.a.type)
         scalar = s.via == "fma" or (dtype.name == "f32" and s.precision == "ieee") or dtype.name == "f64"
         name = "tf32" if dtype.name == "f32" else "fp8" if dtype.name.startswith("f8") else dtype.name
-        self._operations(f"scalar {_scalar_name(dtype)}" if scalar else f"tensor {name}", flops)
-        self._issue(flops / at.times / (2 * max(at.team, 1)) / (1 if scalar else 64), at)
+        self._operations(f"scalar {_scalar_name(dtype)}" if scalar else f"tensor {name}", once * at.times)
+        self._issue(once / (2 * max(at.team, 1)) / (1 if scalar else 64), at)
+
+    def _operands(self, s: n.Mma, at: _At) -> None:
+        """What tensor cores read of operands in shared memory beyond each element once: wgmma reads B again for each 64 rows, warps of other products
+        read what they share each for itself, and rows that lie in the same banks one after the other."""
+        rows, columns = (_value(shape_of(e.type)[i], at.values) or 1 for e, i in ((s.a, -2), (s.b, -1)))
+        if s.via == "wgmma":
+            again = {0: 1.0, 1: max(1.0, rows / 64)}
+        else:
+            warps = max(1, at.team // WARP)
+            down = min((d for d in range(1, warps + 1) if warps % d == 0), key=lambda d: rows * (warps // d) + columns * d)
+            again = {0: float(warps // down), 1: float(down)}
+        for i, e in enumerate((s.a, s.b)):
+            if isinstance(e, n.Load) and e.at.buffer.space == "shared":
+                held = self.views.get(e.at.buffer.name, e.at.buffer)
+                times = again[i] * (1 if s.via == "wgmma" or not self.as_written else conflicts(held))
+                total = _elements(e.type, at.values) * held.dtype.bytes * at.times
+                self.work.requested["read shared"] = self.work.requested.get("read shared", 0.0) + (times - 1) * total
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def _access(self, r: n.Region, verb: str, at: _At) -> None:

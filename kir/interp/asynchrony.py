@@ -16,6 +16,7 @@ from kir.interp import access
 from kir.interp.frame import Frame, Val
 from kir.interp.memory import Memory, Place, locate, resolve
 from kir.interp.number import Array, storage
+from kir.interp.result import Access
 from kir.interp.schedule import Mbarrier
 from kir.ir.nodes import Copy, Mma, Stmt, TensorMap
 
@@ -118,7 +119,7 @@ def _described(m: Machine, descriptor: TensorMap, place: Place, f: Frame) -> Pla
     moved, box = [d for d in place.index.shape[1:] if d != 1], [d for d in descriptor.box if d != 1]
     if moved != box:
         m.report("box", "error", f"map '{descriptor.name}' moves a box of {list(descriptor.box)}, the copy {moved}", f, id="KIR-I026",
-                 buffer=place.handle.buffer.name)
+                 buffer=place.handle.buffer.name, accesses=(Access("map declared", descriptor.name, "the launch"),))
     bits = {0: 0, 32: 1, 64: 2, 128: 3}.get(int(dict(descriptor.attrs).get("swizzle", 0)), 0)
     swizzles = ((bits, 4, 3),) if bits else ()
     if swizzles == place.handle.swizzles or place.handle.view is not None:

@@ -339,7 +339,7 @@ class Checker:
             self._widths(place, f, want)
             count_traffic(self.m.counters, place, f, want)
         if memory.space in ("fragment", "register") and not f.proxy:
-            memory.unfenced = True
+            memory.unfenced, memory.written_at = True, self.m.site
             self.dirty.append(memory)
         assert memory.valid is not None
         if value.ok is None:
@@ -426,8 +426,10 @@ class Checker:
     def on_wgmma(self, registers: Memory, f: Frame) -> None:
         """A product is issued: generic writes to its registers need a fence first."""
         if registers.unfenced:
+            s = registers.written_at
+            other = Access("write", self.m.anchor(s), self.m.thread_name(f, 0), s.origin if s is not None else None)
             self.m.report("async", "error", f"'{registers.name}' was written since the last wgmma_fence", f, id="KIR-I016",
-                          buffer=registers.name, verb="wgmma")
+                          buffer=registers.name, verb="wgmma", accesses=(other,))
 
     def on_copy(self, s: n.Copy, source: Place, target: Place, f: Frame) -> None:
         """Alignment that the way of a copy needs, in bytes (KIR-I011)."""

@@ -40,6 +40,8 @@ class Memory:
     shadow: Shadow | None = None
     data: Array = field(init=False)
     unfenced: bool = False
+    written_at: Any = None
+    """The statement of the last generic write to registers."""
     pending: list[Any] = field(default_factory=list)
     _views: dict[str, Array] = field(default_factory=dict)
 

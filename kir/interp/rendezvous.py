@@ -62,7 +62,7 @@ def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int, agents
         key = (m.number_of(place.memory), int(at[lane]))
         if key not in m.mbarriers:
             m.report("mbarrier", "error", f"{verb} mbarrier '{region.buffer.name}' before it is initialized", f, int(lane), id="KIR-I021",
-                     buffer=region.buffer.name)
+                     buffer=region.buffer.name, accesses=(m.declaration(region.buffer.name),))
             m.mbarriers[key] = Mbarrier(region.buffer.name, 1, 1)
         out.append(m.mbarriers[key])
     return out

@@ -22,9 +22,10 @@ class Access:
     def __str__(self) -> str:
         return f"{self.verb} at {self.anchor}" + (f" by {self.thread}" if self.thread else "")
 
-
-def _placed(a: Access) -> str:
-    return f"{a} ({a.origin.file}:{a.origin.line})" if a.origin is not None else str(a)
+    @property
+    def placed(self) -> str:
+        """The access with its line of the source, where that is known."""
+        return f"{self} ({self.origin.file}:{self.origin.line})" if self.origin is not None else str(self)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Finding:
         """The finding as a located diagnostic; a weak one is a warning."""
         first = self.accesses[0] if self.accesses else None
         return Diagnostic(self.id, self.message, first.origin if first else None, first.anchor if first else self.kernel, self.kind,
-                          tuple(_placed(a) for a in self.accesses), severity="error" if self.severity == "error" else "warning")
+                          tuple(a.placed for a in self.accesses), severity="error" if self.severity == "error" else "warning")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

@@ -2,6 +2,7 @@
 
     kernel = "mm_kernel_general"
     problem = "gemm"
+    elsewhere = "zero"            # what masked loads give where the source does not say; left out: undefined
     sizes = ["M", "N", "K"]
     facts = ["M >= 1", "K % 8 == 0"]
     grid = ["ceildiv(M, BLOCK_M) * ceildiv(N, BLOCK_N)"]
@@ -40,6 +41,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -81,11 +83,13 @@ class Map(BaseModel):
 
 
 class Binding(BaseModel):
-    """One specialization of a kernel. Frozen; unknown fields are errors."""
+    """One specialization of a kernel. Frozen; unknown fields are errors. `elsewhere` is what a masked load gives where its mask does not
+    hold and the source does not say: undefined, or `zero`, which is what compiled code gives."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     kernel: str = ""
     problem: str = ""
+    elsewhere: Literal["", "zero"] = ""
     sizes: list[str] = []
     facts: list[str] = []
     grid: list[str | int] = []
@@ -141,7 +145,7 @@ class Binding(BaseModel):
     def text(self) -> str:
         """The binding as TOML; `parse` is its inverse."""
         lines: list[str] = []
-        for field in ("kernel", "problem"):
+        for field in ("kernel", "problem", "elsewhere"):
             if getattr(self, field):
                 lines.append(f"{field} = {json.dumps(getattr(self, field))}")
         for field in ("sizes", "facts", "grid", "absent"):

@@ -18,8 +18,8 @@ from kir.ir.dtype_terms import Setting, resolve
 from kir.ir.product import accumulate_in_place
 from kir.ir.promote import promoted
 from kir.ir.statics import Statics
-from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, TileType, Type
-from kir.ir.visit import statements, walk
+from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, TileType, Type, dtype_of
+from kir.ir.visit import statements, transform, walk
 
 WARP = 32
 
@@ -28,6 +28,14 @@ def specialize(program: n.Program, binding: Binding) -> n.Program:
     """The program under the binding. Raises KirError KIR-F011 (a name or expression of the binding is wrong), KIR-F012 (something that
     the program needs is not bound) and KIR-F013 (what the binding says makes the program ill-typed)."""
     return _Specializer(program, binding).run()
+
+
+def zero_elsewhere(old: n.Node, new: n.Node) -> n.Node:
+    """A masked or clipped load of global memory that does not say what it gives elsewhere: zero, as compiled code and Triton's own
+    interpreter have it. A function for `transform`."""
+    if isinstance(new, n.Load) and (new.mask is not None or new.clip) and new.other is None and new.at.buffer.space == "global":
+        return replace(new, other=build.cast(build.const(0), dtype_of(new.type)))
+    return new
 
 
 class _Specializer:
@@ -62,7 +70,9 @@ class _Specializer:
         used |= {
             str(v) for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call) for key, v in x.attrs if key == "combine"
         }
-        return replace(made, functions=tuple(f for f in made.functions if f.name in used))
+        made = replace(made, functions=tuple(f for f in made.functions if f.name in used))
+        filled: n.Program = transform(made, zero_elsewhere) if self.binding.elsewhere == "zero" else made
+        return filled
 
     # ------------------------------------------------------------------------------------------------------------ the header
     def check_names(self) -> None:

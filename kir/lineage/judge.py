@@ -26,9 +26,15 @@ MOST_SHOWN = 6
 """Differences between two compiled programs that a record names."""
 
 
+INSTEAD = {"tilelang": "cuda"}
+"""Where a state is compiled that its own surface refuses. TileLang's compiler infers the layouts of all fragments together, and refuses states
+between an expert and its naive end whose fragments it cannot reconcile; the CUDA backend lowers any tile program."""
+
+
 @dataclass(frozen=True)
 class CpuJudge:
-    """The gate without a GPU. Without a problem, the kernel that the walk starts from is the reference."""
+    """The gate without a GPU. Without a problem, the kernel that the walk starts from is the reference. A state that the surface refuses to
+    compile is compiled as `INSTEAD` says, which its record says too; neighbors are compared on one surface."""
 
     surface: str
     targets: tuple[Target, ...]
@@ -44,19 +50,39 @@ class CpuJudge:
     def gate(self, program: Program) -> Judgement:
         """Compile, check and model one program."""
         verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against)
+        other, refused = INSTEAD.get(self.surface), ""
+        if other is not None and not verdict.accepted and verdict.stage == "compile":
+            second = gate_cpu(program, self.problem, other, self.targets, against=self.against)
+            if second.accepted:
+                verdict, refused = second, verdict.reason
         stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
         artifacts = {each.target: each for each in verdict.artifacts}
         emitted = verdict.emitted.text if verdict.emitted is not None else ""
-        return Judgement(verdict.accepted, stage, verdict.reason, verdict.record, emitted, verdict.modelled(), artifacts)
+        record = {**verdict.record, "refused_by": {self.surface: refused}} if refused else verdict.record
+        return Judgement(verdict.accepted, stage, verdict.reason, record, emitted, verdict.modelled(), artifacts, program=program,
+                         surface=other or self.surface if refused else self.surface)
 
     def realized(self, before: Judgement, after: Judgement) -> Realization:
         """Whether the compiled code of the optimized side (``before``) differs from that of the simpler side (``after``)."""
-        fast: Mapping[str, Artifact] = before.artifact or {}
-        slow: Mapping[str, Artifact] = after.artifact or {}
+        both = {before.surface, after.surface}
+        shared = INSTEAD.get(self.surface, "") if len(both) > 1 else ""
+        fast, slow = (self._on(each, shared) for each in (before, after))
         each = {name: realized(slow[name], fast[name]) for name in sorted(slow) if name in fast}
         over = summary(each)
         differences = {name: _told(found.differs, fast[name]) for name, found in each.items() if found.differs}
         return Realization(realized=over.realized, reason="" if over.realized else over.reason, differences=differences)
+
+    def _on(self, judgement: Judgement, surface: str) -> Mapping[str, Artifact]:
+        """What was compiled of a program, anew on another surface where neighbors are compared there."""
+        if not surface or judgement.surface == surface or judgement.program is None:
+            return _artifacts(judgement)
+        verdict = gate_cpu(judgement.program, self.problem, surface, self.targets, against=self.against, interpret=False)
+        return {each.target: each for each in verdict.artifacts}
+
+
+def _artifacts(judgement: Judgement) -> Mapping[str, Artifact]:
+    found: Mapping[str, Artifact] = judgement.artifact or {}
+    return found
 
 
 def _told(differs: tuple[str, ...], artifact: Artifact) -> str:

@@ -95,7 +95,8 @@ Stage = Literal["compile", "correctness", "gate"]
 @dataclass(frozen=True)
 class Judgement:
     """The gate's word on one program: ``record`` is its whole verdict as JSON, ``emitted`` the source that was compiled,
-    ``modelled`` seconds by target, ``measured`` by device (median, low, high); ``artifact`` is what :meth:`Judge.realized` compares."""
+    ``modelled`` seconds by target, ``measured`` by device (median, low, high); ``artifact`` is what :meth:`Judge.realized` compares, compiled on
+    ``surface`` from ``program``."""
 
     accepted: bool
     stage: Stage
@@ -105,6 +106,8 @@ class Judgement:
     modelled: Mapping[str, float] = field(default_factory=dict)
     artifact: Any = field(compare=False, repr=False, default=None)
     measured: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    program: Program | None = field(default=None, compare=False, repr=False)
+    surface: str = ""
 
 
 class Judge(Protocol):

@@ -348,11 +348,18 @@ def load_problem(name_or_path: str | Path) -> Problem:
     except ValidationError as bad:
         first = bad.errors()[0]
         where = ".".join(str(p) for p in first["loc"])
-        raise error("KIR-G905", f"{where + ': ' if where else ''}{first['msg']}", origin=_origin(file, first["loc"])) from None
+        said = f"'{where}' is missing" if first["type"] == "missing" else f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
+        raise error("KIR-G905", f"{file}: {said}", origin=_origin(file, first["loc"]), needs=NEEDED.get(where, "")) from None
     if dtype and dtype not in spec.dtypes:
         raise error("KIR-G906", f"problem '{spec.name}' is not defined for dtype '{dtype}'", attempt=did_you_mean(dtype, spec.dtypes),
                     needs=f"one of {', '.join(spec.dtypes) or 'none: its dtypes are fixed'}")
     return Problem(spec, dtype or (spec.dtypes[0] if spec.dtypes else ""), file.parent, home)
+
+
+NEEDED = {
+    "shapes": 'shapes = [ { name = "one", tags = ["one"], sizes = { M = 1, N = 1 } }, .. ]: an uneven one (tag "tail") and a timed one among them',
+}
+"""What a field is for that a problem's file lacks."""
 
 
 def _read(file: Path) -> dict[str, Any]:

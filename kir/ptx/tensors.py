@@ -13,6 +13,8 @@ def tensor_copy(r: Reader, i: Instruction, m: Modifiers, grouped: bool) -> None:
     """A copy of a map's box. Coordinates stand with the fastest dimension first. Raises KirError KIR-F302, KIR-F304, KIR-F306."""
     rank, many = m.one("1d", "2d", "3d", "4d", "5d"), m.flag("multicast::cluster")
     m.flag("tile")
+    if m.flag("im2col"):
+        raise r.refuse("a load of pixels by an im2col map, which does not say of how many taps the tensor's view has", "the program as IR text (.kir)")
     m.done()
     there, here = (i.operands[0], i.operands[1]) if grouped else (i.operands[1], i.operands[0])
     if not isinstance(there, Memory) or not there.rest or not isinstance(there.rest[0], Vector):

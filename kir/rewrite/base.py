@@ -183,9 +183,14 @@ def found_sites(found: Found) -> tuple[Site, ...]:
     return found if isinstance(found, tuple) else (found,) if isinstance(found, Site) else ()
 
 
-@cache
 def parameter_types(cls: type[Pass]) -> Mapping[str, Any]:
     """The declared type of each parameter."""
+    known: Mapping[str, Any] = _parameter_types(cls)  # type: ignore[arg-type]  # mypy takes a class for unhashable
+    return known
+
+
+@cache
+def _parameter_types(cls: type[Pass]) -> Mapping[str, Any]:
     hints = get_type_hints(cls)
     return {f.name: hints[f.name] for f in fields(cls)}
 

@@ -160,7 +160,7 @@ def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: i
         if why := _illegal(program, problem, shape, target):
             out(why, point)
             continue
-        seconds = modelled(program, shape, target)
+        seconds = modelled(program, shape, target, space.surface)
         one = Candidate(point, program, seconds)
         if one.key in found:
             out("the same program as another point", point)
@@ -192,9 +192,9 @@ def _holds(program: Program, shape: Shape) -> bool:
     return all(not isinstance(v, n.Const) or bool(v.value) for v in values)
 
 
-def modelled(program: Program, shape: Shape, target: Target) -> float:
+def modelled(program: Program, shape: Shape, target: Target, surface: str = "cuda") -> float:
     """Seconds by the cost model at a shape; infinite where it counts nothing."""
-    rows = profile(program, [(shape.name, shape.sizes)], target, None)
+    rows = profile(program, [(shape.name, shape.sizes)], target, None, surface)
     seconds = rows[0].seconds if rows else math.inf
     return seconds if seconds > 0 else math.inf
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from kir.cli._main import run
 from kir.ir.nodes import Program
 from kir.lineage.judge import CpuJudge
 from kir.lineage.record import Realization
 from kir.lineage.walk import Judgement
+from kir.problem import load_problem
 
 SOFTMAX = """kir 1
 program softmax
@@ -168,6 +172,9 @@ def test_an_expert_that_fails_the_gate_is_refused(expert: Path, judged: Any, tmp
         (["lineage", "softmax.kir", "-o", "x", "--target", "sm_8"], 2, "KIR-C005"),
         (["lineage", "softmax.kir"], 2, "KIR-C002"),
         (["lineage", "softmax.kir", "-o", "x", "--on", "gpu"], 1, "KIR-G004"),
+        (["gate", "softmax.kir", "--problem", "softmax", "--on", "gpu"], 1, "KIR-G004"),
+        (["gate", "softmax.kir", "--problem", "referring"], 1, "KIR-G106"),
+        (["gate", "softmax.kir", "--problem", "shapeless"], 1, "KIR-G905"),
         (["lineage", "broken.kir", "-o", "x"], 1, "broken.kir:3:"),
         (["replay", "nowhere"], 2, "there is no lineage.json"),
         (["diff", "softmax.kir"], 2, "--step N"),
@@ -179,6 +186,10 @@ def test_bad_input_is_one_located_error(
 ) -> None:
     monkeypatch.chdir(expert.parent)
     (expert.parent / "broken.kir").write_text("kir 1\nprogram x\nkernel main grid (i: ) threads 1\n  pass\n")
+    raw = tomllib.loads((load_problem("softmax").folder / "problem.toml").read_text())
+    for name, changed in (("referring", {**raw, "references": ["torch.softmax2"]}), ("shapeless", {k: v for k, v in raw.items() if k != "shapes"})):
+        shutil.copytree(load_problem("softmax").folder, expert.parent / name, dirs_exist_ok=True)
+        (expert.parent / name / "problem.toml").write_text(tomli_w.dumps(changed))
     assert run(words) == code
     captured = capsys.readouterr()
     assert shown in captured.err and "Traceback" not in captured.err and captured.err.count("error[") == 1

@@ -1,10 +1,12 @@
 """Every problem proves that its own check tells right from wrong."""
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 from kir.diagnostic import KirError
 from kir.ir.naive import is_naive
@@ -129,6 +131,17 @@ def test_a_wrong_file_is_located(tmp_path: Path) -> None:
     file.write_text("name = ")
     with pytest.raises(KirError, match="KIR-G905"):
         load_problem(tmp_path)
+
+
+def test_a_problem_without_shapes_is_one_clear_error(tmp_path: Path) -> None:
+    raw = tomllib.loads((Path(load_problem("gemm").folder) / "problem.toml").read_text())
+    for shapes, said in ((None, "'shapes' is missing"), ([], "there must be one")):
+        file = tmp_path / "problem.toml"
+        file.write_text(tomli_w.dumps({k: v for k, v in raw.items() if k != "shapes"} | ({} if shapes is None else {"shapes": shapes})))
+        with pytest.raises(KirError) as caught:
+            load_problem(tmp_path)
+        (told,) = caught.value.diagnostics
+        assert told.id == "KIR-G905" and str(file) in told.message and said in told.message
 
 
 def test_shapes_for_keeps_where_the_facts_hold() -> None:

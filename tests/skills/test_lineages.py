@@ -4,8 +4,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import crossing
+from kir.cli._main import run
 from kir.lineage.engine import PassEngine
 from kir.lineage.folder import Folder
+from kir.lineage.recovery import recover
 from kir.lineage.replay import replay
 
 SHIPPED = {folder.root.name: folder for folder in crossing.lineages()}
@@ -18,6 +20,21 @@ def test_a_shipped_lineage_replays_to_the_letter(name: str) -> None:
     done = replay(record, folder, PassEngine.of(record.header))
     assert done.ok and all(each.exact for each in done.transitions), [str(d) for d in done.diagnostics]
     assert record.outcome.ended == "naive" and record.accepted
+
+
+@pytest.mark.parametrize("name", ["gemm_sm90", "softmax_cuda"])
+def test_an_expert_is_recovered_from_parameters_alone(name: str) -> None:
+    folder: Folder = SHIPPED[name]
+    record = folder.read()
+    found = recover(record, folder, PassEngine.of(record.header))
+    assert sum(step.residue_bytes for step in record.accepted) > 0 and found.same and len(found.steps) == len(record.accepted)
+    assert {step.how for step in found.steps} == {"anchor", "path"} and not all(step.same for step in found.steps)
+
+
+def test_a_step_whose_parameters_name_what_a_residue_named_finds_no_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["replay", str(SHIPPED["gemm_cuda"].root), "--without-residue"]) == 1
+    said = capsys.readouterr()
+    assert "26 of 27 steps applied" in said.out and "KIR-R004" in said.err and "no thread computes" in said.err
 
 
 def test_the_crossing_table_has_a_row_for_each_lineage_and_surface() -> None:

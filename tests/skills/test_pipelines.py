@@ -20,6 +20,8 @@ from kir.ir.printer import program_text
 from kir.ir.verify import check
 from kir.lowering import lowered
 from kir.problem import Problem, Shape, load_problem
+from kir.rewrite import Context, Pipeline
+from kir.rewrite import run as pipeline
 from kir.rewrite.guard import with_otherwise
 from kir.surface import backend
 from kir.target import target
@@ -109,6 +111,18 @@ def test_a_mistake_in_a_cluster_is_found(old: str, new: str, ids: set[str]) -> N
     assert found & ids
 
 
+def test_sizes_that_no_map_describes_are_padded_by_the_launch_itself() -> None:
+    found, wanted = load_space(FOLDER / "gemm_sm90_padded.toml"), problem("nn", "bf16")
+    point = {"rows": 128, "columns": 128, "stages": 2, "raster": 16, "rounds": 2}
+    made = built(found, found.values(point, {**given_of(found, wanted, wanted.shape("square"), H200), "sms": 2}), wanted, H200)
+    assert [k.name for k in made.kernels] == ["pad_A", "pad_B", "main", "unpad_C"] and not made.plan and made.facts == wanted.naive.facts
+    shape = wanted.shape("odd")
+    inputs = wanted.inputs(shape, seed=6)
+    found_there = run(made, inputs, wanted.scalars(shape), mode="check")
+    assert wanted.compare(found_there.outputs, inputs, shape).ok and not found_there.errors
+    assert backend("cuda").accepts(made) == ()
+
+
 def in_turns() -> Program:
     """Two warpgroups that take tiles in turn, with one cluster of two CTAs."""
     found, wanted = load_space(FOLDER / "gemm_sm90_pingpong.toml"), problem("nn")
@@ -161,6 +175,16 @@ def test_the_pipelines_for_tile_languages_start_from_the_naive_program(surface: 
     assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
     text = backend(surface).emit(made).text
     assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.nvcc
+def test_the_stored_pipeline_over_the_naive_program_becomes_hgmma_and_tma_without_spills() -> None:
+    made = pipeline(problem("nn").naive, Pipeline.parse((FOLDER / "gemm_sm90.pipeline").read_text(), "gemm_sm90.pipeline"), Context(H200)).program
+    by = backend("cuda")
+    artifact = by.compile(by.emit(made), target("sm_90a"))
+    assert artifact.spills == 0 and [k.kernel for k in artifact.kernels] == ["main", "main_otherwise"]
+    if artifact.mix:
+        assert all(artifact.mix[opcode] > 0 for opcode in ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG", "SYNCS"))
 
 
 @pytest.mark.nvcc

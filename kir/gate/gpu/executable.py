@@ -180,7 +180,7 @@ class Executable:
         if a.kind == "map":
             found = next(m for m in self.program.tensor_maps if m.name == a.source)
             return ["map", descriptor(found, at.layouts[found.of])]
-        return ["buffer", a.source] if a.kind == "pointer" else ["scalar", a.dtype, at.values[a.source]]
+        return ["buffer", a.source, a.divisor] if a.kind == "pointer" else ["scalar", a.dtype, at.values[a.source]]
 
     def memsets(self, at: Bound) -> list[dict[str, Any]]:
         """Initial values of workspaces, which are part of the call. Raises KirError KIR-G103 for one that is no repeated pattern."""

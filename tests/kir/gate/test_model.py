@@ -117,3 +117,46 @@ def test_what_was_not_compiled_is_never_realized() -> None:
     changed = artifact(replace(MADE, registers=9))
     both = summary({"sm_80": realized(artifact(MADE), artifact(MADE)), "sm_90a": realized(artifact(MADE), changed)})
     assert both.realized and both.reason == "registers 64 -> 9"
+
+
+def test_a_loop_that_is_not_entered_costs_nothing() -> None:
+    text = """kir 1
+program p
+  size K: i32
+  in A: f16[64, 64]
+  out C: f32[64, 64]
+kernel main grid (i: 1) threads 128
+  shared As: f16[64, 64] layout swizzle(3, 4, 3)
+  fragment acc: f32[64, 64] = 0.0
+  for k in 1..K
+    As = A
+    mma acc += As * As via wgmma
+  C = acc
+"""
+    p = parse_program(text, "p.kir")
+    work = count(p, p.kernels[0], {"K": 1})
+    assert work.operations == {} and work.requested == {"write global": 64 * 64 * 4} and work.shared == 64 * 64 * 2
+    assert count(p, p.kernels[0], {"K": 3}).operations == {"tensor f16": 2 * 2 * 64**3}
+
+
+@pytest.mark.parametrize(("layout", "times"), [("", 8), (" layout swizzle(3, 4, 3)", 1), (" layout swizzle(1, 4, 3)", 4), (" strides [72, 1]", 1)])
+def test_rows_of_an_operand_that_lie_in_the_same_banks_are_read_one_after_the_other(layout: str, times: int) -> None:
+    text = f"""kir 1
+program p
+  in A: f16[64, 64]
+  in B: f16[64, 64]
+  out C: f32[64, 64]
+kernel main grid (i: 1) threads 128
+  shared As: f16[64, 64]{layout}
+  shared Bs: f16[64, 64] layout swizzle(3, 4, 3)
+  fragment acc: f32[64, 64] = 0.0
+  As = A
+  Bs = B
+  mma acc += As * Bs via mma_sync
+  C = acc
+"""
+    p, tile = parse_program(text, "p.kir"), 64 * 64 * 2
+    assert count(p, p.kernels[0], {}).requested["read shared"] == 2 * tile * (times + 1)  # warps in two rows and two columns
+    assert count(p, p.kernels[0], {}, as_written=False).requested["read shared"] == 4 * tile
+    q = parse_program(text.replace("via mma_sync", "via wgmma"), "q.kir")
+    assert count(q, q.kernels[0], {}).requested["read shared"] == 2 * tile

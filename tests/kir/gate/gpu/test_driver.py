@@ -149,3 +149,14 @@ def test_without_pycuda_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "package_version", lambda name: None)
     with pytest.raises(KirError, match="KIR-G920"):
         require_device()
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ([["buffer", "Y", 16]], "'Y' begins at byte 8 past a multiple of 16, and the kernel takes it 16 bytes at a time"),
+    ([["map", {"of": "Y", "dtype": "f32", "extents": [4], "strides": [], "box": [4], "swizzle": 0}]], "'Y' begins at byte 8 past a multiple of 16")])
+def test_a_pointer_that_is_not_as_aligned_as_its_kernel_relies_on_is_refused(cuda: Cuda, arguments: list[Any], said: str) -> None:
+    state = opened()
+    call(state)
+    state.buffers["Y"].base += 8 - state.buffers["Y"].data % 16
+    with pytest.raises(ValueError, match=said):
+        executor._values(state, {"image": 0, "arguments": arguments})

@@ -1,0 +1,179 @@
+"""One suggestion tried: ``python -m benchmarks.packages.suggestion`` with one line of JSON on standard input.
+
+Prepares the package's own kernel under its recorded launch, and the kernel that KIR writes of it with the suggested pass; runs both on the
+same random arguments and compares what they leave; says ``{"ready": true}``; waits for a line; then times both in turns, and says what came
+of it in one line of JSON. A process of its own, since a kernel that goes wrong takes the device's context down with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kir.corpus.launch import DTYPES, TRITON
+from kir.corpus.measured import Run, copied, difference, samples
+from kir.gate.gpu.executable import bound
+from kir.gate.gpu.statistics import ratio
+from kir.ir import nodes as n
+from kir.ir.binding import Binding
+from kir.ir.build import const, int_value
+from kir.ir.types import DType
+from kir.ir.visit import substitute
+from kir.lineage.source import load_expert
+from kir.rewrite import Context
+from kir.rewrite import run as run_pipeline
+from kir.surface import backend
+from kir.target import target
+
+WITHIN = 2e-3
+"""The largest difference of a right result, as a share of the largest value: a pass may move roundings."""
+Sampler = Callable[[Mapping[str, Any], dict[str, Any], Run, Run], tuple[list[float], list[float]]]
+
+
+def torch_dtype(name: str) -> Any:
+    """torch's dtype of an IR dtype's name."""
+    import torch
+
+    return getattr(torch, {ours: theirs for theirs, ours in DTYPES.items()}[name])
+
+
+def tensors_of(binding: Binding, device: str, seed: int = 0) -> dict[str, Any]:
+    """A tensor for each of the binding's: floats are normal, integers and booleans 0 or 1 (which any index may be)."""
+    import torch
+
+    made = {}
+    draw = torch.Generator().manual_seed(seed)
+    for name, t in binding.tensors.items():
+        dtype = torch_dtype(str(t.dtype))
+        shape = [int(d) for d in t.shape]
+        strides = [int(s) for s in t.strides] if t.strides is not None else [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        span = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else 0
+        flat = torch.randn(span, generator=draw) if dtype.is_floating_point else torch.randint(0, 2, (span,), generator=draw)
+        made[name] = flat.to(dtype).to(device).as_strided(shape, strides)
+    return made
+
+
+def original(place: str, binding: Binding) -> Run:
+    """The package's own kernel under the recorded launch, as a function of its tensors."""
+    file, _, name = place.partition("::")
+    package, _, inside = file.partition(":")
+    if inside:
+        module = importlib.import_module(f"{package}.{inside.removesuffix('.py').replace('/', '.')}")
+    else:
+        module = loaded(Path(file))
+    fn: Any = getattr(module, name)
+    while type(fn).__name__ not in ("JITFunction", "InterpretedFunction"):
+        fn = fn.fn  # the configuration is that of the recorded launch
+    fixed: dict[str, Any] = {**dict.fromkeys(binding.absent), **binding.scalars, **{k: meta(v) for k, v in binding.metas.items()}}
+    kept = {k: v for k, v in fixed.items() if k in fn.arg_names}
+    grid, options = tuple(int(g) for g in binding.grid), dict(binding.options)
+
+    def run(tensors: dict[str, Any]) -> None:
+        fn[grid](**{**kept, **{k: v for k, v in tensors.items() if k in fn.arg_names}}, **options)
+
+    return run
+
+
+def meta(value: Any) -> Any:
+    """The value of a constexpr: the names of dtypes stand for Triton's."""
+    import triton.language as tl
+
+    dtypes = {TRITON[str(x)]: x for x in vars(tl).values() if type(x).__name__ == "dtype" and str(x) in TRITON}
+    return dtypes.get(value, value) if isinstance(value, str) else value
+
+
+def loaded(path: Path) -> Any:
+    """A module from a file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def written(program: n.Program, folder: Path) -> tuple[Run, dict[str, int]]:
+    """What Triton's backend makes of a specialized program, as a function of its tensors; and the workspaces that it needs, in elements.
+    Raises KirError where the backend or the launch has no word for it, ValueError for a program of several launches."""
+    emitted = backend("triton").emit(program)
+    at = bound(program, {}, {})
+    if len(emitted.entries) != 1:
+        raise ValueError(f"{len(emitted.entries)} kernels are launched")
+    (entry,) = emitted.entries
+    path = folder / f"suggested_{emitted.program[:16]}.py"
+    path.write_text(emitted.text, encoding="utf-8")
+    fn = getattr(loaded(path), entry.function)
+    known = {p.name: const(at.values[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in at.values}
+    grid = tuple(int_value(substitute(e, known)) for e in entry.grid)
+    if None in grid or any(a.kind == "map" for a in entry.arguments):
+        raise ValueError("its launch needs more than tensors and numbers")
+    options = dict(entry.options)
+
+    def run(tensors: dict[str, Any]) -> None:
+        fn[grid](*(tensors[a.source] if a.kind == "pointer" else at.values[a.source] for a in entry.arguments), **options)
+
+    return run, {w.buffer.name: at.layouts[w.buffer.name].span for w in program.workspaces}
+
+
+def prepared(row: Mapping[str, Any], device: str, folder: Path) -> tuple[dict[str, Any], Run, Run]:
+    """The arguments, the package's kernel and the suggested one. Raises KirError, and what importing the package raises."""
+    path = folder / "binding.toml"
+    path.write_text(row["text"], encoding="utf-8")
+    binding = Binding.read(path)
+    program = load_expert(row["kernel"], path).program
+    done = run_pipeline(program, row["step"], Context(target=target(row["target"])))
+    arguments = tensors_of(binding, device)
+    fast, spaces = written(done.program, folder)
+    import torch
+
+    arguments |= {name: torch.zeros(span, dtype=torch.float32, device=device) for name, span in spaces.items()}
+    return arguments, original(row["kernel"], binding), fast
+
+
+def tried(row: Mapping[str, Any], device: str, folder: Path, go: Callable[[], None], sampler: Sampler = samples) -> dict[str, Any]:
+    """What came of a suggestion: ``right``, the largest ``difference`` as a share of the largest value, ``equal`` bit for bit, and
+    ``ratio`` (how many times faster, median and interval) with the ``seconds`` of each; or ``failed`` with the reason."""
+    arguments, slow, fast = prepared(row, device, folder)
+    one, other = copied(arguments), copied(arguments)
+    slow(one)
+    fast(other)
+    found = difference(one, other)
+    share = found["difference"] / found["scale"] if found["scale"] else found["difference"]
+    out: dict[str, Any] = {"equal": found["equal"], "difference": share, "right": share <= WITHIN}
+    go()
+    if out["right"]:
+        before, after = sampler(arguments, one, slow, fast)
+        faster = ratio(before, after)
+        out |= {"ratio": faster.to_json(), "seconds": [sorted(x)[len(x) // 2] for x in (before, after)]}
+    return out
+
+
+def main() -> None:
+    """The command line."""
+
+    def say(**fields: Any) -> None:
+        print(json.dumps(fields), flush=True)
+
+    def go() -> None:
+        say(ready=True)
+        sys.stdin.readline()
+
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with tempfile.TemporaryDirectory(prefix="kir-suggestion-") as name:
+        try:
+            say(**tried(json.loads(sys.stdin.readline()), device, Path(name), go))
+        except Exception as fault:  # whatever it is, it is what came of this suggestion
+            say(failed=f"{type(fault).__name__}: {str(fault).strip().partition(chr(10))[0]}"[:300])
+
+
+if __name__ == "__main__":
+    main()

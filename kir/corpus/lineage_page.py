@@ -1,0 +1,37 @@
+"""The page of lineages over whole packages, in Markdown."""
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def page(rows: list[Row], total: Row, command: str) -> str:
+    """docs/corpus-lineages.md: how many ended naive by family, each of them, and what stopped the others."""
+    naive = [r for r in rows if r["ended"] == "naive"]
+    walked = [r for r in rows if r["ended"] != "left"]
+    left = f" {total['left']} more recorded kernels were not walked." if total["left"] else ""
+    lines = [
+        "# Lineages over whole packages", "",
+        f"Made by `{command} --seconds 0 --markdown` from what `{command}` has left in OUT.", "",
+        f"**{len(naive)} kernels of {total['families']} families of operators end in N** on the CPU gate (each state compiled for sm_90a, interpreted and",
+        f"modelled; rebuilt to the same hashes), of {len(walked)} that were walked.{left} A family is what the words in the names of file, kernel and",
+        "folder say, by the table `grammars/families.toml`. `kir replay OUT/PACKAGE/KERNEL` rebuilds one.", "",
+        "| family | walked | end in N |", "| --- | ---: | ---: |"]
+    for family in sorted({r["family"] for r in walked}, key=lambda f: (-total["by_family"].get(f, 0), f)):
+        lines.append(f"| {family} | {sum(r['family'] == family for r in walked)} | {total['by_family'].get(family, 0)} |")
+    lines += ["", "## Kernels that end in N", "",
+              "*Read as* says how the recorded launch was taken: tensors as flat memory, masked loads that say nothing else giving zero, outputs holding",
+              "something before; otherwise as it was recorded. *Realized* steps change the compiled code.", "",
+              "| kernel | family | read as | steps | realized | intents | seconds | expert | naive |",
+              "| --- | --- | --- | ---: | ---: | --- | ---: | --- | --- |"]
+    for r in sorted(naive, key=lambda r: (r["family"], r["kernel"])):
+        lines.append(f"| `{r['kernel']}` | {r['family']} | {r['read_as'] or 'recorded'} | {r['steps']} | {r['realized']} | {', '.join(r['intents'])} | "
+                     f"{r['seconds']:.0f} | {r['expert'][:8]} | {r['naive'][:8]} |")
+    lines += ["", "## What stopped the others", "", "| reason | kernels | for example |", "| --- | ---: | --- |"]
+    from kir.corpus.lineages import stop_of
+
+    for each in total["stopped"]:
+        example = next(r["kernel"] for r in walked if r["ended"] != "naive" and stop_of(r["reason"]) == each["reason"])
+        lines.append(f"| {each['reason'].replace('|', chr(92) + '|')} | {each['kernels']} | `{example}` |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,326 @@
+"""Fills an array element by element, in any order and by any threads, and reads it in another.
+
+before:
+
+```kir
+kir 1
+program transposed
+  in X: f32[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (b: 1) threads 128
+  @write for r in 0..64
+    for c in 0..64
+      Y[r, c] = X[c, r]
+```
+
+pipeline: `hold-elements{value="X[at1, at0]" shape=[64, 64] space=shared loops=["thread 128", "serial 32"] place=["turn0 % 64", "turn0 // 64 + turn1 * 2"]}@main/write`
+
+after:
+
+```kir
+kir 1
+program transposed
+  in X: f32[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (b: 1) threads 128
+  shared held: f32[64, 64]
+  for turn in 0..128 parallel thread
+    for turn_1 in 0..32
+      held[turn % 64, turn // 64 + turn_1 * 2] = X[turn // 64 + turn_1 * 2, turn % 64]
+  @write for r in 0..64
+    for c in 0..64
+      Y[r, c] = held[r, c]
+```
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from kir.analysis import Aliases
+from kir.analysis.facts import Facts
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
+from kir.ir.printer import expr_text
+from kir.ir.types import I32, DType, TileType, dtype_of
+from kir.ir.visit import names_read, statements, substitute, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.base import Effect
+from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, places
+from kir.rewrite.precondition import decided
+from kir.rewrite.view import expression_at
+from kir.target import target
+
+from ._local_buffers import byte_count, mentions, own_parts, team_level
+from ._materialize import buffers_read, buffers_written, is_pure
+from ._nests import Reach, built, by_place, counters, nest_at, reach, renamed, ways
+from ._unify import bound_by, hole, rewritten
+
+
+def _item(site: Site) -> HoldElements:
+    item = site.params
+    assert isinstance(item, HoldElements)
+    return item
+
+
+def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = _item(site)
+    pattern = item.pattern(program, site.path)
+    assert pattern is not None
+    block, i, aliases = block_at(program, site.path), int(site.path[-1]), Aliases(program)
+    change = item.reading(pattern, item.memory(pattern, "%held"))
+    readers = [k for k in range(i, len(block)) if rewritten(block[k], change) != block[k]]
+    written = buffers_written(block[i:readers[-1] + 1]) if readers else set()
+    clash = [(w, r) for w in sorted(written) for r in sorted(buffers_read(pattern)) if w in (r, "*") or aliases.may_be_one(w, r)]
+    if clash:
+        return refuted(f"'{clash[0][0]}' is written between the reads of {item.value}", f"a later read sees the old '{clash[0][1]}'")
+    return proved("nothing that the elements are made of is written while they are kept")
+
+
+def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = _item(site)
+    loops, place = item.nest(program, site.path) or ((), ())
+    found = reach(loops, place)
+    if isinstance(found, str):
+        return unknown(found)
+    if any(a < 0 for a in found.low) or any(b >= d for b, d in zip(found.high, item.shape, strict=True)):
+        outside = found.low if any(a < 0 for a in found.low) else found.high
+        return refuted("the loops leave the array", f"place {', '.join(map(str, outside))} does not exist", needs="places in the array")
+    if found.missed is not None:
+        return refuted("the loops do not reach every element", f"element [{', '.join(map(str, found.missed))}] is never written",
+                       needs="places that cover the array")
+    if not any(found.low) and all(b + 1 == d for b, d in zip(found.high, item.shape, strict=True)):
+        return proved("the loops reach every element (counted out)")
+    return _within(program, site, found)
+
+
+def _within(program: n.Program, site: Site, found: Reach) -> Verdict:
+    """Whether every read of an array that is filled in part is of that part."""
+    name = fresh("held", names_in(program, kernel_of(program, site.path)))
+    made = site.params.optimize(program, site).program
+    for path, s in places(made):
+        regions = [x.at for part in own_parts(s) for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.name == name] if isinstance(s, n.Stmt) else []
+        for r in regions:
+            known = Facts.at(made, path)
+            for i, low, high in zip(r.index or (None,) * len(found.low), found.low, found.high, strict=True):
+                first, last = (i.lo, build.add(i.lo, build.sub(i.extent, 1) if isinstance(i.extent, n.Expr) else i.extent - 1)) if isinstance(
+                    i, n.Span) and i.step == 1 else (i, i)
+                if not isinstance(first, n.Expr) or isinstance(first.type, TileType) or not isinstance(last, n.Expr):
+                    return unknown("a read takes more than the part that is filled", needs="reads of single elements, or of ranges")
+                claim = build.logical_and(build.compare("ge", first, low), build.compare("le", last, high))
+                verdict = decided(claim, known, "only what is filled is read", "an element is read that is never filled")
+                if not verdict:
+                    return verdict
+    return proved("the loops reach every element of the part that is read (counted out)")
+
+
+def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = _item(site)
+    pattern = item.pattern(program, site.path)
+    assert pattern is not None
+    if item.space != "shared":
+        return proved("the array is a thread's own")
+    held = [byte_count(s.buffer) for s in statements(kernel_of(program, site.path).body) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
+    if None in held:
+        return unknown("an extent is not known", needs="literal extents")
+    hardware = context.target or target("sm_80")
+    total = math.prod(item.shape) * dtype_of(pattern.type).bytes + sum(x for x in held if x is not None)
+    most = hardware.architecture.shared_per_cta
+    if total > most:
+        return refuted(f"{total} bytes of shared memory are needed; {hardware.name} has {most} a CTA", f"byte {most} is one too many",
+                       needs="fewer elements")
+    return proved(f"{total} of the {most} bytes of {hardware.name}")
+
+
+@dataclass(frozen=True)
+class HoldElements(Pass):
+    """`value` is the element at `at0`, `at1`, .. of an array of `shape` in `space`, which `loops` (kind and length of each, `thread 128`, outermost
+    first) fill at `place`, written in their counters `turn0`, `turn1`, ..; it is declared `hoist` statements further out."""
+
+    intent: ClassVar[str] = "stage-shared"
+    catalogue: ClassVar[tuple[int, ...]] = (2, 5, 16)
+    claim: ClassVar[str] = "Elements are brought in the order that suits memory, and used in the order that suits the work."
+    provides: ClassVar[tuple[str, ...]] = ("shared",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P871", "validity", "aliasing", "what the elements are made of is not written while they are kept", _unchanged),
+        Precondition("KIR-P872", "validity", "shape", "the loops reach every element that is read, and no place outside", _reached),
+        Precondition("KIR-P873", "validity", "hardware", "shared memory holds the array beside what is there", _fits))
+
+    value: str = ""
+    shape: tuple[int, ...] = ()
+    space: Literal["shared", "register"] = "shared"
+    loops: tuple[str, ...] = ()
+    place: tuple[str, ...] = ()
+    hoist: int = 0
+
+    def pattern(self, program: n.Program, path: Path) -> n.Expr | None:
+        """The element at the holes' place."""
+        at = counters(len(self.shape), "at")
+        made = expression_at(program, path, self.value, at)
+        if made is None or isinstance(made.type, TileType) or not is_pure(made) or any(v.name not in names_read(made) for v in at):
+            return None
+        return renamed(made, at, [hole(k) for k in range(len(at))])
+
+    def nest(self, program: n.Program, path: Path) -> tuple[tuple[tuple[str, n.Var, int], ...], tuple[n.Expr, ...]] | None:
+        """The loops, with `turn0`, .. for counters, and the place that they fill."""
+        found = ways(self.loops)
+        turns = counters(len(self.loops), "turn")
+        place = tuple(expression_at(program, path, text, turns) for text in self.place)
+        if found is None or len(place) != len(self.shape) or not all(isinstance(e, n.Expr) and e.type == I32 for e in place):
+            return None
+        return tuple((kind, v, count) for (kind, count), v in zip(found, turns, strict=True)), tuple(e for e in place if e is not None)
+
+    def memory(self, pattern: n.Expr, name: str) -> n.Buffer:
+        """The array."""
+        dtype = dtype_of(pattern.type)
+        assert isinstance(dtype, DType)
+        return n.Buffer(name, dtype, tuple(map(build.const, self.shape)), self.space)
+
+    def reading(self, pattern: n.Expr, held: n.Buffer) -> _Change:
+        """The change from elements to those that the array keeps."""
+        return _Change(pattern, held)
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a statement that reads such elements; which, and how the array is filled, are given."""
+        if not isinstance(node, n.Stmt) or isinstance(node, n.Alloc) or not (self.value and self.shape and self.loops):
+            return None
+        pattern, nest = self.pattern(program, path), self.nest(program, path)
+        if pattern is None or nest is None:
+            return Miss("there are no such elements here, or no such loops")
+        around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
+        if self.hoist > len(around) or any(not isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - self.hoist:]):
+            return Miss("the array cannot be declared that far out")
+        if not _fitting(program, path, self.space, nest[0]):
+            return Miss("the array is not of those who get here")
+        if rewritten(node, self.reading(pattern, self.memory(pattern, "%held"))) == node:
+            return Miss("the statement reads no such element")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """An array, loops that fill it, and reads of it in the rest of the block."""
+        kernel, i = kernel_of(program, site.path), int(site.path[-1])
+        pattern, nest = self.pattern(program, site.path), self.nest(program, site.path)
+        assert pattern is not None and nest is not None
+        taken = names_in(program, kernel)
+        made = self.memory(pattern, fresh("held", taken))
+        loops = tuple((kind, n.Var(fresh("turn", taken), I32), count) for kind, _, count in nest[0])
+        place = [renamed(e, [v for _, v, _ in nest[0]], [v for _, v, _ in loops]) for e in nest[1]]
+        value: n.Expr = substitute(pattern, {hole(k).name: e for k, e in enumerate(place)})
+        fill = built(loops, build.region(made, *place), value)
+        change = self.reading(pattern, made)
+
+        def edit(block: n.Block) -> n.Block:
+            here: n.Block = () if self.hoist else (n.Alloc(made),)
+            return (*block[:i], *here, fill, *(rewritten(s, change) for s in block[i:]))
+        out = edit_block(program, site.path, edit)
+        path = (*site.path[:-1], i if self.hoist else i + 1)
+        if self.hoist:
+            outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
+            at = int(outer[-1])
+            out = edit_block(out, outer, lambda block: (*block[:at], n.Alloc(made), *block[at:]))
+            path = (*outer[:-1], at + 1, *path[len(outer):])
+        return Rewritten(out, path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At loops that do nothing but fill an array, each element of which follows from its place, and of which everything else is a read."""
+        nest = nest_at(node) if isinstance(node, n.For) else None
+        if nest is None or nest.store.at.buffer.space not in ("shared", "register", "fragment"):
+            return None
+        b = nest.store.at.buffer
+        shape = tuple(build.int_value(d) or 0 for d in b.shape)
+        if b.layout is not None or b.strides is not None or b.align or b.space == "fragment" or not _fitting(program, path, b.space, nest.loops):
+            return Miss(f"'{b.name}' has a layout of its own, or belongs to others")
+        at = counters(len(shape), "at")
+        value = by_place(nest, at)
+        if value is None or not is_pure(value) or any(v.name not in names_read(value) for v in at):
+            return Miss("what is stored does not follow from where it is stored")
+        where, block, i = _declared(program, path, b.name), block_at(program, path), int(path[-1])
+        if where is None:
+            return Miss(f"'{b.name}' is declared elsewhere, or with a value")
+        back = _Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))
+        after = [rewritten(s, back) for s in block[i + 1:]]
+        used = sum(_mentioned(s, b.name) for s in block[i + 1:])
+        everywhere = sum(_mentioned(s, b.name) for s in kernel_of(program, path).body)
+        if not used or any(mentions(s, b.name) for s in after) or everywhere != used + _mentioned(node, b.name) or (  # type: ignore[arg-type]  # a For
+                set(bound_names(block[i + 1:])) & names_read(value)):
+            return Miss(f"'{b.name}' is not only read, and after it is filled")
+        turns = counters(len(nest.loops), "turn")
+        place = [renamed(e, [v for _, v, _ in nest.loops], turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
+        item = HoldElements(expr_text(value), shape, b.space, tuple(f"{kind} {count}" for kind, _, count in nest.loops),  # type: ignore[arg-type]
+                            tuple(map(expr_text, place)), where[1])
+        return Site(path, item, {"declared": where[0], "change": back, "buffer": b})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Each element where it comes from."""
+        i, change, b = int(site.path[-1]), site.captures["change"], site.captures["buffer"]
+        block = block_at(program, site.path)
+        first = next(k for k in range(i + 1, len(block)) if mentions(block[k], b.name)) - 1
+        made = edit_block(program, site.path, lambda x: (*x[:i], *(rewritten(s, change) for s in x[i + 1:])))
+        declared: Path = site.captures["declared"]
+        k = int(declared[-1])
+        made = edit_block(made, declared, lambda x: (*x[:k], *x[k + 1:]))
+        path = [*site.path[:-1], first]
+        path[len(declared) - 1] = int(path[len(declared) - 1]) - 1
+        return Rewritten(made, tuple(path))
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """The bytes of the array, in shared memory."""
+        pattern = self.pattern(program, site.path)
+        if pattern is None or self.space != "shared":
+            return Effect()
+        return Effect(shared_bytes=math.prod(self.shape) * dtype_of(pattern.type).bytes)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """From an element to the same of the array."""
+
+    pattern: n.Expr
+    held: n.Buffer
+
+    def __call__(self, x: n.Expr) -> n.Expr | None:
+        found = bound_by(self.pattern, x, len(self.held.shape))
+        return None if found is None else build.load(build.region(self.held, *found))
+
+
+@dataclass(frozen=True)
+class _Back:
+    """From an element of the array to what it is."""
+
+    held: n.Buffer
+    pattern: n.Expr
+
+    def __call__(self, x: n.Expr) -> n.Expr | None:
+        if not (isinstance(x, n.Load) and x.at.buffer == self.held and x.mask is None and not x.clip and not x.cache):
+            return None
+        index = [i for i in x.at.index if isinstance(i, n.Expr) and not isinstance(i.type, TileType) and i.type == I32]
+        if len(index) != len(self.held.shape):
+            return None
+        made: n.Expr = substitute(self.pattern, {hole(k).name: e for k, e in enumerate(index)})
+        return made
+
+
+def _fitting(program: n.Program, path: Path, space: str, loops: tuple[tuple[str, n.Var, int], ...]) -> bool:
+    """Whether those who execute the loops are those whose array it is: the CTA's threads for shared memory, one thread for its own."""
+    level, kernel = team_level(program, path), kernel_of(program, path)
+    if space == "register":
+        return loops[0][0] != "thread" and (level == "thread" or build.is_const(kernel.threads, 1))
+    return level == "cta" and (loops[0][0] != "thread" or build.int_value(kernel.threads) == loops[0][2])
+
+
+def _mentioned(s: n.Stmt, name: str) -> int:
+    return sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s))
+
+
+def _declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:
+    """Where the array is declared without a value, and how many statements further out than `path`."""
+    around = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)]
+    for level, p in enumerate([path, *reversed(around)]):
+        for k, s in enumerate(block_at(program, p)[:int(p[-1])]):
+            if isinstance(s, n.Alloc) and s.buffer.name == name:
+                return ((*p[:-1], k), level) if s.init is None else None
+    return None
+
+

@@ -1,0 +1,82 @@
+"""Maps that show a tensor otherwise than it is, as CUDA: pixels by taps (im2col), first dimensions as one; and views that they do not show."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.gate.gpu.executable import bound, descriptor
+from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+from kir.ir.visit import walk
+from kir.lineage.source import load_expert
+from kir.surface import backend
+from kir.target import target
+
+EXPERT = Path(__file__).parents[2] / "skills" / "experts" / "conv2d" / "conv2d_sm90.kir"
+
+
+def conv2d(**changed: str) -> n.Program:
+    """The expert, with pieces of its text replaced: `was` by `now`."""
+    text = EXPERT.read_text()
+    if changed:
+        assert changed["was"] in text
+        text = text.replace(changed["was"], changed["now"])
+    return parse_program(text, "conv2d.kir")
+
+
+def test_pixels_are_coordinates_and_taps_are_offsets() -> None:
+    text = backend("cuda").emit(conv2d()).text
+    call = " ".join(text[text.index("          tma_load_4d_im2col("):].split())
+    assert "k * 64 % C, tile_m * 128 % W - 1, floor_mod(tile_m * 128 / W, H) - 1, floor_div(tile_m * 128, H * W), " in call
+    assert "floor_mod(k * 64 / C, 3), floor_div(k * 64, C * 3)" in call
+    assert ".4d.shared::cluster.global.im2col.mbarrier" in text and "{%7, %8}" in text
+    assert "tma_store_2d(&Y_map" in text and "Xcol" not in text and "Ym" not in text
+
+
+@pytest.mark.nvcc
+def test_it_compiles_for_hopper() -> None:
+    by = backend("cuda")
+    (kernel,) = by.compile(by.emit(conv2d()), target("sm_90a")).kernels
+    assert not kernel.spills and kernel.image is not None
+
+
+def test_the_driver_is_told_corners_pixels_and_channels() -> None:
+    p = conv2d()
+    at = bound(p, {"N": 8, "H": 56, "W": 48, "C": 64, "F": 128}, {})
+    found = descriptor(p.tensor_maps[0], at.layouts["X"])
+    assert found["extents"] == [64, 48, 56, 8] and found["strides"] == [128, 48 * 128, 56 * 48 * 128]
+    assert (found["lower"], found["upper"], found["pixels"], found["channels"], found["swizzle"]) == ([-1, -1], [-1, -1], 128, 64, 128)
+
+
+@pytest.mark.parametrize(("was", "now", "said"), [
+    ("lower_h=-1", "lower_h=-2", "not what the im2col map"),
+    ("m % W - 1", "m % W", "not what the im2col map"),
+    ("upper_w=-1", "upper_w=0", "not what the im2col map"),
+    ("kc // C % 3", "kc // C % 3 * 2", "not what the im2col map"),
+    ("  fact C % 64 == 0\n", "", "may belong to two taps"),
+    ("box [128, 64] {lower", "box [64, 64] {lower", "takes another box"),
+    ("let k_tiles = C * 9 // 64", "let k_tiles = C * 9 // 64 + 1", "taps of 'Xcol' that there are not"),
+    ("fill 0.0:f16", "fill 1.0:f16", "none of pixels by taps and channels"),
+    ("Ym: f16[H * N * W, F] at Y", "Ym: f16[H * N, W * F] at Y", "makes one dimension of the first 3"),
+    ("{descriptor=Y_map}", "{descriptor=W_map}", "map 'W_map' is of 'Wt'"),
+], ids=lambda x: x if " " not in x else "")
+def test_a_view_that_a_map_does_not_show_is_refused(was: str, now: str, said: str) -> None:
+    told = backend("cuda").accepts(conv2d(was=was, now=now))
+    assert told and told[0].id == "KIR-B002" and said in told[0].message, [d.message for d in told]
+    assert told[0].origin is not None and told[0].needs
+
+
+def test_a_view_that_is_read_otherwise_too_is_refused() -> None:
+    text = EXPERT.read_text().replace("        bulk_commit()\n", "        Cs[wg, 0, 0, 0] = Xcol[0, 0]\n        bulk_commit()\n")
+    assert any("the view 'Xcol'" in d.message for d in backend("cuda").accepts(parse_program(text, "conv2d.kir")))
+
+
+def test_read_back_the_load_stays_text_with_the_reason(tmp_path: Path) -> None:
+    emitted = backend("cuda").emit(conv2d())
+    (tmp_path / "conv2d.cu").write_text(emitted.text)
+    (name, binding), = emitted.bindings
+    (tmp_path / "conv2d.toml").write_text(binding)
+    read = load_expert(f"{tmp_path}/conv2d.cu::{name}", tmp_path / "conv2d.toml").program
+    kept = [x for x in walk(read) if isinstance(x, n.Opaque)]
+    assert any("im2col" in x.reason and x.origin is not None for x in kept), [x.reason for x in kept]
