@@ -63,12 +63,12 @@ def outcome(case: Case, at: At) -> dict[str, Any]:
     }
 
 
-def drive(cases: Iterable[Case], at: At, results: Path, only: str, shard: tuple[int, int], limit: float) -> None:
-    """Run the cases of a shard that are not known, until `limit` seconds have passed."""
+def drive(cases: Iterable[Case], at: At, results: Path, only: str, chosen: frozenset[str] | None, shard: tuple[int, int], limit: float) -> None:
+    """Run the cases of a shard that are not known, until `limit` seconds have passed; of those that are `chosen`, where some are."""
     done = known(results)
     began = time.monotonic()
     with results.open("a", encoding="utf-8") as out:
-        for i, case in enumerate(cases):
+        for i, case in enumerate(c for c in cases if chosen is None or c.name in chosen):
             if (only and only not in case.name) or i % shard[1] != shard[0] or case.name in done or time.monotonic() - began > limit:
                 continue
             out.write(json.dumps({"case": case.name, "state": "begun"}) + "\n")
@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--only", default="", help="cases with this word in their names")
+    parser.add_argument("--cases", type=Path, default=None, help="a file with the names of cases, one a line: no others")
     parser.add_argument("--shard", default="0/1", help="every n-th case")
     parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no case begins")
     given = parser.parse_args()
@@ -99,7 +100,8 @@ def main() -> None:
     cases = importlib.import_module(f"benchmarks.packages.{given.package}").cases(given.device)
     if mode is not None:
         mode.__enter__()
-    drive(cases, At(given.device), given.results, given.only, (int(first), int(count)), given.limit)
+    chosen = None if given.cases is None else frozenset(given.cases.read_text(encoding="utf-8").splitlines())
+    drive(cases, At(given.device), given.results, given.only, chosen, (int(first), int(count)), given.limit)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
 """On a GPU: one launch carried out by two functions on copies of its arguments; what they leave compared, and both timed."""
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 MICROSECONDS = 1000.0
@@ -25,11 +29,25 @@ def compare(arguments: Mapping[str, Any], first: Run, second: Run) -> dict[str, 
     out = difference(one, other)
     out["code"] = _code(*made)
     try:
-        out["seconds"], out["rounds"] = timed(arguments, one, first, second)
+        with _alone():
+            out["seconds"], out["rounds"] = timed(arguments, one, first, second)
     except RuntimeError as bad:
         torch.cuda.synchronize()
         out["failed"] = str(bad).partition("\n")[0][:200]
     return out
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """While no other process times on these GPUs."""
+    import fcntl
+
+    with open(Path(tempfile.gettempdir()) / f"kir-measured-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _code(one: Any, other: Any) -> dict[str, Any]:
