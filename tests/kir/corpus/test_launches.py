@@ -93,6 +93,15 @@ def test_swapped_kernels_are_counted_with_their_hash(app: list[str], tmp_path: P
     assert "2 kernels ran as KIR wrote them, 1 did not; the command ended with 3" in capsys.readouterr().out
 
 
+def test_a_command_that_launches_nothing_does_not_pass_for_one_that_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    arguments = ["corpus", "--swap", str(tmp_path / "kernels.py"), "-o", str(tmp_path / "swapped"), "--"]
+    assert run([*arguments, sys.executable, "-S", "-c", "pass"]) == 1
+    assert "was launched: is it Triton's" in capsys.readouterr().out
+    assert run([*arguments, str(tmp_path / "nothing")]) == 2
+    assert f"kir corpus --swap {tmp_path / 'kernels.py'} -- python app.py" in capsys.readouterr().err
+
+
 def test_a_command_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["capture", "-o", str(tmp_path / "b"), "--", str(tmp_path / "nothing")]) == 2
     assert "KIR-C117" in capsys.readouterr().err
