@@ -1,7 +1,7 @@
 """GEMM on the GPU: the stored subjects of each surface, tuned and gated at the shapes, dtypes and layouts asked for, beside cuBLAS.
 
-A part of `python -m benchmarks.gpu`: `gemm` is all of it, most wanted rows first; `gemm:cuda`, `gemm:triton`, `gemm:tilelang`, `gemm:sizes`,
-`gemm:clusters`, `gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from
+A part of `python -m benchmarks.gpu`: `gemm` is all of it, most wanted rows first; `gemm:cuda`, `gemm:triton`, `gemm:tilelang`, `gemm:sizes`, `gemm:odd`,
+`gemm:clusters`, `gemm:turns`, `gemm:layouts` are pieces. Measurements are kept in `gpu-gemm-tune.jsonl` beside the table: a run that was cut short goes on from
 them. What is found is kept under `tuned/` there, in the form of `skills/tuned/`.
 """
 
@@ -60,9 +60,9 @@ ASKED = (
     Asked("cuda", CUDA, BF16, "deep14k", 1, FOUND[CUDA]),
     Asked("cuda", CUDA, BF16, "cube8k", 1, FOUND[CUDA]),
     Asked("sizes", MULTICAST, BF16, "uneven4k", 4),
-    Asked("sizes", PADDED, BF16, "odd4k", 2),
+    Asked("odd", PADDED, BF16, "odd4k", 2),
     Asked("clusters", MULTICAST, BF16, "square", 4),
-    Asked("clusters", TURNS, BF16, "square", 4),
+    Asked("turns", TURNS, BF16, "square", 4),
     Asked("clusters", CLUSTER, BF16, "square", 1),
     Asked("clusters", MULTICAST, BF16, "cube8k", 1, FOUND[MULTICAST]),
     Asked("layouts", "gemm_sm90_nt", "gemm_nt:bf16", "square", 1, FOUND[CUDA]),

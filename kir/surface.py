@@ -316,6 +316,14 @@ def frontend(surface: str) -> Frontend:
     return found
 
 
+def reads(surface: str, suffix: str) -> bool:
+    """Whether a surface's frontend reads files of a suffix. A package that offers SUFFIXES beside its FRONTEND is asked without importing it."""
+    suffixes = getattr(registry("kir.frontends").load(surface), "SUFFIXES", None)
+    if suffixes is None:
+        suffixes = getattr(frontend(surface), "suffixes", ())
+    return not suffixes or suffix in suffixes
+
+
 def backend(surface: str) -> Backend:
     """The backend of a surface. Raises KirError as `kir.registry` does, and KIR-X005 for a module that offers none."""
     found = getattr(registry("kir.backends").load(surface), "BACKEND", None)

@@ -117,7 +117,8 @@ class Tiles:
 
     def filled(self, at: n.Region, value: n.Expr) -> tuple[str, int]:
         """One value everywhere."""
-        if is_zero(value):
+        truth = isinstance(value, n.Cast) and isinstance(value.x, n.Const) and value.x.dtype.is_bool  # no zero of the dtype that the binding decides
+        if is_zero(value) and not truth:
             return f"T.clear({self.region(at)})", 0
         return f"T.fill({self.region(at)}, {self.to.text(value)})", 0
 

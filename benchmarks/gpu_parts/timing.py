@@ -121,28 +121,27 @@ def _speed(s: Session) -> Iterator[Row]:
         path = ROOT / "skills" / "experts" / source
         programs[name] = (parse_program(path.read_text(), str(path)) if path.is_file() else next(h for h in HONEST if h.name == source).loaded()[0], surface)
     for name, (program, surface) in programs.items():
-        for interpret in (True, False):
-            with tempfile.TemporaryDirectory() as fresh, Gpu(Path(fresh), workers=s.gpu.workers) as gpu:
+        with tempfile.TemporaryDirectory() as fresh, Gpu(Path(fresh), workers=s.gpu.workers) as gpu:
+            begun = time.perf_counter()
+            gpu.warm()
+            by = backend(surface)
+            by.compile(by.launched_with(by.emit(problem.naive), dict(problem.shape("cube").sizes)), gpu.target)
+            once = "once a session: the harness is compiled, servers and compilers import, peaks are measured"
+            yield "warm-up", f"{time.perf_counter() - begun:.2f} s", "", "", once
+            for which in ("new", "again, from the cache"):
                 begun = time.perf_counter()
-                gpu.warm()
-                by = backend(surface)
-                by.compile(by.launched_with(by.emit(problem.naive), dict(problem.shape("cube").sizes)), gpu.target)
-                once = "once a session: the harness is compiled, servers and compilers import, peaks are measured"
-                yield "warm-up", f"{time.perf_counter() - begun:.2f} s", "", "", once
-                for which in ("new", "again, from the cache"):
-                    begun = time.perf_counter()
-                    verdict = gate_gpu(gpu, program, problem, surface, options=Options(shapes=("cube",), panel=False, interpret=interpret))
-                    wall = time.perf_counter() - begun
-                    device = verdict.device
-                    spent = {k: round(v, 3) for k, v in device.seconds.items()} if device else {}
-                    what = f"{name}, GEMM 1024^3, {'interpreted too' if interpret else 'interpreter off'}, {which}"
-                    how = f"{said(verdict)}; {spent}; CPU gate {({k: round(v, 2) for k, v in verdict.seconds.items()})}"
-                    yield what, f"{wall:.2f} s", f"{WALL_SECONDS:g} s", _met(verdict.accepted and wall <= WALL_SECONDS), how
-                    if device:
-                        on = device.device_seconds
-                        beyond = on.get("beyond", float("inf"))
-                        yield (f"{what}: GPU", f"{beyond:.3f} s", f"{BEYOND_SECONDS:g} s", _met(beyond <= BEYOND_SECONDS),
-                               f"beyond {on.get('timed', -1) * 1e3:.2f} ms of timed samples")
+                verdict = gate_gpu(gpu, program, problem, surface, options=Options(shapes=("cube",), panel=False))
+                wall = time.perf_counter() - begun
+                device = verdict.device
+                spent = {k: round(v, 3) for k, v in device.seconds.items()} if device else {}
+                what = f"{name}, GEMM 1024^3, {which}"
+                how = f"{said(verdict)}; {spent}; CPU gate {({k: round(v, 2) for k, v in verdict.seconds.items()})}"
+                yield what, f"{wall:.2f} s", f"{WALL_SECONDS:g} s", _met(verdict.accepted and wall <= WALL_SECONDS), how
+                if device:
+                    on = device.device_seconds
+                    beyond = on.get("beyond", float("inf"))
+                    yield (f"{what}: GPU", f"{beyond:.3f} s", f"{BEYOND_SECONDS:g} s", _met(beyond <= BEYOND_SECONDS),
+                           f"beyond {on.get('timed', -1) * 1e3:.2f} ms of timed samples")
     yield from _caching(s, programs["gemm_sm80_lanes"][0], backend("cuda"))
 
 

@@ -343,6 +343,8 @@ def _conversion_cost(r: Reader, v: Value, to: CType, reference: bool, p: Node) -
             if have.to == to.to:
                 return 0
             return 2 if to.to == VOID else None
+        case Ptr(), Prim() if have.to == VOID and to.dtype.is_integer and to.dtype.bits >= 32:
+            return 1  # an address that the program keeps in an integer
         case Ptr(), Prim():
             return 5 if to.dtype.is_bool else None
         case Vec(), Vec():

@@ -12,6 +12,7 @@ from kir.ir.nodes import Program
 from kir.ir.types import DTYPES
 from kir.surface import KernelRef
 
+from . import SUFFIXES
 from .c_types import Prim, Ptr
 from .errors import NotUnderstood
 from .geometry import Geometry
@@ -45,7 +46,7 @@ class CudaFrontend:
     """Reads kernels of CUDA C++ from source."""
 
     surface = "cuda"
-    suffixes = (".cu", ".cuh", ".cuda", ".h", ".hpp", ".cpp", ".cc", ".inl")
+    suffixes = SUFFIXES
 
     def __init__(self) -> None:
         self._opened: dict[tuple[str, str, int], Opened] = {}

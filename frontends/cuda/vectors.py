@@ -20,8 +20,8 @@ def vectorized(body: n.Block) -> n.Block:
     for s in body:
         match s:
             case n.For():
-                s = by_ones(replace(s, body=vectorized(s.body)))
-                made = elementwise(s)
+                s = replace(s, body=vectorized(s.body))
+                made = elementwise(by_ones(s))
                 if made is not None:
                     out.append(made)
                     continue

@@ -13,6 +13,7 @@ from kir.surface import KernelRef, Outline
 
 from ..triton.outline import outline
 from ..triton.source import Module, Project, decorator_name
+from . import SUFFIXES
 from .kernel import read_kernel
 from .skeleton import skeleton
 from .values import Value
@@ -22,7 +23,7 @@ class TileLangFrontend:
     """Reads kernels of TileLang packages from source."""
 
     surface = "tilelang"
-    suffixes = (".py",)
+    suffixes = SUFFIXES
     marks = ("prim_func", "tilelang.jit")
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef, Outline
 
+from . import SUFFIXES
 from .host import HostScope
 from .inference import Inference
 from .kernel import is_kernel, read_kernel
@@ -24,7 +25,7 @@ class TritonFrontend:
     """Reads kernels of Triton packages from source."""
 
     surface = "triton"
-    suffixes = (".py",)
+    suffixes = SUFFIXES
     marks = ("jit",)
 
     def __init__(self) -> None:

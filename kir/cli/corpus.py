@@ -28,6 +28,7 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", help="with --swap, --lineages: the folder of what comes of it")] = Path("corpus"),
     apart: Annotated[list[str] | None, typer.Option(help="a pattern of files to count apart, such as '*/backend/*' (may be repeated)")] = None,
     without: Annotated[list[str] | None, typer.Option(help="a pattern of files to leave out (may be repeated)")] = None,
+    surface: Annotated[str, typer.Option(help="the kernels of one surface alone: cuda, triton, tilelang")] = "",
     measure: Annotated[bool, typer.Option("--measure", help="with --swap, on a GPU: compare and time both kernels")] = False,
     tune: Annotated[bool, typer.Option(help="with --swap, on a GPU: let autotuners try their configurations")] = True,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="processes at once (0: one a core)")] = 0,
@@ -47,7 +48,7 @@ def command(
         raise usage("KIR-C119", "no package is named", attempt="kir corpus PACKAGE")
     import platformdirs
 
-    from kir.corpus import counted, files_of, place, run
+    from kir.corpus import counted, files_of, mentions, of_surface, place, run
     from kir.corpus.table import page, table
 
     folder = None if fresh else cache or Path(platformdirs.user_cache_dir("kir")) / "corpus"
@@ -55,9 +56,9 @@ def command(
     records = []
     for name in packages:
         where = place(name)
-        files = list(files_of(where, tuple(apart or ()), tuple(without or ())))
+        files = [(p, a) for p, a in files_of(where, tuple(apart or ()), tuple(without or ())) if not surface or mentions(surface, p)]
         with bar(where.name, len(files)) as advance:
-            results = list(run([path for path, _ in files], jobs, folder, seconds, advance))
+            results = [of_surface(r, surface) for r in run([path for path, _ in files], jobs, folder, seconds, advance)]
         for word, inside in (("", False), (", apart", True)):
             chosen = [r for r, (_, is_apart) in zip(results, files, strict=True) if is_apart == inside]
             if chosen or not inside:
@@ -65,13 +66,13 @@ def command(
         records += [r for result in results for r in result["records"]]
     failed = any(c.failed for c in counts)
     data = {"packages": [c.to_json() for c in counts], **({"kernels": records} if kernels else {})}
-    shown: str | Table = page(counts, _command(packages, apart or [], without or [])) if markdown else table(counts)
+    shown: str | Table = page(counts, _command(packages, apart or [], without or [], surface)) if markdown else table(counts)
     return Result(data, shown, 1 if strict and failed else 0)
 
 
-def _command(packages: list[str], apart: list[str], without: list[str]) -> str:
+def _command(packages: list[str], apart: list[str], without: list[str], surface: str) -> str:
     """The command that makes the page."""
-    options = [f"--apart '{p}'" for p in apart] + [f"--without '{p}'" for p in without]
+    options = [f"--apart '{p}'" for p in apart] + [f"--without '{p}'" for p in without] + ([f"--surface {surface}"] if surface else [])
     return " ".join(["kir corpus", *(Path(p).name for p in packages), *options, "--markdown"])
 
 

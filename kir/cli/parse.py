@@ -21,8 +21,6 @@ def command(
     normal: Annotated[bool, typer.Option("--normal", help="with a binding: flat accesses raised, in normal form")] = False,
 ) -> Result:
     """Read a kernel from source and print it as IR text."""
-    from kir.analysis.heuristics import settled
-    from kir.analysis.regions import raised
     from kir.ir import nodes as n
     from kir.ir.binding import Binding
     from kir.ir.printer import program_text
@@ -33,8 +31,15 @@ def command(
 
     program, surface, _ = read_generic(file, bind)
     if bind is not None:
-        program = specialize(program, settled(Binding.read(bind)))
+        binding = Binding.read(bind)
+        if binding.heuristics:
+            from kir.analysis.heuristics import settled
+
+            binding = settled(binding)
+        program = specialize(program, binding)
         if normal:
+            from kir.analysis.regions import raised
+
             program = raised(program)
     text = program_text(program)
     body = [s for k in program.kernels for s in statements(k.body)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 from .count import Count, counted
 from .equal import same_program
 from .find import Place, files_of, place
-from .run import run
+from .one import mentions
+from .run import of_surface, run
 
-__all__ = ["Count", "Place", "counted", "files_of", "place", "run", "same_program"]
+__all__ = ["Count", "Place", "counted", "files_of", "mentions", "of_surface", "place", "run", "same_program"]

@@ -15,7 +15,7 @@ from kir.ir.printer import program_text
 from kir.ir.verify import verify
 from kir.ir.visit import statements
 from kir.registry import registry
-from kir.surface import EditableFrontend, Frontend, KernelRef, backend, frontend
+from kir.surface import EditableFrontend, Frontend, KernelRef, backend, frontend, reads
 
 Record = dict[str, Any]
 
@@ -33,15 +33,20 @@ def kernels_in(path: Path) -> Iterator[tuple[Frontend, KernelRef, str]]:
     file that cannot be read."""
     suffix = path.suffix
     for entry in registry("kir.frontends"):
-        reader = frontend(entry.name)
-        if suffix not in getattr(reader, "suffixes", (suffix,)):
+        if not reads(entry.name, suffix):
             continue
+        reader = frontend(entry.name)
         if not _mentions(path, getattr(reader, "marks", ())):
             continue
         for ref in reader.kernels(path):
             yield reader, ref, "kernel"
         for ref in getattr(reader, "helpers", lambda path: ())(path):
             yield reader, ref, "helper"
+
+
+def mentions(surface: str, path: Path) -> bool:
+    """Whether a file may hold kernels of a surface. Raises KirError for a surface that there is not."""
+    return reads(surface, path.suffix) and _mentions(path, getattr(frontend(surface), "marks", ()))
 
 
 def _mentions(path: Path, marks: tuple[str, ...]) -> bool:
@@ -129,9 +134,8 @@ def _difference(a: n.Program, b: n.Program) -> str:
 def untouched(path: Path) -> bool | None:
     """Whether the file, read and written with no change, is what it was; None for a surface that does not write files."""
     for entry in registry("kir.frontends"):
-        reader = frontend(entry.name)
-        write_back = getattr(reader, "write_back", None)
-        if write_back is not None and path.suffix in getattr(reader, "suffixes", ()):
+        write_back = getattr(frontend(entry.name), "write_back", None) if reads(entry.name, path.suffix) else None
+        if write_back is not None:
             return bool(write_back(path) == path.read_bytes())
     return None
 

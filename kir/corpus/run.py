@@ -158,6 +158,11 @@ class _Worker:
                     return {"file": str(path), "untouched": said["untouched"], "sources": said["sources"], "fresh": True, "records": records}
 
 
+def of_surface(result: Result, surface: str) -> Result:
+    """The result of a file with the records of one surface alone; "" for all."""
+    return {**result, "records": [r for r in result["records"] if r.get("surface", surface) == surface]} if surface else result
+
+
 def _spent(pid: int) -> float:
     """Seconds of processor time that a process has used; -1 where the system does not say, or it is gone."""
     try:

@@ -91,6 +91,7 @@ def _ended(pid: int, dying: bool) -> str:
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     if killed:
+        os.kill(pid, signal.SIGKILL)  # one that was forked a moment ago has no group of its own yet
         _, status = os.waitpid(pid, 0)
         return "killed"
     return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"

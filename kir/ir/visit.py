@@ -21,15 +21,20 @@ def children(n: Node) -> Iterator[Node]:
     return iter(_below(n))
 
 
-def _below(n: Node) -> list[Node]:
-    out: list[Node] = []
-    for name in n.compared_fields:
-        value = getattr(n, name)
-        if isinstance(value, Node):
-            out.append(value)
-        elif type(value) not in _PLAIN:
-            _gather(value, out)
-    return out
+def _below(n: Node) -> tuple[Node, ...]:
+    """The nodes directly below, worked out once for each node."""
+    kept: dict[str, Any] = n.__dict__
+    below: tuple[Node, ...] | None = kept.get("_below")
+    if below is None:
+        out: list[Node] = []
+        for name in n.compared_fields:
+            value = kept[name]
+            if isinstance(value, Node):
+                out.append(value)
+            elif type(value) not in _PLAIN:
+                _gather(value, out)
+        below = kept["_below"] = tuple(out)
+    return below
 
 
 def _gather(value: Any, out: list[Node]) -> None:
@@ -51,9 +56,8 @@ def walk(n: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        below = _below(top)
-        below.reverse()
-        stack += below
+        if below := _below(top):
+            stack += below[::-1]
 
 
 def rebuild(old: Node, changes: Mapping[str, Any]) -> Node:

@@ -14,7 +14,7 @@ from kir.ir.nodes import Program, Var
 from kir.ir.parser import parse_program
 from kir.ir.types import DType
 from kir.registry import registry
-from kir.surface import Frontend, KernelRef, frontend
+from kir.surface import Frontend, KernelRef, frontend, reads
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,9 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     """The frontend that finds the kernel in a file, and where. Raises :class:`UsageError` (KIR-S018) with the nearest names."""
     names: list[str] = []
     for entry in registry("kir.frontends"):
-        reader = frontend(entry.name)
-        suffixes = getattr(reader, "suffixes", ())
-        if suffixes and path.suffix not in suffixes:
+        if not reads(entry.name, path.suffix):
             continue
+        reader = frontend(entry.name)
         refs = reader.kernels(path)
         names += [ref.name for ref in refs]
         plain = kernel.partition("<")[0].strip().split("::")[-1]

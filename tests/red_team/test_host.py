@@ -115,3 +115,15 @@ def test_children_are_apart_and_a_dead_one_harms_no_other(monkeypatch: pytest.Mo
                 assert not answer["writes"]
             if probed().seccomp:
                 assert not answer["programs"]
+
+
+def test_a_child_that_has_no_group_yet_is_ended_too() -> None:
+    import signal
+
+    from kir.device.server import _ended
+
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            signal.pause()
+    assert _ended(pid, dying=False) == "killed", "a server that waits for it instead would wait for ever"

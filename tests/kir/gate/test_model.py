@@ -119,6 +119,26 @@ def test_what_was_not_compiled_is_never_realized() -> None:
     assert both.realized and both.reason == "registers 64 -> 9"
 
 
+def test_a_loop_that_is_not_entered_costs_nothing() -> None:
+    text = """kir 1
+program p
+  size K: i32
+  in A: f16[64, 64]
+  out C: f32[64, 64]
+kernel main grid (i: 1) threads 128
+  shared As: f16[64, 64] layout swizzle(3, 4, 3)
+  fragment acc: f32[64, 64] = 0.0
+  for k in 1..K
+    As = A
+    mma acc += As * As via wgmma
+  C = acc
+"""
+    p = parse_program(text, "p.kir")
+    work = count(p, p.kernels[0], {"K": 1})
+    assert work.operations == {} and work.requested == {"write global": 64 * 64 * 4} and work.shared == 64 * 64 * 2
+    assert count(p, p.kernels[0], {"K": 3}).operations == {"tensor f16": 2 * 2 * 64**3}
+
+
 @pytest.mark.parametrize(("layout", "times"), [("", 8), (" layout swizzle(3, 4, 3)", 1), (" layout swizzle(1, 4, 3)", 4), (" strides [72, 1]", 1)])
 def test_rows_of_an_operand_that_lie_in_the_same_banks_are_read_one_after_the_other(layout: str, times: int) -> None:
     text = f"""kir 1
