@@ -21,7 +21,8 @@ PROBLEMS = Path(__file__).parent / "problems"
 @dataclass(frozen=True)
 class Honest:
     """`source` is `naive`, a file under `skills/experts`, or a kernel of a package with its binding. Needs `zoo` where it is a package's.
-    Without a `problem` the kernel's own program is the reference, and inputs have the deviation `scale`. `quick`: at the timed shape the float64 oracle takes a minute."""
+    Without a `problem` the kernel's own program is the reference, and inputs have the deviation `scale`.
+    `quick`: at the timed shape the float64 oracle takes a minute."""
 
     problem: str
     source: str = "naive"
