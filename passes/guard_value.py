@@ -47,7 +47,7 @@ from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, dtype_of, shape_of
 from kir.ir.visit import transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import node_at, replace_stmts
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
@@ -113,7 +113,8 @@ class GuardValue(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (54,)
     claim: ClassVar[str] = "Panels may hang over the end of the data: what lies past it counts as nothing."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P866", "validity", "shape", "the condition holds wherever the value is computed, or the value is the other one where it does not", _holds),)
+        Precondition("KIR-P866", "validity", "shape",
+                     "the condition holds wherever the value is computed, or the value is the other one where it does not", _holds),)
 
     value: str = ""
     when: str = ""
