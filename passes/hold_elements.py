@@ -48,7 +48,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, places
+from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
 from kir.target import target

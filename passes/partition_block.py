@@ -152,7 +152,7 @@ def _narrowed(program: n.Program, path: Path) -> tuple[n.For, set[int]]:
     group, stores = _group(kernel, program, block, i, front)
     j = n.Var(fresh("j", names_in(program, kernel)), I32)
     drop = Narrow(axes, front, build.const(0, I32), j)
-    body = tuple(narrowed(block[k], 0, j) if k in stores else drop.stmt(block[k]) for k in sorted(group))
+    body = tuple(narrowed(stores[k], 0, j) if k in stores else drop.stmt(block[k]) for k in sorted(group))
     return n.For(j, build.const(0), build.const(front.extent), build.const(1), body), group
 
 

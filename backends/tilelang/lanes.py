@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from kir.analysis.elements import NotElementwise, element, element_region
 from kir.ir import build
@@ -20,6 +21,7 @@ from kir.ir.visit import children, names_read, substitute, transform, walk
 from .sums import JOINED, is_neutral, peeled, reads
 
 Extent = int | n.Expr
+P = TypeVar("P", n.Expr, n.Region)
 LOOPS = frozenset({"serial", "unroll", "vectorize", "static"})
 
 
@@ -182,9 +184,8 @@ class _Lanes:
     def part(self, s: n.Store) -> n.Store:
         """One element's part of a sum, joined to its place. Raises NoLoop."""
         axes = self.new(shape_of(s.at.type))
-        at = self.picked(element_region(s.at, axes) if axes else s.at)
+        at: n.Region = self.picked(element_region(s.at, axes) if axes else s.at)
         value = element(s.value, axes) if axes else s.value
-        assert isinstance(at, n.Region)
         if not isinstance(value, n.Binary) or s.mask is not None or n.Load(at) not in (value.a, value.b):
             raise NoLoop
         reduction = value.b if value.a == n.Load(at) else value.a
@@ -199,7 +200,7 @@ class _Lanes:
         self.joined_to.add(s.at.buffer.name)
         part, mask = self.value(over, every), None
         if isinstance(part, n.Select) and is_neutral(part.b, op):
-            part, mask = part.a, part.cond
+            mask, part = part.cond, part.a
         return replace(s, at=at, value=build.binary(value.op, n.Load(at), part), mask=mask)
 
     def uniform(self, e: n.Expr) -> n.Expr:
@@ -212,10 +213,10 @@ class _Lanes:
         """The element of a value at the last axes; an axis of one element stands still."""
         shape = shape_of(e.type)
         own = axes[len(axes) - len(shape):]
-        made: n.Expr = self.picked(element(e, [build.const(0) if d == 1 else v for d, v in zip(shape, own, strict=True)]))
-        return made
+        made: n.Expr = element(e, [build.const(0) if d == 1 else v for d, v in zip(shape, own, strict=True)])
+        return self.picked(made)
 
-    def picked(self, item: n.Node) -> n.Node:
+    def picked(self, item: P) -> P:
         """What reads elements of named tiles, with their names in place of those."""
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Region) and new.buffer.name in self.own:
@@ -229,7 +230,7 @@ class _Lanes:
                 raise NoLoop  # a reduction that is not joined to a place, or a tile of another loop
             self.at(self.tiles[tile.name], new.args[1:])
             return n.Var(tile.name, dtype_of(tile.type))
-        made: n.Node = transform(item, leave)
+        made: P = transform(item, leave)
         return made
 
     def at(self, axes: Sequence[n.Var], index: Sequence[object]) -> None:

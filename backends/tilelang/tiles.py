@@ -132,7 +132,7 @@ class Tiles:
         source = reduced_place(operand, e)
         if not (isinstance(source, n.Load) and source.mask is None and is_whole(source.at) and source.at.buffer.space in ("fragment", "shared")):
             raise refuse("KIR-B306", f"the reduced tile {expr_text(source)} is no buffer of its own")
-        name = f"T.reduce_abs{op}" if isinstance(operand, n.Call) and operand.fn == "abs" and source is not operand else _REDUCTIONS[plain]
+        name = f"T.reduce_abs{op}" if isinstance(operand, n.Call) and operand.fn == "abs" else _REDUCTIONS[plain]
         options = ("" if clear else ", clear=False") + (", nan_propagate=True" if plain != op else "")
         return f"{name}({self.region(source.at)}, {self.region(at)}, dim={attrs['axis']}{options})"
 
@@ -207,7 +207,11 @@ class Tiles:
         """The source of a copy. Outside of its tensor TileLang reads zeros."""
         if src.other is not None and not is_zero(src.other):
             raise refuse("KIR-B306", f"outside of '{src.at.buffer.name}' a copy reads zeros in TileLang", "else 0")
-        return self.region(src.at, _has_shape(to))
+        return self.region(src.at, _has_shape(to) and shape_of(src.at.type) == shape_of(to.type))
+
+    def target(self, s: n.Copy) -> str:
+        """The target of a copy."""
+        return self.region(s.dst, _has_shape(s.src.at) and shape_of(s.src.at.type) == shape_of(s.dst.type))
 
     def copied(self, s: n.Copy) -> str:
         """`T.copy(source, target)`."""
@@ -221,13 +225,13 @@ class Tiles:
         options = "".join(f", {k}={v!r}" for k, v in s.attrs)
         if s.src.cache:
             raise refuse("KIR-B301", f"a copy of TileLang has no cache policy '{s.src.cache}'")
-        return f"T.copy({self.source(s.src, s.dst)}, {self.region(s.dst, _has_shape(s.src.at))}{options})"
+        return f"T.copy({self.source(s.src, s.dst)}, {self.target(s)}{options})"
 
     def moved(self, word: str, s: n.Copy, more: str = "") -> str:
         """A copy that its own program waits for."""
         if s.mask is not None or s.src.mask is not None or s.attrs or s.src.cache:
             raise refuse("KIR-B301", f"{word} has no mask and no options", "a copy without them")
-        return f"{word}({self.source(s.src, s.dst)}, {self.region(s.dst, _has_shape(s.src.at))}{more})"
+        return f"{word}({self.source(s.src, s.dst)}, {self.target(s)}{more})"
 
     @contextmanager
     def loop(self, axes: list[tuple[n.Var, int | n.Expr]], body: n.Block) -> Iterator[tuple[str, n.Block]]:

@@ -20,15 +20,12 @@ from kir.gate.gpu import Options, gate_gpu
 from kir.gate.gpu.candidate import Candidate
 from kir.ir.nodes import Program
 from kir.problem import Problem, Shape
-from kir.problem.schema import evaluate
 from kir.store import write_atomic
 from kir.surface import Backend, backend
 
 if TYPE_CHECKING:
     from tests.red_team.honest import Honest
 
-ORACLE_FLOPS = 1e10
-"""What the float64 oracle computes in a second or two."""
 SMOKE = (
     "gemm:f16 naive",
     "softmax:f32 naive",
@@ -139,11 +136,10 @@ def _rows(rows: Sequence[int]) -> str:
 def timed_at(each: Honest, program: Program, problem: Problem) -> Sequence[Shape]:
     """Where an honest kernel is timed: at the problem's timed shapes; at the largest of the others where it is naive, and takes seconds, or where
     the oracle does."""
-    others, timed = [x for x in problem.shapes_for(program) if "timed" not in x.tags], list(problem.timed_for(program))
-    least = min((evaluate(problem.spec.flops, problem.values(x)) for x in timed), default=0.0) if problem.spec.flops else 0.0
-    if others and (each.source == "naive" or least > ORACLE_FLOPS):
+    others = [x for x in problem.shapes_for(program) if "timed" not in x.tags]
+    if others and (each.source == "naive" or each.quick):
         return [max(others, key=lambda x: sum(x.sizes.values()))]
-    return timed
+    return list(problem.timed_for(program))
 
 
 def ahead(s: Session) -> None:

@@ -168,6 +168,40 @@ def test_what_a_launch_returns_launches_once_more_with_the_original_s_arguments(
     assert [x["part"] for x in notes] == ["", "again", "again"] and notes[0]["measured"] == {"equal": True}
 
 
+def test_what_stands_for_a_tensor_is_measured_on_a_copy_of_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from kir.corpus import measured, swapped
+
+    class Window:
+        def __init__(self, base: torch.Tensor, step: int) -> None:
+            self._base, self.dtype, self.shape, self.step = base, base.dtype, (2,), step
+
+        def stride(self) -> tuple[int]:
+            return (self.step,)
+
+        def data_ptr(self) -> int:
+            return int(self._base.data_ptr()) + 8
+
+    seen: list[dict[str, Any]] = []
+    hook = Hook("swap", str(tmp_path), measure=True)
+    hook._device = True
+    made = Function(Parameter("x"))
+    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
+    monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
+
+    def compare(values: dict[str, Any], first: Any, second: Any) -> dict[str, Any]:
+        seen.append(values)
+        return {"equal": True}
+    monkeypatch.setattr(measured, "compare", compare)
+    base = torch.arange(8.0)
+    hook.launch(Function(Parameter("x")), (Window(base, 2),), {}, (1,), lambda: "original")
+    assert isinstance(seen[0]["x"], torch.Tensor) and seen[0]["x"].tolist() == [2.0, 4.0]
+    hook.part = "backwards"
+    hook.launch(Function(Parameter("x")), (Window(base, -1),), {}, (1,), lambda: "original")
+    assert len(seen) == 1 and len(made.ran) == 2 and all(x["how"] == "swapped" for x in hook.counts.values())
+
+
 def test_tuners_made_from_triton_s_own_take_the_first_configuration_that_fits(tmp_path: Path) -> None:
     class OutOfResources(Exception):
         pass

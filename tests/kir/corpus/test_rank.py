@@ -97,7 +97,8 @@ def test_lineages_are_counted_with_what_stopped_the_others(
         def __exit__(self, *_: object) -> None: ...
 
         def ask(self, message: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[bytearray]]:
-            words, said = " ".join(message["words"]), {"schema": "kir.error/1"}
+            words = " ".join(message["words"])
+            said: dict[str, Any] = {"schema": "kir.error/1"}
             if "gone.py" in words:
                 said |= {"diagnostics": [{"id": "KIR-S018", "message": "there is no file 'gone'"}]}
             elif "out/recorded/doubled-1/doubled-1.toml" not in words:
