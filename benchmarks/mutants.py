@@ -40,7 +40,8 @@ HEAD = """# What the checker finds when synchronization is dropped or weakened
 Written by `python -m benchmarks.mutants`. Each row is one change to an expert: a barrier, fence, commit or wait dropped or weakened, a bit of a
 mask of lanes left out, a condition dropped or made to let one more in. The changed text is run as `kir run --check FILE.cu --problem P`
 runs it, case after case until one shows a fault; *case* is that one. Conditions that only choose between two values in registers guard
-no access and are not in the table. A *weak* finding is a store of the same value by several threads: reported, but no reason to refuse. `tests/laws/test_cuda_mutants.py` runs a part of it and compares the list of places.
+no access and are not in the table. A *weak* finding is a store of the same value by several threads: reported, but no reason to refuse.
+`tests/laws/test_cuda_mutants.py` runs a part of it and compares the list of places.
 """
 
 
@@ -153,7 +154,8 @@ def section(name: str, itself: Row, made: list[Row]) -> str:
     where = hopper_place if name == HOPPER else f"`skills/experts/{source(name).parent.name}/{name}.cu`"
     found = sum(bool(r.finding) for r in made)
     clean = f"no finding in {itself.case}" if not itself.finding else f"**{itself.finding}**"
-    lines = [f"## {name}", "", f"{where}. The original: {clean}. {found} of {len(made)} rows are found.", "", "| place | mutation | finding | case | one side | the other |",
+    lines = [f"## {name}", "", f"{where}. The original: {clean}. {found} of {len(made)} rows are found.", "",
+             "| place | mutation | finding | case | one side | the other |",
              "| --- | --- | --- | --- | --- | --- |"]
     for r in made:
         sides = [*r.sides, "", ""][:2]

@@ -36,7 +36,8 @@ def nest_at(s: n.Stmt) -> Nest | None:
     loops: list[tuple[str, n.Var, int]] = []
     while isinstance(s, n.For):
         count = build.int_value(s.hi)
-        if s.kind not in KINDS or s.attrs or count is None or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) or len(s.body) != 1 or s.var.of != I32:
+        counted = count is not None and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+        if s.kind not in KINDS or s.attrs or not counted or count is None or len(s.body) != 1:
             return None
         loops.append((s.kind, s.var, count))
         s = s.body[0]

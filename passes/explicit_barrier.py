@@ -52,7 +52,7 @@ from ._local_buffers import team_level
 class ExplicitBarrier(Pass):
     """No parameters: the site is the statement before which they meet."""
 
-    intent: ClassVar[str] = "leader-broadcast"
+    intent: ClassVar[str] = "explicit-barrier"
     catalogue: ClassVar[tuple[int, ...]] = (36,)
     claim: ClassVar[str] = "The author says where threads wait for each other, and the compiler need not find it out."
     preconditions: ClassVar[tuple[Precondition, ...]] = ()

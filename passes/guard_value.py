@@ -113,7 +113,8 @@ class GuardValue(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (54,)
     claim: ClassVar[str] = "Panels may hang over the end of the data: what lies past it counts as nothing."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P866", "validity", "shape", "the condition holds wherever the value is computed, or the value is the other one where it does not", _holds),)
+        Precondition("KIR-P866", "validity", "shape",
+                     "the condition holds wherever the value is computed, or the value is the other one where it does not", _holds),)
 
     value: str = ""
     when: str = ""

@@ -61,7 +61,10 @@ class NamePartial(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of the whole CTA that folds a reduction into what it stores to."""
-        if team_level(program, path) != "cta" or not (isinstance(node, n.Store) and isinstance(v := node.value, n.Binary) and v.op in FOLDS and v.a == n.Load(node.at)):
+        if team_level(program, path) != "cta" or not isinstance(node, n.Store):
+            return None
+        v = node.value
+        if not (isinstance(v, n.Binary) and v.op in FOLDS and v.a == n.Load(node.at)):
             return None
         return Site(path, self) if _is_reduction(v.b, v.op) else None
 

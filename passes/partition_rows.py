@@ -129,7 +129,7 @@ class PartitionRows(Pass):
         found = []
         for axis in range(len(shape)):
             try:
-                _narrowed(node, axis, n.Var("%j", I32))
+                narrowed(node, axis, n.Var("%j", I32))
             except (CannotRetile, NotElementwise):
                 continue
             found.append(Site(path, PartitionRows(axis)))
@@ -142,11 +142,11 @@ class PartitionRows(Pass):
         j = n.Var(fresh("j", names_in(program, kernel)), I32)
         extent = shape_of(node.at.type)[self.axis]
         assert isinstance(extent, int)
-        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (_narrowed(node, self.axis, j),), label=node.label)
+        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (narrowed(node, self.axis, j),), label=node.label)
         return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
 
 
-def _narrowed(s: n.Store, axis: int, j: n.Var) -> n.Stmt:
+def narrowed(s: n.Store, axis: int, j: n.Var) -> n.Stmt:
     """The store of one slice."""
     shape = shape_of(s.at.type)
     rest = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape[:axis] + shape[axis + 1:])]

@@ -74,7 +74,8 @@ class ReshapeTile(Pass):
             return Miss(f"'{self.buffer}' has strides of its own")
         view = n.Buffer("%view", b.dtype, tuple(map(build.const, self.shape)), b.space)
         rest = block_at(program, path)[int(path[-1]) + 1:]
-        return Site(path, self) if any(rewritten(s, _Through(b, old, view, self.shape)) != s for s in rest) else Miss("no place that is read is one of such a view")
+        change = _Through(b, old, view, self.shape)
+        return Site(path, self) if any(rewritten(s, change) != s for s in rest) else Miss("no place that is read is one of such a view")
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The view, and reads through it."""

@@ -37,7 +37,7 @@ from typing import ClassVar
 
 from kir.instructions import instruction
 from kir.ir import nodes as n
-from kir.ir.types import dtype_of
+from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at, replace_kernel, replace_stmts
@@ -119,7 +119,8 @@ def _refused(node: n.Kernel | n.Copy, option: str) -> str:
 def _is_approximated(x: n.Node) -> bool:
     if isinstance(x, n.Binary):
         return x.op == "div"
-    return isinstance(x, n.Call) and x.of is None and instruction(x.fn).level == "element" and x.fn not in EXACT and dtype_of(x.type).is_float
+    return (isinstance(x, n.Call) and x.of is None and instruction(x.fn).level == "element" and x.fn not in EXACT
+            and isinstance(x.type, (DType, TileType)) and dtype_of(x.type).is_float)
 
 
 def _text(value: n.Attr) -> str:

@@ -83,7 +83,7 @@ def _refused_by_ptxas(emitted: Emitted, name: str, folder: Path, found: Toolkit)
     ptx = folder / "lines.ptx"
     rows = ptx.read_text().splitlines() if ptx.exists() else []
     said = run([found.root / "bin" / "ptxas", "-O3", f"-arch={name}", "lines.ptx", "-o", "lines.cubin"], folder, SECONDS).err if rows else ""
-    out = {}
+    out: dict[str, Diagnostic] = {}
     for number, message in _PTXAS.findall(said):
         before = (_LINE.search(row) for row in reversed(rows[: int(number)]))
         at = next((int(m.group(2) or m.group(1)) for m in before if m), 0)

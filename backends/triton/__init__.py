@@ -12,6 +12,7 @@ from kir.target import Target
 from .body import kernel_body, kernel_launch
 from .emit import DIVISOR, write
 from .names import spelled
+from .recached import recached
 
 
 class TritonBackend:
@@ -45,6 +46,10 @@ class TritonBackend:
     def launch(self, program: Program) -> Entry:
         """How the program's one kernel is launched. Raises KirError KIR-B002, KIR-B004, KIR-B007."""
         return kernel_launch(program)
+
+    def recached(self, statement: str, cache: str) -> str | None:
+        """A source statement with its one access under a cache policy. Raises KirError KIR-B008."""
+        return recached(statement, cache)
 
     def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
         """The variant that Triton's launcher picks at these sizes: integers that 16 divides are compiled as such (its `JITFunction`)."""

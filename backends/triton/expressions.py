@@ -265,6 +265,8 @@ class Expressions:
                 if isinstance(args[0], n.Const):
                     return self.filled(args[0], e.type), ATOM
                 return f"tl.broadcast_to({self._of_rank(args[0], e)}, {dims(self.extents(e.type))})", ATOM
+            case "pick" if all(int_value(i) == 0 for i in args[1:]) and all(d == 1 for d in shape_of(args[0].type)):
+                return f"tl.reshape({self.text(args[0])}, ())", ATOM
             case "reshape":
                 return f"tl.reshape({self.text(args[0])}, {dims(self.extents(e.type))})", ATOM
             case "trans":

@@ -8,7 +8,7 @@ from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.dtype_terms import accumulated
-from kir.ir.types import I32, I64, dtype_of, shape_of
+from kir.ir.types import F32, I32, I64, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface import StatementPath
 
@@ -296,7 +296,9 @@ class GenericStatements(Statements):
             kind = to.kinds.get(s.precision)
             precision = f", input_precision={s.precision}" if kind in ("str", "any") else (
                 f", allow_tf32={s.precision}" if kind else f', input_precision="{s.precision}"')
-        out = "" if acc or s.acc.buffer.dtype == accumulated(dtype) else f", out_dtype={to.dtype(s.acc.buffer.dtype)}"
+        own = s.acc.buffer.dtype
+        plain = own.is_symbolic or own == F32 if acc else own == accumulated(dtype)  # an accumulator that is given must be of the result's dtype
+        out = "" if plain else f", out_dtype={to.dtype(own)}"
         return f"tl.dot({to.text(s.a)}, {to.text(s.b)}{acc}{precision}{out})"
 
 

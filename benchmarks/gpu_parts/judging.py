@@ -134,9 +134,10 @@ def _rows(rows: Sequence[int]) -> str:
 
 
 def timed_at(each: Honest, program: Program, problem: Problem) -> Sequence[Shape]:
-    """Where an honest kernel is timed: at the problem's timed shapes; a naive one, which takes seconds there, at the largest of the others."""
+    """Where an honest kernel is timed: at the problem's timed shapes; at the largest of the others where it is naive, and takes seconds, or where
+    the oracle does."""
     others = [x for x in problem.shapes_for(program) if "timed" not in x.tags]
-    if each.source == "naive" and others:
+    if others and (each.source == "naive" or each.quick):
         return [max(others, key=lambda x: sum(x.sizes.values()))]
     return list(problem.timed_for(program))
 

@@ -40,7 +40,7 @@ from .values import (
     Wide,
     Word,
 )  # fmt: skip
-from .wrappers import wrapped
+from .wrappers import part, wrapped
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -343,6 +343,8 @@ def _conversion_cost(r: Reader, v: Value, to: CType, reference: bool, p: Node) -
             if have.to == to.to:
                 return 0
             return 2 if to.to == VOID else None
+        case Ptr(), Prim() if have.to == VOID and to.dtype.is_integer and to.dtype.bits >= 32:
+            return 1  # an address that the program keeps in an integer
         case Ptr(), Prim():
             return 5 if to.dtype.is_bool else None
         case Vec(), Vec():
@@ -381,7 +383,7 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
         v = r.rvalue(args[0])
         if isinstance(v, Scalar) and v.dtype.bits == to.dtype.bits:
             return Scalar(build.cast(v.expr, to.dtype, "bits"))
-    if this is None and (instruction := wrapped(r, f, c.bindings, args)) is not None:
+    if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args)) is not None:
         return instruction
     if r.depth >= MAX_CALLS:
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))

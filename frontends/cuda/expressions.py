@@ -34,6 +34,7 @@ from .values import (
     TypeName,
     Value,
     Wide,
+    Word,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ def _assignment(r: Reader, node: Node, scope: Scope) -> Value:
         if made is not None:
             return made
     if sign != "=":
-        b = operators.binary(r, sign[:-1], r.rvalue(at), b, node)
+        held = r.begun(at) if isinstance(b, Word) else None
+        b = operators.binary(r, sign[:-1], held or r.rvalue(at), b, node)
     elif isinstance(at, Group | Builtin | Nothing):
         raise NotUnderstood(f"an assignment to {text(left)}", node)
     r.assign(at, b)

@@ -65,6 +65,8 @@ class Reader:
         self.spinning = False
         self.arrays: dict[str, tuple[int, ...]] = {}
         self.maps: dict[str, Map] = {}
+        self.starts: dict[int, tuple[Value, list[n.Stmt]]] = {}
+        """Variables that still hold the number which they were declared with, by their object: the number, and the block."""
         self.words: dict[int, tuple[Value, list[n.Stmt]]] = {}
         """Integer variables that hold bits of an address, by their object: the value, and the block that set it."""
         self.tensors: dict[str, tuple[DType, int]] = {}
@@ -237,8 +239,8 @@ class Reader:
         if leaf(t) is not None:
             store = declare(self.m, name, t, "shared" if space == "shared" else "register")
             given = self.arrays.get(name, ())
-            if given and not store.dims and prod(given) * store.declared.bytes == size_of(t):
-                store.logical = given
+            if given and given[: len(store.dims)] == store.dims and prod(given) * store.declared.bytes == size_of(t):
+                store.logical, store.dims, store.row = given, (), build.const(size_of(t))
             if space == "shared" and self.arrays.get(name) == () and size_of(t) == store.declared.bytes:
                 store.single = True
             self.stores.append(store)
@@ -289,6 +291,8 @@ class Reader:
             store = declare(self.m, name, t, "register")
             self.stores.append(store)
             self.m.emit(n.Alloc(store.used(t.dtype), v.expr))
+            if constant(v) is not None:
+                self.starts[id(store)] = (v, self.m.block)
             return Located(start(store), t)
         made = self.object(name, t)
         self.assign(made, v)
@@ -347,6 +351,7 @@ class Reader:
             case Located(type=Prim() as kind):
                 made = self.convert(v, kind)
                 self.words.pop(id(to.place.store), None)
+                self.starts.pop(id(to.place.store), None)
                 assert isinstance(made, Scalar)
                 narrow = to.place.store.narrower(kind.dtype)
                 if narrow is not None:
@@ -418,6 +423,11 @@ class Reader:
         assert isinstance(made, Located)
         self._store_wide(made, v)
         return made
+
+    def begun(self, v: Value) -> Value | None:
+        """The number that a variable still holds since it was declared in this block; None where that is not known."""
+        found = self.starts.get(id(v.place.store)) if isinstance(v, Located) and type(v) is Located else None
+        return found[0] if found is not None and found[1] is self.m.block else None
 
     # ------------------------------------------------------------------------------------------------------------- conversions
     def convert(self, v: Value, to: CType) -> Value:

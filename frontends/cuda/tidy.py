@@ -82,7 +82,7 @@ def _used_once(body: list[n.Stmt]) -> list[n.Stmt]:
     rest = list(body)
     while rest:
         s = rest.pop(0)
-        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and _moves(replace(s.value, mask=None)):
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and _moves(s.value):
             at = _only_use(rest, s.names[0])
             if at is not None and all(isinstance(t, n.Let) and not _has_effect(t.value) for t in rest[:at]):
                 rest[at] = substitute(rest[at], {s.names[0]: s.value})

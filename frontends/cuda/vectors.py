@@ -100,7 +100,10 @@ def elementwise(s: n.For) -> n.Store | None:
     if count is None or not build.is_const(s.lo, 0) or not s.body:
         return None
     store = inlined(s.body)
-    if store is None or not store.at.index or waits(store.value) or (store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register")):
+    whole = _whole(store.value, s.var, count) if store is not None else None
+    if store is None or not store.at.index or (waits(store.value) and whole is None):
+        return None
+    if store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register"):
         return None
     constant = _constant_fill(s, store, count) if store.mask is None else None
     if constant is not None:
@@ -121,11 +124,11 @@ def elementwise(s: n.For) -> n.Store | None:
         if isinstance(x, n.Load) and x.clip and uses(x, s.var):
             return None
     try:
-        value = tile(store.value, [(s.var, count)])
+        value = whole if whole is not None else tile(store.value, [(s.var, count)])
         mask = None if store.mask is None else tile(store.mask, [(s.var, count)], keep_shape=False)
     except (NotElementwise, KirError):
         return None
-    if any(isinstance(x, n.Var) and x.name == s.var.name for x in walk(value)) or gathers(value) or shape_of(value.type) not in ((), (count,)):
+    if uses(value, s.var) or (gathers(value) and whole is None) or shape_of(value.type) not in ((), (count,)):
         return None
     at = build.region(store.at.buffer, *outer, build.span(lo, count))
     if isinstance(store.value, n.Const):
@@ -135,6 +138,14 @@ def elementwise(s: n.For) -> n.Store | None:
     if mask is not None and (uses(mask, s.var) or gathers(mask)):
         return None
     return n.Store(at, value, mask, label=s.label or store.label, origin=s.origin)
+
+
+def _whole(e: n.Expr, var: n.Var, count: int) -> n.Expr | None:
+    """The vector that `pick(unpack(x), var)` gives all elements of."""
+    if not (isinstance(e, n.Call) and e.of is None and e.fn == "pick" and len(e.args) == 2 and e.args[1] == var):
+        return None
+    held = e.args[0]
+    return held if isinstance(held, n.Call) and held.fn == "unpack" and shape_of(held.type) == (count,) and not uses(held, var) else None
 
 
 def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:

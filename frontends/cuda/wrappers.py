@@ -136,3 +136,22 @@ def _bits(r: Reader, e: Node, known: dict[str, n.Expr], scope: Scope) -> Scalar 
     if isinstance(value, n.Cast) and value.rounding == "bits" and dtype_of(value.x.type) == to:
         return Scalar(value.x)
     return Scalar(build.cast(value, to, "bits"))
+
+
+def part(r: Reader, f: Function, bindings: Bindings, args: list[Value]) -> Scalar | None:
+    """What a call gives of a function that copies the i-th piece out of the bytes of a number: `T out; memcpy(&out, (const char*)&x + i *
+    sizeof(T), sizeof(T)); return out;`. None for other functions."""
+    kept = [c for c in f.body.named_children if c.type not in ("static_assert_declaration", "comment")] if f.body is not None else []
+    params = [declared_name(d) for p in f.parameters() if (d := p.child_by_field_name("declarator")) is not None]
+    if [c.type for c in kept] != ["declaration", "expression_statement", "return_statement"] or len(args) != 2 or len(params) != 2 or None in params:
+        return None
+    (out, *_), (x, i) = kept[0].children_by_field_name("declarator"), (text(p) for p in params if p is not None)
+    to, bare = text(out), "".join(text(kept[1]).split())
+    kind, _ = r.types.declared_type(kept[0], out, f.scope.inner(**bindings))
+    words = text(kept[0].child_by_field_name("type") or kept[0])
+    if bare != f"memcpy(&{to},reinterpret_cast<constchar*>(&{x})+{i}*sizeof({words}),sizeof({words}));" or text(kept[2]).split() != ["return", f"{to};"]:
+        return None
+    value, at = (r.rvalue(a) for a in args)
+    if not (isinstance(kind, Prim) and isinstance(value, Scalar) and isinstance(at, Scalar)) or value.dtype.bits % kind.dtype.bits:
+        return None
+    return Scalar(build.call("pick", build.call("unpack", value.expr, dtype=kind.dtype.name), at.expr))

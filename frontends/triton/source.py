@@ -279,6 +279,7 @@ class Project:
         self._by_path: dict[Path, Module] = {}
         self._by_name: dict[str, Path | None] = {}
         self._touched: set[Path] = set()
+        self._roots: set[str] = set()
 
     def consulted(self) -> tuple[Path, ...]:
         """The files asked for since this was last called."""
@@ -294,6 +295,8 @@ class Project:
             version = _version(path)
             held = parse_module(path, package_name(path))
             held.version = version
+            if "." in held.name:
+                self._roots.add(str(top_package(path).parent))
             self._by_path[path] = held
         return held
 
@@ -302,14 +305,14 @@ class Project:
         path = path.resolve()
         made = Project()
         made._by_path = {k: v for k, v in self._by_path.items() if k != path}
-        made._by_name = dict(self._by_name)
+        made._by_name, made._roots = dict(self._by_name), set(self._roots)
         made._by_path[path] = parse_module(path, package_name(path), text)
         return made
 
     def module(self, name: str) -> Module | None:
         """The module of a dotted name; None when there is no source file for it."""
         if name not in self._by_name:
-            self._by_name[name] = find_source(name)
+            self._by_name[name] = find_source(name) or next((x for root in sorted(self._roots) if (x := find_source(name, root)) is not None), None)
         path = self._by_name[name]
         return None if path is None else self.file(path)
 
@@ -322,9 +325,9 @@ def _version(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def find_source(name: str) -> Path | None:
-    """The source file of a dotted module name, found without running any of its packages."""
-    path: Sequence[str] | None = None
+def find_source(name: str, root: str | None = None) -> Path | None:
+    """The source file of a dotted module name, on the import path or under a folder, found without running any of its packages."""
+    path: Sequence[str] | None = None if root is None else [root]
     spec = None
     parts = name.split(".")
     for i in range(len(parts)):
@@ -339,13 +342,24 @@ def find_source(name: str) -> Path | None:
 
 
 def package_name(path: Path) -> str:
-    """The dotted name under which a file would be imported, from the folders that hold an `__init__.py` or lie on the path."""
+    """The dotted name under which a file would be imported: from the folder on the path above it, else from the topmost folder with an
+    `__init__.py` (of a package that is not on the path, or is linked to from there)."""
     roots = {str(Path(p).resolve()) for p in sys.path if p}
     parts = [] if path.name == "__init__.py" else [path.stem]
     folder = path.parent
     while str(folder) not in roots:
         if folder == folder.parent:
-            return path.stem
+            top = top_package(path)
+            inside = path.relative_to(top.parent) if top != path else Path(path.name)
+            return ".".join(inside.parent.parts if path.name == "__init__.py" and top != path else inside.with_suffix("").parts)
         parts.append(folder.name)
         folder = folder.parent
     return ".".join(reversed(parts))
+
+
+def top_package(path: Path) -> Path:
+    """The topmost folder of the package that a file is part of; the file itself where it is in none."""
+    top = path
+    while (top.parent / "__init__.py").is_file():
+        top = top.parent
+    return top

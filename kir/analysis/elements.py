@@ -13,7 +13,7 @@ from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, shape_of
-from kir.ir.visit import names_read
+from kir.ir.visit import names_read, walk
 
 Index = Sequence[n.Expr]
 
@@ -243,4 +243,10 @@ def canonical_tile(e: n.Expr) -> n.Expr:
         made = tile(element(e, [build.const(0) if d == 1 else v for v, d in axes]), axes)
     except NotElementwise:
         return e
+    if all(d == 1 for d in shape) and _picks(made) > _picks(e):
+        return e  # a name would be taken apart only to be put together
     return made if made.type == e.type else e
+
+
+def _picks(e: n.Expr) -> int:
+    return sum(isinstance(x, n.Call) and x.fn == "pick" for x in walk(e))

@@ -104,7 +104,8 @@ class _Speller:
 
 
 def settled(block: n.Block) -> n.Block:
-    """The block without fragments that only take over another one, and without names for fragments that no longer change."""
+    """The block without fragments that only take over another one, without names for fragments that no longer change, and without names
+    for tiles of one literal (those of one scalar are named as the scalar); a fragment that is filled with one at once is declared with it."""
     out: list[n.Stmt] = []
     declared: dict[str, n.Buffer] = {}
     rest: list[n.Stmt] = list(block)
@@ -120,10 +121,32 @@ def settled(block: n.Block) -> n.Block:
             if source.space in ("fragment", "register") and source.name not in _written(rest):
                 rest = [_inlined(r, {s.names[0]: s.value}) for r in rest]
                 continue
+        if isinstance(s, n.Let) and len(s.names) == 1 and _constant_tile(s.value):
+            rest = [_inlined(r, {s.names[0]: s.value}) for r in rest]
+            continue
+        if isinstance(s, n.Let) and len(s.names) == 1 and (one := _scalar_of(s.value)) is not None:
+            tile = replace(s.value, args=(n.Var(s.names[0], one.type), *s.value.args[1:]))  # type: ignore[type-var,attr-defined]  # a call
+            rest = [_inlined(r, {s.names[0]: tile}) for r in rest]
+            s = replace(s, value=one)
         if isinstance(s, n.Alloc):
+            if s.init is None and rest and isinstance(first := rest[0], n.Store) and first.at == n.Region(s.buffer) and first.mask is None and (
+                    _constant_tile(first.value)):
+                s, rest = replace(s, init=first.value), rest[1:]
             declared[s.buffer.name] = s.buffer
         out.append(s)
     return tuple(out)
+
+
+def _scalar_of(e: n.Expr) -> n.Expr | None:
+    """The scalar that every element of a tile is."""
+    if isinstance(e, n.Call) and e.fn == "broadcast" and isinstance(one := e.args[0], n.Expr) and not isinstance(one.type, TileType):
+        return one if shape_of(e.type) else None
+    return None
+
+
+def _constant_tile(e: n.Expr) -> bool:
+    """Whether a value is one literal in every element of a tile."""
+    return isinstance(e, n.Call) and e.fn == "broadcast" and isinstance(e.args[0], n.Const) and bool(shape_of(e.type))
 
 
 def _same_memory(a: n.Buffer, b: n.Buffer | None) -> bool:

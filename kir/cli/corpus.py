@@ -81,15 +81,18 @@ def _swapped(words: list[str], packages: list[str], output: Path, measure: bool,
     from kir.corpus.command import by_kernel, run_with_hook
     from kir.corpus.find import place
 
-    code, notes = run_with_hook(words, "swap", output, [str(place(p).folder) for p in packages], measure, tune)
+    example = f"kir corpus {' '.join(f'--swap {p}' for p in packages)} -- python app.py"
+    code, notes = run_with_hook(words, "swap", output, [str(place(p).folder) for p in packages], measure, tune, example)
     rows = by_kernel(notes)
     ran = {(r["file"], r["kernel"]) for r in rows if r["how"] in ("swapped", "interpreted")}
     left = {(r["file"], r["kernel"]) for r in rows} - ran
     lines = [f"{r['kernel']}: {r['how']}, {r['launches']} launches{', ' + r['hash'] if r['hash'] else ''}{': ' + r['reason'] if r['reason'] else ''}"
              for r in rows]
     lines.append(f"{len(ran)} kernels ran as KIR wrote them, {len(left)} did not; the command ended with {code}")
+    if not rows:
+        lines.append(f"no kernel of {' or '.join(packages)} was launched: is it Triton's, and does the command run it in a Python process of its own?")
     data = {"exit": code, "kernels": rows, "swapped": len(ran), "left": len(left)}
-    return Result(data, "\n".join(lines), 0 if code == 0 else 1)
+    return Result(data, "\n".join(lines), 0 if code == 0 and rows else 1)
 
 
 def _lineages(bindings: list[Path], output: Path, seconds: float, jobs: int, fresh: bool, markdown: bool) -> Result:

@@ -13,10 +13,10 @@ from kir.diagnostic import usage
 
 
 def run_with_hook(words: Sequence[str], mode: str, folder: Path, packages: Sequence[str] = (), measure: bool = False,
-                  tune: bool = True) -> tuple[int, list[dict[str, Any]]]:
-    """The command's exit code and the launches noted. Raises UsageError KIR-C117 for a command that is not there."""
+                  tune: bool = True, example: str = "kir capture -- python app.py") -> tuple[int, list[dict[str, Any]]]:
+    """The command's exit code and the launches noted. Raises UsageError KIR-C117 for a command that is not there, with an `example`."""
     if not words:
-        raise usage("KIR-C117", "there is no command to run", attempt="kir capture -- python app.py")
+        raise usage("KIR-C117", "there is no command to run", attempt=example)
     startup = Path(__file__).parent / "startup"
     home = Path(kir.__file__).parent.parent
     paths = [str(startup), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []), str(home)]
@@ -26,7 +26,7 @@ def run_with_hook(words: Sequence[str], mode: str, folder: Path, packages: Seque
     try:
         code = subprocess.call(list(words), env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KIR_LAUNCHES": settings})
     except OSError as bad:
-        raise usage("KIR-C117", f"'{words[0]}' cannot be run: {bad.strerror}", attempt="kir capture -- python app.py") from bad
+        raise usage("KIR-C117", f"'{words[0]}' cannot be run: {bad.strerror}", attempt=example) from bad
     return code, noted(folder)
 
 

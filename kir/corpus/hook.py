@@ -8,6 +8,7 @@ A command that runs many parts calls `section` before each, so that launches can
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -162,6 +163,7 @@ class Hook:
         return Launched(made, lambda again, at: self.launch(fn, again, options, at, lambda: made[at](*again)))
 
     def _on_device(self, note: dict[str, Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, original: Any) -> Any:
+        from kir.corpus.launch import Unbound, is_tensor, tensor_of
         from kir.corpus.measured import compare
         from kir.corpus.swapped import completed, function_of, read_again
 
@@ -179,7 +181,8 @@ class Hook:
             names = [p.name for p in fn.params]
             whole = {**{p.name: p.default for p in fn.params if p.has_default}, **dict(zip(names, args)), **kwargs}
             runs = (lambda values: self._original(fn, values, grid), lambda values: made.run(grid=grid, warmup=False, **_for(made, values, fn)))
-            note["measured"] = compare(whole, *runs)
+            with contextlib.suppress(Unbound):  # what stands for a tensor and cannot be copied as one: the launch is counted all the same
+                note["measured"] = compare({k: tensor_of(k, v) if is_tensor(v) else v for k, v in whole.items()}, *runs)
         self.count(note)
         return made.run(grid=grid, warmup=False, **given)
 

@@ -55,8 +55,8 @@ def launch_of(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: A
         v = _unwrapped(given[p.name])
         if p.is_constexpr:
             metas[p.name] = _meta(p.name, v)
-        elif hasattr(v, "data_ptr") and hasattr(v, "stride"):
-            tensors[p.name] = _tensor(p.name, v)
+        elif is_tensor(v):
+            tensors[p.name] = tensor_of(p.name, v)
         elif v is None or isinstance(v, (int, float, bool)):
             values[p.name] = v
         else:
@@ -71,7 +71,12 @@ def _unwrapped(v: Any) -> Any:
     return v.value if type(v).__name__ == "constexpr" else v
 
 
-def _tensor(name: str, v: Any) -> Any:
+def is_tensor(v: Any) -> bool:
+    """Whether a launch takes a value for a tensor: one, or what stands for one."""
+    return hasattr(v, "data_ptr") and hasattr(v, "stride")
+
+
+def tensor_of(name: str, v: Any) -> Any:
     """A tensor; of what only stands for one (a shape, strides and dtype over another's memory) the tensor that it is. Raises Unbound."""
     import torch
 

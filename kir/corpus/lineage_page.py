@@ -23,7 +23,8 @@ def page(rows: list[Row], total: Row, command: str) -> str:
     lines += ["", "## Kernels that end in N", "",
               "*Read as* says how the recorded launch was taken: tensors as flat memory, masked loads that say nothing else giving zero, outputs holding",
               "something before; otherwise as it was recorded. *Realized* steps change the compiled code.", "",
-              "| kernel | family | read as | steps | realized | intents | seconds | expert | naive |", "| --- | --- | --- | ---: | ---: | --- | ---: | --- | --- |"]
+              "| kernel | family | read as | steps | realized | intents | seconds | expert | naive |",
+              "| --- | --- | --- | ---: | ---: | --- | ---: | --- | --- |"]
     for r in sorted(naive, key=lambda r: (r["family"], r["kernel"])):
         lines.append(f"| `{r['kernel']}` | {r['family']} | {r['read_as'] or 'recorded'} | {r['steps']} | {r['realized']} | {', '.join(r['intents'])} | "
                      f"{r['seconds']:.0f} | {r['expert'][:8]} | {r['naive'][:8]} |")

@@ -6,11 +6,10 @@ shows that it still is one.
 """
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import re
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +23,7 @@ import kir
 from kir.corpus.count import general
 from kir.corpus.family import family_of
 from kir.corpus.rank import recorded
+from kir.device.client import ChildGone, Server
 from kir.diagnostic import KirError
 from kir.ir.binding import Binding
 from kir.lineage.source import located
@@ -35,16 +35,17 @@ LOOK = 150
 """Programs that a plan goes through at most."""
 SLACK = 3
 """How many times its seconds a kernel may take before it is given up: reading and planning are not counted among them."""
-READINGS = (("KIR-I010", "flat"), ("is a view of", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
-"""How a recorded launch is read after an expert did not pass the gate, by what the checker said: places outside a shape, undefined outputs; and after a walk that
-was left with a flat view of a tensor."""
+READINGS = (("KIR-I010", "flat"), ("is a view of", "flat"), (") // ", "flat"), ("KIR-I012", "zero elsewhere"), ("KIR-I012", "kept"))
+"""How a recorded launch is read after an expert did not pass the gate, by what the checker said (places outside a shape, undefined
+outputs), and after a walk that was left with a flat view of a tensor, or with its rows
+and columns worked out from flat places."""
 Row = dict[str, Any]
 
 
 def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: Callable[[str], None] = lambda text: None,
              fresh: bool = False) -> list[Row]:
     """One row a binding: `kernel`, `binding`, `family`, `ended` (`naive`, or what ended the walk), `reason`, `steps`, `realized`,
-    `intents`, `seconds`. One kernel of each file is walked before the second of any. A walk that was begun in the output folder goes on
+    `intents`, `seconds`. Short kernels are walked first. A walk that was begun in the output folder goes on
     where it was. Raises UsageError KIR-C118 when nothing is recorded."""
     def one(job: tuple[str, Path]) -> Row:
         place, binding = job
@@ -53,20 +54,25 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
         return row
     jobs_of = recorded(bindings)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        rows = list(pool.map(one, _in_turn(jobs_of, output)))
+        rows = list(pool.map(one, _in_turn(jobs_of)))
     order = {str(path): i for i, (_, path) in enumerate(jobs_of)}
     return sorted(rows, key=lambda r: order[r["path"]])
 
 
-def _in_turn(found: list[tuple[str, Path]], output: Path) -> list[tuple[str, Path]]:
-    """The first kernel of each file, then the second of each, and so on; those of which something is known last."""
-    count: Counter[str] = Counter()
-    numbered: list[tuple[bool, int, int, tuple[str, Path]]] = []
-    for place, path in found:
-        file = place.rpartition("::")[0]
-        numbered.append(((output / path.stem / "result.json").exists(), count[file], len(numbered), (place, path)))
-        count[file] += 1
-    return [job for *_, job in sorted(numbered, key=lambda each: each[:3])]
+def _in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+    """Short kernels first: what can be walked is soon known."""
+    return sorted(found, key=lambda job: (_lines(job[0]), job[0], str(job[1])))
+
+
+def _lines(place: str) -> int:
+    """How many lines a kernel has in its source, to the next thing that stands at the left margin; 0 where there is none."""
+    try:
+        text = located(place)[0].read_text(encoding="utf-8").splitlines()
+    except (KirError, OSError, UnicodeDecodeError):
+        return 0
+    head = re.compile(rf"\s*(def|.*\b)\s*{re.escape(place.rpartition('::')[2])}\s*\(")
+    first = next((i for i, line in enumerate(text) if head.match(line)), 0)
+    return next((i for i, line in enumerate(text[first + 1:], 1) if line[:1].strip() and not line.startswith((")", "}", "#"))), len(text) - first)
 
 
 def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:
@@ -93,6 +99,14 @@ def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
     return row
 
 
+@cache
+def _server() -> Server:
+    """The process whose children walk; it ends with this one."""
+    made = Server("kir.corpus._walker:serve", ["kir.corpus._walker"])
+    atexit.register(made.close)
+    return made
+
+
 def reading(binding: Path, how: str, folder: Path) -> Path:
     """A recorded launch read otherwise: `flat`, tensors without gaps as the memory that they are; `zero elsewhere`, masked loads as compiled
     code carries them out; `kept`, outputs hold something before."""
@@ -112,14 +126,14 @@ def reading(binding: Path, how: str, folder: Path) -> Path:
 
 
 def _walked(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:
-    script = "import sys; from kir.cli import main; main(sys.argv[1:])"
-    words = [sys.executable, "-c", script, "lineage", place, "--bind", str(binding), "-o", str(folder), "--seconds", str(seconds),
+    words = ["lineage", place, "--bind", str(binding), "-o", str(folder), "--seconds", str(seconds),
              "--workers", "1", "--target", TARGET, "--look", str(LOOK), "--json", *(["--fresh"] if fresh else [])]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SLACK * seconds)
-        said: Row = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return {"ended": "failed", "reason": f"it took {SLACK} times the seconds that it was given"}
+        with _server().child() as child:
+            said: Row = json.loads(str(child.ask({"words": words}, seconds=SLACK * seconds)[0]["out"]))
+    except ChildGone as gone:
+        late = f"it took {SLACK} times the seconds that it was given"
+        return {"ended": "failed", "reason": late if gone.how == "timeout" else f"the walk ended without a word: {gone.said}"}
     except ValueError:
         return {"ended": "failed", "reason": "the walk ended without a word"}
     if said.get("schema") == "kir.error/1":
@@ -150,8 +164,9 @@ def summary(rows: list[Row]) -> Row:
     naive = [r for r in walked if r["ended"] == "naive"]
     reasons = Counter(stop_of(r["reason"]) for r in walked if r["ended"] != "naive")
     families = Counter(r["family"] for r in naive)
-    return {"walked": len(walked), "left": len(rows) - len(walked), "naive": len(naive), "families": len(families), "files": len({r["kernel"].partition("::")[0] for r in naive}),
-            "by_family": dict(families.most_common()), "stopped": [{"reason": k, "kernels": v} for k, v in reasons.most_common()]}
+    return {"walked": len(walked), "left": len(rows) - len(walked), "naive": len(naive), "families": len(families),
+            "files": len({r["kernel"].partition("::")[0] for r in naive}), "by_family": dict(families.most_common()),
+            "stopped": [{"reason": k, "kernels": v} for k, v in reasons.most_common()]}
 
 
 def stop_of(reason: str) -> str:

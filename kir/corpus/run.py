@@ -21,7 +21,9 @@ from kir.store import write_atomic
 
 MEGABYTES = 2048
 SECONDS = 120.0
-"""What a worker may use, and how long a kernel may take."""
+"""What a worker may use, and how long a kernel may take, of its process' own time: what else a machine does is no fault of a kernel's."""
+STARVED, POLL = 20.0, 1.0
+"""How many times as long by the clock, for a process that waits and does nothing; how often its time is looked at, in seconds."""
 Result = dict[str, Any]
 
 
@@ -102,14 +104,19 @@ class _Worker:
             self.process.wait()
             self.process = None
 
-    def _line(self, deadline: float) -> bytes | None:
-        """The next line of the process; None when it ended or time ran out."""
+    def _line(self) -> bytes | None:
+        """The next line of the process; None when it ended or its time ran out."""
         process = self._start()
         assert process.stdout is not None
+        begun, spent = time.monotonic(), _spent(process.pid)
         while b"\n" not in self.rest:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-                return None
+            waited = time.monotonic() - begun
+            used = _spent(process.pid) - spent if spent >= 0.0 else waited
+            left = max(0.0, self.seconds - used)
+            if not select.select([process.stdout], [], [], min(left, POLL))[0]:
+                if left <= 0.0 or waited > self.seconds * STARVED:
+                    return None
+                continue
             data = os.read(process.stdout.fileno(), 1 << 16)
             if not data:
                 return None
@@ -133,7 +140,7 @@ class _Worker:
                 self.close()
                 continue
             while True:
-                line = self._line(time.monotonic() + self.seconds)
+                line = self._line()
                 if line is None:
                     died = process.poll() is not None
                     self.close()
@@ -154,6 +161,15 @@ class _Worker:
 def of_surface(result: Result, surface: str) -> Result:
     """The result of a file with the records of one surface alone; "" for all."""
     return {**result, "records": [r for r in result["records"] if r.get("surface", surface) == surface]} if surface else result
+
+
+def _spent(pid: int) -> float:
+    """Seconds of processor time that a process has used; -1 where the system does not say, or it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return -1.0
 
 
 def _slot(folder: Path, path: Path) -> Path:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kir.corpus.count import Count
+from kir.corpus.needs import need
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,10 +55,13 @@ def page(counts: Sequence[Count], command: str = "kir corpus") -> str:
     for i, what in enumerate(heads):
         lines.append(f"| {what} | {' | '.join(_rows(c)[i][1] for c in counts)} |")
     for title, field in (("What is opaque", "opaque"), ("What does not come back equal", "unequal")):
-        lines += ["", f"## {title}", "", "| package | reason | kernels | for example |", "| --- | --- | ---: | --- |"]
+        asked = field == "opaque"
+        lines += ["", f"## {title}", "", f"| package | reason | kernels | for example |{' it would need |' * asked}",
+                  f"| --- | --- | ---: | --- |{' --- |' * asked}"]
         for c in counts:
             reasons = c.opaque if field == "opaque" else c.unequal
             for reason, number in reasons.most_common(SHOWN):
                 file, _, kernel = c.example[reason].rpartition("::")
-                lines.append(f"| {c.name} | {reason.replace('|', chr(92) + '|')} | {number} | `{'/'.join(file.split('/')[-2:])}::{kernel}` |")
+                lines.append(f"| {c.name} | {reason.replace('|', chr(92) + '|')} | {number} | `{'/'.join(file.split('/')[-2:])}::{kernel}` |"
+                             + (f" {need(reason)} |" if asked else ""))
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as File
 
 from kir.analysis.normal_form import normalize
@@ -20,6 +20,7 @@ from kir.ir.paths import Path
 from kir.ir.printer import expr_text
 from kir.ir.specialize import specialize
 from kir.ir.verify import verify
+from kir.ir.visit import transform, walk
 from kir.store import write_atomic
 from kir.surface import Body, EditableFrontend, EditingBackend, Outline, backend, frontend
 
@@ -166,12 +167,28 @@ class _Attempt:
         body = self.writer.body(self.new, self._names(found))
         out: list[Splice] = []
         for change in found:
+            if (policy := self._recached(change, places)) is not None:
+                out.append(policy)
+                continue
             lines = _picked(body, change)
             if any(MISSING in line for line in lines):
                 name = re.findall(rf"{MISSING}(\w+)", "\n".join(lines))[0]
                 raise Unplaced(f"the source has no name for '{name}' there")
             out += places.splices(change, old.body, lines)
         return [s for s in out if self.outline.text[s.start:s.end] != s.text]
+
+    def _recached(self, change: Change, places: Places) -> Splice | None:
+        """The splice for a statement of which only the cache policy of its one access changed, on a surface that can write just that."""
+        write = getattr(self.writer, "recached", None)
+        if write is None or change.head or change.end - change.start != 1 or change.new_end - change.new_start != 1:
+            return None
+        before, after = _block(self.old, change.path)[change.start], _block(self.new, change.new_path)[change.new_start]
+        policies = [x.cache for x in walk(after) if isinstance(x, (n.Load, n.Store)) and x.at.buffer.space == "global"]
+        owner = places.owner.get((*change.path, change.start))
+        if owner is None or len(policies) != 1 or _uncached(before) != _uncached(after):
+            return None
+        text = write(self.outline.text[owner.start:owner.end], policies[0])
+        return None if text is None else Splice(owner.start, owner.end, text)
 
     def whole(self) -> list[Splice]:
         """One splice for the body of the kernel."""
@@ -238,6 +255,14 @@ def _block(program: n.Program, path: Path) -> n.Block:
         assert isinstance(index, int) and isinstance(name, str)
         block = getattr(block[index], name)
     return block
+
+
+def _uncached(s: n.Stmt) -> n.Stmt:
+    """A statement without cache policies."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return replace(new, cache="") if isinstance(new, (n.Load, n.Store)) else new
+    made: n.Stmt = transform(s, leave)
+    return made
 
 
 def _picked(body: Body, change: Change) -> list[str]:

@@ -197,7 +197,7 @@ def _const(e: n.Const) -> Iterator[Diagnostic]:
     if e.dtype.is_symbolic or e.dtype.name in _NO_NUMBER or e.dtype.name not in DTYPES:
         if not (e.dtype.is_symbolic and isinstance(e.value, float)):
             yield Diagnostic("KIR-V003", f"a literal of dtype {e.dtype}", needs="a literal of a known dtype, cast")
-    elif build.const(e.value, e.dtype) != e:
+    elif repr(build.const(e.value, e.dtype).value) != repr(e.value):
         yield Diagnostic("KIR-V020", f"the literal {e.value!r} of dtype {e.dtype} is not in normal form",
                          needs=f"{build.const(e.value, e.dtype).value!r}")
 

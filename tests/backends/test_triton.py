@@ -109,7 +109,7 @@ REFUSED = {
     "a minimum that Triton widens": ("KIR-B004", "let m = reduce(H[0, 0 +: 64], axis=0, op=min)", "main/0"),
     "a division of unknown sign": ("KIR-B005", "let k = cast(X[i], i32) // 4\nY[i] = cast(k, f32)", "main/0"),
     "part of a fragment": ("KIR-B006", "fragment f: f32[64] = 0.0\nf[3] = 1.0", "main/1"),
-    "a reduction without a spelling": ("KIR-B008", "let m = reduce(X[0 +: 64], axis=0, op=prod)", "main/0"),
+    "a reduction without a spelling": ("KIR-B008", "let m = reduce(X[0 +: 64], axis=0, op=max_nan)", "main/0"),
     "a copy of its own kind": ("KIR-B002", "fragment f: f32[64]\ncopy X[0 +: 64] -> f via cp_async", "main/1"),
     "a matrix instruction": ("KIR-B002", "fragment c: f32[64, 64] = 0.0\nmma c += H * H via wgmma", "main/1"),
     "opaque source": ("KIR-B002", 'opaque cuda reads nothing writes nothing because "asm" text "x"', "main/0"),
@@ -129,7 +129,7 @@ def test_refusals_name_their_place(triton: Backend, what: str) -> None:
 
 
 def test_all_refusals_are_found_in_one_run(triton: Backend) -> None:
-    lines = "shared S: f32[64]\nfor t in 0..4\n  let m = reduce(X[0 +: 64], axis=0, op=prod)\nlet x = X[0 +: 48]"
+    lines = "shared S: f32[64]\nfor t in 0..4\n  let m = reduce(X[0 +: 64], axis=0, op=max_nan)\nlet x = X[0 +: 48]"
     p = parse_program(body(lines), "p.kir")
     assert [d.id for d in triton.accepts(p)] == ["KIR-B002", "KIR-B008", "KIR-B003"]
 
@@ -138,3 +138,11 @@ def test_a_generic_program_and_an_odd_launch_are_refused(triton: Backend) -> Non
     generic = parse_program("kir 1\nprogram p\n  meta B: int\n  in X: f32[B]\nkernel main grid (i: 1) threads 32\n  pass\n", "p.kir")
     assert [d.id for d in triton.accepts(generic)] == ["KIR-B001"]
     assert [d.id for d in triton.accepts(parse_program(body("pass", threads=96), "p.kir"))] == ["KIR-B007"]
+
+
+@pytest.mark.parametrize(("op", "combine"), [("prod", "a * b"), ("and", "a & b")])
+def test_a_reduction_without_a_word_of_its_own_brings_its_combine_function(triton: Backend, op: str, combine: str) -> None:
+    value = "X[0 +: 64] > 0.0" if op == "and" else "X[0 +: 64]"
+    text = triton.emit(parse_program(body(f"let m = reduce({value}, axis=0, op={op})\nY[i] = cast(m, f32)"), "p.kir")).text
+    (name,) = {line.split()[1].partition("(")[0] for line in text.splitlines() if line.startswith("def ") and line.endswith("(a, b):")}
+    assert f"    return {combine}" in text and f", 0, {name})" in text

@@ -44,6 +44,16 @@ def kernel(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BK: tl.cons
     again = tl.dot(acc.to(a_ptr.dtype.element_ty), acc.to(a_ptr.dtype.element_ty), input_precision="ieee")
     tl.store(c_ptr + i[:, None] * N + j[None, :], again)
 """,
+    "products of integers": """@triton.jit
+def kernel(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    acc = tl.zeros((M, N), dtype=tl.int32)
+    for start in range(0, K, BK):
+        a = tl.load(a_ptr + i[:, None] * K + (start + k)[None, :])
+        b = tl.load(b_ptr + (start + k)[:, None] * N + j[None, :])
+        acc += tl.dot(a, b, out_dtype=tl.int32)
+    tl.store(c_ptr + i[:, None] * N + j[None, :], acc)
+""",
     "reductions and scans": """@triton.jit
 def larger(a, ia, b, ib):
     take = a > b
@@ -204,3 +214,9 @@ def test_rounding_down_that_triton_cannot_say_is_refused() -> None:
     text = ("kir 1\nprogram p\n  meta B: int\n  out Y: $<Y>[Y_extent]\n  scalar n: i32\n  size Y_extent: i64 {implicit=true}\n"
             "  size grid_0: i32 {implicit=true}\nkernel p grid (pid_0: grid_0) threads 32\n  Y[n // 4] = cast(B, $<Y>)\n")
     assert [d.id for d in BACKEND.accepts(parse_program(text, "p.kir"))] == ["KIR-B005"]
+
+
+def test_an_accumulator_that_is_given_has_the_dtype_of_the_result(tmp_path: Path) -> None:
+    (tmp_path / "source.py").write_text(HEAD + KERNELS["products of integers"])
+    text = BACKEND.emit(TritonFrontend().parse(tmp_path / "source.py", "kernel")).text
+    assert "out_dtype=tl.int32" in text and "acc=" in text, "without it Triton takes f32 for granted"

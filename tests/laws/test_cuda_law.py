@@ -64,16 +64,22 @@ def test_naive_programs_are_read_back(tmp_path: Path, name: str) -> None:
     holds(load_problem(name).naive, tmp_path, 2)
 
 
+TRITON_GEMMS = {"own": (f"{EXPERTS / 'gemm' / 'triton.py'}::gemm_persistent", "triton_gemm.toml"),
+                "flag_gems": ("flag_gems:ops/mm.py::mm_kernel_general", "flag_gems_mm.toml")}
+
+
 @pytest.mark.zoo
-def test_the_triton_gemm_written_as_cuda_is_read_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TRITON_GEMMS)
+def test_triton_gemms_written_as_cuda_are_read_back(tmp_path: Path, name: str) -> None:
     """A tile program is dealt to threads first: what is read back is that, arrays in the pool and vectors picked apart included."""
     from kir.backends.cuda.lowering import thread_code
     from kir.lineage.source import load_expert
 
-    program = load_expert(f"{EXPERTS / 'gemm' / 'triton.py'}::gemm_persistent", EXPERTS.parent / "bindings" / "triton_gemm.toml").program
+    source, binding = TRITON_GEMMS[name]
+    program = load_expert(source, EXPERTS.parent / "bindings" / binding).program
     threads, _, refused = thread_code(program)
     assert refused == ()
-    assert alpha_equal(read_back(fuzzed(program, 3), tmp_path), normalize(threads))
+    assert alpha_equal(read_back(fuzzed(threads, 3), tmp_path), normalize(threads))
 
 
 VARIANTS = {

@@ -17,23 +17,24 @@ from kir.cli._main import run
 MAIN = ("gemm_sm80", "scan", "topk_radix")
 SOME = {
     "gemm_sm80": ("commit_group", "wait_group %0", "wait_group 0", "__syncthreads();: dropped", "inside: dropped", "bn + chunk * kChunk < N: dropped"),
-    "topk_radix": ("__syncthreads();: dropped", "t < 2: dropped", "turn < remaining: dropped", "key > prefix: `>`"),
+    "scan": ("__syncthreads();: dropped", "lane == 31: dropped", "warp == 0: dropped", "warp > 0: `>`", "lane < kWarps: `<`", "j < N: its bound"),
+    "topk_radix": ("t < 2: dropped", "turn < remaining: dropped", "key > prefix: `>`", "sums[t] >= remaining: dropped", "t + offset < kThreads: `<`"),
 }
 
 
 def some(name: str) -> Iterator[Weakened]:
-    """The representative part: all of the scan's but 29 of 32 bits, a few of the others'."""
+    """The representative part: one or two of each kind (the barriers of the radix select: `tests/frontends/cuda/test_mutants.py`)."""
     for m in texts(name):
         what = f"{m.place}: {m.how}"
-        bit = m.how in ("bit 0 left out", "bit 13 left out", "bit 31 left out")
-        if bit or (not m.how.startswith("bit ") and any(word in what for word in SOME.get(name, ("",)))):
+        bit = m.how in ("bit 0 left out", "bit 31 left out")
+        if bit or (not m.how.startswith("bit ") and any(word in what for word in SOME[name])):
             yield m
 
 
 @pytest.mark.parametrize("name", MAIN)
 def test_a_weakened_expert_is_found(name: str) -> None:
     every = list(some(name))
-    assert len(every) >= 8
+    assert len(every) >= 5
     for m in every:
         row = outcome(name, m)
         assert row.finding and not row.finding.startswith("weak"), f"{m.line}: {m.place}: {m.how}"

@@ -23,14 +23,15 @@ EXPERTS = {
     ("softmax", "tilelang"): (f"{HOME}/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax", ()),
     ("softmax", "triton"): ("liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel", "liger_softmax", ()),
     ("softmax", "cuda"): (f"{HOME}/experts/softmax/softmax.cu::softmax", "cuda_softmax", ()),
+    ("rmsnorm", "tilelang"): (f"{HOME}/experts/rmsnorm/tilelang.py::rmsnorm_row", "tilelang_rmsnorm", ()),
 }
 """Where each expert is, its binding, and the passes that are taken back last."""
 
 
 def walked_back(program: Program, problem: str, last: tuple[str, ...]) -> tuple[Program, list[str]]:
-    """The program after every pass that lowers the measure has been taken back, and their intents."""
-    of = load_problem(problem)
-    engine = PassEngine({"work_item": of.work_item, "state": of.state})
+    """The program (judged by a problem, if it is given one) after every pass that lowers the measure has been taken back, and their intents."""
+    of = load_problem(problem) if problem else None
+    engine = PassEngine({"work_item": of.work_item, "state": of.state} if of is not None else {})
     seen, intents = {engine.content(program)}, []
     while engine.violations(program):
         for candidate in engine.candidates(program, last):

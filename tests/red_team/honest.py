@@ -20,14 +20,16 @@ PROBLEMS = Path(__file__).parent / "problems"
 
 @dataclass(frozen=True)
 class Honest:
-    """`source` is `naive`, a file under `skills/experts`, or a kernel of a package with its binding. Needs `zoo` where it is a package's. Without
-    a `problem` the kernel's own program is the reference."""
+    """`source` is `naive`, a file under `skills/experts`, or a kernel of a package with its binding. Needs `zoo` where it is a package's.
+    Without a `problem` the kernel's own program is the reference, and inputs have the deviation `scale`. `quick`: at the timed shape the float64 oracle takes a minute."""
 
     problem: str
     source: str = "naive"
     bind: str = ""
     surface: str = "kir"
     note: str = ""
+    quick: bool = False
+    scale: float = 1.0
 
     @property
     def name(self) -> str:
@@ -49,7 +51,7 @@ class Honest:
         """The program, its problem and the surface to compile it on."""
         if not self.problem:
             expert = load_expert(self.source, ROOT / "skills" / "bindings" / self.bind)
-            return expert.program, program_problem(expert.program, expert.program), self.surface
+            return expert.program, program_problem(expert.program, expert.program, self.scale), self.surface
         problem = load_problem(PROBLEMS / self.problem if (PROBLEMS / self.problem).is_dir() else self.problem)
         if self.source == "naive":
             return problem.naive, problem, self.surface
@@ -95,8 +97,8 @@ HONEST = (
     Honest("softmax", "softmax/softmax.kir"),
     Honest("rmsnorm", "rmsnorm/rmsnorm.kir"),
     Honest("gemm", "gemm/gemm_sm80.kir", surface="cuda", note="the tile program, lowered on the way"),
-    Honest("fmha", "fmha/fmha_sm90.kir", surface="cuda", note="the tile program: TMA, wgmma, lowered on the way"),
-    Honest("fmha_causal", "fmha/fmha_causal_sm90.kir", surface="cuda", note="the tile program: TMA, wgmma, lowered on the way"),
+    Honest("fmha", "fmha/fmha_sm90.kir", surface="cuda", note="the tile program: TMA, wgmma, lowered on the way", quick=True),
+    Honest("fmha_causal", "fmha/fmha_causal_sm90.kir", surface="cuda", note="the tile program: TMA, wgmma, lowered on the way", quick=True),
     Honest("conv2d", "conv2d/conv2d_sm90.kir", surface="cuda", note="the tile program: im2col by TMA"),
     Honest("gdn", "gdn/gdn.kir", surface="cuda", note="the tile program, in chunks"),
     *(
@@ -106,10 +108,10 @@ HONEST = (
     Honest("gemm", "skills/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm.toml", "tilelang"),
     Honest("rmsnorm", "skills/experts/rmsnorm/tilelang.py::rmsnorm_row", "tilelang_rmsnorm.toml", "tilelang"),
     Honest("softmax", "skills/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax.toml", "tilelang"),
-    Honest("fmha", "skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha.toml", "tilelang"),
+    Honest("fmha", "skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha.toml", "tilelang", quick=True),
     Honest("", "tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", "tile_kernels_transpose.toml", "tilelang"),
     Honest("", "flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve.toml", "cuda",
-           "TileLang read, CUDA written"),
+           "TileLang read, CUDA written; inputs as small as its callers' are", scale=0.05),
     Honest("", "fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl", "fla_dplr_cumsum.toml", "tilelang"),
 )
 """Those of the zoo (tests/zoo.toml, tests/frontends/tilelang/test_zoo.py) are on all surfaces that it has kernels of."""

@@ -104,10 +104,14 @@ def flashinfer_top_k(t: Tensors, v: Values) -> Call:
 
 
 def fla_gated_delta(t: Tensors, v: Values) -> Call:
-    """FLA's chunked rule."""
+    """FLA's chunked rule. On Hopper it goes by kernels in TileLang, and without a word by some that take a hundred times as long where TileLang is
+    installed and cannot be imported: that is no reference, and is refused."""
     import importlib
+    import importlib.util
 
     import torch
+    if importlib.util.find_spec("tilelang") is not None:
+        importlib.import_module("tilelang")
     rule = importlib.import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
 
     def call() -> dict[str, Any]:

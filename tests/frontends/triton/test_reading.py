@@ -456,3 +456,21 @@ def kernel(y, S):
 """
     out = execute(tmp_path, source, {"y": np.zeros(12, np.int32)}, grid=12, scalars={"S": 3})
     np.testing.assert_array_equal(out["y"], [p % 2 + 10 * (p // 2 % 3) + 100 * (p // 6) for p in range(12)])
+
+
+def test_a_package_that_is_not_on_the_path_or_is_linked_to_from_there_is_read_with_its_own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "elsewhere" / "linked_pack"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "inner" / "__init__.py").write_text("")
+    (package / "inner" / "parts.py").write_text("import triton\n\n@triton.jit\ndef doubled(x):\n    return x * 2\n")
+    (package / "inner" / "kernels.py").write_text(
+        "import triton\nimport triton.language as tl\nfrom .parts import doubled\nfrom linked_pack.inner.parts import doubled as again\n\n"
+        "@triton.jit\ndef kernel(x):\n    tl.store(x, again(doubled(tl.load(x))))\n")
+    for on_path in (False, True):
+        if on_path:
+            (tmp_path / "site").mkdir()
+            (tmp_path / "site" / "linked_pack").symlink_to(package)
+            monkeypatch.syspath_prepend(str(tmp_path / "site"))
+        program = TritonFrontend().parse(package / "inner" / "kernels.py", "kernel")
+        assert not any(isinstance(s, n.Opaque) for k in program.kernels for s in k.body)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,20 @@ def test_the_command_counts_and_is_strict_when_told(folder: Path, tmp_path: Path
     assert "kernels found" in capsys.readouterr().out
     assert run_cli([*arguments, "--markdown"]) == 0
     assert "| re-emitted and equal when read back |" in capsys.readouterr().out
+
+
+def test_every_opaque_reason_says_what_it_would_need() -> None:
+    from kir.corpus.count import Count
+    from kir.corpus.needs import need
+    from kir.corpus.table import page
+
+    count = Count("made", opaque=Counter({"'k' calls itself": 2, "there is no meaning for triton.language.new": 1}))
+    count.example |= {reason: f"a/b.py::{i}" for i, reason in enumerate(count.opaque)}
+    assert "| made | 'k' calls itself | 2 | `a/b.py::0` | recursion unrolled under a binding |" in page([count])
+    assert need("something that nobody has seen") == ""
+    written = (Path(__file__).parents[3] / "docs" / "corpus.md").read_text(encoding="utf-8")
+    reasons = [line.split(" | ")[1] for line in written.partition("## What is opaque")[2].partition("\n## ")[0].splitlines() if line.startswith("| f")]
+    assert reasons and [reason for reason in reasons if not need(reason)] == []
 
 
 def test_a_corpus_that_is_not_there_is_refused() -> None:

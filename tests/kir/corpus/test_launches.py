@@ -93,6 +93,15 @@ def test_swapped_kernels_are_counted_with_their_hash(app: list[str], tmp_path: P
     assert "2 kernels ran as KIR wrote them, 1 did not; the command ended with 3" in capsys.readouterr().out
 
 
+def test_a_command_that_launches_nothing_does_not_pass_for_one_that_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    arguments = ["corpus", "--swap", str(tmp_path / "kernels.py"), "-o", str(tmp_path / "swapped"), "--"]
+    assert run([*arguments, sys.executable, "-S", "-c", "pass"]) == 1
+    assert "was launched: is it Triton's" in capsys.readouterr().out
+    assert run([*arguments, str(tmp_path / "nothing")]) == 2
+    assert f"kir corpus --swap {tmp_path / 'kernels.py'} -- python app.py" in capsys.readouterr().err
+
+
 def test_a_command_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["capture", "-o", str(tmp_path / "b"), "--", str(tmp_path / "nothing")]) == 2
     assert "KIR-C117" in capsys.readouterr().err
@@ -157,6 +166,40 @@ def test_what_a_launch_returns_launches_once_more_with_the_original_s_arguments(
     assert len(compared) == 2
     notes = [json.loads(line) for line in next(tmp_path.glob("launches-*.jsonl")).read_text().splitlines()]
     assert [x["part"] for x in notes] == ["", "again", "again"] and notes[0]["measured"] == {"equal": True}
+
+
+def test_what_stands_for_a_tensor_is_measured_on_a_copy_of_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from kir.corpus import measured, swapped
+
+    class Window:
+        def __init__(self, base: torch.Tensor, step: int) -> None:
+            self._base, self.dtype, self.shape, self.step = base, base.dtype, (2,), step
+
+        def stride(self) -> tuple[int]:
+            return (self.step,)
+
+        def data_ptr(self) -> int:
+            return int(self._base.data_ptr()) + 8
+
+    seen: list[dict[str, Any]] = []
+    hook = Hook("swap", str(tmp_path), measure=True)
+    hook._device = True
+    made = Function(Parameter("x"))
+    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
+    monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
+
+    def compare(values: dict[str, Any], first: Any, second: Any) -> dict[str, Any]:
+        seen.append(values)
+        return {"equal": True}
+    monkeypatch.setattr(measured, "compare", compare)
+    base = torch.arange(8.0)
+    hook.launch(Function(Parameter("x")), (Window(base, 2),), {}, (1,), lambda: "original")
+    assert isinstance(seen[0]["x"], torch.Tensor) and seen[0]["x"].tolist() == [2.0, 4.0]
+    hook.part = "backwards"
+    hook.launch(Function(Parameter("x")), (Window(base, -1),), {}, (1,), lambda: "original")
+    assert len(seen) == 1 and len(made.ran) == 2 and all(x["how"] == "swapped" for x in hook.counts.values())
 
 
 def test_tuners_made_from_triton_s_own_take_the_first_configuration_that_fits(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kir.cli._main import run
+from kir.corpus.family import family_of
 from kir.corpus.rank import ranked, recorded
 from kir.diagnostic import KirError
 from kir.target import target
@@ -72,6 +73,14 @@ def test_bindings_may_stand_in_one_file_of_json_lines(folder: Path, tmp_path: Pa
         assert refused.value.diagnostics[0].id == "KIR-C118"
 
 
+def test_a_family_is_what_the_names_say() -> None:
+    assert family_of("liger_kernel:ops/fused_add_rms_norm.py::_kernel") == "norm"
+    assert family_of("fla:ops/utils/cumsum.py::chunk_local_cumsum_scalar_kernel") == "scan"
+    assert family_of("liger_kernel:ops/utils.py::element_mul_kernel") == "pointwise"  # the file says nothing, the kernel does
+    assert family_of("skills/experts/gemm/triton.py::persistent") == "matmul"  # nor does the kernel: the folder does
+    assert family_of("summary.py::k") == "other"  # words count whole
+
+
 def test_a_folder_without_recorded_bindings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KirError, match="KIR-C118"):
         ranked(tmp_path, target("sm_90a"))
@@ -81,16 +90,37 @@ def test_a_folder_without_recorded_bindings_is_refused(tmp_path: Path) -> None:
 
 def test_lineages_are_counted_with_what_stopped_the_others(
         folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    class Done:
-        def __init__(self, said: dict[str, Any]) -> None:
-            self.stdout = json.dumps(said)
+    class Child:
+        def __enter__(self) -> Child:
+            return self
 
-    def walk(words: list[str], **options: Any) -> Done:
-        if "gone.py" in " ".join(words):
-            return Done({"schema": "kir.error/1", "diagnostics": [{"id": "KIR-S018", "message": "there is no file 'gone'"}]})
-        return Done({"schema": "kir.lineage/1", "ended": "naive", "reason": "N holds", "violations": [], "steps": 4, "intents": ["tile"]})
-    monkeypatch.setattr("kir.corpus.lineages.subprocess.run", walk)
+        def __exit__(self, *_: object) -> None: ...
+
+        def ask(self, message: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[bytearray]]:
+            words = " ".join(message["words"])
+            said: dict[str, Any] = {"schema": "kir.error/1"}
+            if "gone.py" in words:
+                said |= {"diagnostics": [{"id": "KIR-S018", "message": "there is no file 'gone'"}]}
+            elif "out/recorded/doubled-1/doubled-1.toml" not in words:
+                said |= {"diagnostics": [{"id": "KIR-S015", "message": "doubled does not pass the gate: KIR-I010: read of x[9] is outside"}]}
+            else:
+                said = {"schema": "kir.lineage/1", "ended": "naive", "reason": "N holds", "violations": [], "steps": 4, "realized": 2, "intents": ["tile"]}
+            return {"out": json.dumps(said)}, []
+
+    class Server:
+        def child(self) -> Child:
+            return Child()
+    folder = folder.rename(folder.with_name("recorded"))
+    monkeypatch.setattr("kir.corpus.lineages._server", Server)
     assert run(["corpus", "--lineages", str(folder), "-o", str(tmp_path / "out"), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["walked"], data["naive"], data["families"]) == (2, 1, 1)
     assert data["stopped"] == [{"reason": "KIR-S018 there is no file '..'", "kernels": 1}] and data["by_family"] == {"other": 1}
+    (naive,) = [row for row in data["kernels"] if row["ended"] == "naive"]
+    assert (naive["read_as"], naive["steps"], naive["realized"]) == ("flat", 4, 2)
+    monkeypatch.setattr("kir.corpus.lineages._server", None)  # what ended naive is known, and what is not known is left when no seconds are given
+    (folder / "later-1.toml").write_text((folder / "doubled-1.toml").read_text())
+    assert run(["corpus", "--lineages", str(folder), "-o", str(tmp_path / "out"), "--seconds", "0", "--markdown"]) == 0
+    shown = capsys.readouterr().out
+    assert "**1 kernels of 1 families of operators end in N**" in shown and "1 more recorded kernels were not walked" in shown
+    assert "doubled.py::doubled` | other | flat | 4 | 2 | tile |" in shown and "| KIR-S018 there is no file '..' | 1 |" in shown

@@ -143,7 +143,7 @@ def test_what_lies_outside_the_kernel_is_refused(file: Path) -> None:
 def test_a_name_that_the_source_does_not_have_is_refused(file: Path) -> None:
     binding = BINDING.model_copy(update={"scalars": {"n": "N * 1 + 0"}})
     old = loaded(file)
-    new = run_pipeline(old, "cache-policy{buffer=X policy=cg}").program
+    new = run_pipeline(old, "persistent").program
     with pytest.raises(KirError, match="KIR-C103"):
         edit_source("triton", file, "scaled", binding, old, new)
 

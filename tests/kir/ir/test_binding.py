@@ -8,6 +8,7 @@ from kir.diagnostic import KirError
 from kir.ir.binding import Binding, Tensor
 from kir.ir.dtype_terms import join, quotient, resolve, with_float
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
 from kir.ir.types import BF16, F16, F32, I8, DType
 
@@ -88,3 +89,12 @@ def test_dtype_terms() -> None:
     assert resolve(join(x, y), {"X": F16, "Y": BF16}, {}) == F16
     assert resolve(DType("select(and(is(M,a),not(lt(N,3))),X,f32)", "symbolic", 0), {"X": I8}, {"M": "a", "N": 5}) == I8
     assert resolve(join(x, y), {"X": F16}, {}).is_symbolic
+
+
+def test_what_masked_loads_give_elsewhere_is_the_bindings_to_say() -> None:
+    program = parse_program(TEXT.replace(" else cast(0, $<X>)", ""))
+    plain, zero = (program_text(specialize(program, BINDING.model_copy(update={"elsewhere": how}))) for how in ("", "zero"))
+    assert "load(X[i] where i < N)" in plain and "load(X[i] where i < N else 0.0:f16)" in zero
+    assert Binding.parse('elsewhere = "zero"').text() == 'elsewhere = "zero"\n'
+    with pytest.raises(KirError, match="elsewhere"):
+        Binding.parse('elsewhere = "one"')

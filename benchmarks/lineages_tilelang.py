@@ -1,0 +1,117 @@
+"""How far TileLang's kernels go back: `docs/lineages-tilelang.md`.
+
+    python -m benchmarks.lineages_tilelang            # writes docs/lineages-tilelang.md
+    python -m benchmarks.lineages_tilelang --check    # fails when the table is not what the passes do
+
+The walks are those of `kir lineage` without its gate: each step is restored exactly by its forward direction, with its preconditions judged. What
+the compilers made of the steps (`realized`) is read off the lineages that are shipped, which were gated.
+"""
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kir.diagnostic import KirError
+from kir.ir.nodes import Program
+from kir.lineage.engine import PassEngine
+from kir.lineage.folder import opened
+from kir.lineage.record import Lineage, Violation
+from kir.lineage.source import load_expert
+from kir.problem import load_problem
+
+ROOT = Path(__file__).parents[1]
+SKILLS = ROOT / "skills"
+PAGE = ROOT / "docs" / "lineages-tilelang.md"
+KERNELS = (
+    ("skills/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm", "gemm", ("partition-rows",)),
+    ("skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha", "fmha", ("partition-rows",)),
+    ("skills/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax", "softmax", ()),
+    ("skills/experts/rmsnorm/tilelang.py::rmsnorm_row", "tilelang_rmsnorm", "rmsnorm", ()),
+    ("fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl", "fla_dplr_cumsum", "", ()),
+    ("tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", "tile_kernels_transpose", "", ()),
+    ("tile_kernels:quant/per_token_cast_kernel.py::per_token_cast_kernel", "tile_kernels_per_token_cast", "", ()),
+    ("flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve", "", ()),
+)
+"""Each kernel, its binding, its problem, and the passes that are taken back last (what `kir lineage` finds by trying)."""
+HEAD = """# TileLang's kernels on the way back
+
+Each kernel walked back with registered passes, as `kir lineage` does: how many steps, of which intents (how often), whether predicate N holds at the
+end, and otherwise what stands in its way. `realized` counts the steps that change the compiled code, of lineages that are shipped under
+`skills/lineages/`; a state that TileLang's compiler refuses (it infers the layouts of all fragments together) is compiled as CUDA, which its record
+says. Written by `python -m benchmarks.lineages_tilelang`; a test compares some of the rows.
+
+| kernel | steps | intents | realized | ends | what stops it |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A walk: the intents of its steps, what is left, and the last program."""
+
+    intents: tuple[str, ...]
+    left: tuple[Violation, ...]
+    program: Program
+
+
+def walked(program: Program, problem: str, last: tuple[str, ...]) -> Way:
+    """The walk back, passes `last` last."""
+    of = load_problem(problem) if problem else None
+    engine = PassEngine({"work_item": of.work_item, "state": of.state} if of is not None else {})
+    seen, intents = {engine.content(program)}, list[str]()
+    while engine.violations(program):
+        for candidate in engine.candidates(program, last):
+            try:
+                made = engine.backward(program, candidate).program
+            except KirError:
+                continue
+            if engine.measure(made) < engine.measure(program) and engine.content(made) not in seen:
+                break
+        else:
+            break
+        program = made
+        seen.add(engine.content(program))
+        intents.append(candidate.intent)
+    return Way(tuple(intents), tuple(engine.violations(program)), program)
+
+
+def shipped(source: str) -> Lineage | None:
+    """The shipped lineage of a kernel, if there is one."""
+    for each in sorted((SKILLS / "lineages").glob("*/lineage.json")):
+        record = opened(each).read()
+        if record.header.source == source:
+            return record
+    return None
+
+
+def row(source: str, binding: str, problem: str, last: tuple[str, ...]) -> str:
+    """The line of the table of one kernel."""
+    place = str(ROOT / source) if source.startswith("skills/") else source
+    way = walked(load_expert(place, SKILLS / "bindings" / f"{binding}.toml").program, problem, last)
+    counts = {intent: way.intents.count(intent) for intent in dict.fromkeys(way.intents)}
+    intents = ", ".join(f"{intent} {count}" if count > 1 else intent for intent, count in counts.items())
+    record = shipped(source)
+    realized = f"{record.outcome.realized} of {len(record.accepted)}" if record is not None else ""
+    clauses = {v.clause: v for v in reversed(way.left)}
+    stops = "; ".join(f"`{v.anchor}`: {v.message}" for v in list(reversed(clauses.values()))[:4])
+    ends = "naive" if not way.left else f"{len(way.left)} nodes before naive"
+    return f"| `{source}` | {len(way.intents)} | {intents} | {realized} | {ends} | {stops} |"
+
+
+def table() -> str:
+    """The page."""
+    return HEAD + "\n".join(row(*kernel) for kernel in KERNELS) + "\n"
+
+
+def main() -> int:
+    """Write the page, or with `--check` compare it."""
+    made = table()
+    if "--check" in sys.argv:
+        return 0 if PAGE.read_text(encoding="utf-8") == made else 1
+    PAGE.write_text(made, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""What it would take to read what is opaque, by the reason that a frontend gives."""
+from __future__ import annotations
+
+import re
+
+_ROW = "a row in `grammars/instructions.toml`, with its meaning in the interpreter"
+_NEEDS = (
+    (r"no meaning for triton\.language\.(extra\.cann|extract_slice|insert_slice)", f"Ascend's own operations on parts of tiles: {_ROW}"),
+    (r"no meaning for triton\.experimental\.tle\b.*(alloc|barrier|copy|ptr)",
+     "FlagTree's shared memory and clusters: buffers of the thread dialect in a Triton surface"),
+    (r"no meaning for triton\.language\.standard\._log2", "arithmetic on sizes inside a sort written in Triton: powers and logarithms of metas"),
+    (r"there is no meaning for", _ROW),
+    (r"a reduction of a scalar", "a reduction over no axes as its operand"),
+    (r"a shape with a run-time value", "block shapes that a launch decides: another binding for each"),
+    (r"'(ge|lt|gt|le|eq|ne|mul)' of a pointer and", "a parameter that is a pointer under one binding and a number under another: two programs"),
+    (r"'(add|sub|div)' of .*pointer", "a parameter that is a pointer under one binding and a number under another: two programs"),
+    (r"an element of a tile", "an operation that takes one element of a tile at a run-time index"),
+    (r"is of several kinds in a loop", "a loop unrolled once, so that its first round has a type of its own"),
+    (r"an address as an integer|an address made of an integer|a load through a run-time value",
+     "pointers that are read from memory as integers: a cast between the two, with what it may point to"),
+    (r"it returns choice|(that|which) the binding decides$|choice where", "functions and values whose type a setting decides: a copy for each setting"),
+    (r"'\*\*' of constexprs", "powers of metas"),
+    (r"is a tuple, and changes in a loop", "a register for each part of a tuple"),
+    (r"is a pointer or a pointer after a run-time branch", "a pointer that a run-time branch chooses among buffers"),
+    (r"is .* or .* after a run-time branch", "a value whose type a run-time branch chooses: the branch copied with what follows it"),
+    (r"must be a literal integer", "an axis that the binding decides: a copy for each axis"),
+    (r"statement Raise", "host exceptions inside a kernel"),
+    (r"'(eq|ne)' of a run-time value and a dtype", "dtypes as values of helper functions"),
+    (r"the concatenation of a pointer", "tiles of pointers that are joined"),
+    (r"calls itself", "recursion unrolled under a binding"),
+    (r"there is no source for", "the module that it comes from, installed"),
+    (r"a call of the host function", "the evaluator of host code to know that function"),
+    (r"has a decorator that may replace it", "the decorator's own source, read"),
+)
+"""Reasons (patterns) and needs; the first that fits counts."""
+
+
+def need(reason: str) -> str:
+    """What it would take; "" for a reason that nothing is known of."""
+    return next((text for pattern, text in _NEEDS if re.search(pattern, reason)), "")

@@ -1,0 +1,40 @@
+"""One spelling for tiles of a scalar, for fragments that are filled at once, and for axes of extent 1."""
+from __future__ import annotations
+
+from kir.analysis.normal_form import normalize
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+
+HEAD = """kir 1
+program p
+  in X: f32[8, 64]
+  out Y: f32[8, 64]
+kernel main grid (i: 1) threads 32
+"""
+
+
+def body(text: str) -> str:
+    made = program_text(normalize(parse_program(HEAD + text)))
+    assert normalize(parse_program(made)) == parse_program(made)
+    return made.partition("threads 32\n")[2]
+
+
+def test_a_fragment_that_is_filled_with_one_number_is_declared_with_it() -> None:
+    assert body("""  fragment acc: f32[64]
+  let zero = broadcast(0.0, 64)
+  acc = zero
+  for k in 0..8
+    acc = acc + X[k, 0 +: 64]
+  Y[0, 0 +: 64] = acc + zero
+""").startswith("  fragment acc: f32[64] = 0.0\n  for k in 0..8\n")
+
+
+def test_a_tile_of_one_scalar_is_named_as_the_scalar() -> None:
+    assert "let x = X[0, 0] * 2.0\n" in body("  let x = broadcast(X[0, 0] * 2.0, 64)\n  Y[0, 0 +: 64] = x * x\n")
+
+
+def test_axes_of_extent_1_do_not_take_a_tile_apart() -> None:
+    text = body("""  let s = expand(reduce(X[0 +: 8, 0 +: 64], axis=1, op=sum), axis=1)
+  Y[0 +: 8, 0 +: 64] = pick(s, expand(iota(8), axis=1), 0) * 2.0 + X[0 +: 8, 0 +: 64]
+""")
+    assert "pick" not in text and "s * 2.0" in text

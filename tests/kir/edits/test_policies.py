@@ -1,0 +1,59 @@
+"""A cache policy is changed where the access stands, also where the source moved its pointers meanwhile; everything else stays."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.backends.triton import BACKEND
+from kir.diagnostic import KirError
+from kir.edits import edit_source
+from kir.ir.binding import Binding
+from kir.lineage.source import load_expert
+from kir.rewrite import run as run_pipeline
+
+SOURCE = '''\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def moved(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    x_ptr += row * BLOCK  # the row's own
+    y_ptr += row * BLOCK
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(  # read
+        x_ptr + cols, mask=cols + row * BLOCK < n,  # inside
+        other=0.0)
+    tl.store(y_ptr + cols, x * 2.0, mask=cols + row * BLOCK < n)
+'''
+BINDING = Binding(kernel="moved", sizes=["N"], facts=["N >= 1", "N <= 65536"], grid=["ceildiv(N, 128)"], metas={"BLOCK": 128},
+                  scalars={"n": "N"}, options={"num_warps": 4},
+                  tensors={"x_ptr": {"name": "X", "shape": ["N"], "dtype": "f32"},  # type: ignore[dict-item]  # pydantic makes tensors
+                           "y_ptr": {"name": "Y", "shape": ["N"], "dtype": "f32"}})  # type: ignore[dict-item]
+
+
+def test_a_policy_is_written_into_the_access(tmp_path: Path) -> None:
+    path = tmp_path / "moved.py"
+    path.write_text(SOURCE)
+    (tmp_path / "binding.toml").write_text(BINDING.text())
+    old = load_expert(f"{path}::moved", tmp_path / "binding.toml").program
+    for step, found, made in (
+        ("cache-policy{buffer=X policy=cg}", "        other=0.0)\n", '        other=0.0, cache_modifier=".cg")\n'),
+        ("cache-policy{buffer=Y policy=cs}", "BLOCK < n)\n", 'BLOCK < n, cache_modifier=".cs")\n'),
+    ):
+        edit = edit_source("triton", path, "moved", BINDING, old, run_pipeline(old, step).program)
+        assert edit.level == "statement" and edit.after == made.join(SOURCE.rsplit(found, 1)), edit.diff()
+        assert edit.undone() == SOURCE
+
+
+def test_policies_of_one_access() -> None:
+    assert BACKEND.recached("x = tl.load(p)", "cs") == 'x = tl.load(p, cache_modifier=".cs")'
+    assert BACKEND.recached('x = tl.load(p, m, cache_modifier=".ca", other=0)', "") == "x = tl.load(p, m, other=0)"
+    assert BACKEND.recached('tl.store(p, v, mask=m, eviction_policy="evict_last",)', "cg") == 'tl.store(p, v, mask=m, cache_modifier=".cg",)'
+    assert BACKEND.recached("é = tl.load(p, mask=é) + 1", "cg") == 'é = tl.load(p, mask=é, cache_modifier=".cg") + 1'
+    for several in ("tl.store(p, tl.load(q))", "x = tl.load(p, m, 0, (), '', '.cg')", "x = tl.load(p, **options)", "x ="):
+        assert BACKEND.recached(several, "cg") is None
+    with pytest.raises(KirError, match="KIR-B008"):
+        BACKEND.recached("x = tl.load(p)", "nc")

@@ -1,0 +1,59 @@
+"""How far TileLang's kernels go back with registered passes: attention to the keys one by one, and others' kernels to loops over elements."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.ir.naive import is_naive
+from kir.lineage.meeting import meetings
+from kir.lineage.source import load_expert
+from kir.problem import load_problem
+from kir.rewrite.meaning import difference, interpreted
+from tests.laws.test_one_program import walked_back
+
+HOME = Path(__file__).parents[2] / "skills"
+PACKAGES = {
+    "tile_kernels_transpose": ("tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", ("stage-shared", "partition-rows"),
+                               {"num_batches": 1, "shape_x": 64, "shape_y": 64}),
+    "tile_kernels_per_token_cast": ("tile_kernels:quant/per_token_cast_kernel.py::per_token_cast_kernel", ("pack-panels", "tree-reduction", "operand-reuse"),
+                                    {"num_tokens": 3}),
+    "fla_dplr_cumsum": ("fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl",
+                        ("mma", "specialize-tail", "retain-tile"),
+                        {"B": 1, "Tt": 70, "H": 1, "K": 5}),
+}
+
+
+def test_attention_goes_back_to_a_softmax_and_a_sum_over_the_keys() -> None:
+    expert = load_expert(f"{HOME}/experts/fmha/tilelang.py::fmha_forward", HOME / "bindings" / "tilelang_fmha.toml").program
+    found, intents = walked_back(expert, "fmha", ("partition-rows",))
+    problem = load_problem("fmha")
+    assert is_naive(found, work_item=problem.work_item, state=problem.state) == ()
+    assert {"pipeline", "mma", "stage-shared", "stage-epilogue", "online-normalize", "tile", "predicate"} <= set(intents) and len(intents) >= 20
+    sizes = {"B": 1, "H": 1, "L": 70}
+    assert difference(interpreted(expert, sizes, 1), interpreted(found, sizes, 1), "rounding-moved(rescaling)") == ""
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", PACKAGES)
+def test_kernels_that_others_wrote_go_back_to_naive(name: str) -> None:
+    source, intents, sizes = PACKAGES[name]
+    expert = load_expert(source, HOME / "bindings" / f"{name}.toml").program
+    found, walked = walked_back(expert, "", ())
+    assert is_naive(found) == () and set(intents) <= set(walked)
+    assert difference(interpreted(expert, sizes, 1), interpreted(found, sizes, 1), "reassociated(k)") == ""
+
+
+@pytest.mark.parametrize(("problem", "surface"), [(p, s) for p in ("softmax", "rmsnorm") for s in ("cuda", "tilelang")])
+def test_the_naive_kernel_of_a_surface_is_the_problems_naive_program(problem: str, surface: str) -> None:
+    file = {"cuda": "naive.cu", "tilelang": "naive_tilelang.py"}[surface]
+    kernel = load_expert(f"{HOME}/problems/{problem}/{file}::{problem}_naive", HOME / "bindings" / f"{problem}_naive_{surface}.toml").program
+    assert meetings([kernel]) == meetings([load_problem(problem).naive])
+
+
+def test_the_page_has_a_row_for_each_kernel_and_softmax_is_what_the_passes_do() -> None:
+    from benchmarks import lineages_tilelang as page
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")] == [kernel[0] for kernel in page.KERNELS]
+    softmax = next(kernel for kernel in page.KERNELS if kernel[1] == "tilelang_softmax")
+    assert page.row(*softmax) in text
