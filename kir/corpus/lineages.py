@@ -117,7 +117,7 @@ def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
 @cache
 def _server() -> Server:
     """The process whose children walk; it ends with this one."""
-    made = Server("kir.corpus._walker:serve", ["kir.corpus._walker"])
+    made = Server("kir.cli._walker:serve", ["kir.cli._walker"])
     atexit.register(made.close)
     return made
 
