@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.gpu_parts.again import compared, written
 from benchmarks.gpu_parts.dealing import shares, together
+from benchmarks.gpu_parts.joined import joined
 from kir import machine
 
 
@@ -26,6 +27,16 @@ def test_shares_are_put_together_in_the_order_of_the_whole_part(tmp_path: Path) 
     together("honest", 3, tmp_path)
     assert (tmp_path / "gpu-honest.md").read_text().split("| --- |\n")[1] == "".join(f"| {n} |\n" for n in range(7))
     assert (tmp_path / "gpu-honest.jsonl").read_text().count("share") == 3 and not list(tmp_path.glob("*share-*"))
+
+
+def test_tables_of_several_calls_are_one_and_later_rows_take_the_place_of_earlier_ones() -> None:
+    def table(made: str, *rows: str) -> str:
+        return "\n".join(["# T", "", made, "", "| k | v |", "| --- | --- |", *rows, ""])
+    one = joined(1, [table("Made by a.", "| x | 1 |", "| y | 2 |"), table("Made by b.", "| y | 3 |", "| z | 4 |")])
+    assert one.splitlines()[-3:] == ["| x | 1 |", "| y | 3 |", "| z | 4 |"] and one.index("Made by b.") < one.index("Made by a.")
+    assert joined(1, [one, table("Made by c.", "| z | 5 |")]).splitlines()[-1] == "| z | 5 |"
+    with pytest.raises(ValueError, match="different parts"):
+        joined(1, [one, one.replace("| k |", "| q |")])
 
 
 def test_two_runs_are_held_against_the_bound_of_their_length(tmp_path: Path) -> None:

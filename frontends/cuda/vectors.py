@@ -101,7 +101,9 @@ def elementwise(s: n.For) -> n.Store | None:
         return None
     store = inlined(s.body)
     whole = _whole(store.value, s.var, count) if store is not None else None
-    if store is None or not store.at.index or (waits(store.value) and whole is None) or (store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register")):
+    if store is None or not store.at.index or (waits(store.value) and whole is None):
+        return None
+    if store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register"):
         return None
     constant = _constant_fill(s, store, count) if store.mask is None else None
     if constant is not None:

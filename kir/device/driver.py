@@ -133,7 +133,7 @@ class Driver:
         with self._named():
             module = self.cuda.module_from_buffer(image)
             function = module.get_function(name)
-            if dynamic_shared > 48 * 1024:
+            if dynamic_shared:  # what is allowed without counts static shared memory too
                 function.set_attribute(self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared)
         return Kernel(self, name, image, dynamic_shared, tuple(cluster), (module, function))
 

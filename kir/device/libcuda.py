@@ -72,7 +72,7 @@ class Libcuda:
         module, out = c_void_p(), c_void_p()
         self("cuModuleLoadData", byref(module), image)
         self("cuModuleGetFunction", byref(out), module, name.encode())
-        if dynamic_shared > 48 * 1024:
+        if dynamic_shared:  # the 48 KiB that are allowed without count static shared memory too
             self("cuFuncSetAttribute", out, c_int(DYNAMIC_SHARED), c_int(dynamic_shared))
         size = 1
         for extent in cluster:

@@ -37,7 +37,7 @@ STEPS = {
         ~stage-elements@scan/start_tile/t_item""",
     "transpose": """~pad-shared{pad=1}@transpose/tile; ~reuse-operand{value="t % 32"}@transpose/t/tx;
         ~reuse-operand{value="t // 32"}@transpose/t/ty; ~spread-threads{threads=256 spread=[0,2]}@transpose;
-        ~unroll{factor=0 form=hint}@transpose/t_item/i; ~unroll{factor=0 form=hint}@transpose/t_item_1/i_1;
+        ~unroll{factor=0 form=hint}@transpose/t_item/i_tile; ~unroll{factor=0 form=hint}@transpose/t_item_1/i_1_tile;
         ~deal-rows@transpose/t_item; ~stage-elements@transpose/row; ~deal-rows@transpose/t_item_1;
         ~coarsen-grid{guard=first}@transpose; ~coarsen-grid{axis=1}@transpose""",
     "topk": """~parallel-scan{reverse=true}@topk_radix/t/level/store(dst=sums); ~retain-tile@topk_radix/t/level/j_tile/x;

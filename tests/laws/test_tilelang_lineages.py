@@ -49,3 +49,11 @@ def test_the_naive_kernel_of_a_surface_is_the_problems_naive_program(problem: st
     file = {"cuda": "naive.cu", "tilelang": "naive_tilelang.py"}[surface]
     kernel = load_expert(f"{HOME}/problems/{problem}/{file}::{problem}_naive", HOME / "bindings" / f"{problem}_naive_{surface}.toml").program
     assert meetings([kernel]) == meetings([load_problem(problem).naive])
+
+
+def test_the_page_has_a_row_for_each_kernel_and_softmax_is_what_the_passes_do() -> None:
+    from benchmarks import lineages_tilelang as page
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")] == [kernel[0] for kernel in page.KERNELS]
+    softmax = next(kernel for kernel in page.KERNELS if kernel[1] == "tilelang_softmax")
+    assert page.row(*softmax) in text

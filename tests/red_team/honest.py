@@ -20,8 +20,9 @@ PROBLEMS = Path(__file__).parent / "problems"
 
 @dataclass(frozen=True)
 class Honest:
-    """`source` is `naive`, a file under `skills/experts`, or a kernel of a package with its binding. Needs `zoo` where it is a package's. Without
-    a `problem` the kernel's own program is the reference. `quick`: at the timed shape the float64 oracle takes a minute."""
+    """`source` is `naive`, a file under `skills/experts`, or a kernel of a package with its binding. Needs `zoo` where it is a package's.
+    Without a `problem` the kernel's own program is the reference, and inputs have the deviation `scale`.
+    `quick`: at the timed shape the float64 oracle takes a minute."""
 
     problem: str
     source: str = "naive"
@@ -29,6 +30,7 @@ class Honest:
     surface: str = "kir"
     note: str = ""
     quick: bool = False
+    scale: float = 1.0
 
     @property
     def name(self) -> str:
@@ -50,7 +52,7 @@ class Honest:
         """The program, its problem and the surface to compile it on."""
         if not self.problem:
             expert = load_expert(self.source, ROOT / "skills" / "bindings" / self.bind)
-            return expert.program, program_problem(expert.program, expert.program), self.surface
+            return expert.program, program_problem(expert.program, expert.program, self.scale), self.surface
         problem = load_problem(PROBLEMS / self.problem if (PROBLEMS / self.problem).is_dir() else self.problem)
         if self.source == "naive":
             return problem.naive, problem, self.surface
@@ -110,7 +112,7 @@ HONEST = (
     Honest("fmha", "skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha.toml", "tilelang", quick=True),
     Honest("", "tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", "tile_kernels_transpose.toml", "tilelang"),
     Honest("", "flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve.toml", "cuda",
-           "TileLang read, CUDA written"),
+           "TileLang read, CUDA written; inputs as small as its callers' are", scale=0.05),
     Honest("", "fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl", "fla_dplr_cumsum.toml", "tilelang"),
 )
 """Those of the zoo (tests/zoo.toml, tests/frontends/tilelang/test_zoo.py) are on all surfaces that it has kernels of."""

@@ -33,6 +33,7 @@ class ProgramProblem(Problem):
 
     against: n.Program | None = None
     like: n.Program | None = None
+    scale: float = 1.0
 
     @property
     def name(self) -> str:
@@ -50,16 +51,19 @@ class ProgramProblem(Problem):
     def texts(self) -> list[str]:
         """The two programs as text: what another process needs."""
         assert self.against is not None and self.like is not None
-        return [program_text(self.against), program_text(self.like)]
+        return [program_text(self.against), program_text(self.like), repr(self.scale)]
 
 
 def from_texts(texts: list[str]) -> ProgramProblem:
     """The inverse of `texts`."""
-    return program_problem(*(parse_program(text, f"program {i}") for i, text in enumerate(texts)))
+    against, like, scale = texts
+    return program_problem(parse_program(against, "program 0"), parse_program(like, "program 1"), float(scale))
 
 
-def program_problem(against: n.Program | None, like: n.Program) -> ProgramProblem:
-    """The problem of computing what `against` computes, at sizes that `like` allows too. Raises KirError KIR-G001 without a program, and
+def program_problem(against: n.Program | None, like: n.Program, scale: float = 1.0) -> ProgramProblem:
+    """The problem of computing what `against` computes, at sizes that `like` allows too; `scale` is the deviation of its inputs.
+
+    Raises KirError KIR-G001 without a program, and
     KIR-G108 for one whose extents are no expressions over its sizes."""
     if against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
@@ -81,7 +85,7 @@ def program_problem(against: n.Program | None, like: n.Program) -> ProgramProble
             raise error("KIR-G108", f"no sizes were found at which '{like.name}' may be called", needs="a problem with shapes")
         shapes = [Shape(name="fixed", tags=("tail",), sizes={}), Shape(name="fixed again", tags=("timed",), sizes={})]
     draws: dict[str, dict[str, Draw]] = {
-        kind: {t.name: _draw(kind, t.dtype) for t in tensors} for kind in ("normal", "sparse")}
+        kind: {t.name: _draw(kind, t.dtype, scale) for t in tensors} for kind in ("normal", "sparse")}
     for t in tensors:
         for d in t.shape:
             try:
@@ -94,7 +98,7 @@ def program_problem(against: n.Program | None, like: n.Program) -> ProgramProble
         name=f"program {content_hash(against)[:12]}", title="what another program computes", operator="program", dtypes=(), constants={},
         scalars=dict(number), facts=(), tensors=tuple(tensors), shapes=tuple(shapes), distributions=draws,
         work_item=WorkItem(kind="element", axes=()))
-    return ProgramProblem(spec, "", Path(), Path(), against, like)
+    return ProgramProblem(spec, "", Path(), Path(), against, like, scale)
 
 
 def _label(sizes: Mapping[str, int]) -> str:
@@ -109,7 +113,7 @@ def _elements(tensors: Sequence[Tensor], sizes: Mapping[str, int]) -> float:
         return 0
 
 
-def _draw(kind: str, dtype: str) -> Draw:
+def _draw(kind: str, dtype: str, scale: float) -> Draw:
     if dtype.startswith(("f", "bf")):
-        return Draw(kind="normal") if kind == "normal" else Draw(kind="sparse", scale=4.0, every=5)
+        return Draw(kind="normal", scale=scale) if kind == "normal" else Draw(kind="sparse", scale=4.0 * scale, every=5)
     return Draw(kind="integers", low=0, high=2)

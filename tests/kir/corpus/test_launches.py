@@ -181,7 +181,7 @@ def test_what_stands_for_a_tensor_is_measured_on_a_copy_of_its_memory(tmp_path: 
             return (self.step,)
 
         def data_ptr(self) -> int:
-            return self._base.data_ptr() + 8
+            return int(self._base.data_ptr()) + 8
 
     seen: list[dict[str, Any]] = []
     hook = Hook("swap", str(tmp_path), measure=True)
@@ -189,7 +189,11 @@ def test_what_stands_for_a_tensor_is_measured_on_a_copy_of_its_memory(tmp_path: 
     made = Function(Parameter("x"))
     monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
     monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
-    monkeypatch.setattr(measured, "compare", lambda values, first, second: seen.append(values) or {"equal": True})
+
+    def compare(values: dict[str, Any], first: Any, second: Any) -> dict[str, Any]:
+        seen.append(values)
+        return {"equal": True}
+    monkeypatch.setattr(measured, "compare", compare)
     base = torch.arange(8.0)
     hook.launch(Function(Parameter("x")), (Window(base, 2),), {}, (1,), lambda: "original")
     assert isinstance(seen[0]["x"], torch.Tensor) and seen[0]["x"].tolist() == [2.0, 4.0]
