@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[1]
 SKILLS = ROOT / "skills"
 PAGE = ROOT / "docs" / "lineages-tilelang.md"
 KERNELS = (
-    ("skills/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm", "gemm", ("partition-rows",)),
-    ("skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha", "fmha", ("partition-rows",)),
+    ("skills/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm", "gemm", ("partition-rows", "partition-block")),
+    ("skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha", "fmha", ("partition-rows", "partition-block")),
     ("skills/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax", "softmax", ()),
     ("skills/experts/rmsnorm/tilelang.py::rmsnorm_row", "tilelang_rmsnorm", "rmsnorm", ()),
     ("fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl", "fla_dplr_cumsum", "", ()),

@@ -50,6 +50,7 @@ from kir.analysis.retile import REDUCERS, CannotRetile, Narrow, Widen
 from kir.analysis.tile_axes import TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.types import DType
 from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
@@ -109,10 +110,12 @@ def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class StagePanels(Pass):
-    """`extent` is the depth of a panel along the contracted axis; `back` puts that axis behind those that values have already."""
+    """`extent` is the depth of a panel along the contracted axis; `back` puts that axis behind those that values have already;
+    `named` gives what a panel folds in a name before it is folded."""
 
     extent: int = 32
     back: bool = False
+    named: bool = False
 
     intent: ClassVar[str] = "stage-shared"
     catalogue: ClassVar[tuple[int, ...]] = (2,)
@@ -148,7 +151,10 @@ class StagePanels(Pass):
         loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
         assert isinstance(loop, n.For)
         tile = n.Var(fresh(tile_name(loop.var.name), names_in(program, kernel)), loop.var.of)
-        made = replace(loop, var=tile, hi=build.ceildiv(loop.hi, self.extent), body=self._widened(loop, tile.name))
+        body = self._widened(loop, tile.name)
+        if self.named:
+            body = _with_partials(body, names_in(program, kernel) | set(bound_names(body)))
+        made = replace(loop, var=tile, hi=build.ceildiv(loop.hi, self.extent), body=body)
         return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
 
     def _settled(self, made: n.Program, site: Site, before: n.Kernel) -> Rewritten:
@@ -159,16 +165,20 @@ class StagePanels(Pass):
         """At a loop over panels that an FMA product (or a reduction) consumes."""
         if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
             return None
-        extent = _depth(node)
+        bare = replace(node, body=_without_partials(node.body))
+        extent, named = _depth(bare), bare != node
         if extent is None:
             return None
         try:
-            StagePanels(extent)._narrowed(program, path, node)
+            StagePanels(extent, named=named)._narrowed(program, path, node)
         except CannotRetile as bad:
             return Miss(str(bad))
-        return tuple(Site(path, StagePanels(extent, back)) for back in (False, True))
+        return tuple(Site(path, StagePanels(extent, back, named)) for back in (False, True))
 
     def _narrowed(self, program: n.Program, path: Path, loop: n.For) -> n.For:
+        if self.named:
+            loop = replace(loop, body=_without_partials(loop.body))
+            program = replace_stmts(program, path, (loop,))
         kernel = kernel_of(program, path)
         axes = TileAxes(kernel)
         row = n.Var(fresh(element_name(loop.var.name), names_in(program, kernel)), loop.var.of)
@@ -200,6 +210,38 @@ class StagePanels(Pass):
                     size *= i.extent if isinstance(i, n.Span) and isinstance(i.extent, int) else 1
                 staged += size * s.value.at.buffer.dtype.bytes
         return Effect(shared_bytes=staged)
+
+
+def _is_fold(s: n.Stmt, value: n.Expr | None = None) -> bool:
+    """Whether a store folds a reduction (or `value`, its name) into what outlives the panel."""
+    return (isinstance(s, n.Store) and s.at.buffer.space != "global" and isinstance(v := s.value, n.Binary) and v.op in REDUCERS and v.a == n.Load(s.at)
+            and (v.b == value if value is not None else isinstance(v.b, n.Call) and v.b.fn == "reduce"))
+
+
+def _with_partials(body: n.Block, taken: set[str]) -> n.Block:
+    """Statements in which each reduction that is folded has a name."""
+    out: list[n.Stmt] = []
+    for s in body:
+        if _is_fold(s) and isinstance(s, n.Store) and isinstance(s.value, n.Binary):
+            name = fresh("part", taken)
+            out.append(n.Let((name,), s.value.b))
+            s = replace(s, value=build.binary(s.value.op, s.value.a, n.Var(name, s.value.b.type)))
+        out.append(s)
+    return tuple(out)
+
+
+def _without_partials(body: n.Block) -> n.Block:
+    """Statements without names for reductions that one later statement folds, and nothing else reads."""
+    out = list(body)
+    for s in body:
+        if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Call) and s.value.fn == "reduce"):
+            continue
+        var = n.Var(s.names[0], s.value.type)
+        readers = [x for x in out if x is not s and var.name in names_read(x)]
+        if len(readers) == 1 and _is_fold(x := readers[0], var) and isinstance(x, n.Store) and isinstance(x.value, n.Binary):
+            folded = replace(x, value=build.binary(x.value.op, x.value.a, s.value))
+            out = [folded if y is x else y for y in out if y is not s]
+    return tuple(out)
 
 
 def _depth(loop: n.For) -> int | None:

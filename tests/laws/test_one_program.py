@@ -17,7 +17,7 @@ from kir.problem import load_problem
 
 HOME = Path(__file__).parents[2] / "skills"
 EXPERTS = {
-    ("gemm", "tilelang"): (f"{HOME}/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm", ("partition-rows",)),
+    ("gemm", "tilelang"): (f"{HOME}/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm", ("partition-rows", "partition-block")),
     ("gemm", "triton"): (f"{HOME}/experts/gemm/triton.py::gemm_persistent", "triton_gemm", ("partition-rows", "reuse-operand")),
     ("gemm", "cuda"): (f"{HOME}/experts/gemm/gemm_sm80.cu::gemm_sm80", "gemm_sm80", ("partition-rows", "fuse-epilogue")),
     ("softmax", "tilelang"): (f"{HOME}/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax", ()),

@@ -26,7 +26,7 @@ PACKAGES = {
 
 def test_attention_goes_back_to_a_softmax_and_a_sum_over_the_keys() -> None:
     expert = load_expert(f"{HOME}/experts/fmha/tilelang.py::fmha_forward", HOME / "bindings" / "tilelang_fmha.toml").program
-    found, intents = walked_back(expert, "fmha", ("partition-rows",))
+    found, intents = walked_back(expert, "fmha", ("partition-rows", "partition-block"))
     problem = load_problem("fmha")
     assert is_naive(found, work_item=problem.work_item, state=problem.state) == ()
     assert {"pipeline", "mma", "stage-shared", "stage-epilogue", "online-normalize", "tile", "predicate"} <= set(intents) and len(intents) >= 20
