@@ -240,7 +240,7 @@ def _split_at(body: n.Block, at: int, base: str) -> Split | None:
     of_sums = _needed(rest, lasting)
     if any(s in lasting or s in needs_top for s in of_max) or len({*of_max, *of_sums}) != len({*rest}):
         return None
-    raised = replace(body[top], value=grown.value)  # type: ignore[call-arg]  # a Store, found above
+    raised = replace(body[top], value=grown.value)  # type: ignore[type-var]  # a Store, found above
     sums = tuple(transform(s, lambda old, x: held if isinstance(x, n.Var) and x.name == new.name else x) for s in of_sums)
     return Split((*of_max, raised), sums, frozenset().union(*(buffers_written((s,)) for s in lasting)))
 
