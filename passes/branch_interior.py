@@ -35,6 +35,7 @@ kernel main grid (i: ceildiv(N, 64)) threads 64
 """
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -96,7 +97,11 @@ class BranchInterior(Pass):
         """What both branches do."""
         node = node_at(program, site.path)
         assert isinstance(node, n.If)
+<<<<<<< HEAD
         return Rewritten(replace_stmts(program, site.path, (node.then[0],)), site.path)
+=======
+        return Rewritten(replace_stmts(program, site.path, (copy(node.then[0]),)), site.path)
+>>>>>>> main
 
 
 def _other(s: n.Copy | n.Store, edge: Edge) -> n.Stmt | None:

@@ -188,6 +188,8 @@ class FuseEpilogue(Pass):
             else:
                 raise NotElementwise("the place of the store is no plain index")
         place = n.Region(raw, tuple(build.var(a.name) for a in grid))
+        if isinstance(source.type, TileType) and len(source.type.shape) != len(index):
+            raise NotElementwise("the local result has other axes than the store")
         own = element(source, index) if isinstance(source.type, TileType) else source
         scalar = element(s.value, index) if isinstance(s.value.type, TileType) else s.value
         mapped: n.Expr = substitute(transform(scalar, lambda old, new: n.Load(place) if new == own else new), values)

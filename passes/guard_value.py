@@ -47,7 +47,7 @@ from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, dtype_of, shape_of
 from kir.ir.visit import transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
 from kir.rewrite.edit import node_at, replace_stmts
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at

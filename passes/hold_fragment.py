@@ -74,8 +74,8 @@ class HoldFragment(Pass):
         name = node.buffer.name
         if node.buffer.layout is not None or node.buffer.strides is not None or node.buffer.align:
             return Miss(f"'{name}' has a layout of its own")
-        by_reference = any(isinstance(x, n.View) and x.at.buffer.name == name or isinstance(x, n.Address) and x.at.buffer.name == name
-                           or isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer.name == name for a in x.args)
+        by_reference = any((isinstance(x, n.View) and x.at.buffer.name == name) or (isinstance(x, n.Address) and x.at.buffer.name == name)
+                           or (isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer.name == name for a in x.args))
                            or isinstance(x, n.Opaque) for x in walk(kernel))
         if by_reference:
             return Miss(f"'{name}' is used by reference")

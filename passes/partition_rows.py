@@ -41,7 +41,6 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
 
-
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
 

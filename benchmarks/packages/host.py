@@ -25,7 +25,7 @@ H200 = SimpleNamespace(
 )
 
 
-class OnCpu(TorchFunctionMode):
+class OnCpu(TorchFunctionMode):  # type: ignore[misc]  # torch is read as untyped
     """Tensors that are asked for on CUDA are made on the CPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:

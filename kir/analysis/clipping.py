@@ -35,7 +35,7 @@ def _atom_divisor(a: n.Expr, known: Mapping[n.Expr, int]) -> int:
 
 def divides(k: int, e: n.Expr, facts: Sequence[n.Expr]) -> bool:
     """Whether `k` is known to divide `e`."""
-    return divisor(e, facts) % k == 0
+    return k != 0 and divisor(e, facts) % k == 0
 
 
 def hangs_over(r: n.Region, ranges: Ranges, facts: Sequence[n.Expr]) -> bool:

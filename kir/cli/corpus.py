@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def command(
     packages: Annotated[list[str] | None, typer.Argument(help="packages by import name, or folders; with --swap, the command")] = None,
-    lineages: Annotated[list[Path] | None, typer.Option(help="walk the kernels of recorded bindings (a folder, or JSON lines) back to naive")] = None,
+    lineages: Annotated[list[Path] | None, typer.Option(help="walk kernels of recorded bindings (a folder, or JSON lines) back; or finished lineages")] = None,
     swap: Annotated[list[str] | None, typer.Option(help="run a command with this package's kernels swapped (may be repeated)")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="with --swap, --lineages: the folder of what comes of it")] = Path("corpus"),
     apart: Annotated[list[str] | None, typer.Option(help="a pattern of files to count apart, such as '*/backend/*' (may be repeated)")] = None,
@@ -98,11 +98,14 @@ def _swapped(words: list[str], packages: list[str], output: Path, measure: bool,
 def _lineages(bindings: list[Path], output: Path, seconds: float, jobs: int, fresh: bool, markdown: bool) -> Result:
     """Walk every recorded kernel back, and count what stopped the others."""
     from kir.corpus.lineage_page import page
-    from kir.corpus.lineages import summary, walk_all
+    from kir.corpus.lineages import shipped, summary, walk_all
     from kir.corpus.rank import recorded
 
     rows = []
     for each in bindings:
+        if finished := shipped(each):
+            rows += finished
+            continue
         with bar(f"lineages of {each.stem}", len(recorded(each))) as advance:
             rows += walk_all(each, output / each.stem, seconds, jobs or 1, advance, fresh)
     total = summary(rows)

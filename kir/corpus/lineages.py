@@ -26,6 +26,7 @@ from kir.corpus.rank import recorded
 from kir.device.client import ChildGone, Server
 from kir.diagnostic import KirError
 from kir.ir.binding import Binding
+from kir.lineage.folder import Folder
 from kir.lineage.source import located
 from kir.store import write_atomic
 
@@ -57,6 +58,20 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
         rows = list(pool.map(one, _in_turn(jobs_of)))
     order = {str(path): i for i, (_, path) in enumerate(jobs_of)}
     return sorted(rows, key=lambda r: order[r["path"]])
+
+
+def shipped(folder: Path) -> list[Row]:
+    """A row for each finished lineage of a folder of lineages (`DIR/NAME/lineage.json`), in the form of `walk_all`."""
+    rows = []
+    for file in sorted(folder.glob("*/lineage.json")) if folder.is_dir() else []:
+        record = Folder(file.parent).read()
+        done, place = record.outcome, record.header.source
+        intents = sorted({step.intent for step in record.accepted if step.realization and step.realization.realized})
+        rows.append({"kernel": place, "binding": file.parent.name, "path": str(file), "family": family_of(place if "/" in place else f"{file.parent.name}::"),
+                     "ended": done.ended, "reason": "" if done.ended == "naive" else done.reason, "steps": len(record.accepted),
+                     "realized": done.realized, "intents": intents, "seconds": 0.0, "read_as": f"shipped: {file.parent.name}",
+                     "expert": record.start.content[:16], "naive": record.states[-1].content[:16]})
+    return rows
 
 
 def _in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
@@ -102,7 +117,7 @@ def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
 @cache
 def _server() -> Server:
     """The process whose children walk; it ends with this one."""
-    made = Server("kir.corpus._walker:serve", ["kir.corpus._walker"])
+    made = Server("kir.cli._walker:serve", ["kir.cli._walker"])
     atexit.register(made.close)
     return made
 

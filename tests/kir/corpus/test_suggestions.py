@@ -23,7 +23,7 @@ from tests.backends.triton_launch import _accept_sized_arrays
 from triton.runtime import interpreter
 _accept_sized_arrays(interpreter)
 row, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
-fake = lambda arguments, one, other, slow, fast: ([2.0, 2.2, 2.1], [1.0, 1.1, 1.05])
+fake = lambda arguments, one, slow, fast: ([2.0, 2.2, 2.1], [1.0, 1.1, 1.05])
 print(json.dumps(tried(row, "cpu", folder, lambda: None, fake)))
 '''
 
