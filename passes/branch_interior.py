@@ -97,11 +97,7 @@ class BranchInterior(Pass):
         """What both branches do."""
         node = node_at(program, site.path)
         assert isinstance(node, n.If)
-<<<<<<< HEAD
-        return Rewritten(replace_stmts(program, site.path, (node.then[0],)), site.path)
-=======
         return Rewritten(replace_stmts(program, site.path, (copy(node.then[0]),)), site.path)
->>>>>>> main
 
 
 def _other(s: n.Copy | n.Store, edge: Edge) -> n.Stmt | None:
