@@ -570,7 +570,7 @@ class Checker:
             self.m.report("proxy", "error", message, f, lane, id="KIR-I015", buffer=memory.name, verb=verb, accesses=(other,))
             return
         weak = found.weak or (same is not None and found.verb == "write" and bool(same[found.at]))
-        self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with a {found.verb}", f, lane, id="KIR-I014",
+        self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with {'an' if found.verb[0] in 'aeiou' else 'a'} {found.verb}", f, lane, id="KIR-I014",
                       buffer=memory.name, verb=verb, accesses=(other,))
 
 
