@@ -570,7 +570,8 @@ class Checker:
             self.m.report("proxy", "error", message, f, lane, id="KIR-I015", buffer=memory.name, verb=verb, accesses=(other,))
             return
         weak = found.weak or (same is not None and found.verb == "write" and bool(same[found.at]))
-        self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with {'an' if found.verb[0] in 'aeiou' else 'a'} {found.verb}", f, lane, id="KIR-I014",
+        kind = f"{'an' if found.verb[0] in 'aeiou' else 'a'} {found.verb}"
+        self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with {kind}", f, lane, id="KIR-I014",
                       buffer=memory.name, verb=verb, accesses=(other,))
 
 
