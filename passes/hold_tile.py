@@ -187,9 +187,9 @@ class HoldTile(Pass):
         after = [rewritten(s, _back(b, value)) for s in block[i + 1:]]
         if not any(mentions(s, b.name) for s in block[i + 1:]):
             return Miss(f"'{b.name}' is never read after it")
-        if by == "copy" and b.space == "shared" and not any(isinstance(x, n.Region) and x.buffer.name == b.name and x.index
+        if by == "copy" and b.space == "shared" and not any(isinstance(x, n.Region) and x.buffer.name == b.name and any(isinstance(e, n.Expr) for e in x.index)
                                                             for s in block[i + 1:] for x in walk(s)):
-            return Miss(f"'{b.name}' is only read as a whole: that is stage-shared")
+            return Miss(f"'{b.name}' is only read as a whole, or in slices: that is stage-shared")
         others = sum(_mentioned(s, b.name) for s in kernel_of(program, path).body) - sum(_mentioned(s, b.name) for s in block[i + 1:])
         if any(mentions(s, b.name) for s in after) or others != _mentioned(node, b.name) or set(bound_names(block[i + 1:])) & names_read(value):
             return Miss(f"'{b.name}' is not only read, and after it is filled")

@@ -32,7 +32,7 @@ SKILLS = Path(__file__).parents[2] / "skills"
 EXPERT = SKILLS / "experts" / "gemm" / "gemm_sm90_persistent.kir"
 SIZES = {"M": 136, "N": 40, "K": 136}
 """Two tiles for one CTA, all edges cut, and a ring of four that goes on from tile to tile."""
-LAST = ("partition-rows", "fuse-epilogue", "unroll")
+LAST = ("partition-rows", "partition-block", "fuse-epilogue", "unroll")
 
 
 @cache
