@@ -52,6 +52,7 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
+from ._local_buffers import team_level
 from .partition_rows import narrowed
 
 
@@ -93,6 +94,8 @@ class PartitionBlock(Pass):
             return None
         if len(node.body) < 2 or build.int_value(node.hi) is None:
             return None
+        if team_level(program, path) == "thread":
+            return Miss("one thread alone gets here")
         own = _own(node.body)
         for s in statements(node.body):
             if not isinstance(s, (n.Let, n.Alloc, n.Store, n.For, n.If)):
@@ -123,6 +126,8 @@ class PartitionBlock(Pass):
         """At the first of several statements of a block that share an axis of a tile, or hand on a tile that they declare."""
         if not (isinstance(node, (n.Let, n.Alloc)) and _tile(node)):
             return None
+        if team_level(program, path) == "thread":
+            return Miss("one thread alone gets here")
         try:
             _narrowed(program, path)
         except (CannotRetile, NotElementwise) as bad:
