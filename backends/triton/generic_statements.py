@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from kir.analysis.facts import descends
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -230,7 +231,9 @@ class GenericStatements(Statements):
 
     def _for(self, s: n.For, depth: int, path: StatementPath) -> None:
         to, attrs = self.open, dict(s.attrs)
-        bounds = ", ".join(to.text(x) for x in (s.lo, s.hi, s.step))
+        # Triton turns round a loop whose step it knows to be negative, and it knows only what is no tensor: a step is not converted there.
+        step = s.step.x if isinstance(s.step, n.Cast) and descends(s.step) else s.step
+        bounds = ", ".join(to.text(x) for x in (s.lo, s.hi, step))
         if s.kind == "static":
             to.metas.add(s.var.name)
             self._addresses.loops[s.var.name] = self._loops + 1

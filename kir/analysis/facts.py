@@ -22,6 +22,14 @@ _EMPTY: Mapping[str, Domain] = MappingProxyType({})
 _NO_LETS: Mapping[str, n.Expr] = MappingProxyType({})
 
 
+def descends(step: n.Expr) -> bool:
+    """Whether the step of a loop is less than zero: a negative number, or one less a size (`-BS`). Sizes are not negative."""
+    while isinstance(step, n.Cast):
+        step = step.x
+    terms = polynomial(step)
+    return bool(terms) and all(c < 0 for c in terms.values())
+
+
 @dataclass(frozen=True)
 class Facts:
     """`ranges`: name to its domain; `lets`: name of an integer or boolean let to its value; `holds`: boolean expressions that are true
@@ -93,8 +101,12 @@ class Facts:
                 return self, (), ()
 
     def ranging(self, var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr | None = None) -> Facts:
-        """With a variable that takes lo, lo + step, .. below hi."""
+        """With a variable that takes lo, lo + step, .. below hi, or above it where the step `descends`."""
         low, high = self.domain(lo), self.domain(hi)
+        if step is not None and descends(step):
+            known = d.between(None if high.lo is None else high.lo + 1, low.hi)
+            down = (n.Binary("lt", hi, var), n.Binary("le", var, lo))
+            return replace(self, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *down), _cache={})
         stride = 1 if step is None else int_value(step)
         start = low
         known = d.between(start.lo, None if high.hi is None else high.hi - 1)

@@ -80,14 +80,15 @@ class _Speller:
 
     def unit_step(self, s: n.For) -> n.For:
         step = build.int_value(s.step)
-        if step is None or step <= 0:
+        if not step:
             return replace(s, body=self.block(s.body))
         dtype = dtype_of(s.var.type)
         name = s.var.name if step == 1 else self.fresh(f"{s.var.name}_tile")
         var = n.Var(name, s.var.of)
         at = build.add(s.lo, build.mul(var, build.const(step, dtype)))
+        count = trips(build.sub(s.hi, s.lo), step) if step > 0 else trips(build.sub(s.lo, s.hi), -step)
         body = substitute(replace(s, lo=build.const(0, dtype), hi=build.const(0, dtype)), {s.var.name: at}).body
-        return replace(s, var=var, lo=build.const(0, dtype), hi=trips(build.sub(s.hi, s.lo), step), step=build.const(1, dtype), body=self.block(body))
+        return replace(s, var=var, lo=build.const(0, dtype), hi=count, step=build.const(1, dtype), body=self.block(body))
 
     def hoist(self, s: n.Stmt, before: list[n.Stmt]) -> n.Stmt:
         """`s` with each reduction, scan or sort inside it named by a let in `before`."""

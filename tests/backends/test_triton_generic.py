@@ -180,6 +180,15 @@ def kernel(x_desc, y_desc, BM: tl.constexpr):
     x = x_desc.load([row, 0])
     y_desc.store([row, 0], x * 2.0)
 """,
+    "a loop down to the beginning": """@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    last = tl.program_id(0).to(tl.int64) * BLOCK
+    s = tl.zeros([BLOCK], tl.float32)
+    for i in range(last - BLOCK, -BLOCK, -BLOCK):
+        at = i + tl.arange(0, BLOCK)
+        s += tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + last + tl.arange(0, BLOCK), s)
+""",
     "a helper": """@triton.jit
 def kernel(x, scale, WIDE: tl.constexpr):
     y = x * scale
@@ -220,3 +229,9 @@ def test_an_accumulator_that_is_given_has_the_dtype_of_the_result(tmp_path: Path
     (tmp_path / "source.py").write_text(HEAD + KERNELS["products of integers"])
     text = BACKEND.emit(TritonFrontend().parse(tmp_path / "source.py", "kernel")).text
     assert "out_dtype=tl.int32" in text and "acc=" in text, "without it Triton takes f32 for granted"
+
+
+def test_a_negative_step_stays_a_number_that_triton_knows(tmp_path: Path) -> None:
+    (tmp_path / "source.py").write_text(HEAD + KERNELS["a loop down to the beginning"])
+    text = BACKEND.emit(TritonFrontend().parse(tmp_path / "source.py", "kernel")).text
+    assert ", -BLOCK):" in text, "converted, it is a tensor, and Triton counts upwards"

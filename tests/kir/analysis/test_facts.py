@@ -110,6 +110,17 @@ def test_bounds_of_loops_and_grids_prove_order_between_symbols() -> None:
     assert less(build.add(build.mul(var("t"), 64), 63), var("M"), whole)
 
 
+@pytest.mark.parametrize(("lo", "hi", "step"), [(7, -1, -2), (9, 3, -4), (5, 5, -1), (0, 6, 2)])
+def test_what_is_known_of_a_loops_variable_holds_for_each_of_its_values(lo: int, hi: int, step: int) -> None:
+    i = var("i")
+    known = Facts().ranging(i, const(lo), const(hi), const(step))
+    for value in range(lo, hi, step):
+        assert holds(known.domain(i), value)
+        assert all(evaluate(fact, {"i": value}, I32) for fact in known.holds)
+    downwards = Facts().knowing(build.compare("ge", var("B"), 1)).ranging(i, var("M"), const(-1), build.negate(var("B")))
+    assert downwards.domain(i).lo == 0 and at_most(i, var("M"), downwards)
+
+
 def test_facts_are_those_of_the_place() -> None:
     p = parse_program("""kir 1
 program p

@@ -38,3 +38,9 @@ def test_axes_of_extent_1_do_not_take_a_tile_apart() -> None:
   Y[0 +: 8, 0 +: 64] = pick(s, expand(iota(8), axis=1), 0) * 2.0 + X[0 +: 8, 0 +: 64]
 """)
     assert "pick" not in text and "s * 2.0" in text
+
+
+def test_a_loop_downwards_counts_its_steps() -> None:
+    made = body("  for j in 7..-1 step -2\n    Y[j, 0] = X[j, 1]\n  for k in 2..-3 step -4\n    Y[k + 2, 1] = X[0, 0]\n")
+    assert "for j_tile in 0..4\n    Y[j_tile * -2 + 7, 0] = X[j_tile * -2 + 7, 1]\n" in made and "step" not in made
+    assert "for k_tile in 0..2\n" in made
