@@ -1,10 +1,13 @@
 """The shipped lineages: each is replayed to the letter on a machine without a GPU, and the crossing table is what they give."""
 from __future__ import annotations
 
+from math import log, sqrt
+
 import pytest
 
 from benchmarks import crossing
 from kir.cli._main import run
+from kir.library.lift import measured_speedups
 from kir.lineage.engine import PassEngine
 from kir.lineage.folder import Folder
 from kir.lineage.recovery import recover
@@ -29,6 +32,15 @@ def test_an_expert_is_recovered_from_parameters_alone(name: str) -> None:
     found = recover(record, folder, PassEngine.of(record.header))
     assert sum(step.residue_bytes for step in record.accepted) > 0 and found.same and len(found.steps) == len(record.accepted)
     assert {step.how for step in found.steps} == {"anchor", "path"} and not all(step.same for step in found.steps)
+
+
+def test_the_measured_effects_explain_the_whole_ratio() -> None:
+    record, device = SHIPPED["gemm_sm90"].read(), "NVIDIA H200"
+    effects = [measured_speedups(step)[device] for step in record.accepted]
+    total = sum(log(median) for median, _, _ in effects)
+    within = sqrt(sum((log(high / low) / 2) ** 2 for _, low, high in effects))
+    fast, slow = (state.measured[device][0] for state in (record.states[0], record.states[-1]))
+    assert abs(total - log(slow / fast)) <= within and slow / fast > 1000
 
 
 def test_a_step_whose_parameters_name_what_a_residue_named_finds_no_place(capsys: pytest.CaptureFixture[str]) -> None:
