@@ -210,10 +210,8 @@ class Facts:
                 if a.lo is not None and b.lo is not None and a.lo >= 0 and b.lo >= 0 and a.hi is not None and b.hi is not None:
                     return d.between(0, (1 << max(a.hi, b.hi).bit_length()) - 1)
                 return d.TOP
-            case n.Binary() if e.op == "shr" and int_value(e.b) is not None:
-                return d.floordiv(self.domain(e.a), d.exactly(1 << int(int_value(e.b) or 0)))
-            case n.Binary() if e.op == "shl" and int_value(e.b) is not None:
-                return d.scale(self.domain(e.a), 1 << int(int_value(e.b) or 0))
+            case n.Binary(b=n.Const(value=int() as places)) if e.op in ("shl", "shr") and 0 <= places < dtype_of(e.type).bits:
+                return d.scale(self.domain(e.a), 1 << places) if e.op == "shl" else d.floordiv(self.domain(e.a), d.exactly(1 << places))
             case n.Select():
                 return d.join(self.domain(e.a), self.domain(e.b))
             case n.Cast() if dtype_of(e.x.type).is_integer and e.rounding == "rn" and e.dtype.is_integer:

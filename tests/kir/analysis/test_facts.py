@@ -121,6 +121,15 @@ def test_what_is_known_of_a_loops_variable_holds_for_each_of_its_values(lo: int,
     assert downwards.domain(i).lo == 0 and at_most(i, var("M"), downwards)
 
 
+def test_nothing_is_known_of_a_shift_by_more_places_than_there_are() -> None:
+    known = Facts()
+    assert known.domain(n.Binary("shl", const(8), const(2))) == d.exactly(32) and known.domain(n.Binary("shr", const(8), const(2))) == d.exactly(2)
+    for places in (32, 1 << 62, -1):
+        for op in ("shl", "shr"):
+            found = known.domain(n.Binary(op, const(8), n.Const(places, I32)))
+            assert found.value is None
+
+
 def test_facts_are_those_of_the_place() -> None:
     p = parse_program("""kir 1
 program p
