@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import region_text
-from kir.ir.types import TileType
+from kir.ir.types import Space, TileType
 from kir.ir.visit import statements, substitute_buffers, walk
 from kir.rewrite.base import Path
-from kir.rewrite.edit import enclosing, kernel_of, replace_kernel
+from kir.rewrite.edit import enclosing, kernel_of, node_at, replace_kernel
 from kir.rewrite.precondition import Verdict, proved, refuted
 
 MATRIX_ROW = 16
@@ -163,3 +163,10 @@ def tile_of(e: n.Expr) -> tuple[int, ...] | None:
 def dense(b: n.Buffer) -> n.Buffer:
     """The buffer without a layout, strides or alignment of its own."""
     return replace(b, layout=None, strides=None, align=0)
+
+
+def moved_to(program: n.Program, path: Path, space: Space) -> n.Program:
+    """The program with the memory that the statement at `path` declares in another space."""
+    node, kernel = node_at(program, path), kernel_of(program, path)
+    assert isinstance(node, n.Alloc)
+    return replace_kernel(program, kernel.name, substitute_buffers(kernel, {node.buffer.name: replace(node.buffer, space=space)}))

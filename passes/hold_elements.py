@@ -53,6 +53,7 @@ from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
 from kir.target import target
 
+from ._held import declared, mentioned, without
 from ._local_buffers import byte_count, mentions, own_parts, team_level
 from ._materialize import buffers_read, buffers_written, is_pure
 from ._nests import Reach, built, by_place, counters, nest_at, reach, renamed, ways
@@ -236,14 +237,14 @@ class HoldElements(Pass):
         value = by_place(nest, at)
         if value is None or not is_pure(value) or any(v.name not in names_read(value) for v in at):
             return Miss("what is stored does not follow from where it is stored")
-        where, block, i = _declared(program, path, b.name), block_at(program, path), int(path[-1])
+        where, block, i = declared(program, path, b.name), block_at(program, path), int(path[-1])
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
         back = _Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))
         after = [rewritten(s, back) for s in block[i + 1:]]
-        used = sum(_mentioned(s, b.name) for s in block[i + 1:])
-        everywhere = sum(_mentioned(s, b.name) for s in kernel_of(program, path).body)
-        if not used or any(mentions(s, b.name) for s in after) or everywhere != used + _mentioned(node, b.name) or (  # type: ignore[arg-type]  # a For
+        used = sum(mentioned(s, b.name) for s in block[i + 1:])
+        everywhere = sum(mentioned(s, b.name) for s in kernel_of(program, path).body)
+        if not used or any(mentions(s, b.name) for s in after) or everywhere != used + mentioned(node, b.name) or (  # type: ignore[arg-type]  # a For
                 set(bound_names(block[i + 1:])) & names_read(value)):
             return Miss(f"'{b.name}' is not only read, and after it is filled")
         turns = counters(len(nest.loops), "turn")
@@ -254,16 +255,7 @@ class HoldElements(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it comes from."""
-        i, change, b = int(site.path[-1]), site.captures["change"], site.captures["buffer"]
-        block = block_at(program, site.path)
-        first = next(k for k in range(i + 1, len(block)) if mentions(block[k], b.name)) - 1
-        made = edit_block(program, site.path, lambda x: (*x[:i], *(rewritten(s, change) for s in x[i + 1:])))
-        declared: Path = site.captures["declared"]
-        k = int(declared[-1])
-        made = edit_block(made, declared, lambda x: (*x[:k], *x[k + 1:]))
-        path = [*site.path[:-1], first]
-        path[len(declared) - 1] = int(path[len(declared) - 1]) - 1
-        return Rewritten(made, tuple(path))
+        return without(program, site.path, site.captures["buffer"].name, site.captures["declared"], site.captures["change"])
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The bytes of the array, in shared memory."""
@@ -308,19 +300,3 @@ def _fitting(program: n.Program, path: Path, space: str, loops: tuple[tuple[str,
     if space == "register":
         return loops[0][0] != "thread" and (level == "thread" or build.is_const(kernel.threads, 1))
     return level == "cta" and (loops[0][0] != "thread" or build.int_value(kernel.threads) == loops[0][2])
-
-
-def _mentioned(s: n.Stmt, name: str) -> int:
-    return sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s))
-
-
-def _declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:
-    """Where the array is declared without a value, and how many statements further out than `path`."""
-    around = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-    for level, p in enumerate([path, *reversed(around)]):
-        for k, s in enumerate(block_at(program, p)[:int(p[-1])]):
-            if isinstance(s, n.Alloc) and s.buffer.name == name:
-                return ((*p[:-1], k), level) if s.init is None else None
-    return None
-
-

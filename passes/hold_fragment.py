@@ -36,15 +36,17 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
-from kir.ir.visit import substitute_buffers, walk
+from kir.ir.visit import walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel
+from kir.rewrite.edit import kernel_of
+
+from ._local_buffers import moved_to
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,8 @@ class HoldFragment(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fragment instead."""
-        return self._moved(program, site, "fragment")
+        return Rewritten(moved_to(program, site.path, "fragment"), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A private array instead."""
-        return self._moved(program, site, "register")
-
-    def _moved(self, program: n.Program, site: Site, space: Literal["fragment", "register"]) -> Rewritten:
-        node, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(node, n.Alloc)
-        made = substitute_buffers(kernel, {node.buffer.name: replace(node.buffer, space=space)})
-        return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+        return Rewritten(moved_to(program, site.path, "register"), site.path)

@@ -48,6 +48,7 @@ from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, 
 from kir.rewrite.view import expression_at
 from kir.target import target
 
+from ._held import declared, mentioned, without
 from ._local_buffers import byte_count, mentions, team_level
 from ._materialize import buffers_read, buffers_written, is_pure
 from ._unify import bound_by, hole, rewritten
@@ -180,37 +181,28 @@ class HoldTile(Pass):
             return Miss(f"'{b.name}' is filled in part, or with what has no single elements")
         if b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' has a layout of its own")
-        where = _declared(program, path, b.name)
+        where = declared(program, path, b.name)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
         block, i = block_at(program, path), int(path[-1])
-        after = [rewritten(s, _back(b, value)) for s in block[i + 1:]]
+        after = [rewritten(s, _Reader(b, value)) for s in block[i + 1:]]
         if not any(mentions(s, b.name) for s in block[i + 1:]):
             return Miss(f"'{b.name}' is never read after it")
         if by == "copy" and b.space == "shared" and not any(isinstance(x, n.Region) and x.buffer.name == b.name and any(isinstance(e, n.Expr) for e in x.index)
                                                             for s in block[i + 1:] for x in walk(s)):
             return Miss(f"'{b.name}' is only read as a whole, or in slices: that is stage-shared")
-        others = sum(_mentioned(s, b.name) for s in kernel_of(program, path).body) - sum(_mentioned(s, b.name) for s in block[i + 1:])
-        if any(mentions(s, b.name) for s in after) or others != _mentioned(node, b.name) or set(bound_names(block[i + 1:])) & names_read(value):
+        others = sum(mentioned(s, b.name) for s in kernel_of(program, path).body) - sum(mentioned(s, b.name) for s in block[i + 1:])
+        if any(mentions(s, b.name) for s in after) or others != mentioned(node, b.name) or set(bound_names(block[i + 1:])) & names_read(value):
             return Miss(f"'{b.name}' is not only read, and after it is filled")
         item = HoldTile(expr_text(value), b.space, by, where[1])  # type: ignore[arg-type]  # shared or fragment, store or copy, as above
         return Site(path, item, {"declared": where[0], "value": value})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it comes from; no memory."""
-        node, i = node_at(program, site.path), int(site.path[-1])
+        node = node_at(program, site.path)
         assert isinstance(node, (n.Store, n.Copy))
         b = node.at.buffer if isinstance(node, n.Store) else node.dst.buffer
-        change = _back(b, site.captures["value"])
-        block = block_at(program, site.path)
-        first = next(k for k in range(i + 1, len(block)) if mentions(block[k], b.name)) - 1
-        made = edit_block(program, site.path, lambda x: (*x[:i], *(rewritten(s, change) for s in x[i + 1:])))
-        declared: Path = site.captures["declared"]
-        k = int(declared[-1])
-        made = edit_block(made, declared, lambda x: (*x[:k], *x[k + 1:]))
-        path = [*site.path[:-1], first]
-        path[len(declared) - 1] = int(path[len(declared) - 1]) - 1
-        return Rewritten(made, tuple(path))
+        return without(program, site.path, b.name, site.captures["declared"], _Reader(b, site.captures["value"]))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The bytes of the tile, in shared memory."""
@@ -240,10 +232,6 @@ class _Change:
         return build.load(build.region(self.held, *index))
 
 
-def _back(b: n.Buffer, value: n.Expr) -> _Reader:
-    return _Reader(b, value)
-
-
 @dataclass(frozen=True)
 class _Reader:
     """From an element of the memory to the same of the tile."""
@@ -267,17 +255,3 @@ def _can_be_held(e: n.Expr) -> bool:
     except NotElementwise:
         return False
     return True
-
-
-def _mentioned(s: n.Stmt, name: str) -> int:
-    return sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s))
-
-
-def _declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:
-    """Where the memory is declared without a value, and how many statements further out than `path`."""
-    around = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-    for level, p in enumerate([path, *reversed(around)]):
-        for k, s in enumerate(block_at(program, p)[:int(p[-1])]):
-            if isinstance(s, n.Alloc) and s.buffer.name == name:
-                return ((*p[:-1], k), level) if s.init is None else None
-    return None

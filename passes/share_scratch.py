@@ -37,17 +37,19 @@ kernel main grid (row: M) threads 1
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
-from kir.ir.visit import substitute_buffers, walk
+from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel
+from kir.rewrite.edit import kernel_of, node_at
 from kir.target import target
+
+from ._local_buffers import moved_to
 
 
 def _bytes(b: n.Buffer) -> int | None:
@@ -107,17 +109,11 @@ class ShareScratch(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shared memory instead."""
-        return self._moved(program, site, "shared")
+        return Rewritten(moved_to(program, site.path, "shared"), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The thread's own memory instead."""
-        return self._moved(program, site, "register")
-
-    def _moved(self, program: n.Program, site: Site, space: Literal["shared", "register"]) -> Rewritten:
-        node, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(node, n.Alloc)
-        made = substitute_buffers(kernel, {node.buffer.name: replace(node.buffer, space=space)})
-        return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+        return Rewritten(moved_to(program, site.path, "register"), site.path)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Its bytes come to shared memory."""

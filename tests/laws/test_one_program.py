@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
+from benchmarks.lineages_tilelang import walked
 from kir.ir.canonical import content_hash
-from kir.ir.nodes import Program
 from kir.lineage.engine import PassEngine
 from kir.lineage.folder import opened
 from kir.lineage.meeting import common_form, meetings
@@ -28,33 +27,13 @@ EXPERTS = {
 """Where each expert is, its binding, and the passes that are taken back last."""
 
 
-def walked_back(program: Program, problem: str, last: tuple[str, ...]) -> tuple[Program, list[str]]:
-    """The program (judged by a problem, if it is given one) after every pass that lowers the measure has been taken back, and their intents."""
-    of = load_problem(problem) if problem else None
-    engine = PassEngine({"work_item": of.work_item, "state": of.state} if of is not None else {})
-    seen, intents = {engine.content(program)}, []
-    while engine.violations(program):
-        for candidate in engine.candidates(program, last):
-            try:
-                made = engine.backward(program, candidate).program
-            except KirError:
-                continue
-            if engine.measure(made) < engine.measure(program) and engine.content(made) not in seen:
-                break
-        else:
-            break
-        program = made
-        seen.add(engine.content(program))
-        intents.append(candidate.intent)
-    return program, intents
-
-
 @pytest.mark.parametrize(("problem", "surface"), [pytest.param(*key, marks=[pytest.mark.zoo] if "liger" in EXPERTS[key][0] else []) for key in EXPERTS])
 def test_an_expert_ends_in_the_naive_program_of_its_problem(problem: str, surface: str) -> None:
     source, binding, last = EXPERTS[problem, surface]
     expert = load_expert(source, HOME / "bindings" / f"{binding}.toml")
     assert expert.surface == surface
-    found, intents = walked_back(expert.program, problem, last)
+    way = walked(expert.program, problem, last)
+    found, intents = way.program, way.intents
     assert meetings([found]) == meetings([load_problem(problem).naive]), common_form(found)
     if (problem, surface) == ("gemm", "tilelang"):
         assert len(intents) >= 8 and len(set(intents)) >= 7

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.lineages_tilelang import walked
 from kir.ir.naive import is_naive
 from kir.lineage.meeting import meetings
 from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
-from tests.laws.test_one_program import walked_back
 
 HOME = Path(__file__).parents[2] / "skills"
 PACKAGES = {
@@ -26,7 +26,8 @@ PACKAGES = {
 
 def test_attention_goes_back_to_a_softmax_and_a_sum_over_the_keys() -> None:
     expert = load_expert(f"{HOME}/experts/fmha/tilelang.py::fmha_forward", HOME / "bindings" / "tilelang_fmha.toml").program
-    found, intents = walked_back(expert, "fmha", ("partition-rows", "partition-block"))
+    way = walked(expert, "fmha", ("partition-rows", "partition-block"))
+    found, intents = way.program, way.intents
     problem = load_problem("fmha")
     assert is_naive(found, work_item=problem.work_item, state=problem.state) == ()
     assert {"pipeline", "mma", "stage-shared", "stage-epilogue", "online-normalize", "tile", "predicate"} <= set(intents) and len(intents) >= 20
@@ -39,8 +40,9 @@ def test_attention_goes_back_to_a_softmax_and_a_sum_over_the_keys() -> None:
 def test_kernels_that_others_wrote_go_back_to_naive(name: str) -> None:
     source, intents, sizes = PACKAGES[name]
     expert = load_expert(source, HOME / "bindings" / f"{name}.toml").program
-    found, walked = walked_back(expert, "", ())
-    assert is_naive(found) == () and set(intents) <= set(walked)
+    way = walked(expert, "", ())
+    found = way.program
+    assert is_naive(found) == () and set(intents) <= set(way.intents)
     assert difference(interpreted(expert, sizes, 1), interpreted(found, sizes, 1), "reassociated(k)") == ""
 
 

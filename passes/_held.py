@@ -1,0 +1,38 @@
+"""Memory that holds what is read again: where it is declared, how often it is mentioned, and the program without it."""
+from __future__ import annotations
+
+from kir.ir import nodes as n
+from kir.ir.visit import walk
+from kir.rewrite import Path, Rewritten
+from kir.rewrite.edit import block_at, edit_block, enclosing
+
+from ._local_buffers import mentions
+from ._unify import Change, rewritten
+
+
+def mentioned(s: n.Stmt, name: str) -> int:
+    """How many places in a statement are of that memory."""
+    return sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s))
+
+
+def declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:
+    """Where the memory is declared without a value, and how many statements further out than `path`."""
+    around = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)]
+    for level, p in enumerate([path, *reversed(around)]):
+        for k, s in enumerate(block_at(program, p)[:int(p[-1])]):
+            if isinstance(s, n.Alloc) and s.buffer.name == name:
+                return ((*p[:-1], k), level) if s.init is None else None
+    return None
+
+
+def without(program: n.Program, path: Path, name: str, at: Path, change: Change) -> Rewritten:
+    """The program without the statement at `path` that fills the memory and without its declaration at `at`; what comes after it is
+    changed to read each element where it comes from."""
+    i, block = int(path[-1]), block_at(program, path)
+    first = next(k for k in range(i + 1, len(block)) if mentions(block[k], name)) - 1
+    made = edit_block(program, path, lambda x: (*x[:i], *(rewritten(s, change) for s in x[i + 1:])))
+    k = int(at[-1])
+    made = edit_block(made, at, lambda x: (*x[:k], *x[k + 1:]))
+    out = [*path[:-1], first]
+    out[len(at) - 1] = int(out[len(at) - 1]) - 1
+    return Rewritten(made, tuple(out))
