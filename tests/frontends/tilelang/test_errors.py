@@ -41,7 +41,7 @@ def test_an_unknown_word_names_the_nearest_and_is_kept_with_what_it_touches(tmp_
     ("T.sync_grid()", "not read yet"),
     ("T.tma_copy(x, s)", "without a barrier"),
     ("v = missing + 1", "'missing' is not defined"),
-    ("T.copy(x, s, speed=3)", "'speed' of a copy"),
+    ("T.copy(x, s, speed=3)", "'speed' of 'T.copy'"),
     ("T.reduce_sum(s, s, dim=4)", "axis 4"),
 ])
 def test_a_statement_that_is_not_understood_has_its_reason(tmp_path: Path, line: str, reason: str) -> None:
