@@ -26,7 +26,7 @@ _TABLE = """
             fast_rcp floor isfinite isinf isnan log log10 log1p log2 nearbyint popcount round rsqrt sigmoid sin sinh sqrt tan tanh trunc | x
     activemask break_loop cluster_arrive cluster_wait continue_loop disable_warp_group_reg_alloc fence_proxy_async get_lane_idx get_thread_bindings
             get_warp_group_idx get_warp_idx get_warp_idx_sync grid loop_break no_set_max_nreg pdl_sync pdl_trigger ptx_commit_group thread_return
-            tma_store_arrive tvm_thread_allreduce warpgroup_arrive warpgroup_commit_batch ws |
+            tma_store_arrive warpgroup_arrive warpgroup_commit_batch ws |
     align_up bitwise_and bitwise_or bitwise_xor fmod pow shift_left shift_right | x y
     all_of any_of clear | buffer
     all_sync any_sync ballot_sync | predicate / mask
