@@ -147,7 +147,7 @@ def ahead(s: Session) -> None:
     from tests.red_team.honest import HONEST
 
     with ThreadPoolExecutor(max_workers=s.gpu.workers) as pool:
-        for each in [h for h in HONEST if h.here() and s.only in h.name]:
+        for each in [h for h in HONEST if h.here() and s.wanted(h.name)]:
             try:
                 program, problem, surface = each.loaded()
                 by = chosen(program, surface)
@@ -174,7 +174,7 @@ def honest(s: Session) -> None:
     from tests.red_team.honest import HONEST
 
     def rows() -> Iterator[Row]:
-        for each in s.mine(h for h in HONEST if s.only in h.name or (s.only == "zoo" and "::" in h.name)):
+        for each in s.mine(h for h in HONEST if s.wanted(h.name) or (s.only == "zoo" and "::" in h.name)):
             if not each.here():
                 yield each.name, each.note, "not here: the package is not installed", "", ""
                 continue
