@@ -158,7 +158,7 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
         if b.guard:
             draw(s, b.base, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key)
             draw(s, b.data + b.room, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key ^ 1)
-    _scratch(s, message["launches"])
+    _scratch(s, message["launches"], salt & 0xFF)
     before, variables = _sums(s, rows, salt), _variables(s)
     launches = [(s.images[x["image"]], x, _values(s, x)) for x in message["launches"]]
     for image, x, values in launches:
@@ -287,8 +287,9 @@ def _summed(s: State, places: dict[str, tuple[int, int]], salt: int) -> dict[str
     return {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, name in enumerate(names)}
 
 
-def _scratch(s: State, launches: list[dict[str, Any]]) -> None:
-    """Memory that a surface's own calling convention appends to the arguments, enough for every launch of the call."""
+def _scratch(s: State, launches: list[dict[str, Any]], poison: int) -> None:
+    """Memory that a surface's own calling convention appends to the arguments, enough for every launch of the call; nothing of an earlier call
+    is left in it."""
     wanted: list[int] = []
     for x in launches:
         ctas = x["grid"][0] * (x["grid"][1] if len(x["grid"]) > 1 else 1) * (x["grid"][2] if len(x["grid"]) > 2 else 1)
@@ -304,6 +305,8 @@ def _scratch(s: State, launches: list[dict[str, Any]]) -> None:
             s.scratch[i] = made
         else:
             s.scratch.append(made)
+    for each in s.scratch:
+        s.driver.fill(each.base, bytes([poison]), each.size)
 
 
 def _values(s: State, launch: dict[str, Any]) -> list[Any]:
