@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kir.device.client import Child
 from kir.device.executor import hash_of
 from kir.diagnostic import error
+from kir.gate.gpu.cubin import require_closed, watched
 from kir.gate.gpu.executable import Bound, Executable, bound, problem_shapes
 from kir.gate.gpu.machine import OPEN_SECONDS, Gpu
 from kir.ir import nodes as n
@@ -29,7 +30,7 @@ MEMORY_SHARE = 0.6
 @dataclass(frozen=True)
 class Reply:
     """What one call said. Arrays are by the problem's names; `seconds` between the events, `wall` on the host around them, `late` from the
-    second event until the device was idle; `changed` inputs and `broken` guard zones by the program's names;
+    second event until the device was idle; `changed` inputs and `broken` guard zones by the program's names, `altered` variables of its modules;
     `digest` a keyed sum over each output, where one was asked for."""
 
     seconds: float
@@ -41,6 +42,7 @@ class Reply:
     outputs: Mapping[str, Array]
     inputs: Mapping[str, Array]
     digest: tuple[tuple[str, int], ...] = ()
+    altered: tuple[str, ...] = ()
 
     def fault(self) -> str:
         """What may not be, whatever the outputs are; else nothing."""
@@ -48,6 +50,8 @@ class Reply:
             return f"it changes its input {', '.join(self.changed)}"
         if self.broken:
             return f"it writes outside of {', '.join(self.broken)}"
+        if self.altered:
+            return f"it changes {', '.join(self.altered)}, which it came with and which outlives a call"
         if not self.seconds > 0:
             return "no time passed between the events"
         if self.late > max(1e-3, 0.5 * self.seconds):
@@ -88,18 +92,27 @@ class Candidate:
         if lacking := next((a.absent for a in made if a.absent), ""):
             raise error("KIR-G102", f"nothing to launch: {lacking}")
         executable = Executable(program, emitted, dict(zip(distinct, made, strict=True)))
-        executable.images  # noqa: B018  # refuses here, not in the middle of a run
+        images = executable.images  # refuses here, not in the middle of a run
+        if gpu.launches:
+            require_closed(images)
         return cls(gpu, by, executable, problem, names, at)
 
     def opened(self, waiting: tuple[Child, dict[str, Any]] | None = None) -> Running:
         """A fresh process with the cubins loaded: `waiting`, which has made no call, or a new one. Raises ChildGone."""
         child, about = waiting or self.gpu.opened()
         try:
-            rows, cubins = self.executable.opening()
+            rows, cubins = self.opening()
             return Running(self, child, {**about, **child.ask({"op": "load", "images": rows}, cubins, OPEN_SECONDS)[0]})
         except BaseException:
             child.close()
             raise
+
+    def opening(self) -> tuple[list[dict[str, Any]], list[bytes]]:
+        """What an executor loads, with the variables that each image may not write."""
+        rows, cubins = self.executable.opening()
+        if self.gpu.launches:
+            rows = [{**row, "watched": watched(image)} for row, image in zip(rows, self.executable.images, strict=True)]
+        return rows, cubins
 
     def needs_host_inputs(self, s: Shape) -> bool:
         """Whether inputs must come from the oracle for each call: those that a call overwrites, strided ones that are
@@ -177,7 +190,8 @@ class Running:
         outputs = self.candidate.arrays(s, [x for x, _ in outs], [raw for _, raw in outs])
         given = dict(inputs) if not isinstance(inputs, int) else self.candidate.arrays(s, [x for x, _ in ins], [raw for _, raw in ins])
         return Reply(float(answer["seconds"]), float(answer["wall"]), float(answer.get("late", 0.0)), tuple(answer["changed"]),
-                     tuple(answer["broken"]), int(answer["threads"]), outputs, given, tuple(sorted(answer.get("digests", {}).items())))
+                     tuple(answer["broken"]), int(answer["threads"]), outputs, given, tuple(sorted(answer.get("digests", {}).items())),
+                     tuple(answer.get("altered", ())))
 
     def __enter__(self) -> Running:
         return self

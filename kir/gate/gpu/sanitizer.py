@@ -44,7 +44,7 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
     uneven = [p for p in plan if math.prod(p.shape.sizes.values()) > 1] or list(plan)
     at = min(uneven, key=lambda p: math.prod(p.shape.sizes.values())).shape
     message, blobs = c.request(at, secret, oracle.inputs(at, secret.getrandbits(48), "normal"))
-    rows, cubins = c.executable.opening()
+    rows, cubins = c.opening()
     opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "plain": True, "limits": {"writable": []}, "images": rows}
     job = pack((opening, [gpu.harness, *cubins]), (message, blobs))
     running = [(name, pool.submit(_asked, gpu.sanitizers, name, job, SECONDS + SLOWER * plain)) for name in TOOLS]

@@ -38,12 +38,13 @@ PARTIAL = frozenset({"gather", "embedding", "lookup", "selection", "scatter", "p
 
 @dataclass
 class Timing:
-    """Samples of one candidate at one shape. `outputs` are those of the calls that will be replayed, by number; every call's are summed
-    under `key` where they are, for moving them would take longer than making them."""
+    """Samples of one candidate at one shape: `seconds` between events, `walls` on the host around them. `outputs` are those of the calls that
+    will be replayed, by number; every call's are summed under `key` where they are, for moving them would take longer than making them."""
 
     shape: Shape
     key: int = 0
     seconds: list[float] = field(default_factory=list)
+    walls: list[float] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
     digests: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
     outputs: dict[int, Reply] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Timing:
 
     def to_json(self, floor: Mapping[str, float]) -> dict[str, Any]:
         """A JSON object with the raw samples."""
-        return {"shape": self.shape.name, "sizes": dict(self.shape.sizes), **self.estimate.to_json(), "seconds": self.seconds,
+        return {"shape": self.shape.name, "sizes": dict(self.shape.sizes), **self.estimate.to_json(), "seconds": self.seconds, "walls": self.walls,
                 "replayed": self.replayed, "identical": self.identical, "oracle_checks": self.oracle_checks, "worst": self.worst,
                 "floor": dict(floor)}
 
@@ -88,6 +89,7 @@ def timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.
                 return out, f"in a timed call: {fault}"
             t = out[which]
             t.seconds.append(reply.seconds)
+            t.walls.append(reply.wall)
             t.seeds.append(seed)
             t.digests.append(reply.digest)
             if number in kept:
