@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kir.analysis.elements import Axes, tile
+from kir.analysis.elements import tile
 from kir.analysis.regions import conjuncts
 from kir.ir import build
 from kir.ir import nodes as n
