@@ -65,6 +65,11 @@ class Gpu:
         return out
 
     # ---------------------------------------------------------------------------------------------------------------- the device
+    @property
+    def launches(self) -> bool:
+        """Whether images go to a device (and not, in tests, to an interpreter)."""
+        return self.task == EXECUTOR
+
     @cached_property
     def about(self) -> dict[str, Any]:
         """Name, capability, cache and memory, as the driver says."""
