@@ -29,9 +29,6 @@ def alloc(state: State, s: n.Alloc) -> None:
             store(state, n.Store(n.Region(b), s.init, origin=s.origin))
         return
     init = None if s.init is None else hoisted(state, s.init)
-    held_by_one = [x.at.buffer.name for x in walk(init) if isinstance(x, n.Load) and x.at.buffer.name in state.held] if init is not None else []
-    if init is not None and held_by_one and not isinstance(init.type, TileType):
-        raise refuse(f"'{b.name}' is filled from an element of '{held_by_one[0]}', which one thread holds", "the element in shared memory")
     if b.space == "register" or not b.shape:
         made = replace(s, buffer=replace(b, space="register"), init=None if init is None or isinstance(init.type, TileType) else init)
         if made.init is not None:

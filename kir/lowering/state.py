@@ -83,6 +83,8 @@ class State:
     """Shared memory that copies fill which signal mbarriers; an arrival gives it back."""
     boxes: list[tuple[n.Buffer, n.Buffer]] = field(default_factory=list)
     """The mbarrier and the phase of each run of copies by the tensor memory accelerator that the whole CTA waits for."""
+    kept: dict[str, n.Buffer] = field(default_factory=dict)
+    """Scratch memory that has the whole of a fragment for as long as a loop runs that reads its elements one by one."""
     alone: bool = False
     """Whether only what a thread holds itself may be used."""
     mark: Origin | None = None
