@@ -41,7 +41,7 @@ def test_a_product_whose_operands_are_cut_off_is_right_and_a_coarser_one_is_not(
     assert cut is not None and judged(cut) and judged(program("tf32"))
     assert not RelativeCase("s", {}, 0, case.inputs, {}, case.expected).compare(run(cut, case.arrays).outputs).ok, "cutting off drifts over a long sum"
     assert not judged(program("ieee", "cast(cast(A, bf16), f32)", "cast(cast(B, bf16), f32)"))
-    assert not judged(program("ieee", "A * 1.004"))
+    assert not judged(program("ieee", "(A * 1.004)"))
 
 
 def test_what_has_no_such_product_has_one_reading(case: RelativeCase) -> None:
