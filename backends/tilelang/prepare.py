@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from kir.analysis import tf32
 from kir.analysis.normal_form import normalize
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.canonical import bound_names, outer_names
 from kir.ir.promote import promoted
-from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
+from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
 
 from .layouts import said
@@ -151,7 +152,7 @@ class _Form:
                 made, value = self.collective(new)
                 before.extend(made)
                 return value
-            return _checked(new) if isinstance(new, n.Load) else new
+            return _checked(new) if isinstance(new, n.Load) else _plain(new)
 
         value: n.Expr = transform(e, leave)
         return before, _chosen(value)
@@ -243,7 +244,7 @@ class _Form:
             return (s,)
         dtype = s.acc.buffer.dtype
         def widened(e: n.Expr) -> n.Expr:
-            return e if dtype_of(e.type) == dtype else build.cast(e, dtype)
+            return build.cast(e, dtype) if dtype_of(e.type) != dtype else tf32.by_bits(e) if s.precision == "tf32" else e
         part = build.mul(widened(left), widened(right))
         value = build.add(n.Load(s.acc), tile(part, [(i, m), (j, count)], False))
         hi = k if isinstance(k, n.Expr) else build.const(k)
@@ -264,7 +265,16 @@ def trips(s: n.For) -> int | None:
 
 def _scalar(e: n.Expr) -> n.Expr:
     """A scalar with its loads as TileLang makes them."""
-    return _chosen(transform(e, lambda old, new: _checked(new) if isinstance(new, n.Load) else new))
+    return _chosen(transform(e, lambda old, new: _checked(new) if isinstance(new, n.Load) else _plain(new)))
+
+
+def _plain(e: n.Node) -> n.Node:
+    """A call that TileLang has no word for, by arithmetic that it has."""
+    match e:
+        case n.Call(fn="to_tf32", args=(n.Expr() as x,), of=None) if dict(e.attrs).get("rounding", "rn") == "rn" and dtype_of(x.type) == F32:
+            return tf32.by_bits(x)
+        case _:
+            return e
 
 
 def joins(op: str, e: n.Call) -> bool:
@@ -296,8 +306,14 @@ def _is_place(e: n.Expr) -> bool:
 
 
 def _substituted(s: n.Stmt, values: Values) -> n.Stmt:
+    """A statement with fragments in place of the names of tiles; elements that were picked from a tile are read from its fragment."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Call) and new.fn == "pick" and new.of is None and isinstance(x := new.args[0], n.Load) and x in held and x.mask is None:
+            return n.Load(n.Region(x.at.buffer, tuple(i for i in new.args[1:] if isinstance(i, n.Expr))))
+        return new
+    held = set(values.values())
     made: n.Stmt = substitute(s, values)
-    return made
+    return transform(made, leave) if held else made
 
 
 def _is_zero(e: n.Expr) -> bool:

@@ -99,6 +99,12 @@ extern "C" __global__ void kir_clear(uint4* p, uint64_t n, uint32_t value) {
     }
 }
 
+// Fills shared memory, so that nothing that an earlier launch left there is found, and nothing is found to be zero.
+extern "C" __global__ void __launch_bounds__(1024) kir_spoil(uint32_t words, uint32_t salt) {
+    extern __shared__ volatile uint32_t everything[];
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) everything[i] = 0x7FC00001u ^ (i * 2654435761u + salt) >> 12;
+}
+
 // Keeps the stream busy while the host enqueues what is timed.
 extern "C" __global__ void kir_delay(uint64_t nanoseconds) {
     uint64_t start, now;

@@ -30,6 +30,10 @@ L2_FACTOR = 2.5
 """Bandwidth of L2 over that of DRAM (A100 and H100 whitepapers: 2.3 times and more)."""
 LAUNCH = 3e-6
 """Seconds that a launch costs at least."""
+OWN_REGISTERS = 24
+"""Registers a thread besides what the program declares: addresses, counters, operands."""
+IN_TURN = 4
+"""Spilled registers that a thread has under way at once: it waits for each where it is read (order of magnitude)."""
 ISSUE = 4
 """Warp instructions that an SM starts in a clock: one a partition."""
 LAYING_OUT = frozenset({"triton", "tilelang"})
@@ -87,7 +91,9 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     uneven = _imbalance(program, kernel, sizes, work) if work.ctas <= device.sm_count else 1.0
     made = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
     threads = max(32, made.threads if made else work.threads)
-    registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, 24 + work.registers)
+    wanted = OWN_REGISTERS + work.registers
+    registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, wanted)
+    spilled = 0 if made else max(0, wanted + work.live - arch.max_registers_per_thread)
     shared = made.shared_bytes if made else work.shared
     fit = occupancy(arch, threads, registers, shared)
     resident = max(1, min(fit.ctas, -(-work.ctas // device.sm_count)))
@@ -96,13 +102,14 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     tail = math.ceil(waves) / waves if waves > 1 else 1.0
     compulsory = _compulsory(program, kernel, sizes)
     parts = _parts(work, device, compulsory, busy)
+    spills = 2.0 * spilled / IN_TURN * L2_LATENCY * math.ceil(max(1.0, waves))  # each is written once, and read again
     flight = resident * max(work.in_flight, SECTOR) * device.sm_count
     hidden = {"dram": flight / (device.bandwidth * LATENCY), "l2": flight / (device.bandwidth * L2_FACTOR * L2_LATENCY)}
     memory = max(parts[level] / min(1.0, hidden[level]) for level in ("dram", "l2"))
     compute = uneven * max(parts["tensor"], parts["scalar"], parts["special"], parts["issue"], parts["shared"])
     overlap = work.overlapped or resident * threads >= arch.max_threads_per_sm // 4
-    seconds = LAUNCH + tail * (max(memory, compute) + (0.0 if overlap else 0.5 * min(memory, compute)))
-    parts = {**parts, "latency": memory - max(parts["dram"], parts["l2"])}
+    seconds = LAUNCH + spills + tail * (max(memory, compute) + (0.0 if overlap else 0.5 * min(memory, compute)))
+    parts = {**parts, "latency": memory - max(parts["dram"], parts["l2"]), **({"spills": spills} if spills else {})}
     bound = max(parts, key=lambda k: (parts[k], k)) if max(parts.values()) > LAUNCH else "launch"
     return Cost(kernel.name, seconds, bound, parts, fit, compulsory, work)
 

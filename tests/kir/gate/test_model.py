@@ -160,3 +160,24 @@ kernel main grid (i: 1) threads 128
     assert count(p, p.kernels[0], {}, as_written=False).requested["read shared"] == 4 * tile
     q = parse_program(text.replace("via mma_sync", "via wgmma"), "q.kir")
     assert count(q, q.kernels[0], {}).requested["read shared"] == 2 * tile
+
+
+@pytest.mark.parametrize(("rows", "words", "spilled"), [(1, 4096 // 256, 0), (64, 64 * 4096 // 256, 24 + 64 * 16 - 255)])
+def test_tiles_that_no_thread_can_hold_are_spilled(rows: int, words: int, spilled: int) -> None:
+    """A tile that is read later is held by the threads of its team; `d` is read last where the second one is named, `m` is a row of few."""
+    axis = 0 if rows == 1 else 1
+    place, spread = ("r", "m") if rows == 1 else (f"r * {rows} +: {rows}", "expand(m, axis=1)")
+    p = parse_program(f"""kir 1
+program p
+  in X: f32[4096, 4096]
+  out Y: f32[4096, 4096]
+kernel main grid (r: {4096 // rows}) threads 256
+  let x = X[{place}, 0 +: 4096]
+  let m = reduce(x, axis={axis}, op=max)
+  let d = x - {spread}
+  Y[{place}, 0 +: 4096] = exp(d)
+""", "p.kir")
+    work = count(p, p.kernels[0], {})
+    assert work.live - (rows // 256) == words
+    cost = kernel_cost(p, p.kernels[0], {}, target("sm_90a"))
+    assert cost.parts.get("spills", 0.0) == pytest.approx(2 * spilled / 4 * 250e-9)

@@ -96,6 +96,15 @@ BODIES = {
                  "  let above = max(top, reduce(s, axis=1, op=max))\n  let p = exp(s - expand(above, axis=1))\n  let scale = exp(top - above)\n"
                  "  total = total * scale + reduce(p, axis=1, op=sum)\n  acc = acc * expand(scale, axis=1)\n  top = above\n"
                  "  mma acc += cast(p, f16) * H[j * 32 +: 32, 0 +: 64]\nY = acc / expand(total, axis=1)",
+    "products in tf32": "fragment acc: f32[64, 64] = 0.0\nlet a = X\nmma acc += a * X via fma precision tf32\n"
+                        "mma acc += select(expand(iota(64), axis=1) > iota(64), 1.0, 0.0) * X via fma precision tf32\nY = acc",
+    "tf32": "Y = to_tf32(X, rounding=rn)",
+    "elements of a fragment": "fragment f: f32[64, 64] = 0.0\nf = X * 2.0\nfor i in 0..64\n  for j in 0..8\n    Y[i, j] = f[i, j] + f[j, i]\n"
+                              "Y[0, 9] = f[1, 2]\nif f[0, 0] > 0.0\n  Y[1, 9] = 1.0\nlet e = f[5, 6]\nY[2, 9] = e",
+    "elements of a fragment that changes": "fragment f: f32[64, 64] = 0.0\nf = X\nfor i in 0..5\n  Y[i, 0] = f[i, i + 1]\n"
+                                           "  f = f * 2.0\n  f[i + 1, 3] = f[i, 4]\nY[6, 0 +: 64] = f[2, 0 +: 64]",
+    "a fragment filled from an element": "fragment f: f32[64, 64] = 3.0\nf = X\n"
+                                         "fragment h: f32[64] = f[3, 4] + 1.0\nregister r: f32 = f[7, 7]\nY[0, 0 +: 64] = h * r",
     "a flat view": "view global F: f32[4096] at X\nlet o = iota(256)\nlet v = load(F[o * 2] where o % 5 > 0 else 1.0)\n"
                    "Z[0 +: 128] = reduce(reshape(v, 128, 2), axis=1, op=sum)",
     "parts of a fragment": "fragment f: f32[64, 64] = 0.0\nfor i in 0..4\n  f[i, 0 +: 64] = X[i, 0 +: 64]\nf[8 +: 8, 0 +: 64] = f[0 +: 8, 0 +: 64] * 2.0\n"
