@@ -273,7 +273,7 @@ def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
 
 def _summed(s: State, places: dict[str, tuple[int, int]], salt: int) -> dict[str, int]:
     """Sums over pointers and sizes that depend on every byte, its place and the salt."""
-    names, out = list(places), {}
+    names, out = list(places), dict[str, int]()
     for first in range(0, len(names), MOST_SUMS):
         some = names[first: first + MOST_SUMS]
         s.driver.fill(s.sums, b"\0", 8 * len(some))
