@@ -49,18 +49,14 @@ class CpuJudge:
 
     def gate(self, program: Program) -> Judgement:
         """Compile, check and model one program."""
-        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against)
-        other, refused = INSTEAD.get(self.surface), ""
-        if other is not None and not verdict.accepted and verdict.stage == "compile":
-            second = gate_cpu(program, self.problem, other, self.targets, against=self.against)
-            if second.accepted:
-                verdict, refused = second, verdict.reason
+        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, instead=INSTEAD.get(self.surface, ""))
+        why = verdict.compile.passed_over
         stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
         artifacts = {each.target: each for each in verdict.artifacts}
         emitted = verdict.emitted.text if verdict.emitted is not None else ""
-        record = {**verdict.record, "refused_by": {self.surface: refused}} if refused else verdict.record
+        record = {**verdict.record, "refused_by": {self.surface: f"{why[0].id}: {why[0].message}"}} if why else verdict.record
         return Judgement(verdict.accepted, stage, verdict.reason, record, emitted, verdict.modelled(), artifacts, program=program,
-                         surface=other or self.surface if refused else self.surface)
+                         surface=INSTEAD[self.surface] if why else self.surface)
 
     def realized(self, before: Judgement, after: Judgement) -> Realization:
         """Whether the compiled code of the optimized side (``before``) differs from that of the simpler side (``after``)."""

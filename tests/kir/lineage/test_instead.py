@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from kir.diagnostic import Diagnostic
+from kir.gate.cpu import gate_cpu
 from kir.gate.verdict import CompileRecord, Verdict
+from kir.ir.parser import parse_program
 from kir.ir.nodes import Program
 from kir.lineage import judge as judged
 from kir.lineage.judge import CpuJudge
@@ -13,11 +16,13 @@ from kir.lineage.judge import CpuJudge
 
 def test_what_tilelang_refuses_is_compiled_as_cuda_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
+    said = (Diagnostic("KIR-B010", "refused"),)
 
     def gate(program: Program, problem: Any, surface: str, targets: Any, **options: Any) -> Verdict:
         asked.append((program.name, surface))
-        ok = surface == "cuda" or program.name == "plain"
-        return Verdict(ok, "profile" if ok else "compile", "right" if ok else "KIR-B010: refused", program.name, "p", CompileRecord(surface, ok))
+        ok, instead = surface == "cuda" or program.name == "plain", options.get("instead", "")
+        made = CompileRecord(surface, True) if ok else CompileRecord(instead, True, passed_over=said) if instead else CompileRecord(surface, False, refusals=said)
+        return Verdict(made.ok, "profile" if made.ok else "compile", "right" if made.ok else "KIR-B010: refused", program.name, "p", made)
     monkeypatch.setattr(judged, "gate_cpu", gate)
     by = CpuJudge("tilelang", ())
     plain, odd = by.gate(Program("plain")), by.gate(Program("odd"))
@@ -27,3 +32,22 @@ def test_what_tilelang_refuses_is_compiled_as_cuda_and_said(monkeypatch: pytest.
     by.realized(plain, odd)
     assert asked == [("plain", "cuda")]
     assert not CpuJudge("triton", ()).gate(Program("odd")).accepted
+
+
+COUNTED = """kir 1
+program p
+  inout Y: i32[64]
+kernel main grid (g: 1) threads 64
+  let h = histogram({0})
+  Y = h
+"""
+
+
+def test_both_surfaces_are_asked_and_the_program_is_interpreted_once() -> None:
+    p = parse_program(COUNTED.format("Y % 64"))
+    verdict = gate_cpu(p, None, "tilelang", (), against=p, instead="cuda")
+    assert verdict.accepted and verdict.compile.surface == "cuda" and verdict.compile.passed_over and verdict.correctness is not None
+    odd = parse_program(COUNTED.format("sort(Y, axis=0) % 64"))
+    both = gate_cpu(odd, None, "tilelang", (), against=odd, instead="cuda")
+    assert (both.accepted, both.stage, both.compile.surface) == (False, "compile", "tilelang")
+    assert len({d.message for d in both.compile.refusals}) > 1 and {d.id for d in both.compile.refusals} > {"KIR-B030"}
