@@ -39,7 +39,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     `problem`, else relative to `against`; `names` gives the problem's tensor for a parameter of another name. Compiled artifacts are kept
     in `cache`, by the hash of what went in. Without `interpret` the correctness stage is left to who asks (the GPU gate, for a program that
     it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. What `surface` refuses is compiled on
-    `instead`, where that is given and takes it. Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only when neither is given."""
+    `instead`, where that is given and takes it. Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only
+    when neither a problem nor a program to compare with is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
@@ -48,7 +49,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     wrong = [d for d in verify(program) if d.severity == "error"]
     kept = ArtifactCache(cache) if isinstance(cache, Path) else cache
     with ThreadPoolExecutor(max_workers=1) as beside:
-        compiling = beside.submit(_compile, program, (surface, instead) if instead else (surface,), targets, kept, shapes[0] if shapes else None, wrong, written or (lambda by, text: None))
+        compiling = beside.submit(_compile, program, (surface, instead) if instead else (surface,), targets, kept, shapes[0] if shapes else None, wrong,
+                                  written or (lambda by, text: None))
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:

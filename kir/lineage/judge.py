@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
+from typing import Any
 
 from kir.gate import gate_cpu, realized
 from kir.gate.gpu import Gpu, Options, gate_gpu
@@ -22,6 +24,7 @@ from kir.target import Target, target
 
 SAMPLE_SECONDS = 0.6
 """Seconds for the samples of one state of a lineage."""
+PACKAGES = "site-packages"
 MOST_SHOWN = 6
 """Differences between two compiled programs that a record names."""
 
@@ -54,7 +57,9 @@ class CpuJudge:
         stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
         artifacts = {each.target: each for each in verdict.artifacts}
         emitted = verdict.emitted.text if verdict.emitted is not None else ""
-        record = {**verdict.record, "refused_by": {self.surface: f"{why[0].id}: {why[0].message}"}} if why else verdict.record
+        record = portable(verdict.record)
+        if why:
+            record = {**record, "refused_by": {self.surface: f"{why[0].id}: {why[0].message}"}}
         return Judgement(verdict.accepted, stage, verdict.reason, record, emitted, verdict.modelled(), artifacts, program=program,
                          surface=INSTEAD[self.surface] if why else self.surface)
 
@@ -74,6 +79,32 @@ class CpuJudge:
             return _artifacts(judgement)
         verdict = gate_cpu(judgement.program, self.problem, surface, self.targets, against=self.against, interpret=False)
         return {each.target: each for each in verdict.artifacts}
+
+
+def portable(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A verdict whose places in source files do not say where this machine keeps them: of a file of an installed package the part within the
+    packages, of another absolute path the name."""
+    made: dict[str, Any] = {key: _portable(value) for key, value in record.items()}
+    if {"file", "line", "end_line"} <= set(made) and isinstance(made["file"], str):
+        made["file"] = _within(made["file"])
+    return made
+
+
+def _portable(value: object) -> object:
+    match value:
+        case Mapping():
+            return portable(value)
+        case list() | tuple():
+            return [_portable(each) for each in value]
+        case _:
+            return value
+
+
+def _within(file: str) -> str:
+    parts = PurePath(file).parts
+    if PACKAGES in parts:
+        return "/".join(parts[len(parts) - parts[::-1].index(PACKAGES):])
+    return PurePath(file).name if PurePath(file).is_absolute() else file
 
 
 def _artifacts(judgement: Judgement) -> Mapping[str, Artifact]:
@@ -124,7 +155,7 @@ class GpuJudge(CpuJudge):
         stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
         artifacts = {each.target: each for each in verdict.artifacts}
         emitted = verdict.emitted.text if verdict.emitted is not None else ""
-        return Judgement(verdict.accepted, stage, verdict.reason, verdict.record, emitted, verdict.modelled(), artifacts, measured)
+        return Judgement(verdict.accepted, stage, verdict.reason, portable(verdict.record), emitted, verdict.modelled(), artifacts, measured)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import pytest
 from kir.diagnostic import Diagnostic
 from kir.gate.cpu import gate_cpu
 from kir.gate.verdict import CompileRecord, Verdict
-from kir.ir.parser import parse_program
 from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
 from kir.lineage import judge as judged
 from kir.lineage.judge import CpuJudge
 
@@ -21,7 +21,8 @@ def test_what_tilelang_refuses_is_compiled_as_cuda_and_said(monkeypatch: pytest.
     def gate(program: Program, problem: Any, surface: str, targets: Any, **options: Any) -> Verdict:
         asked.append((program.name, surface))
         ok, instead = surface == "cuda" or program.name == "plain", options.get("instead", "")
-        made = CompileRecord(surface, True) if ok else CompileRecord(instead, True, passed_over=said) if instead else CompileRecord(surface, False, refusals=said)
+        made = CompileRecord(surface, True) if ok else (
+            CompileRecord(instead, True, passed_over=said) if instead else CompileRecord(surface, False, refusals=said))
         return Verdict(made.ok, "profile" if made.ok else "compile", "right" if made.ok else "KIR-B010: refused", program.name, "p", made)
     monkeypatch.setattr(judged, "gate_cpu", gate)
     by = CpuJudge("tilelang", ())
@@ -32,6 +33,13 @@ def test_what_tilelang_refuses_is_compiled_as_cuda_and_said(monkeypatch: pytest.
     by.realized(plain, odd)
     assert asked == [("plain", "cuda")]
     assert not CpuJudge("triton", ()).gate(Program("odd")).accepted
+
+
+def test_a_record_does_not_say_where_a_machine_keeps_its_files() -> None:
+    def at(file: str) -> dict[str, Any]:
+        return {"compile": {"refusals": [{"id": "KIR-B305", "origin": {"file": file, "line": 3, "end_line": 3, "column": 1, "end_column": 9}}]}}
+    assert judged.portable(at("/opt/lib/python3.11/site-packages/pack/quant/kernel.py")) == at("pack/quant/kernel.py")
+    assert judged.portable(at("/home/me/own.py")) == at("own.py") and judged.portable(at("skills/own.py")) == at("skills/own.py")
 
 
 COUNTED = """kir 1
