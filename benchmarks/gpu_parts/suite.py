@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks.gpu_parts.session import ROOT, Row, Session
 
-COMMAND = ("-m", "pytest", "tests", "-m", "gpu", "-p", "no:xdist", "-p", "no:cacheprovider", "-v", "--tb=short", "--durations=10")
+COMMAND = ("-m", "pytest", "tests", "-m", "gpu", "-p", "no:xdist", "-p", "no:cacheprovider", "-v", "--tb=short", "--durations=10",
+           "--continue-on-collection-errors")
 LEAST_SECONDS, LAST_WORDS_SECONDS = 30.0, 20.0
 _TOLD = re.compile(r"^(?P<file>tests/\S+?)::(?P<name>.+?) (?P<how>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
 

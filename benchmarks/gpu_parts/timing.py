@@ -86,7 +86,7 @@ def lineage(s: Session) -> None:
                     yield name, t["number"], t["intent"], t["forward"], "yes" if t["realized"] else "no", faster
                 took = f"{found['steps']} steps, {found['realized']} realized, {time.perf_counter() - begun:.0f} s"
                 yield name, "", f"ended: {found['ended']}", took, "", ""
-                write_atomic(s.out / f"gpu-lineage-{name}.json", done.stdout)
+                write_atomic(s.out / f"gpu-lineage-{name}.json", done.stdout.replace(f"{s.out}/", ""))
             except subprocess.TimeoutExpired:
                 yield name, "", "ERROR", f"not done after {seconds + LINEAGE_SECONDS:.0f} s", "", ""
             except (ValueError, KeyError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kir.analysis.elements import Axes, tile
+from kir.analysis.elements import tile
 from kir.analysis.regions import conjuncts
 from kir.ir import build
 from kir.ir import nodes as n
@@ -17,7 +17,7 @@ def within(r: Reader, p: Place) -> n.Expr | None:
     """The condition that a place of global memory (its elements, where it is a region) lies inside; None where that is plain."""
     if p.buffer.space != "global":
         return None
-    axes: Axes = []
+    axes: list[tuple[n.Var, n.Expr | int]] = []
     found: list[n.Expr] = []
     for i, extent in zip(p.index, p.buffer.shape, strict=True):
         if isinstance(i, n.Span):

@@ -20,6 +20,8 @@ from kir.device.wire import Blob, Message
 
 START_SECONDS = 60.0
 """How long a server may take to import its modules."""
+LAST_WORDS_SECONDS = 5.0
+"""How long a server that has closed its end may take to end."""
 
 
 class ChildGone(Exception):
@@ -116,6 +118,8 @@ class Server:
                 self._late -= 1
             except OSError as gone:
                 said = ""
+                with contextlib.suppress(subprocess.TimeoutExpired):  # one that has closed its end is ending, and its last words say why
+                    self._process.wait(LAST_WORDS_SECONDS)
                 if self._process.poll() is not None and self._process.stderr is not None:
                     said = self._process.stderr.read().decode(errors="replace").strip()[-600:]
                 raise ChildGone("crash", f"the fork server is gone: {said or gone}") from None

@@ -16,7 +16,7 @@ from kir.lowering.binding import each, fill
 from kir.lowering.choice import Found, accesses, dealt, for_memory, matching, own_axes, suggested
 from kir.lowering.elements import addressed, element, element_place
 from kir.lowering.need import Need, of_spread, without_axis
-from kir.lowering.state import Held, State, guarded, looped, place, refuse, register, shape_known, slot_variables
+from kir.lowering.state import MOST_SLOTS, Held, State, guarded, looped, place, refuse, register, shape_known, slot_variables
 from kir.lowering.values import hoisted
 
 
@@ -54,6 +54,11 @@ def alloc(state: State, s: n.Alloc) -> None:
     filling: n.Block = ()
     if init is not None and made_init is None:
         filling = fill(state, held, lambda need: element(state, init, need.fitted(shape_known(init))), s.label)
+    elif made_init is not None and s_.size > MOST_SLOTS:
+        variables, _ = slot_variables(state, s_)
+        extents = [d.extent for d in reversed(s_.slots) if d.extent > 1]
+        filling = looped((n.Store(place(held.buffer, variables), made_init),), list(zip(variables, extents, strict=True)))
+        made_init = None
     state.put(replace(s, buffer=held.buffer, init=made_init), *filling)
     state.held[b.name] = held
     state.fragments[b.name] = b

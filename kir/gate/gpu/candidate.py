@@ -79,14 +79,11 @@ class Candidate:
             if isinstance(p.of, n.Buffer) and p.role != "out" and names.get(p.name) not in known:
                 raise error("KIR-G104", f"problem '{problem.name}' has no tensor for the input '{p.name}'", subject=program.name,
                             needs="the attribute `tensor` on the parameter, or `names` in the binding")
-        at: dict[str, tuple[Bound, Emitted]] = {}
-        for s in shapes:
-            where = bound(program, problem.scalars(s), problem_shapes(problem, s, names))
+        at = {s.name: variant_at(by, emitted, program, problem, names, s) for s in shapes}
+        for name, (where, _) in at.items():
             total = sum(layout.size for layout in where.layouts.values())
             if total > MEMORY_SHARE * float(gpu.about["memory"]):
-                raise error("KIR-G107", f"at shape '{s.name}' its buffers take {total / 2**30:.0f} GiB, of {gpu.about['memory'] / 2**30:.0f} on the device")
-            integers = {k: int(v) for k, v in where.values.items() if not isinstance(v, float)}
-            at[s.name] = (where, by.launched_with(emitted, integers))
+                raise error("KIR-G107", f"at shape '{name}' its buffers take {total / 2**30:.0f} GiB, of {gpu.about['memory'] / 2**30:.0f} on the device")
         distinct = {Executable.variant(text): text for _, text in at.values()}
         made = gpu.compiled(by, list(distinct.values()))
         if lacking := next((a.absent for a in made if a.absent), ""):
@@ -126,12 +123,17 @@ class Candidate:
         params = [p for p in self.executable.program.params if isinstance(p.of, n.Buffer)]
         return any(p.role == "inout" or (p.role == "in" and by_rows(p.name)) for p in params)
 
+    def launches(self, s: Shape) -> list[dict[str, Any]]:
+        """The launches of one call at a shape."""
+        where, text = self.at[s.name]
+        return self.executable.launches(text, where)
+
     # ----------------------------------------------------------------------------------------------------------------- messages
     def request(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
                 with_outputs: bool = True, key: int | None = None) -> tuple[dict[str, Any], list[bytes]]:
         """A call at a shape: inputs as given by the problem's names, or drawn on the device from a seed; outputs poisoned. Outputs come
         back, or with a `key` their sums, made on the device."""
-        where, text = self.at[s.name]
+        where, _ = self.at[s.name]
         params = {p.name: p for p in self.executable.program.params if isinstance(p.of, n.Buffer)}
         buffers: list[dict[str, Any]] = []
         blobs: list[bytes] = []
@@ -153,7 +155,7 @@ class Candidate:
                 back.append(name)
             if p is not None and p.role != "in" and key is not None:
                 outputs.append(name)
-        message = {"op": "call", "buffers": buffers, "launches": self.executable.launches(text, where),
+        message = {"op": "call", "buffers": buffers, "launches": self.launches(s),
                    "memsets": self.executable.memsets(where), "return": back, "salt": secret.getrandbits(62), "digest": outputs, "key": key or 0,
                    "sizes": dict(where.values)}
         return message, blobs
@@ -167,6 +169,12 @@ class Candidate:
         """What came back, by the problem's names."""
         layouts = self.at[s.name][0].layouts
         return {self.names.get(name, name): layouts[name].unpacked(raw) for name, raw in zip(names, blobs, strict=True)}
+
+
+def variant_at(by: Backend, emitted: Emitted, program: n.Program, problem: Problem, names: Mapping[str, str], s: Shape) -> tuple[Bound, Emitted]:
+    """What a program is at a shape, and the text that the surface's launcher takes there. Raises KirError KIR-G103."""
+    where = bound(program, problem.scalars(s), problem_shapes(problem, s, names))
+    return where, by.launched_with(emitted, {k: int(v) for k, v in where.values.items() if not isinstance(v, float)})
 
 
 @dataclass
@@ -210,4 +218,4 @@ def _poison(secret: random.Random, dtype: str, extent: int) -> dict[str, Any]:
     return {"draw": how, "seed": secret.getrandbits(62)}
 
 
-__all__ = ["CALL_SECONDS", "Candidate", "Reply", "Running"]
+__all__ = ["CALL_SECONDS", "Candidate", "Reply", "Running", "variant_at"]

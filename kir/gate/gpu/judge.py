@@ -17,7 +17,7 @@ from kir.gate.correctness import tensor_names
 from kir.gate.cpu import gate_cpu
 from kir.gate.gpu.ahead import Ahead
 from kir.gate.gpu.candidate import Candidate, Running
-from kir.gate.gpu.checks import Planned, judged, planned
+from kir.gate.gpu.checks import Planned, compiled_once, judged, planned
 from kir.gate.gpu.interpreting import spread
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
@@ -157,11 +157,12 @@ def _prepared(gpu: Gpu, by: Backend, text: Emitted, program: Program, problem: P
     """Draws what will be judged, and compiles for it. Raises KirError, and _Refused where no shape is allowed."""
     secret = random.Random(number)
     timed_shapes = _timed_shapes(problem, program, chosen)
-    plan = planned(problem, program, secret)
+    tensors = tensor_names(program, problem, names)
+    plan = planned(problem, program, secret, compiled_once(by, text, program, problem, tensors))
     if not plan and not timed_shapes:
         raise _Refused("correctness", "no shape of the problem satisfies the program's facts")
     every = list({s.name: s for s in (*(p.shape for p in plan), *timed_shapes)}.values())
-    made = Candidate.prepared(gpu, by, text, program, problem, tensor_names(program, problem, names), every)
+    made = Candidate.prepared(gpu, by, text, program, problem, tensors, every)
     return _Prepared(made, plan, timed_shapes, secret)
 
 

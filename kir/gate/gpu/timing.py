@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kir.device.executor import DELAY_BASE, DELAY_LAUNCH
 from kir.gate.gpu.candidate import Candidate, Reply, Running
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
@@ -32,6 +33,8 @@ KEPT_BYTES = 1 << 29
 """Bytes of outputs that are held for replaying."""
 SLACK = 1.25
 """How much faster than the measured bandwidth (and the tabled rate) a kernel may seem, for the copy that measured it is no limit."""
+UNSEEN_SECONDS, UNSEEN_SHARE = 0.02, 0.5
+"""How much longer the host may wait for a call than the events say that it took, beyond the delay that it was given to enqueue it."""
 PARTIAL = frozenset({"gather", "embedding", "lookup", "selection", "scatter", "paged"})
 """Operators that need not read all of their inputs."""
 
@@ -56,6 +59,15 @@ class Timing:
     @property
     def estimate(self) -> Estimate:
         return estimate(self.seconds)
+
+    def hidden(self, launches: int) -> str:
+        """What the host saw and the events did not: time that passes around a call is a call's, wherever it is spent. Nothing where they agree."""
+        wall = float(np.median(self.walls)) if self.walls else 0.0
+        given = 1e-9 * (DELAY_BASE + DELAY_LAUNCH * launches)
+        seen = self.estimate.median
+        if wall - seen - given <= max(UNSEEN_SECONDS, UNSEEN_SHARE * seen):
+            return ""
+        return f"the host waited {wall * 1e3:.1f} ms for a call that seems to have taken {seen * 1e3:.3f} ms"
 
     def to_json(self, floor: Mapping[str, float]) -> dict[str, Any]:
         """A JSON object with the raw samples."""
@@ -94,6 +106,9 @@ def timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.
             t.digests.append(reply.digest)
             if number in kept:
                 t.outputs[number] = reply
+    for r, t in zip(runnings, out, strict=True):
+        if fault := t.hidden(len(r.candidate.launches(s))):
+            return out, fault
     return out, ""
 
 
