@@ -120,8 +120,9 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
             continue
         paired = _pairs(a, b)
         if paired is None:
+            blank = _blank(a), _blank(b)
             for named in (False, True):
-                found = _order(a, b, named)
+                found = _order(a, b, blank, named)
                 if found is None:
                     return None
                 ordered = _reordered(made, found)
@@ -191,9 +192,9 @@ def _blank(k: n.Kernel) -> n.Kernel:
     return item
 
 
-def _order(a: n.Kernel, b: n.Kernel, named: bool) -> list[tuple[Path, tuple[int, ...]]] | None:
-    """Permutations of blocks (outermost first) after which `a` and `b` agree up to names. Statements that are alike up to names are paired in
-    their order; with `named`, those first that are the same with their names."""
+def _order(a: n.Kernel, b: n.Kernel, blank: tuple[n.Kernel, n.Kernel], named: bool) -> list[tuple[Path, tuple[int, ...]]] | None:
+    """Permutations of blocks (outermost first) after which `a` and `b` (`blank` without their names) agree up to names. Statements that are alike up
+    to names are paired in their order; with `named`, those first that are the same with their names."""
     found: list[tuple[Path, tuple[int, ...]]] = []
 
     def below(x: n.Block, y: n.Block, ours: n.Block, theirs: n.Block, prefix: Path) -> bool:
@@ -221,7 +222,7 @@ def _order(a: n.Kernel, b: n.Kernel, named: bool) -> list[tuple[Path, tuple[int,
                    for (fragment, other), (_, inner), (_, own), (_, wanted) in zip(
                        fields_of(s), fields_of(x[permutation[i]]), fields_of(ours[permutation[i]]), fields_of(theirs[i]), strict=True))
 
-    return found if below(_blank(a).body, _blank(b).body, a.body, b.body, (a.name,)) else None
+    return found if below(blank[0].body, blank[1].body, a.body, b.body, (a.name,)) else None
 
 
 def shape_key(s: n.Stmt) -> n.Stmt | tuple[Any, ...]:
