@@ -55,7 +55,7 @@ def _is_bound(loop: n.For, cond: n.Expr) -> bool:
     return cond == wanted or (isinstance(cond, n.Binary) and cond.op == "and" and (_is_bound(loop, cond.a) or _is_bound(loop, cond.b)))
 
 
-def _depends(lets: dict[str, n.Expr], e: n.Expr) -> set[str]:
+def _depends(lets: dict[str, n.Expr], e: n.Expr) -> frozenset[str]:
     """The names that a value is computed from, through the lets of the loop."""
     found = names_read(e)
     for name in found & lets.keys():

@@ -34,7 +34,7 @@ def _match(p: n.Node, x: n.Node, names: set[str], found: Binding) -> bool:
             made: n.Expr = substitute(p, found)
             return made == x
         if isinstance(p.type, DType) and p.type.is_integer and p.type == x.type and len(free) == 1:
-            value = _solved(p, x, free.pop(), found)
+            value = _solved(p, x, next(iter(free)), found)
             if value is not None:
                 return True
     if type(p) is not type(x):

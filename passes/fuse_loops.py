@@ -169,7 +169,7 @@ class FuseLoops(Pass):
         return Rewritten(out, here, hints)
 
 
-def _mentioned(s: n.Stmt) -> set[str]:
+def _mentioned(s: n.Stmt) -> frozenset[str]:
     """Names that a statement reads, and buffers that it touches."""
     return names_read(s) | {x.name for x in walk(s) if isinstance(x, n.Buffer)}
 

@@ -193,7 +193,7 @@ def _mentions(s: n.Stmt, names: set[str]) -> bool:
     return bool(_used(s) & names)
 
 
-def _used(s: n.Stmt) -> set[str]:
+def _used(s: n.Stmt) -> frozenset[str]:
     def of(x: n.Node) -> Iterator[str]:
         if isinstance(x, n.Buffer):
             yield x.name

@@ -56,7 +56,7 @@ def together(rest: Sequence[n.Stmt], fresh: Callable[[int], n.Var]) -> Together 
     return None
 
 
-def _mentioned(s: n.Stmt) -> set[str]:
+def _mentioned(s: n.Stmt) -> frozenset[str]:
     return names_read(s) | {x.buffer.name for x in walk(s) if isinstance(x, n.Region)}
 
 

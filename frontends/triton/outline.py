@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
-from libcst.metadata import CodeRange
 
 from kir.surface import Outline, SourceStatement
 
 from .inference import nodes_below, parameters
 from .liveness import assigned_names, target_names
+from .positions import Place
 from .source import Module
 
 
@@ -36,12 +36,17 @@ class _Places:
     def offset(self, line: int, column: int) -> int:
         return self.starts[line - 1] + column
 
-    def span(self, found: CodeRange) -> tuple[int, int]:
-        return self.offset(found.start.line, found.start.column), self.offset(found.end.line, found.end.column)
+    def span(self, found: Place) -> tuple[int, int]:
+        return self.offset(*found[:2]), self.offset(*found[2:])
+
+    def place(self, node: cst.CSTNode) -> Place:
+        found = self.module.positions.of(node)
+        assert found is not None  # a node of this file
+        return found
 
     def block(self, body: Sequence[cst.CSTNode]) -> Iterator[SourceStatement]:
         for s in body:
-            found = self.module.ranges.get(s)
+            found = self.module.positions.of(s)
             if found is not None and not isinstance(s, cst.EmptyLine):
                 yield self.statement(s, *self.span(found))
 
@@ -56,7 +61,7 @@ class _Places:
             case cst.While(body=cst.IndentedBlock()) | cst.If(body=cst.IndentedBlock()):
                 return SourceStatement(start, end, indent, self.colon(s.test), (), self.blocks(s))
             case cst.SimpleStatementLine() if s.body:
-                end = self.span(self.module.ranges[s.body[-1]])[1]
+                end = self.span(self.place(s.body[-1]))[1]
                 return SourceStatement(start, self.closed(s.body[-1], end), indent, 0, tuple(sorted(assigned_names([s]))))
             case _:
                 return SourceStatement(start, end, indent, 0, tuple(sorted(assigned_names([s]))))
@@ -82,4 +87,4 @@ class _Places:
 
     def colon(self, e: cst.BaseExpression) -> int:
         """Where the `:` after a compound statement's head stands."""
-        return self.module.text.index(":", self.span(self.module.ranges[e])[1])
+        return self.module.text.index(":", self.span(self.place(e))[1])

@@ -15,9 +15,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 import libcst as cst
-from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from kir.diagnostic import Origin, error
+
+from .positions import Positions
 
 LAYOUT = frozenset(
     {
@@ -88,22 +89,22 @@ class Module:
     """When the file was written and its size; None for a text that stands in for a file."""
 
     @cached_property
-    def ranges(self) -> dict[cst.CSTNode, CodeRange]:
-        """Position of every node; computed when first asked for."""
-        wrapper = MetadataWrapper(self.tree, unsafe_skip_copy=True)
-        return dict(wrapper.resolve(PositionProvider))
+    def positions(self) -> Positions:
+        """Where its nodes stand."""
+        return Positions(self.text, self.tree)
 
     def origin(self, node: cst.CSTNode) -> Origin | None:
         """Where a node stands in the file."""
-        found = self.ranges.get(node)
+        found = self.positions.of(node)
         if found is None:
             return None
-        return Origin(str(self.path), found.start.line, found.start.column + 1, found.end.line, found.end.column + 1)
+        line, column, end_line, end_column = found
+        return Origin(str(self.path), line, column + 1, end_line, end_column + 1)
 
-    def line(self, node: cst.CSTNode) -> int:
-        """The 1-based line on which a node starts."""
-        found = self.ranges.get(node)
-        return found.start.line if found is not None else 1
+    def line(self, function: cst.FunctionDef) -> int:
+        """The 1-based line of one of its functions."""
+        owners = self.owners.get(id(function), ())
+        return self.positions.line(function, owners[0] if owners else function)
 
     def code(self, node: cst.CSTNode) -> str:
         """The source text of a node."""

@@ -36,6 +36,8 @@ class Node:
     """Names of the fields, in order."""
     compared_fields: ClassVar[tuple[str, ...]] = ()
     """Names of the fields that take part in equality."""
+    tree_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of those that may hold nodes."""
 
     @cached_property
     def _hash(self) -> int:
@@ -56,12 +58,17 @@ class Node:
         return {f: self.__dict__[f] for f in self.all_fields}
 
 
+_LEAVES = frozenset({"str", "int", "bool", "int | float | bool", "DType", "Space", "Attrs", "tuple[str, ...]", "tuple[DType, ...]"})
+"""Annotations of fields that hold no node."""
+
+
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def node(cls: C) -> C:
     """Decorator of every concrete node: a frozen dataclass that keeps `Node`'s equality and hash."""
     made: Any = dataclass(frozen=True, eq=False)(cls)
     made.all_fields = tuple(f.name for f in fields(made))
     made.compared_fields = tuple(f.name for f in fields(made) if f.compare)
+    made.tree_fields = tuple(f.name for f in fields(made) if f.compare and f.type not in _LEAVES)
     return cast(C, made)
 
 

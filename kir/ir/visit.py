@@ -27,7 +27,7 @@ def _below(n: Node) -> tuple[Node, ...]:
     below: tuple[Node, ...] | None = kept.get("_below")
     if below is None:
         out: list[Node] = []
-        for name in n.compared_fields:
+        for name in n.tree_fields:
             value = kept[name]
             if isinstance(value, Node):
                 out.append(value)
@@ -90,15 +90,21 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
     (spliced) or None (removed). `enter` may keep a subtree untouched by returning False. Unchanged subtrees are shared."""
     if enter is not None and not enter(n):
         return n
-    changes = {}
-    for name in n.compared_fields:
-        old = getattr(n, name)
-        if type(old) in _PLAIN:
+    kept: dict[str, Any] = n.__dict__
+    changes: dict[str, Any] | None = None
+    for name in n.tree_fields:
+        old = kept[name]
+        if isinstance(old, Node):
+            new = transform(old, leave, enter)
+        elif old is None or old == () or type(old) in _PLAIN:
             continue
-        new = _transform_value(old, leave, enter)
+        else:
+            new = _transform_value(old, leave, enter)
         if new is not old:
+            if changes is None:
+                changes = {}
             changes[name] = new
-    return leave(n, rebuild(n, changes) if changes else n)
+    return leave(n, n if changes is None else rebuild(n, changes))
 
 
 def _transform_value(value: Any, leave: Callable[[Node, Node], Any], enter: Callable[[Node], bool] | None) -> Any:
@@ -110,7 +116,10 @@ def _transform_value(value: Any, leave: Callable[[Node, Node], Any], enter: Call
         for v in value:
             if isinstance(v, Node):
                 new = transform(v, leave, enter)
-                changed = changed or new is not v
+                if new is v:
+                    out.append(v)
+                    continue
+                changed = True
                 if isinstance(new, tuple):
                     out.extend(new)
                 elif new is not None:
@@ -133,14 +142,17 @@ def substitute(n: N, values: Mapping[str, Expr]) -> Any:
     """`n` with each reference to a name replaced by an expression of the same type."""
     if not values:
         return n
-    return transform(n, lambda old, new: values.get(old.name, new) if isinstance(old, Var) else new)
+    named = values.keys()
+    return transform(n, lambda old, new: values.get(old.name, new) if type(old) is Var else new, lambda x: not named.isdisjoint(names_read(x)))
 
 
 def substitute_buffers(n: N, buffers: Mapping[str, Buffer]) -> Any:
     """`n` with each buffer of that name (declaration and uses) replaced."""
     if not buffers:
         return n
-    return transform(n, lambda old, new: buffers.get(old.name, new) if isinstance(old, Buffer) else new)
+    named = buffers.keys()
+    return transform(n, lambda old, new: buffers.get(old.name, new) if type(old) is Buffer else new,
+                     lambda x: not named.isdisjoint(buffers_named(x)))
 
 
 def blocks_of(s: Stmt) -> tuple[Block, ...]:
@@ -166,9 +178,30 @@ def statements(block: Block) -> Iterator[Stmt]:
             stack.extend(reversed(inner))
 
 
-def names_read(n: Node) -> set[str]:
-    """Names of all variables referred to below `n`."""
-    return {m.name for m in walk(n) if isinstance(m, Var)}
+def names_read(n: Node) -> frozenset[str]:
+    """Names of all variables referred to below `n`; worked out once for each node."""
+    return _names(n, "_names_read", Var)
+
+
+def buffers_named(n: Node) -> frozenset[str]:
+    """Names of all buffers declared or referred to below `n`; worked out once for each node."""
+    return _names(n, "_buffers_named", Buffer)
+
+
+_NO_NAMES: frozenset[str] = frozenset()
+
+
+def _names(n: Node, kept: str, of: type[Var] | type[Buffer]) -> frozenset[str]:
+    """Names of the nodes of a type at and below `n`. A node shares the set of what is below it where it adds nothing to that."""
+    found: frozenset[str] | None = n.__dict__.get(kept)
+    if found is None:
+        found = frozenset((n.name,)) if isinstance(n, of) else _NO_NAMES
+        for below in _below(n):
+            more = _names(below, kept, of)
+            if not more <= found:
+                found = more if found <= more else found | more
+        n.__dict__[kept] = found
+    return found
 
 
 def regions(n: Node) -> Iterator[Region]:

@@ -78,6 +78,15 @@ def test_processor_time_is_limited() -> None:
     assert done.returncode != 0
 
 
+def test_memory_of_its_own_is_limited() -> None:
+    import subprocess
+
+    def run(size: int) -> int:
+        command = command_line([sys.executable, "-S", "-c", f"bytearray({size})"], Limits(own_bytes=1 << 28))
+        return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode
+    assert run(1 << 20) == 0 and run(1 << 29) != 0
+
+
 def test_a_program_that_is_not_there_is_said_in_one_line() -> None:
     import subprocess
 

@@ -143,7 +143,7 @@ class Gpu:
 
     def ask_open(self, child: Child, images: list[dict[str, Any]], cubins: Sequence[bytes], seconds: float = OPEN_SECONDS) -> dict[str, Any]:
         """Confine a child and load cubins in it. Raises ChildGone."""
-        limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, gpu=True).to_json()
+        limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, own_bytes=machine.memory_bytes() // 2, gpu=True).to_json()
         return child.ask({"op": "open", "device": self.number, "limits": limits, "images": images}, [self.harness, *cubins], seconds)[0]
 
     def opened(self) -> tuple[Child, dict[str, Any]]:
