@@ -15,7 +15,8 @@ Stage = Literal["compile", "correctness", "profile"]
 @dataclass(frozen=True)
 class CompileRecord:
     """The first stage: `surface` and `targets` that were asked for, the artifact of each target, refusals of backend and compilers,
-    and, for what this machine lacks, a sentence each in `absent`. `shape` names the sizes that the launcher's variant was taken at."""
+    and, for what this machine lacks, a sentence each in `absent`. `shape` names the sizes that the launcher's variant was taken at. Where another
+    surface than the first that was asked for compiled it, `passed_over` is why the first refused."""
 
     surface: str
     ok: bool
@@ -23,6 +24,7 @@ class CompileRecord:
     refusals: tuple[Diagnostic, ...] = ()
     absent: tuple[str, ...] = ()
     shape: str = ""
+    passed_over: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; texts of the compiled code stay out."""
