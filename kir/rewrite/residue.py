@@ -206,9 +206,10 @@ def _order(a: n.Kernel, b: n.Kernel, blank: tuple[n.Kernel, n.Kernel], named: bo
         same: dict[int, int] = {}
         for j, s in enumerate(y if named else ()):
             alike = waiting[shape_key(s)]
-            if (i := next((i for i in alike if ours[i] == theirs[j]), None)) is not None:
-                same[j] = i
-                alike.remove(i)
+            twin = next((i for i in alike if ours[i] == theirs[j]), None)
+            if twin is not None:
+                same[j] = twin
+                alike.remove(twin)
         permutation = []
         for j, s in enumerate(y):
             if j not in same and not waiting[shape_key(s)]:
