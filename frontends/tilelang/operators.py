@@ -15,6 +15,7 @@ from .arithmetic import convert
 from .names import DTYPES
 from .reader import Reader, zero
 from .values import (
+    Builtin,
     Choice,
     Instance,
     Items,
@@ -238,6 +239,8 @@ def _compared(r: Reader, operator: cst.BaseCompOp, a: Value, b: Value) -> Value:
 def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
     if isinstance(b, str) and isinstance(a, str):
         return a in b
+    if isinstance(b, Builtin) or (isinstance(b, Open) and b.kind == "asked"):
+        return r.truth(r.ask(a if isinstance(a, str) and a.isidentifier() else "present", f"{a} in {b.name}", ""))
     items = b.items if isinstance(b, Items) else tuple(k for k, _ in b.items) if isinstance(b, Table) else None
     if items is None:
         raise NotUnderstood(f"'in' {describe(b)}")

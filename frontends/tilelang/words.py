@@ -11,8 +11,9 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, I64, DType
 
-from . import arithmetic, words_math, words_memory, words_sync, words_tile
+from . import arithmetic, images, words_math, words_memory, words_sync, words_tile
 from .names import LANGUAGE, LARGEST
+from .parameters import settled
 from .reader import Reader
 from .values import (
     Builtin,
@@ -38,6 +39,7 @@ LOOPS = ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "gr
 
 def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
     """`T.name(..)`. Raises NotUnderstood with the nearest words for one that TileLang does not have."""
+    given = settled(name, given)
     if name in LOOPS:
         return Loop(name, tuple(given.args), tuple(given.named.items()))
     found = WORDS.get(name)
@@ -223,7 +225,8 @@ WORDS: Mapping[str, Word] = {
     "NE": _binary("ne"), "bitwise_and": _binary("and"), "bitwise_or": _binary("or"), "bitwise_xor": _binary("xor"),
     "shift_left": _binary("shl"), "shift_right": _binary("shr"),
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
-    "Buffer": _tensor, "empty": _empty, "Kernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
+    "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col, "Kernel": _kernel, "use_swizzle": _swizzle,
+    "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
     **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS,
 }  # fmt: skip

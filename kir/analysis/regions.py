@@ -168,7 +168,7 @@ class _Raiser:
         left: n.Expr | None = None
         try:
             for atom in conjuncts(element(mask, _positions(axes), self.definitions) if axes else mask):
-                if not _holds(atom, within) and not _below(atom, within):
+                if not _holds(atom, within) and not _below(atom, within) and atom not in conjuncts(left):
                     left = atom if left is None else build.logical_and(left, atom)
             if left is None:
                 return replace(c, args=c.args[:values + 1])

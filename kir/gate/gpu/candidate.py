@@ -51,7 +51,7 @@ class Reply:
         if self.broken:
             return f"it writes outside of {', '.join(self.broken)}"
         if self.altered:
-            return f"it changes {', '.join(self.altered)}, which it came with and which outlives a call"
+            return f"KIR-G930: it leaves something in {', '.join(self.altered)}, which outlives the call"
         if not self.seconds > 0:
             return "no time passed between the events"
         if self.late > max(1e-3, 0.5 * self.seconds):

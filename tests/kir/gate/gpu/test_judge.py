@@ -1,6 +1,7 @@
 """The GPU gate's protocol, on an executor that interprets: what is accepted, what is refused, and that a refusal harms nothing else."""
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -80,6 +81,10 @@ def test_an_honest_kernel_is_accepted_with_raw_samples(gpu: Gpu, problem: Proble
     assert any(r.shape.startswith("held-out") for r in on_device)
     assert "seccomp" in verdict.isolation or "process of its own" in verdict.isolation
     assert json.dumps(verdict.record, allow_nan=False)
+    hashes = verdict.record["hashes"]
+    assert verdict.emitted is not None and hashes["text"] == hashlib.sha256(verdict.emitted.text.encode()).hexdigest()
+    assert list(hashes["cubins"]) == ["sm_90a main"]
+    assert verdict.record["device"]["device"]["begun"] and "hashes" not in replace(verdict, device=None).record, "the CPU gate's are the same on another day"
 
 
 def test_seeds_are_secret_and_differ_from_verdict_to_verdict(gpu: Gpu, problem: Problem) -> None:
