@@ -206,7 +206,8 @@ def _order(a: n.Kernel, b: n.Kernel, blank: tuple[n.Kernel, n.Kernel], named: bo
         same: dict[int, int] = {}
         for j, s in enumerate(y if named else ()):
             alike = waiting[shape_key(s)]
-            if (twin := next((k for k in alike if ours[k] == theirs[j]), None)) is not None:
+            twin = next((i for i in alike if ours[i] == theirs[j]), None)
+            if twin is not None:
                 same[j] = twin
                 alike.remove(twin)
         permutation = []
