@@ -10,6 +10,7 @@ from kir.ir.nodes import Binary, Block, Buffer, Cast, Expr, For, If, Load, Node,
 from kir.ir.types import DType, TileType
 
 N = TypeVar("N", bound=Node)
+V = TypeVar("V")
 
 
 _PLAIN = frozenset({str, int, bool, float, type(None), DType})
@@ -58,6 +59,16 @@ def walk(n: Node) -> Iterator[Node]:
         yield top
         if below := _below(top):
             stack += below[::-1]
+
+
+def once(n: Node, key: str, make: Callable[[], V]) -> V:
+    """A value that follows from a node alone, worked out when it is first asked for; it lives as long as the node. Labels and origins, which
+    two equal nodes need not share, may go into it."""
+    kept: dict[str, Any] = n.__dict__
+    if key not in kept:
+        kept[key] = make()
+    value: V = kept[key]
+    return value
 
 
 def rebuild(old: Node, changes: Mapping[str, Any]) -> Node:
