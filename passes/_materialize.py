@@ -141,7 +141,7 @@ class Materialize(Pass):
         var = n.Var(name, value.type)
 
         def edit(block: n.Block) -> n.Block:
-            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) for s in block[i:])
+            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) if _uses(s, value) else s for s in block[i:])
             return (*block[:i], n.Let((name,), value), *after)
         return Rewritten(edit_block(program, site.path, edit), site.path)
 
@@ -191,6 +191,9 @@ def suggested_name(value: n.Expr) -> str:
 
 def inlined(s: n.Stmt, name: str, value: n.Expr) -> Any:
     """A statement with a name replaced by its value; elements picked from it become elements of the value."""
+    if name not in names_read(s):
+        return s
+
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Var) and new.name == name:
             return value

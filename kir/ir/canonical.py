@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kir.ir import nodes as n
 from kir.ir.printer import program_text
-from kir.ir.visit import once, statements, transform
+from kir.ir.visit import names_mentioned, once, statements, transform
 
 N = TypeVar("N", bound=n.Node)
 
@@ -54,7 +54,8 @@ def rename(item: N, names: Mapping[str, str], labels: bool = True) -> N:
             case _:
                 pass
         return new if labels else _bare(new)
-    result: N = transform(item, leave)
+    changed = frozenset(old for old, new in names.items() if old != new)
+    result: N = transform(item, leave, (lambda x: not changed.isdisjoint(names_mentioned(x))) if labels else None)
     return result
 
 
