@@ -91,7 +91,7 @@ class Candidate:
         executable = Executable(program, emitted, dict(zip(distinct, made, strict=True)))
         images = executable.images  # refuses here, not in the middle of a run
         if gpu.launches:
-            require_closed(images)
+            require_closed(images, [k.texts.get("ptx", "") for a in made for k in a.kernels])
         return cls(gpu, by, executable, problem, names, at)
 
     def opened(self, waiting: tuple[Child, dict[str, Any]] | None = None) -> Running:
