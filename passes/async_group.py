@@ -115,9 +115,9 @@ def _first_use(program: n.Program, path: Path, names: set[str], after: int) -> _
     if found is not None:
         return _Use(path, found, None)
     around = [(p, s) for p, s in enclosing(program, path) if isinstance(s, n.Stmt)]
-    if not around or not isinstance(branch := around[-1][1], n.If) or branch.static:
+    where, branch = around[-1] if around else (path, None)
+    if not isinstance(branch, n.If) or branch.static:
         return Miss("what is copied is not used after it, as far as the block goes")
-    where = around[-1][0]
     outer = block_at(program, where)
     found = next((k for k in range(int(where[-1]) + 1, len(outer)) if _touches(outer[k], names)), None)
     if found is None:
