@@ -10,10 +10,9 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, dtype_of
 
-from . import loops
+from . import declarations, loops
 from .c_types import VOID, Auto, CType, Named, Prim, Ptr
 from .changes import mutated
-from .declarations import declaration
 from .divisions import recognized
 from .errors import NotUnderstood
 from .roles import MARK
@@ -157,7 +156,7 @@ def statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node
                 r.value(node.named_children[0], scope)
             _unused_result(r)
         case "declaration":
-            declaration(r, node, scope)
+            declarations.declaration(r, node, scope)
         case "compound_statement":
             return block(r, node.named_children, scope.inner(), frame)
         case "if_statement":
@@ -233,7 +232,7 @@ def _if(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> 
     if shown is None:
         raise NotUnderstood("a branch of unusual form", node)
     if shown.type == "declaration":
-        declaration(r, shown, inner)
+        declarations.declaration(r, shown, inner)
         name = declared_name(shown.children_by_field_name("declarator")[0])
         cond = r.condition(inner.values[text(name)]) if name is not None else build.const(True, BOOL)
     else:
