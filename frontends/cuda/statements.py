@@ -399,4 +399,4 @@ def converted_like(r: Reader, e: n.Expr, like: n.Expr) -> n.Expr:
     return converted(e, dtype_of(like.type))
 
 
-__all__ = ["Frame", "Origin", "Pack", "block", "contains", "declaration", "function", "lambda_body", "mutated", "statement"]
+__all__ = ["Frame", "Origin", "Pack", "block", "contains", "function", "lambda_body", "mutated", "statement"]
