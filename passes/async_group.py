@@ -115,9 +115,9 @@ def _first_use(program: n.Program, path: Path, names: set[str], after: int) -> _
     if found is not None:
         return _Use(path, found, None)
     around = [(p, s) for p, s in enclosing(program, path) if isinstance(s, n.Stmt)]
-    if not around or not isinstance(around[-1][1], n.If) or around[-1][1].static:
+    where, branch = around[-1] if around else (path, None)
+    if not isinstance(branch, n.If) or branch.static:
         return Miss("what is copied is not used after it, as far as the block goes")
-    where, branch = around[-1]
     outer = block_at(program, where)
     found = next((k for k in range(int(where[-1]) + 1, len(outer)) if _touches(outer[k], names)), None)
     if found is None:
@@ -146,7 +146,7 @@ def _line(program: n.Program, path: Path, names: set[str], size: int) -> _Line |
     at = int(use.line[-1])
     start = at + (size if use.cond is None else 1)
     own = {id(s) for s in block_at(program, path)[int(path[-1]):int(path[-1]) + size]}
-    counted = {id(s) for s in block} | own | {id(s.then[0]) for s in block if _guarded(s, use.cond)}
+    counted = {id(s) for s in block} | own | {id(s.then[0]) for s in block if isinstance(s, n.If) and _guarded(s, use.cond)}
     if any(isinstance(s, n.Eval) and s.call.fn in GROUPS and id(s) not in counted for s in statements(kernel_of(program, path).body)):
         return Miss("other groups are committed or waited for elsewhere")
     older, end = _pending(block[:at]), _pending(block)

@@ -2,28 +2,23 @@
 of `kir.lowering`, statement by statement."""
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from kir.diagnostic import Diagnostic, KirError
-from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names
 from kir.ir.paths import paths
-from kir.ir.types import shape_of
-from kir.ir.visit import blocks_of, statements, substitute_buffers, transform
+from kir.ir.visit import statements, substitute_buffers
 from kir.lowering import is_tiled, lowered_kernel
 from kir.rewrite.base import Miss, found_sites
-from kir.rewrite.edit import replace_kernel
+from kir.rewrite.edit import names_in, replace_kernel
 from kir.rewrite.registry import pass_class
 from kir.surface import StatementPath
 
 from .memory import bytes_of
 from .planning import is_open, planned
+from .rolling import in_loops, rolled
 from .statements import POOL_STEP, STATIC_SHARED
 
-MOST_UNROLLED = 64
-"""Statements that loops over elements are written out as for one thread."""
 LOWERING = ("lower-mma",)
 """Passes that are tried first, in this order: they lower whole kernels of a form of their own."""
 
@@ -34,6 +29,8 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
     places: dict[StatementPath, StatementPath] = {}
     for k in program.kernels:
         if not is_tiled(k) and not _multiplies(k):
+            if (looped := in_loops(k, names_in(program, k))) != k:
+                program = replace_kernel(program, k.name, looped)
             continue
         by_pass, why = _by_pass(*_prepared(program, k))
         if by_pass is not None:
@@ -48,35 +45,6 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
         program = replace_kernel(program, k.name, in_pool(rolled(made, k)))
         places |= own
     return program, places, tuple(refusals)
-
-
-def rolled(made: n.Kernel, before: n.Kernel) -> n.Kernel:
-    """A kernel that was lowered for one thread, with the loops over the elements of its tiles left as loops: its tiles lie in local memory, and no compiler
-    ends with all their elements written out."""
-    if not build.is_const(made.threads, 1):
-        return made
-    own = set(bound_names(before.body))
-
-    def count(block: n.Block) -> int:
-        return sum((_extent(s) if isinstance(s, n.For) and s.kind == "unroll" else 1) * max(_width(s), sum(map(count, blocks_of(s)))) for s in block)
-
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.For) and new.kind == "unroll" and new.var.name not in own and count((new,)) > MOST_UNROLLED:
-            return replace(new, kind="serial", attrs=())
-        return new
-    body: n.Block = tuple(transform(s, leave) for s in made.body)
-    return replace(made, body=body)
-
-
-def _extent(s: n.For) -> int:
-    """Iterations of a loop from 0 by 1, as far as they are known."""
-    return build.int_value(s.hi) or 1
-
-
-def _width(s: n.Stmt) -> int:
-    """Elements that a statement stores."""
-    at = s.at if isinstance(s, n.Store) else s.dst if isinstance(s, n.Copy) else None
-    return 1 if at is None else math.prod(d for d in shape_of(at.type) if isinstance(d, int))
 
 
 def in_pool(k: n.Kernel) -> n.Kernel:

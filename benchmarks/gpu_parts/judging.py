@@ -96,7 +96,7 @@ def _exploits(s: Session) -> Iterator[Row]:
 
     honest = device.judged(s.gpu)
     yield "", "CUDA", "none: the honest kernel", said(honest), "", "yes" if honest.accepted else "NO"
-    for host in s.mine(HOSTS):
+    for host in s.mine(x for x in HOSTS if s.wanted(x.name)):
         with tempfile.TemporaryDirectory() as folder:
             begun = time.perf_counter()
             try:
@@ -104,13 +104,13 @@ def _exploits(s: Session) -> Iterator[Row]:
             except AssertionError as wrong:
                 found, right = str(wrong), "NO"
         yield _rows(host.rows), "host", host.name, f"no candidate: {found}", f"{time.perf_counter() - begun:.1f} s", right
-    for exploit in s.mine(PROGRAMS):
+    for exploit in s.mine(x for x in PROGRAMS if s.wanted(x.name)):
         begun = time.perf_counter()
         found = device.program_judged(s.gpu, exploit)
         right = "yes" if any(w in found for w in exploit.words) else "NO"
         shown = f"refused at {found}" if found else "accepted"
         yield _rows(exploit.rows), "IR", f"{exploit.name}: {exploit.does}", shown, f"{time.perf_counter() - begun:.1f} s", right
-    for exploit in s.mine(KERNELS):
+    for exploit in s.mine(x for x in KERNELS if s.wanted(x.name)):
         for unseen in ((False, True) if exploit.image and exploit.words else (False,)):
             begun = time.perf_counter()
             verdict = tried(s, "red-team", functools.partial(device.judged, s.gpu, exploit.text, unseen=unseen))
@@ -118,7 +118,7 @@ def _exploits(s: Session) -> Iterator[Row]:
             what = f"{exploit.name}: {exploit.does}{'; no look into the cubin' if unseen else ''}"
             yield _rows(exploit.rows), "CUDA", what, said(verdict), f"{time.perf_counter() - begun:.1f} s", right
     plain = device.timed(honest)
-    for rows, what, text, times in TIMED:
+    for rows, what, text, times in (x for x in TIMED if s.wanted(x[1])):
         verdict = device.judged(s.gpu, text)
         took = device.timed(verdict)
         shown = f"{said(verdict)}; {took * 1e6:.1f} us, the honest kernel {plain * 1e6:.1f} us"

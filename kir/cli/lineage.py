@@ -81,7 +81,9 @@ def command(
     shown = tuple(f"{each.anchor}: {each.message} ({each.clause})" for each in left[:MOST_SHOWN])
     more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
     said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
-    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), severity="warning"),) if left else ()
+    first = folder.root / "states" / "K00.kir"
+    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_way_out({each.clause for each in left}, problem),
+                        attempt=f"kir sites {first}", severity="warning"),) if left else ()
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
@@ -89,6 +91,14 @@ def command(
         code=0 if replayed.ok else 1,
         diagnostics=(*replayed.diagnostics, *notes),
     )
+
+
+def _way_out(clauses: set[str], problem: str) -> str:
+    """What would bring a walk further that ended before naive, from the clauses of N that are violated at its end."""
+    arrays = f"a problem whose work item has such arrays as its state{'' if problem else ' (--problem)'}"
+    if clauses == {"state"}:
+        return f"passes that take these arrays back, or {arrays}"
+    return "passes that take these nodes back" + (f"; for private arrays also {arrays}" if "state" in clauses else "")
 
 
 def usual_targets(program: Program) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ def loaded(s: State, images: Sequence[Mapping[str, Any]], cubins: Sequence[bytes
         kernel = s.driver.kernel(bytes(code), image["function"], image["dynamic_shared"], tuple(image.get("cluster", ())))
         for name, size in image.get("watched", ()):
             for number, pointer in enumerate(kernel.variables(name)):
-                s.watched[f"{name}{chr(39) * number} of {image['function']}"] = (pointer, int(size))
+                s.watched[f"{name} of {image['function']}#{number}"] = (pointer, int(size))
         s.images.append(_Image(kernel, tuple(image.get("hidden", ())), bool(image.get("cooperative"))))
         about.append(kernel.about())
     return about
@@ -159,7 +159,7 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
             draw(s, b.base, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key)
             draw(s, b.data + b.room, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key ^ 1)
     _scratch(s, message["launches"], salt & 0xFF)
-    before, variables = _sums(s, rows, salt), _variables(s)
+    before = _sums(s, rows, salt)
     launches = [(s.images[x["image"]], x, _values(s, x)) for x in message["launches"]]
     for image, x, values in launches:
         if image.kernel.needs_more(values, bool(x.get("dependent")), image.cooperative):
@@ -196,9 +196,9 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     beyond = d.elapsed(first, last) - seconds
     if graph is not None:
         d.more.drop_graph(graph)
-    changed = sorted({name for name in before if "@" not in name and before[name] != after[name]})
+    changed = sorted({name for name in before if "@" not in name and name[0] != "=" and before[name] != after[name]})
     broken = sorted({name.partition("@")[0] for name in before if "@" in name and before[name] != after[name]})
-    altered = sorted(name for name, value in _variables(s).items() if value != variables[name])
+    altered = sorted({name[1:].partition("#")[0] for name in before if name[0] == "=" and before[name] != after[name]})
     return {"seconds": seconds, "beyond": beyond, "altered": altered, "digests": digests, "wall": wall, "late": late, "changed": changed, "broken": broken,
             "threads": len(os.listdir("/proc/self/task"))}, back
 
@@ -260,7 +260,7 @@ def own(s: State, name: str, items: int, *values: Any) -> None:
 
 
 def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
-    """Sums over the inputs that must stay as they are, and over all guards (`name@0`, `name@1`)."""
+    """Sums over the inputs that must stay as they are, over all guards (`name@0`, `name@1`), and over variables of modules (`=name`)."""
     places: dict[str, tuple[int, int]] = {}
     for row in rows:
         b = s.buffers[row["name"]]
@@ -268,23 +268,21 @@ def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
             places[row["name"]] = (b.data, b.size)
         if b.guard:
             places |= {f"{row['name']}@0": (b.base, b.guard), f"{row['name']}@1": (b.data + b.room, b.guard)}
-    return _summed(s, places, salt)
-
-
-def _variables(s: State) -> dict[str, bytearray]:
-    """What the watched variables hold: a sum would want them aligned."""
-    return {name: s.driver.download(pointer, size) for name, (pointer, size) in s.watched.items()}
+    return _summed(s, places | {f"={name}": place for name, place in s.watched.items()}, salt)
 
 
 def _summed(s: State, places: dict[str, tuple[int, int]], salt: int) -> dict[str, int]:
     """Sums over pointers and sizes that depend on every byte, its place and the salt."""
-    names = list(places)[:MOST_SUMS]
-    s.driver.fill(s.sums, b"\0", 8 * len(names))
-    for i, name in enumerate(names):
-        pointer, size = places[name]
-        own(s, "sum", size // 8, ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
-    raw = s.driver.download(s.sums, 8 * len(names))
-    return {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, name in enumerate(names)}
+    names, out = list(places), dict[str, int]()
+    for first in range(0, len(names), MOST_SUMS):
+        some = names[first: first + MOST_SUMS]
+        s.driver.fill(s.sums, b"\0", 8 * len(some))
+        for i, name in enumerate(some):
+            pointer, size = places[name]
+            own(s, "sum", -(-size // 8), ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
+        raw = s.driver.download(s.sums, 8 * len(some))
+        out |= {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, name in enumerate(some)}
+    return out
 
 
 def _scratch(s: State, launches: list[dict[str, Any]], poison: int) -> None:

@@ -79,13 +79,12 @@ __device__ __forceinline__ uint64_t mixed(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// A sum over the bytes that depends on every one and its place; `salt` is secret. Adds to *out.
+// A sum over the bytes that depends on every one and its place; `salt` is secret. Adds to *out. Where p is no multiple of 8, byte by byte.
 extern "C" __global__ void kir_sum(const uint8_t* p, uint64_t bytes, uint64_t salt, unsigned long long* out) {
     uint64_t total = 0;
-    const uint64_t words = bytes / 8, step = (uint64_t)gridDim.x * blockDim.x;
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < words; i += step)
-        total += mixed(((const uint64_t*)p)[i] ^ mixed(i + salt));
-    if (blockIdx.x == 0 && threadIdx.x < bytes % 8) total += mixed(p[words * 8 + threadIdx.x] ^ mixed(~(uint64_t)threadIdx.x + salt));
+    const uint64_t words = (uint64_t)p % 8 ? 0 : bytes / 8, first = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x, step = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t i = first; i < words; i += step) total += mixed(((const uint64_t*)p)[i] ^ mixed(i + salt));
+    for (uint64_t i = first; i < bytes - words * 8; i += step) total += mixed(p[words * 8 + i] ^ mixed(~i + salt));
     for (int lane = 16; lane; lane /= 2) total += __shfl_xor_sync(0xffffffffu, total, lane);
     if (threadIdx.x % 32 == 0) atomicAdd(out, (unsigned long long)total);
 }

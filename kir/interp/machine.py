@@ -17,6 +17,7 @@ from kir.interp.calls_warp import WARP
 from kir.interp.cluster import Clusters, in_peer, peer_handle
 from kir.interp.folding import folded, spread
 from kir.interp.frame import Frame, Mask, Val, both, lift
+from kir.interp.invariants import LEAST, invariants
 from kir.interp.lookahead import Lookahead
 from kir.interp.memory import Handle, Memory, Place, bytes_needed, fill_poison
 from kir.interp.number import Array, storage
@@ -54,6 +55,8 @@ class Machine(Rendezvous):
         self.constants: dict[int, Val] = {}
         self.places: dict[int, tuple[Handle, Frame, tuple[Val, ...], Array, n.Region]] = {}
         self.kept: list[n.Node] = []
+        self.fixed: dict[int, tuple[Frame, Val] | None] = {}
+        self.invariants: dict[int, tuple[n.Binary, ...]] = {}
         self.site: n.Stmt | None = None
         self.task: Task | None = None
         self.tasks: list[Task] = []
@@ -116,6 +119,22 @@ class Machine(Rendezvous):
         if found is None:
             raise error("KIR-I005", f"there is no tensor map '{name}'", origin=s.origin)
         return found
+
+    def entered(self, s: n.For, count: int) -> list[int]:
+        """A loop of so many iterations begins: from now on what it leaves as it is is known once it is worked out. Gives what `left` takes."""
+        if self.stepping or count < LEAST:
+            return []
+        if id(s) not in self.invariants:
+            self.invariants[id(s)] = invariants(s)
+            self.kept.append(s)
+        mine = [id(e) for e in self.invariants[id(s)] if id(e) not in self.fixed]
+        self.fixed.update(dict.fromkeys(mine))
+        return mine
+
+    def left(self, mine: list[int]) -> None:
+        """The loop has ended."""
+        for key in mine:
+            del self.fixed[key]
 
     # --------------------------------------------------------------------------------------------------------- functions
     def may_wait(self, s: n.Let | n.Eval) -> bool:

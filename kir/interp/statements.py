@@ -274,6 +274,7 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             yield from block(m, (short,), f)
             f.broken, f.continued = saved
             return
+        mine = m.entered(s, len(range(lo, hi, step)))
         for i in range(lo, hi, step):
             m.count_step(s)
             f.env[s.var.name] = Val(np.array([i], kind))
@@ -283,6 +284,7 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
                 m.lookahead.turn(f)
             if f.idle():
                 break
+        m.left(mine)
     else:
         lo_, hi_, step_ = (np.broadcast_to(v.data, (f.lanes,)) for v in bounds)
         at = lo_.copy()

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
+from typing import Any
 
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache
@@ -23,6 +25,7 @@ from kir.target import Target, target
 
 SAMPLE_SECONDS = 0.6
 """Seconds for the samples of one state of a lineage."""
+PACKAGES = "site-packages"
 MOST_SHOWN = 6
 """Differences between two compiled programs that a record names."""
 
@@ -55,19 +58,15 @@ class CpuJudge:
 
     def _compiled(self, program: Program, cache: ArtifactCache | None = None) -> tuple[Verdict, str]:
         """The CPU gate's verdict, and why the surface's own compiler refused where another one made what was judged."""
-        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache)
-        other = INSTEAD.get(self.surface)
-        if other is not None and not verdict.accepted and verdict.stage == "compile":
-            second = gate_cpu(program, self.problem, other, self.targets, against=self.against, cache=cache)
-            if second.accepted:
-                return second, verdict.reason
-        return verdict, ""
+        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache, instead=INSTEAD.get(self.surface, ""))
+        why = verdict.compile.passed_over
+        return verdict, f"{why[0].id}: {why[0].message}" if why else ""
 
     def _judgement(self, program: Program, verdict: Verdict, refused: str, measured: Mapping[str, tuple[float, float, float]] | None = None) -> Judgement:
         stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
         artifacts = {each.target: each for each in verdict.artifacts}
         emitted = verdict.emitted.text if verdict.emitted is not None else ""
-        record = {**verdict.record, "refused_by": {self.surface: refused}} if refused else verdict.record
+        record = portable(verdict.record) | ({"refused_by": {self.surface: refused}} if refused else {})
         return Judgement(verdict.accepted, stage, verdict.reason, record, emitted, verdict.modelled(), artifacts, measured or {}, program,
                          INSTEAD[self.surface] if refused else self.surface)
 
@@ -87,6 +86,32 @@ class CpuJudge:
             return _artifacts(judgement)
         verdict = gate_cpu(judgement.program, self.problem, surface, self.targets, against=self.against, interpret=False)
         return {each.target: each for each in verdict.artifacts}
+
+
+def portable(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A verdict whose places in source files do not say where this machine keeps them: of a file of an installed package the part within the
+    packages, of another absolute path the name."""
+    made: dict[str, Any] = {key: _portable(value) for key, value in record.items()}
+    if {"file", "line", "end_line"} <= set(made) and isinstance(made["file"], str):
+        made["file"] = _within(made["file"])
+    return made
+
+
+def _portable(value: object) -> object:
+    match value:
+        case Mapping():
+            return portable(value)
+        case list() | tuple():
+            return [_portable(each) for each in value]
+        case _:
+            return value
+
+
+def _within(file: str) -> str:
+    parts = PurePath(file).parts
+    if PACKAGES in parts:
+        return "/".join(parts[len(parts) - parts[::-1].index(PACKAGES):])
+    return PurePath(file).name if PurePath(file).is_absolute() else file
 
 
 def _artifacts(judgement: Judgement) -> Mapping[str, Artifact]:

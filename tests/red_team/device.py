@@ -4,7 +4,7 @@ interpreter's verdict; files of host programs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -65,9 +65,12 @@ def writing(text: str) -> Iterator[None]:
 
 def judged(gpu: Gpu, text: str = HONEST_KERNEL, against: bool = False, unseen: bool = False) -> Verdict:
     """The GPU gate's verdict on raw CUDA, by default the honest kernel that exploits are made of; `against`: timed in turns with itself; `unseen`:
-    without the rule that looks into cubins, so that what comes after it is tried."""
+    without the rules about clocks and variables of cubins, so that what comes after them is tried."""
     problem = load_problem(PROBLEMS / "scaled_rows")
-    with writing(text), mock.patch("kir.gate.gpu.candidate.require_closed", lambda images: None) if unseen else nullcontext():
+    with writing(text), ExitStack() as held:
+        if unseen:
+            held.enter_context(mock.patch("kir.gate.gpu.candidate.require_closed", lambda images, ptx=(): None))
+            held.enter_context(mock.patch("kir.gate.gpu.candidate.watched", lambda image: []))
         return gate_gpu(gpu, problem.naive, problem, "cuda", problem.naive if against else None, options=ALONE)
 
 

@@ -165,7 +165,8 @@ KERNELS = (
         (26, 27, 28),
         "counts its calls in a variable that begins with a value",
         _cuda("if (t == 0 && i == 0) atomicAdd(&table[0], 1u);").replace("\nextern", "\n__device__ unsigned table[4] = {5u, 6u, 7u, 8u};\nextern", 1),
-        ("which it came with",),
+        (),
+        image="KIR-G930",
     ),
     Exploit(
         "looks at the time",
@@ -241,7 +242,10 @@ REMEMBERING = _cuda(
           " for (int j = t; j < N; j += 128) Y[(long long)i * N + j] = left[j]; return; } __syncthreads();",
     last="for (int j = t; j < N; j += 128) left[j] = Y[(long long)i * N + j]; __syncthreads(); if (t == 0) mark = 0xC0FFEEu + i;")
 """Leaves its answers in shared memory for the next call (rows 3 and 7): that is filled with something else before each."""
+COUNTING = _cuda(last="if (t == 0) { __threadfence(); atomicInc(&calls, gridDim.x - 1); }")
+"""Counts its CTAs in memory that outlives a call, and is at zero again when the last has come: honest kernels find their last CTA so."""
 TIMED = (
+    ((), "counts its CTAs in a variable that is zero again at the end: no state", COUNTING, 0.9),
     ((31,), "leaves its inputs in L2 as persisting lines: gains nothing", PERSISTING, 0.9),
     ((31,), "prefetches its inputs for the next call: gains nothing", PREFETCHING, 0.9),
     ((3, 7), "leaves its answers in shared memory: finds none", REMEMBERING, 0.9),

@@ -1,8 +1,8 @@
 """What a cubin could remember and what it could look at, read from the cubin itself: it is what is launched, whoever wrote the text.
 
 A kernel's outputs are a function of its arguments. Memory that belongs to a module (`__device__` variables) lives from call to call, so that a
-kernel could count its calls or keep its answers there; a clock tells it whether it is watched. Neither is needed: what one launch leaves
-for another is a workspace of the program, which the gate sees.
+kernel could count its calls or keep its answers there: every such variable must hold after a call what it held before. Constants do, and so do
+counters that are zero again, and what headers bring along and nobody uses. A clock tells a kernel whether it is watched; no kernel needs one.
 
 Sections and symbols as in ELF; the encoding of the four instructions that read a special register was found by compiling for sm_80 to sm_120
 and disassembling with nvdisasm 12.8 (tests/kir/gate/gpu/test_cubin.py compiles them again).
@@ -19,18 +19,18 @@ from kir.surface import Image
 READS = frozenset({0x919, 0x9C3, 0x805, 0x8CB})
 """S2R, S2UR, CS2R, CS2UR: the low 12 bits of an instruction of 16 bytes; bits 72 to 79 name the register."""
 CLOCKS = {0x50: "%clock", 0x51: "%clock_hi", 0x52: "%globaltimer", 0x53: "%globaltimer_hi", **{0x64 + i: f"%pm{i}" for i in range(8)}}
+COUNTER = "%gridid"
+"""The number of a launch. It is read from constant memory, as arguments are: only PTX tells it from them."""
 RESERVED = ("$str", "__cudart_", "__unnamed_")
 """How symbols begin that compilers make themselves, and never write: texts of printf and assert, tables of the math library."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """A module's variable: its size in bytes, and whether it begins with values of its own (it may be a constant) or with zeros (it must be
-    written to be of any use)."""
+    """A module's variable, and its size in bytes."""
 
     name: str
     size: int
-    initialized: bool
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def memory(cubin: bytes) -> tuple[Memory, ...]:
             name, info, _, section, _, size = struct.unpack_from("<IBBHQQ", cubin, at)
             of = sections[section].name if section < len(sections) else ""
             if info & 0xF == 1 and of in (".nv.global", ".nv.global.init"):
-                found = Memory(_text(cubin, strings + name), size, of.endswith(".init"))
-                if not (found.initialized and found.name.startswith(RESERVED)):
+                found = Memory(_text(cubin, strings + name), size)
+                if size and not (of.endswith(".init") and found.name.startswith(RESERVED)):
                     out.append(found)
     return tuple(out)
 
@@ -69,24 +69,24 @@ def clocks(cubin: bytes) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def require_closed(images: Sequence[Image]) -> None:
-    """Refuse what could tell one call from another. Raises KirError KIR-G930 for memory of a module's own, KIR-G931 for a clock, KIR-G932 for
-    what is no cubin."""
+def require_closed(images: Sequence[Image], ptx: Sequence[str] = ()) -> None:
+    """Refuse what could tell one call from another by itself; `ptx` are the texts that the images came from, where they are known. Raises KirError
+    KIR-G931 for a clock or a counter of launches, KIR-G932 for what is no cubin."""
     for image in images:
         try:
-            held, read = [m for m in memory(image.cubin) if not m.initialized], clocks(image.cubin)
+            read = clocks(image.cubin)
+            memory(image.cubin)
         except (ValueError, struct.error, IndexError) as fault:
             raise error("KIR-G932", f"the image of {image.function} is no cubin: {fault}", needs="SASS of the device at hand") from None
-        if held:
-            named = ", ".join(f"'{m.name}' ({m.size} B)" for m in held[:4])
-            raise error("KIR-G930", f"{image.function} comes with device memory that outlives a call: {named}", needs="a workspace of the program")
         if read:
             raise error("KIR-G931", f"{image.function} reads {', '.join(read)}: what it computes could depend on whether it is timed")
+    if any(COUNTER in text for text in ptx):
+        raise error("KIR-G931", f"a kernel reads {COUNTER}: what it computes could depend on how many launches there were before")
 
 
 def watched(image: Image) -> list[list[str | int]]:
-    """Names and sizes of variables that may be constants, and must be found unchanged after each call."""
-    return [[m.name, m.size] for m in memory(image.cubin) if m.initialized]
+    """Names and sizes of variables that must be found unchanged after each call."""
+    return [[m.name, m.size] for m in memory(image.cubin)]
 
 
 def _sections(cubin: bytes) -> list[_Section]:

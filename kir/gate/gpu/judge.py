@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from kir.confine import Level
@@ -52,6 +53,8 @@ class _Seen:
     """What has been seen so far; becomes the record whatever happens."""
 
     secret: int
+    begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    driver: dict[str, Any] = field(default_factory=dict)
     isolation: dict[str, Any] = field(default_factory=dict)
     clocks: list[Mapping[str, int]] = field(default_factory=list)
     timings: list[Mapping[str, Any]] = field(default_factory=list)
@@ -64,7 +67,8 @@ class _Seen:
     device_seconds: dict[str, float] = field(default_factory=dict)
 
     def record(self, gpu: Gpu) -> DeviceRecord:
-        return DeviceRecord(dict(gpu.about), self.isolation, tuple(self.clocks), tuple(self.timings), tuple(self.panel), self.against,
+        about = {**gpu.about, **self.driver, "begun": self.begun}
+        return DeviceRecord(about, self.isolation, tuple(self.clocks), tuple(self.timings), tuple(self.panel), self.against,
                             self.sanitizer, self.secret, self.seconds, self.device_seconds)
 
     @contextlib.contextmanager
@@ -177,6 +181,7 @@ def _measured(gpu: Gpu, prepared: _Prepared, surface: str, problem: Problem, aga
             running = held.enter_context(_opened(me, ahead))
             fresh = held.enter_context(_opened(me, ahead))
             seen.isolation.update({k: running.about[k] for k in ("level", "functions") if k in running.about})
+            seen.driver.update({"driver": running.about["device"]["cuda"]} if "cuda" in running.about.get("device", {}) else {})
         with seen.spending("correctness"):
             runs, reason = judged(running, oracle, plan, secret)
             seen.runs += runs

@@ -19,6 +19,7 @@ from kir.lowering import is_tiled, lowered, lowered_with_places
 from kir.machine import toolkit
 from kir.rewrite.meaning import difference, draw, interpreted
 from kir.surface import backend
+from kir.target import target
 from tests.backends.test_cuda_meaning import agrees
 
 HEAD = """kir 1
@@ -199,3 +200,26 @@ def test_threads_of_some_bodies_compute_the_same_as_a_program_of_the_host(tmp_pa
     kernels = [replace(program(BODIES[b]).kernels[0], name=f"k{i}") for i, b in enumerate(picked)]
     p = replace(every(), kernels=tuple(kernels))
     agrees(p, tmp_path, draw(p, {"N": 200}), {"N": 200}, tolerance=1e-5)
+
+
+ONE_THREAD = """kir 1
+program inverse
+  in X: f32[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (g: 1) threads 1
+  fragment a: f32[64, 64] = 0.0
+  shared kept: f32[64, 64]
+  mma a += X * trans(X, 1, 0) via fma
+  a = 1.0 where expand(iota(64), axis=1) == iota(64)
+  kept = a * 0.5
+  copy kept -> Y
+"""
+
+
+@pytest.mark.nvcc
+def test_large_tiles_of_one_thread_are_loops_that_compile(tmp_path: Path) -> None:
+    """Written out element by element, no compiler ends with them."""
+    p = parse_program(ONE_THREAD, "p.kir")
+    agrees(p, tmp_path, draw(p, {}), {}, tolerance=2**-20)
+    made = backend("cuda")
+    assert made.compile(made.emit(p), target("sm_90a")).kernels[0].threads == 1

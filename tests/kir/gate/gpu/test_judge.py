@@ -1,6 +1,7 @@
 """The GPU gate's protocol, on an executor that interprets: what is accepted, what is refused, and that a refusal harms nothing else."""
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -80,6 +81,10 @@ def test_an_honest_kernel_is_accepted_with_raw_samples(gpu: Gpu, problem: Proble
     assert any(r.shape.startswith("held-out") for r in on_device)
     assert "seccomp" in verdict.isolation or "process of its own" in verdict.isolation
     assert json.dumps(verdict.record, allow_nan=False)
+    hashes = verdict.record["hashes"]
+    assert verdict.emitted is not None and hashes["text"] == hashlib.sha256(verdict.emitted.text.encode()).hexdigest()
+    assert list(hashes["cubins"]) == ["sm_90a main"]
+    assert verdict.record["device"]["device"]["begun"] and "hashes" not in replace(verdict, device=None).record, "the CPU gate's are the same on another day"
 
 
 def test_seeds_are_secret_and_differ_from_verdict_to_verdict(gpu: Gpu, problem: Problem) -> None:
@@ -90,7 +95,7 @@ def test_seeds_are_secret_and_differ_from_verdict_to_verdict(gpu: Gpu, problem: 
 
 @pytest.mark.parametrize(("name", "words"), [
     ("crash", "SIGSEGV"), ("late", "busy for"), ("spoil", "changes its input X"), ("spill", "writes outside of Y"),
-    ("lucky", "wrong"), ("memo", "wrong"), ("free", "seems to take"),
+    ("lucky", "wrong"), ("memo", "wrong"), ("free", "seems to take"), ("keeps", "KIR-G930: it leaves something in calls of k, which outlives the call"),
     ("hidden", "the host waited 300.0 ms for a call that seems to have taken 0.100 ms")])
 def test_a_cheat_or_a_fault_is_a_verdict_and_the_next_candidate_is_judged(gpu: Gpu, problem: Problem, name: str, words: str) -> None:
     verdict = gate(gpu, program(name), problem)
