@@ -156,6 +156,8 @@ class _Form:
                 return self.product(s)
             case n.Eval() if is_idle(s):
                 return ()
+            case n.Copy(via="plain", signal=None, grouped=False, attrs=()) if s.src.at.buffer.space == "fragment":
+                return self.store(n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin))
             case n.Copy() if s.mask is not None or s.src.mask is not None or (s.src.other is not None and not _is_zero(s.src.other)):
                 return self.store(n.Store(s.dst, s.src, s.mask, s.clip, label=s.label, origin=s.origin)) if s.via == "plain" else (s,)
             case n.Copy():

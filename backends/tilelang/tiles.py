@@ -100,7 +100,9 @@ class Tiles:
         if not isinstance(value.type, TileType) and not any(isinstance(x, n.Load) for x in walk(value)) and s.at.buffer.space != "global":
             return [self.filled(s.at, value)]
         match value:
-            case n.Cast(rounding="rn", x=n.Load(mask=None) as src) if dtype_of(src.type) != dtype and _movable(src, s.at):
+            case (n.Cast(rounding="rn", x=n.Load(mask=None) as src) | (n.Load(mask=None) as src)) if _movable(src, s.at) and (
+                    dtype_of(src.type) != dtype if isinstance(value, n.Cast) else src.at.buffer.space == "fragment" and not src.clip
+                    and not any(isinstance(i, n.Expr) for at in (src.at, s.at) if at.buffer.space == "fragment" for i in at.index)):
                 same = shape_of(src.type) == shape_of(s.at.type)
                 place = self.source(src, s.at) if same else self.region(src.at)
                 return [(f"T.copy({place}, {self.region(s.at, same and _has_shape(src.at))})", 0)]

@@ -158,10 +158,11 @@ kernel main grid (row: ceildiv(N, 8)) threads 128
 
 def test_a_fragment_that_is_dealt_by_digits_is_a_function_of_its_index(tmp_path: Path) -> None:
     from kir.analysis.normal_form import normalize
+    from kir.backends.tilelang.prepare import form
     from kir.ir.canonical import alpha_equal
     from tests.laws.test_tilelang_law import read_back
 
-    p = normalize(parse_program(ROUND, "p.kir"))
+    p = form(normalize(parse_program(ROUND, "p.kir")))
     text = backend("tilelang").emit(p).text
     assert "T.Fragment((8, 512), forward_fn=lambda i, j: (i % 2 * 64 + j // 8, i // 2 * 8 + j % 8))" in text
     assert alpha_equal(read_back(p, tmp_path), p)
