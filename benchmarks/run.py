@@ -14,7 +14,7 @@ from kir.diagnostic import KirError
 from kir.store import write_atomic
 
 RESULTS = Path(__file__).parent / "results" / "speed.md"
-GROUPS = ("commands", "frontends", "cuda", "passes", "interpreter", "carriers", "lineages")
+GROUPS = ("commands", "long", "frontends", "cuda", "passes", "interpreter", "carriers", "lineages")
 """Modules of ``benchmarks.figures``."""
 
 

@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import region_text
 from kir.ir.types import Space, TileType
-from kir.ir.visit import statements, substitute_buffers, walk
+from kir.ir.visit import buffers_named, statements, substitute_buffers, walk
 from kir.rewrite.base import Path
 from kir.rewrite.edit import enclosing, kernel_of, node_at, replace_kernel
 from kir.rewrite.precondition import Verdict, proved, refuted
@@ -56,7 +56,7 @@ def kind_of_copy(s: n.Copy) -> str:
 
 def mentions(node: n.Node, name: str) -> bool:
     """Whether a buffer of that name is read, written or declared below a node."""
-    return any(isinstance(x, n.Buffer) and x.name == name for x in walk(node))
+    return name in buffers_named(node)
 
 
 def transfers(kernel: n.Kernel, name: str) -> Iterator[Transfer]:

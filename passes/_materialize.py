@@ -1,6 +1,7 @@
 """Naming a value that is written out several times, and writing it out again: the core of several passes."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType
-from kir.ir.visit import children, names_read, transform, walk
+from kir.ir.visit import children, names_read, once, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 from kir.rewrite.precondition import Verdict, proved, refuted
@@ -62,14 +63,8 @@ def _expressions(s: n.Stmt) -> Iterator[n.Expr]:
 
 
 def _uses(s: n.Stmt, e: n.Expr) -> int:
-    count = 0
-
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        nonlocal count
-        count += old == e
-        return old
-    transform(s, leave, _is_code)
-    return count
+    """How often a statement writes a value out."""
+    return once(s, "_expressions", lambda: Counter(_expressions(s)))[e]
 
 
 def writes_before_last_use(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -79,7 +74,7 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     block, i = block_at(program, site.path), int(site.path[-1])
     value = params.found(block, i)
     assert value is not None
-    last = max(k for k in range(i, len(block)) if _uses(block[k], value))
+    last = next(k for k in reversed(range(i, len(block))) if _uses(block[k], value))
     # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     clash = sorted(buffers_read(value) & written)
@@ -146,7 +141,7 @@ class Materialize(Pass):
         var = n.Var(name, value.type)
 
         def edit(block: n.Block) -> n.Block:
-            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) for s in block[i:])
+            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) if _uses(s, value) else s for s in block[i:])
             return (*block[:i], n.Let((name,), value), *after)
         return Rewritten(edit_block(program, site.path, edit), site.path)
 
@@ -196,6 +191,9 @@ def suggested_name(value: n.Expr) -> str:
 
 def inlined(s: n.Stmt, name: str, value: n.Expr) -> Any:
     """A statement with a name replaced by its value; elements picked from it become elements of the value."""
+    if name not in names_read(s):
+        return s
+
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Var) and new.name == name:
             return value

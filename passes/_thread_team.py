@@ -9,7 +9,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import DType
-from kir.ir.visit import walk
+from kir.ir.visit import buffers_named, walk
 from kir.rewrite import Context, Path, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of, replace_stmts
 
@@ -110,7 +110,7 @@ def is_scalar(s: n.Stmt | None) -> bool:
 
 def mentions(x: n.Node, buffer: str) -> bool:
     """Whether anything below refers to a buffer."""
-    return any(isinstance(y, n.Buffer) and y.name == buffer for y in walk(x))
+    return buffer in buffers_named(x)
 
 
 def uses(program: n.Program, path: Path, buffer: str) -> int:

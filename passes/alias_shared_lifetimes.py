@@ -51,7 +51,7 @@ from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import statements, walk
+from kir.ir.visit import buffers_named, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
@@ -106,8 +106,8 @@ def _handed_over(program: n.Program, site: Site, context: Context) -> Verdict:
     lo, hi = (last[1], first[0]) if last[1] < first[0] else (first[1], last[0])
     between = block[lo + 1:hi]
     copies = [s for s in statements(block[:lo + 1]) if isinstance(s, n.Copy) and s.grouped and home.name in (s.dst.buffer.name, s.src.at.buffer.name)]
-    if copies and not any(isinstance(s, n.Eval) and s.call.fn in ("async_wait", "bulk_wait") and build.is_const(s.call.args[0], 0)
-                          for s in (*block[lo:lo + 1], *between) if isinstance(s, n.Eval) and isinstance(s.call.args[0], n.Expr)):
+    if copies and not any(isinstance(s, n.Eval) and s.call.fn in ("async_wait", "bulk_wait") and s.call.args == (build.const(0),)
+                          for s in (*block[lo:lo + 1], *between)):
         return refuted(f"copies to '{home.name}' may still be under way", "a copy lands in what has become something else",
                        needs="async_wait(0) between the two")
     if item.meet or any(is_call(s, "barrier") for s in between):
@@ -212,5 +212,5 @@ def _with_block(kernel: n.Kernel, block: n.Block) -> n.Kernel:
 
 def _span(block: n.Block, name: str) -> tuple[int, int] | None:
     """First and last statement that touches an array."""
-    found = [i for i, s in enumerate(block) if any(isinstance(x, n.Buffer) and x.name == name for x in walk(s))]
+    found = [i for i, s in enumerate(block) if name in buffers_named(s)]
     return (found[0], found[-1]) if found else None

@@ -34,7 +34,7 @@ from typing import ClassVar
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import regions, statements, transform, walk
+from kir.ir.visit import names_read, regions, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import node_at, replace_stmts
 
@@ -116,7 +116,7 @@ def transposed(loop: n.For) -> n.For | Miss:
         return new
     mark = n.Var("%thread", loop.var.of)
     body = tuple(transform(s, leave) for s in loop.body)
-    if any(isinstance(x, n.Var) and x.name == loop.var.name for s in body for x in walk(s)):
+    if any(loop.var.name in names_read(s) for s in body):
         return Miss("the number of a thread is used as it is")
     back = tuple(transform(s, lambda old, new: loop.var if old == mark else new) for s in body)
     return replace(loop, body=back)

@@ -47,7 +47,7 @@ from kir.analysis.access import accesses, may_overlap
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
-from kir.ir.visit import names_read, statements, substitute, walk
+from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -176,4 +176,4 @@ def _mentioned(s: n.Stmt) -> frozenset[str]:
 
 def _mentions(block: n.Block, declared: n.Stmt) -> bool:
     assert isinstance(declared, n.Alloc)
-    return any(isinstance(x, n.Buffer) and x.name == declared.buffer.name for s in block for x in walk(s))
+    return any(declared.buffer.name in buffers_named(s) for s in block)

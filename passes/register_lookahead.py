@@ -52,7 +52,7 @@ from kir.analysis import Aliases, accesses
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
@@ -124,7 +124,7 @@ class RegisterLookahead(Pass):
         made = _ahead(_plain(node), _plain(node).body[0], alloc.buffer.name)  # type: ignore[arg-type]  # its first statement is a Let
         if made != (alloc, first, node):
             return Miss("what it loads ahead is not what the next iteration needs")
-        if any(isinstance(x, n.Buffer) and x.name == alloc.buffer.name for s in block_at(program, path)[int(path[-1]) + 1:] for x in walk(s)):
+        if any(alloc.buffer.name in buffers_named(s) for s in block_at(program, path)[int(path[-1]) + 1:]):
             return Miss(f"'{alloc.buffer.name}' is read after the loop")
         return Site(path, self)
 

@@ -43,7 +43,7 @@ from typing import ClassVar
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType
-from kir.ir.visit import names_read, walk
+from kir.ir.visit import buffers_named, names_read, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -101,10 +101,10 @@ class ReshapeTile(Pass):
             return Miss("it is no view of the same elements in the same order")
         block, i = block_at(program, path), int(path[-1])
         first = block[i - 1]
-        if not any(isinstance(x, n.Buffer) and x.name == b.name for x in walk(first)):
+        if b.name not in buffers_named(first):
             return Miss(f"the statement before it is not about '{b.name}'")
         after = [rewritten(s, _Back(b, old, view, new)) for s in block[i + 1:]]
-        if any(isinstance(x, n.Buffer) and x.name == view.name for s in after for x in walk(s)):
+        if any(view.name in buffers_named(s) for s in after):
             return Miss(f"'{view.name}' is not only read element by element")
         return Site(path, ReshapeTile(b.name, new))
 

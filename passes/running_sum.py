@@ -44,7 +44,7 @@ from kir.analysis import Aliases, accesses
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -136,7 +136,7 @@ class RunningSum(Pass):
 
 
 def _touches(s: n.Stmt, name: str) -> bool:
-    return any(isinstance(x, n.Buffer) and x.name == name for x in walk(s))
+    return name in buffers_named(s)
 
 
 def _term(s: n.Stmt, acc: n.Buffer) -> n.Expr | None:

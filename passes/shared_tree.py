@@ -51,7 +51,7 @@ from typing import ClassVar
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import transform, walk
+from kir.ir.visit import buffers_named, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
 
@@ -157,7 +157,7 @@ class SharedTree(Pass):
 
 
 def _mentions(s: n.Stmt, name: str) -> bool:
-    return any(isinstance(x, n.Buffer) and x.name == name for x in walk(s))
+    return name in buffers_named(s)
 
 
 def _of_all(fold: Fold, team: ThreadTeam) -> bool:

@@ -53,7 +53,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32
-from kir.ir.visit import names_read, substitute_buffers, walk
+from kir.ir.visit import buffers_named, names_read, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 
@@ -74,7 +74,7 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
             if isinstance(x, n.Store) and _term(x, acc) is None:
                 return refuted(f"the loop does more to '{acc.name}' than add", "a part does not know the sum of those before it",
                                needs="a sum of terms that do not depend on it")
-            if isinstance(x, n.Mma) and any(isinstance(y, n.Buffer) and y.name == acc.name for e in (x.a, x.b) for y in walk(e)):
+            if isinstance(x, n.Mma) and any(acc.name in buffers_named(e) for e in (x.a, x.b)):
                 return refuted(f"an operand of the product is '{acc.name}' itself", "a part does not know the sum of those before it")
     return proved("the loop adds terms that do not depend on the sum")
 
@@ -176,7 +176,7 @@ class SplitK(Pass):
 
 
 def _touches(s: n.Stmt, name: str) -> bool:
-    return any(isinstance(x, n.Buffer) and x.name == name for x in walk(s))
+    return name in buffers_named(s)
 
 
 def _needed(before: n.Block, store: n.Store) -> n.Block:
@@ -217,4 +217,4 @@ def _term(s: n.Store, acc: n.Buffer) -> n.Expr | None:
     if s.at.buffer.name != acc.name or s.mask is not None or not isinstance(v, n.Binary) or v.op != "add":
         return None
     e = v.b if v.a == own else v.a if v.b == own else None
-    return None if e is None or any(isinstance(x, n.Buffer) and x.name == acc.name for x in walk(e)) else e
+    return None if e is None or acc.name in buffers_named(e) else e

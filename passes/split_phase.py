@@ -58,7 +58,7 @@ from kir.analysis import Aliases, accesses
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, MBARRIER
-from kir.ir.visit import walk
+from kir.ir.visit import once, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
@@ -72,7 +72,7 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     item, block, i = site.params, block_at(program, site.path), int(site.path[-1])
     assert isinstance(item, SplitPhase)
     kernel, aliases = kernel_of(program, site.path), Aliases(program)
-    private = {b.name for b in walk(kernel) if isinstance(b, n.Buffer) and b.space in PRIVATE}
+    private = once(kernel, "_private", lambda: {b.name for b in walk(kernel) if isinstance(b, n.Buffer) and b.space in PRIVATE})
     written = {a.buffer for a in accesses(kernel) if a.writes} - private
     for s in block[i + 1:i + 1 + item.count]:
         for a in accesses(s):

@@ -53,7 +53,7 @@ from kir.ir.canonical import bound_names
 from kir.ir.paths import block_paths
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32
-from kir.ir.visit import names_read, substitute, transform, walk
+from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
@@ -280,7 +280,7 @@ class StageElements(Pass):
         found, b = site.captures["template"], site.captures["buffer"]
         assert isinstance(found, Template)
         block, i = block_at(program, site.path), int(site.path[-1])
-        first = next(k for k in range(i + 1, len(block)) if any(isinstance(x, n.Buffer) and x.name == b.name for x in walk(block[k])))
+        first = next(k for k in range(i + 1, len(block)) if b.name in buffers_named(block[k]))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Load) and new.at.buffer == b:

@@ -51,7 +51,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
 from kir.ir.types import I32, I64, DType
-from kir.ir.visit import names_read, transform, walk
+from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_kernel
@@ -316,12 +316,12 @@ def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tupl
     k, step = steps[0]
     own = n.Load(n.Region(at))
     by = build.sub(step.value, own)
-    if any(isinstance(x, n.Buffer) and x.name == at.name for x in walk(by)) or names_read(by) & {*bound_names(loop.body), loop.var.name}:
+    if at.name in buffers_named(by) or names_read(by) & {*bound_names(loop.body), loop.var.name}:
         return Miss(f"'{at.name}' does not move evenly")
     here = sum(isinstance(x, n.Region) and x.buffer.name == at.name for x in walk(loop))
     if here != sum(isinstance(x, n.Region) and x.buffer.name == at.name for x in walk(kernel)):
         return Miss(f"'{at.name}' is used outside the loop")
-    if any(isinstance(x, n.Buffer) and x.name == at.name for s in loop.body[k + 1:] for x in walk(s)):
+    if any(at.name in buffers_named(s) for s in loop.body[k + 1:]):
         return Miss(f"'{at.name}' is used after it has moved on")
     value = build.add(alloc.init, build.mul(build.cast(loop.var, at.dtype), by))
     views = {s.buffer.name: s.at.buffer for s in kernel.body if isinstance(s, n.View) and not s.axes and not s.at.index and s.buffer.space == "global"}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
+from kir.ir.visit import once
 from kir.surface import Artifact, Emitted, SourceLine
 from kir.target import Target
 
@@ -42,6 +43,10 @@ class CudaBackend:
 
 def _written(program: Program) -> Written:
     """The program as CUDA C++. What kept its tiles from being lowered is refused first: it is why the rest could not be written."""
+    return once(program, "_cuda", lambda: _write(program))
+
+
+def _write(program: Program) -> Written:
     threads, places, why = thread_code(program)
     if why:
         return Written(None, why)

@@ -29,7 +29,8 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
     places: dict[StatementPath, StatementPath] = {}
     for k in program.kernels:
         if not is_tiled(k) and not _multiplies(k):
-            program = replace_kernel(program, k.name, in_loops(k, names_in(program, k)))
+            if (looped := in_loops(k, names_in(program, k))) != k:
+                program = replace_kernel(program, k.name, looped)
             continue
         by_pass, why = _by_pass(*_prepared(program, k))
         if by_pass is not None:

@@ -16,6 +16,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of, shape_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Step, apply
+from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import found_sites
 from kir.rewrite.driver import forward_site, tried
 from kir.rewrite.edit import Path, node_at, places
@@ -102,8 +103,8 @@ class _Plan:
             done = apply(self.program, site.params, site, direction, context=self.context)
         except (KirError, StopIteration):
             return False
+        self.steps.append(str(Step.of(site.params, anchor_text(self.program, site.path), direction)))
         self.program = done.program
-        self.steps.append(str(Step.of(site.params, done.record.anchor, direction)))
         return True
 
     # ------------------------------------------------------------------------------------------------------------ decisions

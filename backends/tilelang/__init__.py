@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.nodes import Program
+from kir.ir.visit import once
 from kir.surface import Artifact, Emitted, Entry
 from kir.target import Target
 
-from .emit import fixed, write
+from .emit import Written, fixed, write
 
 
 class TileLangBackend:
@@ -19,11 +20,11 @@ class TileLangBackend:
 
     def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
         """What TileLang cannot say."""
-        return write(program).refusals
+        return _written(program).refusals
 
     def emit(self, program: Program) -> Emitted:
         """TileLang source. Raises KirError with the refusals."""
-        written = write(program)
+        written = _written(program)
         if written.emitted is None:
             raise KirError(*written.refusals)
         return written.emitted
@@ -38,6 +39,11 @@ class TileLangBackend:
         """Runs TileLang's lowering and nvcc in processes of their own."""
         from .compile import compile_for
         return compile_for(emitted, target)
+
+
+def _written(program: Program) -> Written:
+    """The program as the surface's text, once: it is asked whether it can be written before it is."""
+    return once(program, "_tilelang", lambda: write(program))
 
 
 BACKEND = TileLangBackend()

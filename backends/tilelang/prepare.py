@@ -17,7 +17,7 @@ from kir.ir.build import int_value, is_const
 from kir.ir.canonical import bound_names, outer_names
 from kir.ir.promote import promoted
 from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
+from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform
 
 from .layouts import said
 from .places import sourced
@@ -73,6 +73,25 @@ Values = dict[str, n.Expr]
 """What stands for a name of a tile: the fragment that holds it."""
 
 
+def scans_shared(e: n.Expr) -> bool:
+    """Whether a value is a scan of shared memory, which TileLang leaves in shared memory too."""
+    return isinstance(e, n.Call) and e.fn == "scan" and isinstance(e.args[0], n.Load) and e.args[0].at.buffer.space == "shared"
+
+
+def scans_in_place(block: n.Block) -> n.Block:
+    """The block with scans of shared memory that have a name only to be stored in shared memory next stored at once."""
+    out: list[n.Stmt] = []
+    for k, s in enumerate(block):
+        before = out[-1] if out else None
+        if isinstance(s, n.Store) and s.mask is None and s.at.buffer.space == "shared" and isinstance(s.value, n.Var) and isinstance(before, n.Let) \
+                and before.names == (s.value.name,) and scans_shared(before.value) \
+                and not any(s.value.name in names_read(x) for x in block[k + 1:]):
+            out[-1] = replace(s, value=before.value)
+        else:
+            out.append(s)
+    return tuple(out)
+
+
 class _Form:
     def __init__(self, taken: set[str], generic: bool) -> None:
         self.taken, self.generic = taken, generic
@@ -89,10 +108,12 @@ class _Form:
     def block(self, block: n.Block, values: Values) -> n.Block:
         values = dict(values)
         out: list[n.Stmt] = []
-        for s in block:
+        for s in block if self.generic else scans_in_place(block):
             s = _substituted(s, values)
             if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, TileType) and not self.generic:
                 buffer = _fragment(s.names[0], s.value.type)
+                if scans_shared(s.value):
+                    buffer = replace(buffer, space="shared")
                 out += self.statement(n.Alloc(buffer), values)
                 out += self.statement(n.Store(n.Region(buffer), s.value, label=s.label, origin=s.origin), values)
                 values[s.names[0]] = n.Load(n.Region(buffer))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import DType
-from kir.ir.visit import blocks_of, children, walk
+from kir.ir.visit import blocks_of, buffers_named, children, walk
 
 JOINED: Mapping[str, str] = {"add": "sum", "max": "max", "min": "min"}
 """The reduction of each operator that joins parts."""
@@ -113,7 +113,7 @@ def fills(s: n.Stmt, name: str) -> bool:
 
 
 def _mentions(item: n.Node, name: str) -> bool:
-    return any(isinstance(x, n.Buffer) and x.name == name for x in walk(item))
+    return name in buffers_named(item)
 
 
 __all__ = ["JOINED", "adds", "fills", "is_named_sum", "is_neutral", "joined_op", "peeled", "reads", "sums_of"]

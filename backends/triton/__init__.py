@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.nodes import Program
+from kir.ir.visit import once
 from kir.surface import Argument, Artifact, Body, Emitted, Entry
 from kir.target import Target
 
 from .body import kernel_body, kernel_launch
-from .emit import DIVISOR, write
+from .emit import DIVISOR, Written, write
 from .names import spelled
 from .recached import recached
 
@@ -22,11 +23,11 @@ class TritonBackend:
 
     def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
         """What Triton cannot say."""
-        return write(program).refusals
+        return _written(program).refusals
 
     def emit(self, program: Program) -> Emitted:
         """Triton source. Raises KirError with the refusals."""
-        written = write(program)
+        written = _written(program)
         if written.emitted is None:
             raise KirError(*written.refusals)
         return written.emitted
@@ -62,6 +63,11 @@ class TritonBackend:
         """Runs Triton's compiler in a process of its own."""
         from .compile import compile_for
         return compile_for(emitted, target)
+
+
+def _written(program: Program) -> Written:
+    """The program as the surface's text, once: it is asked whether it can be written before it is."""
+    return once(program, "_triton", lambda: write(program))
 
 
 BACKEND = TritonBackend()

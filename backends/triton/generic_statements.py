@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.dtype_terms import accumulated
 from kir.ir.types import F32, I32, I64, dtype_of, shape_of
-from kir.ir.visit import walk
+from kir.ir.visit import buffers_named, walk
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
@@ -362,7 +362,7 @@ def _one_armed(block: n.Block) -> set[str]:
 def _only_under(name: str, cond: n.Expr, which: int, rest: n.Block) -> bool:
     """Whether statements mention a name in one arm of branches on a condition only."""
     def mentioned(nodes: tuple[n.Node, ...]) -> bool:
-        return any(isinstance(x, n.Buffer) and x.name == name for s in nodes for x in walk(s))
+        return any(name in buffers_named(s) for s in nodes)
     def base(e: n.Expr) -> tuple[n.Expr, bool]:
         return (e.x, True) if isinstance(e, n.Unary) and e.op == "not" else (e, False)
     asked, turned = base(cond)

@@ -9,7 +9,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import F32, TileType, dtype_of
-from kir.ir.visit import walk
+from kir.ir.visit import buffers_named, names_read, walk
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
@@ -140,7 +140,7 @@ class Statements:
             if not isinstance(s, n.Alloc) or s.buffer.space != "fragment" or s.buffer.layout is not None:
                 continue
             name = s.buffer.name
-            users = [x for x in block[i + 1:] if any(isinstance(y, n.Buffer) and y.name == name for y in walk(x))]
+            users = [x for x in block[i + 1:] if name in buffers_named(x)]
             first = users[0] if users else None
             if not isinstance(first, n.Copy) or first.via != "tma":
                 continue
@@ -327,7 +327,7 @@ class Statements:
     def _own_place(self, written: n.Region, body: n.Block, loop: n.For) -> bool:
         """Whether each iteration reads of a buffer only the very place that it writes, and that place moves with the loop."""
         reads = [r for s in body for x in walk(s) if isinstance(x, n.Load) for r in (x.at,) if r.buffer.name == written.buffer.name]
-        return all(r == written for r in reads) and any(isinstance(x, n.Var) and x.name == loop.var.name for x in walk(written))
+        return all(r == written for r in reads) and loop.var.name in names_read(written)
 
     def _if(self, s: n.If, depth: int, path: StatementPath) -> None:
         if isinstance(s.cond.type, TileType):

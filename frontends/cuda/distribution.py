@@ -15,7 +15,7 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import substitute, substitute_buffers, walk
+from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
 
 from .vectors import gathers, trips, uses, waits
 
@@ -80,7 +80,7 @@ def _statements(loop: n.For, count: int, fresh: Callable[[str], str]) -> list[n.
     pending = list(loop.body)
 
     def users(name: str) -> list[n.Stmt]:
-        return [s for s in pending if any(isinstance(x, n.Var) and x.name == name for x in walk(s))]
+        return [s for s in pending if name in names_read(s)]
 
     def wide(value: n.Expr, at: n.Region) -> n.Expr:
         made = tile(value, [(loop.var, count)])
@@ -154,7 +154,7 @@ def _split_lives(body: list[n.Stmt], fresh: Callable[[str], str]) -> list[n.Stmt
 
 
 def _mentions(x: n.Node, name: str) -> bool:
-    return any(isinstance(y, n.Buffer) and y.name == name for y in walk(x))
+    return name in buffers_named(x)
 
 
 def guarded(body: n.Block) -> n.Block:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import blocks_of, names_read, statements, substitute, transform, walk
+from kir.ir.visit import blocks_of, buffers_named, names_read, statements, substitute, transform, walk
 
 
 def joined(body: n.Block) -> n.Block:
@@ -63,7 +63,7 @@ def _begun(block: n.Block) -> n.Block:
 
 
 def _names(s: n.Stmt, buffer: str) -> bool:
-    return any(isinstance(x, n.Buffer) and x.name == buffer for x in walk(s))
+    return buffer in buffers_named(s)
 
 
 def _filled_by(s: n.Stmt) -> tuple[n.Buffer, n.Const] | None:

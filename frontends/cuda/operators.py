@@ -11,7 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, U32, TileType, dtype_of
 from kir.ir.visit import transform, walk
 
-from . import calls, descriptors
+from . import calls, descriptors, overloads
 from .c_types import VOID, Arr, Prim, Ptr, Rec, Vec, promoted, size_of, usual
 from .emitter import has_effect
 from .errors import NotUnderstood
@@ -296,7 +296,7 @@ def user_operator(r: Reader, sign: str, args: list[Value], node: Node) -> Value 
     first = args[0]
     if isinstance(first, (Members, Record, Located, Wide)) and isinstance(first.type, Rec):
         found = first.type.instance.methods(name)
-        fitting = calls.fitting(r, tuple(found), None, args[1:], node)
+        fitting = overloads.fitting(r, tuple(found), None, args[1:], node)
         if fitting is not None:
             return calls.invoke(r, fitting, args[1:], first, node)
     scope: Scope | None = r.index.root
@@ -308,7 +308,7 @@ def user_operator(r: Reader, sign: str, args: list[Value], node: Node) -> Value 
     functions: list[Function] = []
     for s in spaces:
         functions += [d for d in s.decls.get(name, ()) if isinstance(d, Function) and d.owner is None and d not in functions]
-    chosen = calls.fitting(r, tuple(functions), None, args, node)
+    chosen = overloads.fitting(r, tuple(functions), None, args, node)
     if chosen is not None:
         return calls.invoke(r, chosen, args, None, node)
     return None

@@ -15,7 +15,7 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType
-from kir.ir.visit import substitute, transform, walk
+from kir.ir.visit import names_read, substitute, transform, walk
 
 from .emitter import has_effect
 from .threads import Values, over_threads
@@ -250,7 +250,7 @@ def _in_group(s: n.Stmt, thread: str, known: dict[str, Values], first: int, grou
     groups, places = (threads - first) // WARPGROUP, (threads - first) % WARPGROUP
 
     def found(e: n.Expr) -> n.Var | None:
-        if isinstance(e, n.Var) or not any(isinstance(x, n.Var) and x.name == thread for x in walk(e)) or e.type != I32:
+        if isinstance(e, n.Var) or thread not in names_read(e) or e.type != I32:
             return None
         value = over_threads(e, known)
         return None if value is None else group if np.array_equal(value, groups) else place if np.array_equal(value, places) else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import shape_of
-from kir.ir.visit import children, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, walk
 from kir.ptx.bits import joined, vector
 
 from .emitter import has_effect as _has_effect
@@ -399,7 +399,7 @@ def _stays(rest: list[n.Stmt], name: str, source: str) -> bool:
     """Whether every use of a name comes before the variable that it stands for is written."""
     written = False
     for t in rest:
-        used = any(isinstance(x, n.Var) and x.name == name for x in walk(t))
+        used = name in names_read(t)
         writes = _writes(t, source)
         if used and (written or (writes and not isinstance(t, n.Store))):
             return False
@@ -421,7 +421,7 @@ def _writes(s: n.Stmt, name: str) -> bool:
 
 
 def _mentions(x: n.Node, name: str) -> bool:
-    return any(isinstance(y, n.Buffer) and y.name == name for y in walk(x))
+    return name in buffers_named(x)
 
 
 def _whole(e: n.Expr | None) -> n.Buffer | None:

@@ -9,7 +9,7 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
-from kir.ir.visit import children, statements, substitute, transform, walk
+from kir.ir.visit import children, names_read, statements, substitute, transform, walk
 
 FOLDS = {"add": "sum", "mul": "prod", "min": "min", "max": "max", "and": "and", "or": "or", "xor": "xor"}
 
@@ -249,7 +249,7 @@ def fold(s: n.For, before: n.Stmt) -> n.Store | n.Alloc | None:
 
 def uses(e: n.Node, v: n.Var) -> bool:
     """Whether a variable occurs in it."""
-    return any(isinstance(x, n.Var) and x.name == v.name for x in walk(e))
+    return v.name in names_read(e)
 
 
 def _uses_region(r: n.Region, v: n.Var) -> bool:

@@ -291,13 +291,18 @@ def _wraps_inside(i: n.Expr | n.Span, d: n.Expr) -> bool:
         isinstance(i.b, n.Const) and (extent := build.int_value(d)) is not None and 0 < i.b.value <= extent))
 
 
+def _own_thread(r: Reader, i: n.Expr | n.Span, d: n.Expr) -> bool:
+    """Whether an index is the thread's number, and the dimension has an element for each thread."""
+    return isinstance(i, n.Expr) and r.meaning(i) == n.Var(r.thread, I32) and d == r.threads
+
+
 def plainly_inside(r: Reader, at: n.Region) -> bool:
-    """Whether each index of a place is a literal inside its dimension, or a loop's variable that ends with it."""
+    """Whether each index of a place is a literal inside its dimension, a loop's variable that ends with it, or the thread's own."""
     for i, d in zip(at.index, at.buffer.shape, strict=False):
         if isinstance(i, n.Const):
             extent = build.int_value(d)
             if (extent is None and i.value != 0) or (extent is not None and not 0 <= i.value < extent):
                 return False
-        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d) and not _wraps_inside(i, d):
+        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d) and not _wraps_inside(i, d) and not _own_thread(r, i, d):
             return False
     return True

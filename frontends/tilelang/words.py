@@ -225,8 +225,8 @@ WORDS: Mapping[str, Word] = {
     "NE": _binary("ne"), "bitwise_and": _binary("and"), "bitwise_or": _binary("or"), "bitwise_xor": _binary("xor"),
     "shift_left": _binary("shl"), "shift_right": _binary("shr"),
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
-    "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col, "Kernel": _kernel, "use_swizzle": _swizzle,
-    "annotate_min_blocks_per_sm": _min_blocks,
+    "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
+    "Kernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
     **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS,
 }  # fmt: skip

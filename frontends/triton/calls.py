@@ -11,12 +11,12 @@ from kir.instructions import by_spelling, table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
-from kir.ir.types import BOOL, F32, I32, I64, DType, shape_of, symbolic
+from kir.ir.types import BOOL, F32, I32, I64, DType, symbolic
 
-from . import asm, memory, operators, random, reductions
+from . import asm, memory, operators, random, reductions, tiles
 from .host import CALLS
 from .names import HOST_CALLS
-from .shapes import dtype_question, each, filled, reshaped, shape_from, size, stretched, transposed
+from .shapes import dtype_question
 from .values import (
     BlockPointer,
     Builtin,
@@ -189,59 +189,6 @@ def order(r: Reader, op: str, a: Value, b: Value, nan: Value = None) -> Value:
     return Run(build.binary(op, ea, eb))
 
 
-# ------------------------------------------------------------------------------------------------------------------ creation
-
-
-def _program_id(r: Reader, a: Arguments) -> Value:
-    axis = operators.known_int(a.need(0, "axis"), "the axis of a program id")
-    r.axes = max(r.axes, axis + 1)
-    return Run(n.Var(f"pid_{axis}", I32))
-
-
-def _num_programs(r: Reader, a: Arguments) -> Value:
-    axis = operators.known_int(a.need(0, "axis"), "the axis of a grid")
-    r.axes = max(r.axes, axis + 1)
-    return Run(n.Var(f"grid_{axis}", I32))
-
-
-def _arange(r: Reader, a: Arguments) -> Value:
-    lo, hi = a.need(0, "start"), a.need(1, "end")
-    extent = operators.binary("sub", hi, lo)
-    (dim,) = shape_from((extent,))
-    made: n.Expr = build.iota(dim)
-    return Run(build.add(made, operators.number(lo, I32)) if lo != 0 else made)
-
-
-def _dtype(v: Value) -> DType:
-    if isinstance(v, TypeOf) and not v.pointer:
-        return v.dtype
-    if isinstance(v, Static) and isinstance(v.expr, n.Var):
-        return DType(v.expr.name, "symbolic", 0)
-    raise NotUnderstood(f"{describe(v)} where a dtype is needed")
-
-
-def _full(r: Reader, a: Arguments) -> Value:
-    shape = a.need(0, "shape")
-    value = a.need(1, "value")
-    dtype = _dtype(a.get(2, "dtype"))
-    items = shape.items if isinstance(shape, Items) else (shape,)
-    return Run(filled(operators.run(r.converted(value, dtype)), shape_from(items)))
-
-
-def _zeros(r: Reader, a: Arguments) -> Value:
-    shape = a.need(0, "shape")
-    items = shape.items if isinstance(shape, Items) else (shape,)
-    return Run(filled(operators.number(0, _dtype(a.need(1, "dtype"))), shape_from(items)))
-
-
-def _zeros_like(r: Reader, a: Arguments, value: float = 0) -> Value:
-    v = a.need(0, "input")
-    if not isinstance(v, Run):
-        raise NotUnderstood(f"zeros like {describe(v)}")
-    given = a.get(1, "value") if "value" in a.named or len(a.args) > 1 else value
-    return Run(filled(operators.run(given, v.dtype), v.shape))
-
-
 # ---------------------------------------------------------------------------------------------------------- elementwise, dtype
 
 
@@ -253,7 +200,7 @@ def _cast(r: Reader, v: Value, to: Value, bitcast: Value = False, rounding: Valu
             raise NotUnderstood("an address made of an integer")
     if isinstance(v, Pointer) and isinstance(to, TypeOf):
         raise NotUnderstood("an address as an integer")
-    dtype = _dtype(to)
+    dtype = tiles.dtype_given(to)
     if bitcast is True:
         return Run(build.cast(operators.run(v), dtype, "bits"))
     if bitcast is not False and bitcast is not None:
@@ -387,72 +334,6 @@ def _swizzle(r: Reader, a: Arguments) -> Value:
     return Items((r.arithmetic("add", first, r.arithmetic("mod", inside, height)), r.arithmetic("floordiv", inside, height)))
 
 
-# --------------------------------------------------------------------------------------------------------------------- shapes
-
-
-def _reshape(r: Reader, a: Arguments) -> Value:
-    shape = shape_from(a.flat(1, "shape"))
-    return each(a.need(0, "input"), lambda e: reshaped(e, shape))
-
-
-def _broadcast_to(r: Reader, a: Arguments) -> Value:
-    shape = shape_from(a.flat(1, "shape"))
-    v = a.need(0, "input")
-    if is_number(v):
-        return Run(filled(operators.run(v), shape))
-    if isinstance(v, Pointer):
-        return (
-            operators.offset(Pointer(v.base, v.terms), filled(build.const(0), shape))
-            if operators.pointer_shape(v) != shape and not v.terms
-            else Pointer(v.base, (stretched(operators.flat(v), shape),))
-        )
-    return each(v, lambda e: stretched(e, shape))
-
-
-def _broadcast(r: Reader, a: Arguments) -> Value:
-    x, y = a.need(0, "input"), a.need(1, "other")
-    ex, ey = operators.shapes(operators.run(x), operators.run(y))
-    shape = shape_of(n.Select(build.const(True, BOOL), build.cast(ex, I32), build.cast(ey, I32)).type)
-    return Items((Run(stretched(ex, shape)), Run(stretched(ey, shape))))
-
-
-def _expand_dims(r: Reader, a: Arguments) -> Value:
-    v = a.need(0, "input")
-    at = a.need(1, "axis")
-    axes = [operators.known_int(x, "an axis") for x in (at.items if isinstance(at, Items) else (at,))]
-
-    def grow(e: n.Expr) -> n.Expr:
-        rank = len(shape_of(e.type)) + len(axes)
-        for axis in sorted(x % rank for x in axes):
-            e = build.expand(e, axis) if shape_of(e.type) else build.call("broadcast", e, build.const(1))
-        return e
-
-    return each(v, grow)
-
-
-def _permute(r: Reader, a: Arguments) -> Value:
-    v = a.need(0, "input")
-    dims = a.flat(1, "dims") if len(a.args) > 1 or "dims" in a.named else ()
-    if isinstance(v, Pointer):
-        rank = len(operators.pointer_shape(v))
-        order_ = tuple(operators.known_int(d, "an axis") % rank for d in dims) or (1, 0)
-        made = transposed(r, Run(stretched(operators.flat(v), operators.pointer_shape(v))), order_)
-        assert isinstance(made, Run)
-        return Pointer(v.base, (made.expr,))
-    return transposed(r, v, tuple(operators.known_int(d, "an axis") for d in dims) or None)
-
-
-def _ravel(r: Reader, a: Arguments) -> Value:
-    return each(a.need(0, "x"), lambda e: reshaped(e, (size(shape_of(e.type)),)))
-
-
-def _interleave(r: Reader, a: Arguments) -> Value:
-    made = reductions.joined(r, a)
-    assert isinstance(made, Run)
-    *rest, last, two = made.shape
-    return Run(reshaped(made.expr, (*rest, size((last, two)))))
-
-
 # -------------------------------------------------------------------------------------------------------------- descriptors
 
 
@@ -472,14 +353,14 @@ def _descriptor_store(r: Reader, a: Arguments) -> Value:
 
 HANDLERS: Mapping[str, Handler] = {
     "inline_asm_elementwise": asm.inline_asm,
-    "program_id": _program_id,
-    "num_programs": _num_programs,
-    "arange": _arange,
-    "full": _full,
-    "zeros": _zeros,
-    "zeros_like": _zeros_like,
-    "ones_like": partial(_zeros_like, value=1),
-    "full_like": _zeros_like,
+    "program_id": tiles.program_id,
+    "num_programs": tiles.num_programs,
+    "arange": tiles.arange,
+    "full": tiles.full,
+    "zeros": tiles.zeros,
+    "zeros_like": tiles.zeros_like,
+    "ones_like": partial(tiles.zeros_like, value=1),
+    "full_like": tiles.zeros_like,
     "load": memory.load,
     "store": memory.store,
     "make_block_ptr": memory.make_block_ptr,
@@ -532,18 +413,18 @@ HANDLERS: Mapping[str, Handler] = {
     "constexpr": _constexpr,
     "swizzle2d": _swizzle,
     "cast": lambda r, a: _cast(r, a.need(0, "input"), a.need(1, "dtype"), a.get(3, "bitcast", False), a.get(2, "fp_downcast_rounding")),
-    "reshape": _reshape,
-    "view": _reshape,
-    "broadcast_to": _broadcast_to,
-    "broadcast": _broadcast,
-    "expand_dims": _expand_dims,
-    "trans": _permute,
-    "permute": _permute,
-    "ravel": _ravel,
-    "interleave": _interleave,
+    "reshape": tiles.reshape,
+    "view": tiles.reshape,
+    "broadcast_to": tiles.broadcast_to,
+    "broadcast": tiles.broadcast,
+    "expand_dims": tiles.expand_dims,
+    "trans": tiles.permute,
+    "permute": tiles.permute,
+    "ravel": tiles.ravel,
+    "interleave": tiles.interleave,
     "sort": reductions.sort,
     "histogram": reductions.histogram,
-    "pointer_type": lambda r, a: TypeOf(_dtype(a.need(0, "element_ty")), True),
+    "pointer_type": lambda r, a: TypeOf(tiles.dtype_given(a.need(0, "element_ty")), True),
     "randint": random.randint,
     "rand": random.rand,
     "randint4x": random.randint4x,

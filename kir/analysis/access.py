@@ -15,7 +15,7 @@ from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType
-from kir.ir.visit import children, names_read, statements, walk
+from kir.ir.visit import children, names_read, once, statements, walk
 
 ANYWHERE = "*"
 """The buffer name of an access that may touch any memory."""
@@ -38,7 +38,7 @@ class Access:
 
 def accesses(item: n.Node) -> tuple[Access, ...]:
     """All accesses of an expression or statement, those of inner statements included."""
-    return tuple(_accesses(item))
+    return once(item, "_accesses", lambda: tuple(_accesses(item)))
 
 
 def _accesses(item: n.Node) -> Iterator[Access]:

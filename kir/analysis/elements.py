@@ -186,11 +186,12 @@ def split_affine(e: n.Expr, axis: n.Var) -> tuple[n.Expr, n.Expr] | None:
 
 
 def tile_region(r: n.Region, axes: Axes) -> tuple[n.Region, list[int]] | None:
-    """The region that an element's place sweeps over the axes, as spans, with the axis number of each span; None where it takes a gather."""
+    """The region that an element's place sweeps over the axes, as spans, with the axis number of each span; None where it takes a gather, or is no element."""
     out: list[n.Expr | n.Span] = []
     own: list[int] = []
     for i in r.index:
-        assert isinstance(i, n.Expr)
+        if isinstance(i, n.Span):
+            return None
         used = [k for k, (v, _) in enumerate(axes) if v.name in names_read(i)]
         if not used:
             out.append(i)

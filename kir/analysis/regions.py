@@ -15,7 +15,7 @@ from typing import Any
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.facts import Facts
 from kir.analysis.narrow import narrowed_lets
-from kir.analysis.normal_form import normalize
+from kir.analysis.normal_form import normalize, normalized_again
 from kir.analysis.order import less
 from kir.analysis.unsigned import signed
 from kir.analysis.wrapped import unwrapped
@@ -33,17 +33,15 @@ def raised(program: n.Program) -> n.Program:
     """The program with flat accesses as regions, in normal form."""
     program = normalize(replace(program, kernels=tuple(without_hints(k) for k in program.kernels)))
     for _ in range(ROUNDS):
-        before, program = program, normalize(narrowed_lets(signed(program)))
+        before, program = program, normalized_again(program, narrowed_lets(signed(program)))
         if program == before:
             break
-    kernels = tuple(_kernel(program, k) for k in program.kernels)
-    program = normalize(replace(program, kernels=kernels))
-    program = replace(program, kernels=tuple(unwrapped(program, k) for k in program.kernels))
-    program = replace(program, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in program.params))
-    taken = frozenset(p.name for p in program.params)
-    return normalize(
-        replace(program, kernels=tuple(replace(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in program.kernels))
-    )
+    program = normalized_again(program, replace(program, kernels=tuple(_kernel(program, k) for k in program.kernels)))
+    made = replace(program, kernels=tuple(unwrapped(program, k) for k in program.kernels))
+    made = replace(made, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in made.params))
+    taken = frozenset(p.name for p in made.params)
+    return normalized_again(program, replace(made, kernels=tuple(
+        replace(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in made.kernels)))
 
 
 def without_hints(k: n.Kernel) -> n.Kernel:

@@ -13,7 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import Path, child_blocks
-from kir.ir.visit import transform, walk
+from kir.ir.visit import once, transform, walk
 
 PRIVATE = frozenset({"register", "fragment"})
 Names = frozenset[str]
@@ -21,6 +21,10 @@ Names = frozenset[str]
 
 def varying(loop: n.For) -> Mapping[Path, Names]:
     """The names that may differ before each statement of the loop's body, by path from the loop: ("body", 0), .."""
+    return once(loop, "_varying", lambda: _varying(loop))
+
+
+def _varying(loop: n.For) -> Mapping[Path, Names]:
     found = _Flow()
     found.block(loop.body, ("body",), frozenset({loop.var.name}), False)
     return found.before

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kir.gate.verdict import ProfileRecord
@@ -86,14 +86,15 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared. Compilers of other surfaces than CUDA
     lay shared memory out themselves."""
     as_written = (artifact.surface if artifact is not None else surface) not in LAYING_OUT
-    work = count(program, kernel, sizes, as_written=as_written)
+    work = _at_work(program, kernel, sizes, as_written)
     device, arch = target.device, target.architecture
     uneven = _imbalance(program, kernel, sizes, work) if work.ctas <= device.sm_count else 1.0
     made = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
     threads = max(32, made.threads if made else work.threads)
     wanted = OWN_REGISTERS + work.registers
     registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, wanted)
-    spilled = 0 if made else max(0, wanted + work.live - arch.max_registers_per_thread)
+    live, times = work.live
+    spilled = 0 if made else max(0, wanted + live - arch.max_registers_per_thread) * times
     shared = made.shared_bytes if made else work.shared
     fit = occupancy(arch, threads, registers, shared)
     resident = max(1, min(fit.ctas, -(-work.ctas // device.sm_count)))
@@ -114,10 +115,34 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     return Cost(kernel.name, seconds, bound, parts, fit, compulsory, work)
 
 
+def _at_work(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], as_written: bool) -> Work:
+    """The work of a kernel as its middle CTA does it; where that finds nothing to do (persistent CTAs, and little work), as the first does, of
+    as many CTAs as have some."""
+    middle = count(program, kernel, sizes, 0.5, as_written)
+    first = middle if _busy(middle) else count(program, kernel, sizes, 0.0, as_written)
+    if first is middle or not _busy(first):
+        return middle
+    working, idle = 0, middle.ctas // 2
+    while idle - working > 1:
+        probe = (working + idle) // 2
+        if _busy(count(program, kernel, sizes, probe / middle.ctas, as_written)):
+            working = probe
+        else:
+            idle = probe
+    share = idle / first.ctas
+    return replace(first, ctas=idle, sectors=first.sectors * share, instructions=first.instructions * share,
+                   requested={k: v * share for k, v in first.requested.items()}, operations={k: v * share for k, v in first.operations.items()})
+
+
+def _busy(work: Work) -> bool:
+    """Whether a CTA moves or computes anything."""
+    return bool(work.sectors or any(work.operations.values()) or any(work.requested.values()))
+
+
 def _imbalance(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], middle: Work) -> float:
     """How much more the busiest CTA of a single wave does than the middle one: the first, where work is dealt out in turns."""
     first = count(program, kernel, sizes, 0.0)
-    mine, other = sum(first.operations.values()), sum(middle.operations.values())
+    mine, other = (sum(w.operations.values()) / w.ctas for w in (first, middle))
     return max(1.0, mine / other) if other else 1.0
 
 

@@ -29,6 +29,7 @@ from kir.ir.paths import (
     replace_block,
     roots,
 )
+from kir.ir.visit import once
 
 __all__ = ["Path", "Pattern", "anchor_of", "anchors", "at", "block_at", "block_paths", "child_blocks", "effective_name", "enclosing",
            "find",
@@ -191,14 +192,18 @@ def anchor_of(program: n.Program, path: Path) -> str:
     text = str(path[0]) if path else ""
     block = block_at(program, path[:1])
     rest = path[1:]
+    named = once(program, "_segments", dict[Path, tuple[str, ...]])  # of each block, by the path that leads to it
     while rest:
         index = rest[0]
         if not isinstance(index, int) or not 0 <= index <= len(block) or (index == len(block) and (len(rest) > 1 or not block)):
             raise error("KIR-A004", f"this program has no statement at {path_text(path)}", needs="a path of this very program")
+        at = path[:len(path) - len(rest)]
+        if at not in named:
+            named[at] = segments(block)
         if index == len(block):
-            return f"{text}/{segments(block)[-1]}@after"
+            return f"{text}/{named[at][-1]}@after"
         s = block[index]
-        text += "/" + segments(block)[index]
+        text += "/" + named[at][index]
         rest = rest[1:]
         for steps, inner in child_blocks(s):
             if rest and rest[:len(steps)] == steps:

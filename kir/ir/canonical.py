@@ -6,13 +6,13 @@ which they are bound. What callers see stays: parameters, sizes, kernel names an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from kir.ir import nodes as n
 from kir.ir.printer import program_text
-from kir.ir.visit import statements, transform
+from kir.ir.visit import names_mentioned, once, statements, transform
 
 N = TypeVar("N", bound=n.Node)
 
@@ -34,26 +34,35 @@ def bound_names(body: n.Block) -> Iterator[str]:
                 pass
 
 
-def rename(item: N, names: dict[str, str]) -> N:
-    """`item` with local names replaced, wherever they are bound or used."""
-    if all(old == new for old, new in names.items()):
+def rename(item: N, names: Mapping[str, str], labels: bool = True) -> N:
+    """`item` with local names replaced, wherever they are bound or used; without labels and origins, unless they are to stay."""
+    if labels and all(old == new for old, new in names.items()):
         return item
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
-            case n.Var() | n.Axis() if new.name in names:
-                return replace(new, name=names[new.name])
-            case n.Buffer() if new.name in names:
-                return replace(new, name=names[new.name])
-            case n.Let() if not names.keys().isdisjoint(new.names):
-                return replace(new, names=tuple(names.get(x, x) for x in new.names))
-            case n.View() if not names.keys().isdisjoint(new.axes):
-                return replace(new, axes=tuple(names.get(x, x) for x in new.axes))
-            case n.Opaque():
-                return replace(new, reads=tuple(names.get(x, x) for x in new.reads), writes=tuple(names.get(x, x) for x in new.writes))
-            case _:
+            case n.Var() | n.Axis() | n.Buffer():
+                name = names.get(new.name, new.name)
+                return new if name == new.name else replace(new, name=name)
+            case n.Expr() | n.Region() | n.Span():
                 return new
-    result: N = transform(item, leave)
+            case n.Let() if not names.keys().isdisjoint(new.names):
+                new = replace(new, names=tuple(names.get(x, x) for x in new.names))
+            case n.View() if not names.keys().isdisjoint(new.axes):
+                new = replace(new, axes=tuple(names.get(x, x) for x in new.axes))
+            case n.Opaque():
+                new = replace(new, reads=tuple(names.get(x, x) for x in new.reads), writes=tuple(names.get(x, x) for x in new.writes))
+            case _:
+                pass
+        return new if labels else _bare(new)
+    changed = frozenset(old for old, new in names.items() if old != new)
+    result: N = transform(item, leave, (lambda x: not changed.isdisjoint(names_mentioned(x))) if labels else None)
     return result
+
+
+def _bare(new: n.Node) -> n.Node:
+    if isinstance(new, (n.Stmt, n.Kernel)) and (new.label or new.origin):
+        return replace(new, label=None, origin=None)  # type: ignore[type-var]  # every Stmt is a dataclass
+    return replace(new, origin=None) if isinstance(new, n.Function) and new.origin else new
 
 
 def outer_names(p: n.Program) -> set[str]:
@@ -72,35 +81,30 @@ def _numbered(order: Iterable[str], outer: set[str]) -> dict[str, str]:
 
 def canonical_kernel(k: n.Kernel, outer: set[str]) -> n.Kernel:
     """The kernel with its local names numbered and its labels gone; `outer` are the names that it sees from outside."""
-    return without_labels(rename(k, _numbered((*(a.name for a in k.grid), *bound_names(k.body)), outer)))
+    return rename(k, _numbered((*(a.name for a in k.grid), *bound_names(k.body)), outer), labels=False)
 
 
 def without_labels(item: N) -> N:
     """A kernel or function with labels and origins removed."""
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, (n.Stmt, n.Kernel)) and (new.label or new.origin):
-            return replace(new, label=None, origin=None)  # type: ignore[type-var]  # every Stmt is a dataclass
-        return replace(new, origin=None) if isinstance(new, n.Function) and new.origin else new
-    result: N = transform(item, leave)
-    return result
+    return rename(item, {}, labels=False)
 
 
 def canonical(p: n.Program) -> n.Program:
     """The program in alpha-normal form, without labels."""
+    return once(p, "_canonical", lambda: _canonical(p))
+
+
+def _canonical(p: n.Program) -> n.Program:
     outer = outer_names(p)
-    functions = tuple(without_labels(rename(f, _numbered((*(x.name for x in f.params), *bound_names(f.body)), outer)))
-                      for f in p.functions)
+    functions = tuple(rename(f, _numbered((*(x.name for x in f.params), *bound_names(f.body)), outer), labels=False) for f in p.functions)
     return replace(p, kernels=tuple(canonical_kernel(k, outer) for k in p.kernels), functions=functions)
 
 
 def alpha_equal(a: n.Program, b: n.Program) -> bool:
     """Equal up to local names and labels."""
-    return canonical(a) == canonical(b)
+    return a == b or canonical(a) == canonical(b)
 
 
 def content_hash(p: n.Program) -> str:
     """sha256, in hex, of the text of the alpha-normal form (the schema version is its first line); cached on the node."""
-    cached = p.__dict__.get("_content")
-    if cached is None:
-        cached = p.__dict__["_content"] = hashlib.sha256(program_text(canonical(p)).encode()).hexdigest()
-    return str(cached)
+    return once(p, "_content", lambda: hashlib.sha256(program_text(canonical(p)).encode()).hexdigest())

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.ir import nodes as n
-from kir.ir.visit import blocks_of, transform, walk
+from kir.ir.visit import blocks_of, buffers_named, transform, walk
 
 PRIVATE = ("fragment", "register")
 
@@ -135,4 +135,4 @@ def _mentions(s: n.Stmt, name: str) -> bool:
 
 
 def _named(x: n.Node, name: str) -> bool:
-    return any(isinstance(y, n.Buffer) and y.name == name for y in walk(x))
+    return name in buffers_named(x)

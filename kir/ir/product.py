@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kir.ir import nodes as n
 from kir.ir.promote import reads_whole
-from kir.ir.visit import substitute_buffers, walk
+from kir.ir.visit import buffers_named, substitute_buffers
 
 
 def accumulate_in_place(block: n.Block) -> n.Block:
@@ -36,7 +36,7 @@ def _continued(block: n.Block) -> n.Block:
         if old is None or not here or (old.dtype, old.shape, old.space) != (s.buffer.dtype, s.buffer.shape, s.buffer.space):
             continue
         rest = block[i + 1 :]
-        if any(isinstance(x, n.Buffer) and x.name == old.name for t in rest for x in walk(t)):
+        if any(old.name in buffers_named(t) for t in rest):
             continue
         renamed = tuple(substitute_buffers(t, {s.buffer.name: old}) for t in rest)
         return _continued((*block[:i], *renamed))
@@ -73,7 +73,7 @@ def _last_three(out: list[n.Stmt]) -> None:
         if (
             reads_whole(product) != alloc.buffer
             or other.type != product.type
-            or any(isinstance(x, n.Buffer) and x.name == alloc.buffer.name for x in walk(other))
+            or alloc.buffer.name in buffers_named(other)
         ):
             continue
         if isinstance(last, n.Store) and reads_whole(other) == last.at.buffer and not last.at.index and last.mask is None:
@@ -84,7 +84,7 @@ def _last_three(out: list[n.Stmt]) -> None:
             and last.mask is None
             and last.at.buffer.space == "fragment"
             and last.at.buffer.dtype == alloc.buffer.dtype
-            and not any(isinstance(x, n.Buffer) and x.name == last.at.buffer.name for y in (mma.a, mma.b) for x in walk(y))
+            and not any(last.at.buffer.name in buffers_named(y) for y in (mma.a, mma.b))
         ):
             out[-3:] = [replace(last, value=other), replace(mma, acc=last.at)]
         elif isinstance(last, n.Let):

@@ -6,10 +6,33 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from kir.ir import build
-from kir.ir.nodes import Binary, Block, Buffer, Cast, Expr, For, If, Load, Node, Region, Roles, Select, Span, Stmt, Unary, Var, While
+from kir.ir.nodes import (
+    Axis,
+    Binary,
+    Block,
+    Buffer,
+    Cast,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Node,
+    Opaque,
+    Region,
+    Roles,
+    Select,
+    Span,
+    Stmt,
+    Unary,
+    Var,
+    View,
+    While,
+)
 from kir.ir.types import DType, TileType
 
 N = TypeVar("N", bound=Node)
+V = TypeVar("V")
 
 
 _PLAIN = frozenset({str, int, bool, float, type(None), DType})
@@ -58,6 +81,16 @@ def walk(n: Node) -> Iterator[Node]:
         yield top
         if below := _below(top):
             stack += below[::-1]
+
+
+def once(n: Node, key: str, make: Callable[[], V]) -> V:
+    """A value that follows from a node alone, worked out when it is first asked for; it lives as long as the node. Labels and origins, which
+    two equal nodes need not share, may go into it."""
+    kept: dict[str, Any] = n.__dict__
+    if key not in kept:
+        kept[key] = make()
+    value: V = kept[key]
+    return value
 
 
 def rebuild(old: Node, changes: Mapping[str, Any]) -> Node:
@@ -180,24 +213,48 @@ def statements(block: Block) -> Iterator[Stmt]:
 
 def names_read(n: Node) -> frozenset[str]:
     """Names of all variables referred to below `n`; worked out once for each node."""
-    return _names(n, "_names_read", Var)
+    return _names(n, "_names_read", _of_variable)
 
 
 def buffers_named(n: Node) -> frozenset[str]:
     """Names of all buffers declared or referred to below `n`; worked out once for each node."""
-    return _names(n, "_buffers_named", Buffer)
+    return _names(n, "_buffers_named", _of_buffer)
 
 
-_NO_NAMES: frozenset[str] = frozenset()
+def names_mentioned(n: Node) -> frozenset[str]:
+    """Local names of any kind below `n`, bound or used; worked out once for each node."""
+    return _names(n, "_names_mentioned", _of_anything)
 
 
-def _names(n: Node, kept: str, of: type[Var] | type[Buffer]) -> frozenset[str]:
-    """Names of the nodes of a type at and below `n`. A node shares the set of what is below it where it adds nothing to that."""
+def _of_variable(n: Node) -> tuple[str, ...]:
+    return (n.name,) if isinstance(n, Var) else ()
+
+
+def _of_buffer(n: Node) -> tuple[str, ...]:
+    return (n.name,) if isinstance(n, Buffer) else ()
+
+
+def _of_anything(n: Node) -> tuple[str, ...]:
+    match n:
+        case Var() | Buffer() | Axis():
+            return (n.name,)
+        case Let():
+            return n.names
+        case View():
+            return n.axes
+        case Opaque():
+            return (*n.reads, *n.writes)
+        case _:
+            return ()
+
+
+def _names(n: Node, kept: str, own: Callable[[Node], tuple[str, ...]]) -> frozenset[str]:
+    """Names at and below `n`. A node shares the set of what is below it where it adds nothing to that."""
     found: frozenset[str] | None = n.__dict__.get(kept)
     if found is None:
-        found = frozenset((n.name,)) if isinstance(n, of) else _NO_NAMES
+        found = frozenset(own(n))
         for below in _below(n):
-            more = _names(below, kept, of)
+            more = _names(below, kept, own)
             if not more <= found:
                 found = more if found <= more else found | more
         n.__dict__[kept] = found

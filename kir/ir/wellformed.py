@@ -87,6 +87,8 @@ class Expressions:
         if isinstance(e, n.Call) and not root and self.has_effect(e):
             yield Diagnostic("KIR-V014", f"'{e.fn}' has an effect and stands inside an expression: when it happens is not defined",
                              attempt="give it a let of its own")
+        if not self.functions and "_sound" in e.__dict__:
+            return  # found in another program: what an expression is depends on nothing but device functions
         if e in self._sound:
             return
         wrong = False
@@ -101,6 +103,8 @@ class Expressions:
             yield d
         if not wrong:
             self._sound.add(e)
+            if not self.functions:
+                e.__dict__["_sound"] = True
 
     def has_effect(self, call: n.Call) -> bool:
         """Whether a call does more than give a value."""

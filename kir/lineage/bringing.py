@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kir.diagnostic import Diagnostic, KirError
-from kir.ir.canonical import content_hash
-from kir.ir.measure import measure
 from kir.ir.nodes import Program
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import plan
 from kir.rewrite import Site, Trace, apply, pass_class, sites
-from kir.rewrite.driver import Applied
+from kir.rewrite.driver import Applied, run_backward
 from kir.surface import Backend
 
 Refused = tuple[Diagnostic, ...]
@@ -67,14 +65,8 @@ def _planned(start: Program, engine: PassEngine) -> Next:
     def next_step(program: Program, engine: PassEngine, by: Backend, refused: Refused) -> tuple[Applied, Refused] | None:
         if not delayed:
             delayed.append(tuple(plan(start, engine).delayed))
-        before = measure(program)
-        for candidate in engine.candidates(program, delayed[0]):
-            site: Site = candidate.handle
-            try:
-                made = apply(program, site.params, site, "backward")
-            except KirError:
-                continue  # it cannot be taken back here
-            if measure(made.program) < before:
+        for candidate in engine.untried(program, delayed[0]):
+            if (made := _back(program, candidate.handle)) is not None:
                 return made, by.accepts(made.program)
         return None
     return next_step
@@ -82,25 +74,28 @@ def _planned(start: Program, engine: PassEngine) -> Next:
 
 def _next(program: Program, engine: PassEngine, by: Backend, refused: Refused) -> tuple[Applied, Refused] | None:
     """The first step after which there are fewer refusals, else the one nearest to a refused statement; None where no pass can be taken back."""
-    fallback: list[tuple[int, Applied, tuple[Diagnostic, ...]]] = []
-    before, here = measure(program), content_hash(program)
+    fallback: list[tuple[int, Site, Refused]] = []
     places = [_place(d.anchor) for d in refused]
-    for candidate in engine.candidates(program):
+    for candidate in engine.untried(program):
         site: Site = candidate.handle
-        try:
-            made = apply(program, site.params, site, "backward")
-        except KirError:
-            continue  # it cannot be taken back here
-        if not measure(made.program) < before or content_hash(made.program) == here:
-            continue
-        left = by.accepts(made.program)
+        left = by.accepts(run_backward(program, site)[0])
         if len(left) < len(refused):
+            if (made := _back(program, site)) is not None:
+                return made, left
+            continue
+        fallback.append((max((_shared(tuple(map(str, site.path)), p) for p in places), default=0), site, left))
+    for _, site, left in sorted(fallback, key=lambda each: -each[0]):
+        if (made := _back(program, site)) is not None:
             return made, left
-        fallback.append((max((_shared(tuple(map(str, site.path)), p) for p in places), default=0), made, left))
-    if not fallback:
+    return None
+
+
+def _back(program: Program, site: Site) -> Applied | None:
+    """A step back with every check; None where a precondition does not hold."""
+    try:
+        return apply(program, site.params, site, "backward")
+    except KirError:
         return None
-    _, made, left = max(fallback, key=lambda each: each[0])
-    return made, left
 
 
 def _place(anchor: str) -> tuple[str, ...]:

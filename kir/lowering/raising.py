@@ -21,7 +21,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value, is_const
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, substitute_buffers, walk
+from kir.ir.visit import buffers_named, names_read, substitute_buffers, walk
 from kir.lowering.anchors import Frame, NotRaised, Reader, counted_out, dealt_by, moving
 from kir.lowering.barriers import Unit
 from kir.lowering.need import without_axis
@@ -431,7 +431,7 @@ class _Raiser:
         found: list[Spread] = []
         for x in (y for r in self.whole for y in _with_inner(r)):
             nest = nest_of(x)
-            if nest is None or not any(isinstance(y, n.Buffer) and y.name == s.buffer.name for y in walk(nest.store)):
+            if nest is None or s.buffer.name not in buffers_named(nest.store):
                 continue
             for r in (nest.store.at, *(y.at for y in walk(nest.store.value) if isinstance(y, n.Load))):
                 if r.buffer.space in ("register", "fragment") or r.buffer.name in self.scratch:

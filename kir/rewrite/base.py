@@ -164,7 +164,7 @@ class Pass:
     @classmethod
     def with_options(cls, options: Mapping[str, Any]) -> Self:
         """An instance from parsed options. Raises UsageError KIR-R002 for an unknown parameter, KIR-R003 for a wrong type."""
-        hints = parameter_types(cls)
+        hints = parameter_types(cls) if options else _NONE
         values = {}
         for key, value in options.items():
             if key not in hints:

@@ -5,9 +5,9 @@ where forward applies. A backward step therefore proves, with its inverse restor
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from kir.analysis.footprint import footprint
@@ -58,8 +58,13 @@ class Applied:
     before: n.Program
     program: n.Program
     witness: Witness
-    record: Record
+    told: Callable[[], Record] = field(compare=False, repr=False)
     hints: Mapping[Path, tuple[Path, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def record(self) -> Record:
+        """What was done, as data; put together on first use."""
+        return self.told()
 
     @cached_property
     def anchor_map(self) -> AnchorMap:
@@ -202,14 +207,19 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
     if direction == "forward" and condition is not None:
         after = with_guard(program, after, str(witness.path[0]), condition)
         check(after, there.params)
-    before_hash = content_hash(program)
+    told = partial(_record, program, after, item, site, direction, verdicts, waived, assumed, force, left, (forward_program, there), context)
+    return Applied(program, after, witness, told, hints)
+
+
+def _record(program: n.Program, after: n.Program, item: Pass, site: Site, direction: Direction, verdicts: Verdicts, waived: tuple[str, ...],
+            assumed: frozenset[str], force: bool, left: Residue, forward: tuple[n.Program, Site], context: Context) -> Record:
+    before_hash, (simpler, there) = content_hash(program), forward
     step = Step.of(site.params, anchor_text(program, site.path), direction, assume=assumed, force=force,
                    guard=frozenset(id_ for id_, v in verdicts if v.kind == "guarded") if direction == "forward" else frozenset(),
                    residue=left if direction == "forward" else Residue(), path=site.path, hash=before_hash)
     faster = after if direction == "forward" else program
-    effect = completed(there.params.effect(forward_program, there), forward_program, faster, str(there.path[0]), context)
-    record = Record(step, step.at, before_hash, content_hash(after), verdicts, waived, item.numerics, effect)
-    return Applied(program, after, witness, record, hints)
+    effect = completed(there.params.effect(simpler, there), simpler, faster, str(there.path[0]), context)
+    return Record(step, step.at, before_hash, content_hash(after), verdicts, waived, item.numerics, effect)
 
 
 def completed(said: Effect, simpler: n.Program, faster: n.Program, kernel: str, context: Context) -> Effect:

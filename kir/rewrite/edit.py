@@ -12,6 +12,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import Path, with_block
 from kir.ir.paths import child_blocks as fields_of
+from kir.ir.visit import once
 
 __all__ = ["Path", "Place", "block_at", "edit_block", "enclosing", "fields_of", "fresh", "kernel_of", "names_in", "node_at", "places",
            "replace_kernel", "replace_stmts", "with_block"]
@@ -77,8 +78,12 @@ def replace_stmts(program: n.Program, path: Path, stmts: n.Block, count: int = 1
     return edit_block(program, path, lambda block: (*block[:i], *stmts, *block[i + count:]))
 
 
-def places(program: n.Program) -> Iterator[tuple[Path, Place]]:
+def places(program: n.Program) -> tuple[tuple[Path, Place], ...]:
     """All kernels and statements in reading order, each with its path."""
+    return once(program, "_places", lambda: tuple(_places(program)))
+
+
+def _places(program: n.Program) -> Iterator[tuple[Path, Place]]:
     def below(block: n.Block, prefix: Path) -> Iterator[tuple[Path, Place]]:
         for i, s in enumerate(block):
             yield (*prefix, i), s
@@ -106,7 +111,12 @@ def enclosing(program: n.Program, path: Path) -> Iterator[tuple[Path, Place]]:
 def names_in(program: n.Program, kernel: n.Kernel) -> set[str]:
     """Every name in view somewhere in a kernel: its own, and those of the program's header."""
     out = {k.name for k in program.params} | {m.name for m in program.metas} | {w.buffer.name for w in program.workspaces}
-    return out | {f.name for f in program.functions} | {a.name for a in kernel.grid} | set(bound_names(kernel.body))
+    return out | {f.name for f in program.functions} | {a.name for a in kernel.grid} | bound_in(kernel)
+
+
+def bound_in(kernel: n.Kernel) -> frozenset[str]:
+    """The names that a kernel's body binds."""
+    return once(kernel, "_bound", lambda: frozenset(bound_names(kernel.body)))
 
 
 def fresh(base: str, taken: set[str]) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 from kir.diagnostic import usage
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names, rename, without_labels
+from kir.ir.canonical import bound_names, rename
+from kir.ir.visit import once
 from kir.rewrite.edit import Path, edit_block, fields_of, node_at, places, replace_kernel, replace_stmts
 
 
@@ -183,9 +184,7 @@ def _pairs(a: n.Kernel, b: n.Kernel) -> tuple[tuple[str, str], ...] | None:
 
 
 def _blank(k: n.Kernel) -> n.Kernel:
-    item = rename(without_labels(k), dict.fromkeys(local_names(k), "_"))
-    assert isinstance(item, n.Kernel)
-    return item
+    return once(k, "_blank", lambda: rename(k, dict.fromkeys(local_names(k), "_"), labels=False))
 
 
 def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tuple[int, ...]]] | None:

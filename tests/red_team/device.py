@@ -69,7 +69,7 @@ def judged(gpu: Gpu, text: str = HONEST_KERNEL, against: bool = False, unseen: b
     problem = load_problem(PROBLEMS / "scaled_rows")
     with writing(text), ExitStack() as held:
         if unseen:
-            held.enter_context(mock.patch("kir.gate.gpu.candidate.require_closed", lambda images: None))
+            held.enter_context(mock.patch("kir.gate.gpu.candidate.require_closed", lambda images, ptx=(): None))
             held.enter_context(mock.patch("kir.gate.gpu.candidate.watched", lambda image: []))
         return gate_gpu(gpu, problem.naive, problem, "cuda", problem.naive if against else None, options=ALONE)
 

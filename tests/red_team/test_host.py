@@ -126,6 +126,23 @@ def test_children_are_apart_and_a_dead_one_harms_no_other(monkeypatch: pytest.Mo
                 assert not answer["programs"]
 
 
+def test_a_server_that_is_killed_is_started_again_and_one_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    from kir.device.client import ChildGone
+
+    with Server("prisoner:serve", ["prisoner"]) as server:
+        with server.child() as first:
+            server._process.kill()
+            with pytest.raises(ChildGone):
+                first.ask({"do": "die"})
+        with server.child() as second:
+            assert second.ask({"do": "remember"})[0]["value"] == 1
+    with Server("prisoner:serve", ["no_such_module_at_all"]) as server:
+        for _ in range(2):
+            with pytest.raises(ChildGone, match="No module named 'no_such_module_at_all'"):
+                server.child()
+
+
 def test_a_child_that_has_no_group_yet_is_ended_too() -> None:
     import signal
 

@@ -23,6 +23,8 @@ from kir.surface import Backend, Emitted
 Array = NDArray[Any]
 CALL_SECONDS = 30.0
 """How long one call may take, transfers included."""
+KEEPS = "KIR-G930"
+"""The id of a fault of a call: something outlives it."""
 MEMORY_SHARE = 0.6
 """The part of the device's memory that a candidate's buffers may take."""
 
@@ -51,7 +53,7 @@ class Reply:
         if self.broken:
             return f"it writes outside of {', '.join(self.broken)}"
         if self.altered:
-            return f"KIR-G930: it leaves something in {', '.join(self.altered)}, which outlives the call"
+            return f"{KEEPS}: it leaves something in {', '.join(self.altered)}, which outlives the call"
         if not self.seconds > 0:
             return "no time passed between the events"
         if self.late > max(1e-3, 0.5 * self.seconds):
@@ -91,7 +93,7 @@ class Candidate:
         executable = Executable(program, emitted, dict(zip(distinct, made, strict=True)))
         images = executable.images  # refuses here, not in the middle of a run
         if gpu.launches:
-            require_closed(images)
+            require_closed(images, [k.texts.get("ptx", "") for a in made for k in a.kernels])
         return cls(gpu, by, executable, problem, names, at)
 
     def opened(self, waiting: tuple[Child, dict[str, Any]] | None = None) -> Running:

@@ -19,6 +19,8 @@ from kir.surface import Image
 READS = frozenset({0x919, 0x9C3, 0x805, 0x8CB})
 """S2R, S2UR, CS2R, CS2UR: the low 12 bits of an instruction of 16 bytes; bits 72 to 79 name the register."""
 CLOCKS = {0x50: "%clock", 0x51: "%clock_hi", 0x52: "%globaltimer", 0x53: "%globaltimer_hi", **{0x64 + i: f"%pm{i}" for i in range(8)}}
+COUNTER = "%gridid"
+"""The number of a launch. It is read from constant memory, as arguments are: only PTX tells it from them."""
 RESERVED = ("$str", "__cudart_", "__unnamed_")
 """How symbols begin that compilers make themselves, and never write: texts of printf and assert, tables of the math library."""
 
@@ -67,8 +69,9 @@ def clocks(cubin: bytes) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def require_closed(images: Sequence[Image]) -> None:
-    """Refuse what could tell one call from another by itself. Raises KirError KIR-G931 for a clock, KIR-G932 for what is no cubin."""
+def require_closed(images: Sequence[Image], ptx: Sequence[str] = ()) -> None:
+    """Refuse what could tell one call from another by itself; `ptx` are the texts that the images came from, where they are known. Raises KirError
+    KIR-G931 for a clock or a counter of launches, KIR-G932 for what is no cubin."""
     for image in images:
         try:
             read = clocks(image.cubin)
@@ -77,6 +80,8 @@ def require_closed(images: Sequence[Image]) -> None:
             raise error("KIR-G932", f"the image of {image.function} is no cubin: {fault}", needs="SASS of the device at hand") from None
         if read:
             raise error("KIR-G931", f"{image.function} reads {', '.join(read)}: what it computes could depend on whether it is timed")
+    if any(COUNTER in text for text in ptx):
+        raise error("KIR-G931", f"a kernel reads {COUNTER}: what it computes could depend on how many launches there were before")
 
 
 def watched(image: Image) -> list[list[str | int]]:

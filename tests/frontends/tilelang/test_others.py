@@ -15,7 +15,9 @@ from kir.interp import run
 from kir.ir.binding import Binding
 from kir.ir.canonical import alpha_equal
 from kir.ir.verify import verify
+from kir.lineage.bringing import brought
 from kir.lineage.source import load_expert
+from kir.rewrite import Trace
 from kir.surface import backend
 from tests.frontends.tilelang.reading import opaque, written
 
@@ -211,8 +213,22 @@ def columns(M, N):
 """, lambda g: {"X": g.integers(0, 9, (2, 64)).astype(F32), "Bias": g.integers(0, 9, 2).astype(F32)},
     lambda a: {"Y": a["X"][:, :32] + a["X"][:, 32:] + a["Bias"][:, None]},
     Binding(sizes=["M", "N"], facts=[*between("M", "N"), "N % 64 == 0"]))
+PREFIX = Kernel("""
+def prefix(M, N: int = 32):
+    @T.prim_func
+    def kernel(A: T.Tensor((M, N), "float32"), B: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(M, 4), threads=32) as bx:
+            a = T.alloc_shared((4, N), "float32")
+            b = T.alloc_shared((4, N), "float32")
+            T.copy(A[bx * 4, 0], a)
+            T.cumsum(src=a, dst=b, dim=1, reverse=True)
+            T.cumsum(src=b, dim=0)
+            T.copy(b, B[bx * 4, 0])
+    return kernel
+""", lambda g: {"A": g.integers(0, 9, (4, 32)).astype(F32)}, lambda a: {"B": np.cumsum(np.cumsum(a["A"][:, ::-1], 1)[:, ::-1], 0)},
+    Binding(sizes=["M"], facts=between("M")))
 KERNELS = {"split k": SPLIT_K, "histogram": HISTOGRAM, "gemv": GEMV, "eager": EAGER, "im2col": IM2COL, "stencil": STENCIL, "search": SEARCH,
-           "scaled": SCALED, "biased": BIASED}
+           "scaled": SCALED, "biased": BIASED, "prefix": PREFIX}
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -232,6 +248,19 @@ def test_a_kernel_means_what_it_says_and_is_read_back(name: str, tmp_path: Path)
         np.testing.assert_allclose(result.outputs[key].astype(F32), want.astype(F32), rtol=1e-2, atol=1e-2)
     own = form(normalize(program))
     assert alpha_equal(read_back(fuzzed(own, 1), tmp_path), own)
+
+
+def test_panels_of_ctas_are_taken_back_where_the_launch_has_no_word_for_them(tmp_path: Path) -> None:
+    file, binding = written(tmp_path, SPLIT_K.source), tmp_path / "binding.toml"
+    binding.write_text(SPLIT_K.binding.model_copy(update={"kernel": "kernel"}).text())
+    program = load_expert(f"{file}::kernel", binding).program
+    assert dict(program.kernels[0].attrs)["raster_panel"] == 4
+    assert "T.use_swizzle(4)" in backend("tilelang").emit(program).text
+    for surface in ("cuda", "triton"):
+        assert any("panels" in d.message for d in backend(surface).accepts(program))
+    done, notes = brought(Trace(normalize(program)), backend("cuda"))
+    assert [d.subject for d in notes] == ["~panel-order"]
+    assert "atomicAdd" in backend("cuda").emit(done.program).text
 
 
 DECODE = """

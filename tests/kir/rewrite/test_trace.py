@@ -68,7 +68,7 @@ def test_replay_notices_a_pass_that_has_changed() -> None:
     trace = run(BASE, "unroll{factor=2}@main/first")
     step = trace.steps[0]
     from dataclasses import replace
-    forged = Trace(BASE, (replace(step, applied=replace(step.applied, record=replace(step.record, after="0" * 64))),))
+    forged = Trace(BASE, (replace(step, applied=replace(step.applied, told=lambda: replace(step.record, after="0" * 64))),))
     with pytest.raises(KirError) as caught:
         forged.replay()
     assert caught.value.diagnostics[0].id == "KIR-R007"

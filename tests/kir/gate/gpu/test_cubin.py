@@ -67,7 +67,11 @@ def test_a_clock_alone_is_refused_and_an_honest_kernel_is_not(tmp_path: Path) ->
     with pytest.raises(KirError, match="k reads %clock") as read:
         require_closed([Image(clock, "k")])
     assert read.value.diagnostics[0].id == "KIR-G931"
-    require_closed([Image(compiled(PLAIN, "sm_90a", tmp_path), "plain")])
+    plain = Image(compiled(PLAIN, "sm_90a", tmp_path), "plain")
+    require_closed([plain], ["mov.u32 %r1, %ctaid.x;"])
+    with pytest.raises(KirError, match="reads %gridid") as counted:
+        require_closed([plain], ["mov.u64 %rd1, %gridid;"])
+    assert counted.value.diagnostics[0].id == "KIR-G931"
 
 
 @pytest.mark.parametrize("image", [b"", b".version 8.0\n.target sm_90", b"\x7fELF\x02" + b"\0" * 80])

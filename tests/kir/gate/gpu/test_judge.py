@@ -95,7 +95,7 @@ def test_seeds_are_secret_and_differ_from_verdict_to_verdict(gpu: Gpu, problem: 
 
 @pytest.mark.parametrize(("name", "words"), [
     ("crash", "SIGSEGV"), ("late", "busy for"), ("spoil", "changes its input X"), ("spill", "writes outside of Y"),
-    ("lucky", "wrong"), ("memo", "wrong"), ("free", "seems to take"),
+    ("lucky", "wrong"), ("memo", "wrong"), ("free", "seems to take"), ("keeps", "KIR-G930: it leaves something in calls of k, which outlives the call"),
     ("hidden", "the host waited 300.0 ms for a call that seems to have taken 0.100 ms")])
 def test_a_cheat_or_a_fault_is_a_verdict_and_the_next_candidate_is_judged(gpu: Gpu, problem: Problem, name: str, words: str) -> None:
     verdict = gate(gpu, program(name), problem)

@@ -1,0 +1,88 @@
+"""Commands on kernels of 500 lines: how much work they do, and that they come to an end."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from benchmarks.long_kernels import ir_text
+from kir.cli._main import run
+
+
+def calls(*argv: str) -> tuple[int, Counter[str]]:
+    """How many Python functions a command calls, and how often some that look at a whole program."""
+    count, named = 0, Counter[str]()
+    watched = {"_canonical", "verify", "write"}
+
+    def seen(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal count
+        if event == "call":
+            count += 1
+            if frame.f_code.co_name in watched:
+                named[frame.f_code.co_name] += 1
+    sys.setprofile(seen)
+    try:
+        assert run(argv) == 0
+    finally:
+        sys.setprofile(None)
+    return count, named
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("long") / "long.kir"
+    file.write_text(ir_text())
+    run(["opt", str(file), "--emit", "cuda"])  # what is imported is not counted
+    return str(file)
+
+
+def test_reading_and_writing_a_long_kernel_takes_so_many_calls_and_no_more(long: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, most in (("parse", 650_000), ("opt", 700_000), ("diff", 1_200_000)):
+        count, _ = calls(words, long, *([long] if words == "diff" else []))
+        assert count < most, (words, count)
+    count, named = calls("opt", long, "--emit", "cuda")
+    assert count < 900_000, count
+    assert named["write"] == 1, "a program is written once, not again for each question about it"
+
+
+def test_the_sites_of_a_long_kernel_are_not_found_by_reading_all_of_it_at_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spent = []
+    for blocks in (9, 18):
+        file = tmp_path / f"long{blocks}.kir"
+        file.write_text(ir_text(blocks))
+        run(["sites", str(file)])  # imports, and what is worked out once in a process
+        spent.append(calls("sites", str(file))[0])
+    assert spent[1] < 3.2 * spent[0], spent
+
+
+@pytest.mark.parametrize("body", [
+    # A group of copies is closed (a call without operands) between the last use of one array and the first of the next.
+    """  shared A: f32[32]
+  shared B: f32[32]
+  for t in 0..32 parallel thread
+    copy load(X[t]) -> A[t] via cp_async grouped
+    async_commit()
+    async_wait(0)
+    barrier()
+    let x = A[31 - t]
+    async_commit()
+    barrier()
+    B[t] = x
+    barrier()
+    Y[t] = B[31 - t]
+""",
+    # An unrolled loop that stores vectors already.
+    """  for t in 0..32 parallel thread
+    for i in 0..2 unroll {factor=2}
+      Y[t * 8 + i * 4 +: 4] = load(X[t * 8 + i * 4 +: 4])
+"""])
+def test_sites_of_what_emitted_kernels_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str) -> None:
+    file = tmp_path / "p.kir"
+    file.write_text(f"kir 1\nprogram p\n  in X: f32[256]\n  out Y: f32[256]\nkernel main grid (row: 1) threads 32\n{body}")
+    assert run(["sites", str(file)]) == 0
+    assert "applies" in capsys.readouterr().out
