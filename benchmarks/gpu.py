@@ -3,8 +3,8 @@
 Parts: ``probe`` (what this host has, and where time goes), ``smoke`` (kernels of each surface, end to end), ``conformance``, ``red-team``,
 ``ahead`` (compiles what ``honest`` will judge), ``honest``, ``panel``, ``lineage``, ``speed``, ``again`` (the same kernels ten minutes apart),
 ``gemm`` (tuned, beside cuBLAS), ``uneven`` (sizes that tiles do not divide), ``recovery``
-(experts rebuilt from their lineages, with and without residues).
-``honest:WORD``, ``panel:WORD`` and ``lineage:WORD`` take what has WORD in its name, ``honest:zoo`` all kernels of sources. Tables go to
+(experts rebuilt from their lineages, with and without residues), ``tests`` (``pytest tests -m gpu``, file by file).
+``honest:WORD``, ``panel:WORD`` and ``lineage:WORD`` take what has WORD in its name (or one of ``A,B``), ``honest:zoo`` all kernels of sources. Tables go to
 ``benchmarks/results/gpu-PART.md``, or under the folder that ``--out`` names; raw records beside them as JSON lines. One part that fails
 harms no other; ``--seconds N`` begins no part, and no row of a part, after N seconds; ``--gpus N`` deals the parts to so many GPUs, one at a
 time on each, where ``honest/3`` is a part in three shares. ``benchmarks/README.md`` has the command lines.
@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.gpu_parts import again, gemm, judging, probe, recovery, timing, uneven
+from benchmarks.gpu_parts import again, gemm, judging, probe, recovery, suite, timing, uneven
 from benchmarks.gpu_parts.dealing import dealt, shares
 from benchmarks.gpu_parts.session import RESULTS, Session
 from kir import machine
@@ -39,6 +39,7 @@ PARTS: dict[str, Callable[[Session], None]] = {
     "gemm": gemm.gemm,
     "uneven": uneven.uneven,
     "recovery": recovery.recovery,
+    "tests": suite.suite,
 }
 
 

@@ -1,10 +1,10 @@
 """How far TileLang's kernels go back: `docs/lineages-tilelang.md`.
 
     python -m benchmarks.lineages_tilelang            # writes docs/lineages-tilelang.md
-    python -m benchmarks.lineages_tilelang --check    # fails when the table is not what the passes do
+    python -m benchmarks.lineages_tilelang --check    # fails when the table is not what the lineages and the passes give
 
-The walks are those of `kir lineage` without its gate: each step is restored exactly by its forward direction, with its preconditions judged. What
-the compilers made of the steps (`realized`) is read off the lineages that are shipped, which were gated.
+A kernel whose lineage is shipped (`skills/lineages/`) has the steps that its gated walk kept. Any other is walked back here, without the gate: each
+step is restored exactly by its forward direction, with its preconditions judged.
 """
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ KERNELS = (
     ("fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl", "fla_dplr_cumsum", "", ()),
     ("tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", "tile_kernels_transpose", "", ()),
     ("tile_kernels:quant/per_token_cast_kernel.py::per_token_cast_kernel", "tile_kernels_per_token_cast", "", ()),
+    ("tile_kernels:quant/cast_back_kernel.py::cast_back_kernel", "tile_kernels_cast_back", "", ("hold-tile", "multi-threaded-block")),
     ("flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve", "", ()),
 )
 """Each kernel, its binding, its problem, and the passes that are taken back last (what `kir lineage` finds by trying)."""
 HEAD = """# TileLang's kernels on the way back
 
-Each kernel walked back with registered passes, as `kir lineage` does: how many steps, of which intents (how often), whether predicate N holds at the
-end, and otherwise what stands in its way. `realized` counts the steps that change the compiled code, of lineages that are shipped under
-`skills/lineages/`; a state that TileLang's compiler refuses (it infers the layouts of all fragments together) is compiled as CUDA, which its record
-says. Written by `python -m benchmarks.lineages_tilelang`; a test compares some of the rows.
+Each kernel walked back to naive with registered passes: how many steps, of which intents (how often), how many of them change the compiled code
+(`realized`), whether predicate N holds at the end, and otherwise what stands in its way. Kernels with `realized` were walked by `kir lineage` with its
+whole gate on sm_80 and sm_90a, and rebuilt to the letter; what it kept is shipped under `skills/lineages/`, where `kir replay` runs it. Where
+TileLang refuses a state (it infers the layouts of all fragments together), the state is compiled as CUDA, which its record says; how many is in brackets.
+The others were walked without the gate. Written by `python -m benchmarks.lineages_tilelang`; a test compares some of the rows.
 
 | kernel | steps | intents | realized | ends | what stops it |
 | --- | --- | --- | --- | --- | --- |
@@ -87,16 +89,20 @@ def shipped(source: str) -> Lineage | None:
 
 def row(source: str, binding: str, problem: str, last: tuple[str, ...]) -> str:
     """The line of the table of one kernel."""
-    place = str(ROOT / source) if source.startswith("skills/") else source
-    way = walked(load_expert(place, SKILLS / "bindings" / f"{binding}.toml").program, problem, last)
-    counts = {intent: way.intents.count(intent) for intent in dict.fromkeys(way.intents)}
-    intents = ", ".join(f"{intent} {count}" if count > 1 else intent for intent, count in counts.items())
     record = shipped(source)
-    realized = f"{record.outcome.realized} of {len(record.accepted)}" if record is not None else ""
-    clauses = {v.clause: v for v in reversed(way.left)}
+    if record is not None:
+        steps, left = [step.intent for step in record.accepted], record.outcome.violations
+        elsewhere = sum("refused_by" in step.gate for step in record.accepted)
+        realized = f"{record.outcome.realized} of {len(steps)}" + (f" ({elsewhere} as CUDA)" if elsewhere else "")
+    else:
+        place = str(ROOT / source) if source.startswith("skills/") else source
+        way = walked(load_expert(place, SKILLS / "bindings" / f"{binding}.toml").program, problem, last)
+        steps, left, realized = list(way.intents), way.left, ""
+    intents = ", ".join(f"{intent} {steps.count(intent)}" if steps.count(intent) > 1 else intent for intent in dict.fromkeys(steps))
+    clauses = {v.clause: v for v in reversed(left)}
     stops = "; ".join(f"`{v.anchor}`: {v.message}" for v in list(reversed(clauses.values()))[:4])
-    ends = "naive" if not way.left else f"{len(way.left)} nodes before naive"
-    return f"| `{source}` | {len(way.intents)} | {intents} | {realized} | {ends} | {stops} |"
+    ends = "naive" if not left else f"{len(left)} nodes before naive"
+    return f"| `{source}` | {len(steps)} | {intents} | {realized} | {ends} | {stops} |"
 
 
 def table() -> str:

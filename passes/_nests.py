@@ -111,13 +111,9 @@ class Reach:
 def reach(loops: Sequence[tuple[str, n.Var, int]], place: Sequence[n.Expr]) -> Reach | str:
     """The places of a nest's store, counted out one by one; or why they cannot be."""
     counts = tuple(count for _, _, count in loops)
-    if math.prod(counts) > MOST:
-        return f"{math.prod(counts)} iterations are too many to count out"
-    grids = dict(zip([v.name for _, v, _ in loops], np.indices(counts), strict=True))
-    values = [_evaluated(e, grids) for e in place]
-    if any(v is None for v in values):
-        return "the place is not computed from the loops alone"
-    found = [np.broadcast_to(v, counts) for v in values]
+    found = counted_out([v for _, v, _ in loops], counts, place)
+    if isinstance(found, str):
+        return found
     low, high = tuple(int(v.min()) for v in found), tuple(int(v.max()) for v in found)
     shape = tuple(b - a + 1 for a, b in zip(low, high, strict=True))
     if math.prod(shape) > MOST:
@@ -131,21 +127,36 @@ def reach(loops: Sequence[tuple[str, n.Var, int]], place: Sequence[n.Expr]) -> R
     return Reach(low, high, first)
 
 
+def counted_out(names: Sequence[n.Var], counts: Sequence[int], exprs: Sequence[n.Expr]) -> list[Any] | str:
+    """The values of expressions for all values below `counts` of the variables, as arrays of that shape; or why they cannot be counted out."""
+    if math.prod(counts) > MOST:
+        return f"{math.prod(counts)} iterations are too many to count out"
+    grids = dict(zip([v.name for v in names], np.indices(tuple(counts)), strict=True))
+    values = [_evaluated(e, grids) for e in exprs]
+    if any(v is None for v in values):
+        return "the place is not computed from the loops alone"
+    return [np.broadcast_to(v, tuple(counts)) for v in values]
+
+
+OPERATIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod, "xor": np.bitwise_xor,
+              "and": np.bitwise_and, "or": np.bitwise_or, "shl": np.left_shift, "shr": np.right_shift, "lt": np.less, "le": np.less_equal,
+              "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal}
+
+
 def _evaluated(e: n.Expr, grids: dict[str, Any]) -> Any:
     match e:
         case n.Const():
-            return np.int64(e.value)
+            return np.bool_(e.value) if isinstance(e.value, bool) else np.int64(e.value)
         case n.Var():
             return grids.get(e.name)
         case n.Cast() if e.rounding == "rn" and isinstance(e.dtype.is_integer, bool) and e.dtype.is_integer:
             return _evaluated(e.x, grids)
-        case n.Binary(op="add" | "sub" | "mul" | "floordiv" | "mod" | "xor" | "and" | "or" | "shl" | "shr"):
+        case n.Unary(op="neg" | "not"):
+            x = _evaluated(e.x, grids)
+            return None if x is None else np.negative(x) if e.op == "neg" else np.invert(x)
+        case n.Binary() if e.op in OPERATIONS:
             a, b = _evaluated(e.a, grids), _evaluated(e.b, grids)
-            if a is None or b is None:
-                return None
-            operations = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod,
-                          "xor": np.bitwise_xor, "and": np.bitwise_and, "or": np.bitwise_or, "shl": np.left_shift, "shr": np.right_shift}
-            return operations[e.op](a, b)
+            return None if a is None or b is None else OPERATIONS[e.op](a, b)
         case _:
             return None
 

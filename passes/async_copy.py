@@ -46,9 +46,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from kir.analysis.legalize import copy_refusal
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.printer import expr_text, region_text
+from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
@@ -56,22 +57,16 @@ from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
 from ._in_flight import Flight, Undecided, period_of
 from ._local_buffers import kind_of_copy, mentions, team_level, width_of
 
-CHUNKS = (4, 8, 16)
-"""Bytes that one cp.async moves (PTX ISA, cp.async)."""
-
 
 def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_at(program, site.path)
     assert isinstance(loop, n.For)
     for s in loop.body:
         if isinstance(s, n.Copy) and _is_staging(s):
-            size = width_of(s) * s.dst.buffer.dtype.bytes
-            if size not in CHUNKS:
-                return refuted(f"the copy to '{s.dst.buffer.name}' moves {size} bytes at once", "cp.async moves 4, 8 or 16",
-                               needs="vectors of 4, 8 or 16 bytes", attempt=f"vectorize-global{{width={16 // s.dst.buffer.dtype.bytes}}}")
-            if s.src.other is not None and not (isinstance(s.src.other, n.Const) and not s.src.other.value):
-                return refuted("cp.async fills what it does not read with zeros",
-                               f"'{s.dst.buffer.name}' is filled with {expr_text(s.src.other)}", needs="a load with 0 outside")
+            if reason := copy_refusal(_asynchronous(s), "cta"):
+                element = s.dst.buffer.dtype.bytes
+                return refuted(reason, f"the copy to '{s.dst.buffer.name}'", needs="chunks of 4, 8 or 16 bytes, and zeros outside",
+                               attempt=f"vectorize-global{{width={16 // element}}}" if width_of(s) > 1 else "")
             if s.mask is not None or s.src.mask is not None:
                 return unknown("a mask may cut a chunk", needs="a bound instead of a mask")
     return proved("each copy moves chunks of 4, 8 or 16 bytes and fills with zeros")
@@ -206,15 +201,19 @@ def _is_issue(s: n.Stmt, names: set[str]) -> bool:
     return (isinstance(s, n.Copy) and s.dst.buffer.name in names) or (isinstance(s, n.Eval) and s.call.fn == "async_commit")
 
 
+def _asynchronous(s: n.Copy) -> n.Copy:
+    """A copy as cp.async makes it, in chunks of the width that it has said, if it has."""
+    width = width_of(s)
+    return replace(s, via="cp_async", grouped=True, attrs=n.attrs(**{**dict(s.attrs), "vector": width}) if width > 1 else s.attrs)
+
+
 def _grouped(block: n.Block, names: set[str], deep: bool) -> n.Block:
     """A block with its copies to those buffers asynchronous, each run of them closed by a commit."""
     out: list[n.Stmt] = []
     running = False
     for s in block:
         if isinstance(s, n.Copy) and _is_staging(s) and s.dst.buffer.name in names:
-            width = width_of(s)
-            attrs = n.attrs(**{**dict(s.attrs), "vector": width}) if width > 1 else s.attrs
-            out.append(replace(s, via="cp_async", grouped=True, attrs=attrs))
+            out.append(_asynchronous(s))
             running = True
             continue
         if running:

@@ -29,27 +29,39 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
-from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
+import numpy as np
+
+from kir.analysis.elements import Axes, NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.retile import CannotRetile, Widen
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, shape_of
-from kir.ir.visit import walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.ir.visit import names_read, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
+
+from ._nests import counted_out
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
+OF_ONE = ("shared", "register")
+"""Where the one thread of a CTA stores what more of them would share."""
 
 
 def _only_store(loop: n.For) -> n.Store | None:
     """The single statement of a loop, when it stores to a tensor, or to an array of the CTA's own."""
-    if len(loop.body) == 1 and isinstance(s := loop.body[0], n.Store) and s.at.buffer.space in SPACES and s.at.index:
+    if len(loop.body) == 1 and isinstance(s := loop.body[0], n.Store) and s.at.buffer.space in (*SPACES, *OF_ONE) and s.at.index:
         return s
     return None
+
+
+def _axes(s: n.Store) -> list[tuple[n.Var, int | n.Expr]]:
+    """Names for the axes of a stored tile, with their extents."""
+    return [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape_of(s.at.type))]
 
 
 def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -63,9 +75,53 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no iteration reads what another writes")
 
 
+def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop = node_at(program, site.path)
+    assert isinstance(loop, n.For)
+    s, extent = _only_store(loop), build.int_value(loop.hi)
+    assert s is not None and extent is not None
+    rest = _axes(s)
+    axes: list[tuple[n.Var, int | n.Expr]] = [(loop.var, extent), *rest]
+    names = [v for v, _ in rest]
+    place = element_region(s.at, names)
+    found = tile_region(place, axes)
+    if found is not None and len(found[1]) == len(axes):
+        return proved("the place moves along an axis of its own")
+    counts = [d for _, d in axes if isinstance(d, int)]
+    if len(counts) < len(axes):
+        return unknown("the extent of the tile is not known", needs="a specialized program")
+    moving = {v.name for v, _ in axes}
+    index = [i for i in place.index if isinstance(i, n.Expr) and names_read(i) & moving]
+    kept = build.const(True) if s.mask is None else element(s.mask, names[len(names) - len(shape_of(s.mask.type)):])
+    around = [(x.var, d) for _, x in enclosing(program, site.path) if isinstance(x, n.For) and x.kind == "serial"
+              and build.is_const(x.lo, 0) and build.is_const(x.step, 1) and (d := build.int_value(x.hi)) is not None]
+    outer = [(v, d) for v, d in around if any(v.name in names_read(e) for e in (*index, kept))]
+    every = [*outer, *((v, d) for (v, _), d in zip(axes, counts, strict=True))]
+    values = counted_out([v for v, _ in every], [d for _, d in every], [*(v for v, _ in outer), *index, kept])
+    if isinstance(values, str):
+        return unknown(values, needs="a place that is computed from loops of known length")
+    return _once(values[:-1], values[-1].astype(bool), s, loop.var.name, len(outer))
+
+
+def _once(points: Sequence[Any], kept: Any, s: n.Store, var: str, outer: int) -> Verdict:
+    """Whether no point occurs twice where it is `kept`; `var` counts along axis `outer`."""
+    inside = np.flatnonzero(kept)
+    found = np.stack([v.ravel()[inside] for v in points], axis=-1) if points else np.zeros((len(inside), 1), dtype=np.int64)
+    single, times = np.unique(found, axis=0, return_counts=True)
+    if len(single) == len(found):
+        return proved("no two iterations write one element", scope=f"{len(found)} elements, counted out")
+    double = single[int(np.argmax(times > 1))]
+    first, second = inside[np.flatnonzero((found == double).all(axis=1))[:2]]
+    a, b = (int(np.unravel_index(at, kept.shape)[outer]) for at in (first, second))
+    return refuted(f"two iterations write one element of '{s.at.buffer.name}', and only their order says which stays",
+                   f"{var} = {a} and {var} = {b} both write at {', '.join(map(str, double[outer:].tolist()))}",
+                   needs="a place of its own for each iteration")
+
+
 @dataclass(frozen=True)
 class PartitionRows(Pass):
-    """`axis` is the position of the new axis in the stored tile."""
+    """`axis` is the position of the new axis in the stored tile. With `spread`, what is the same along an axis is written out for all of it,
+    without it that is left to the store. The tile is stored `by` a store, or moved by a copy."""
 
     intent: ClassVar[str] = "partition-rows"
     catalogue: ClassVar[tuple[int, ...]] = (47,)
@@ -73,16 +129,22 @@ class PartitionRows(Pass):
     provides: ClassVar[tuple[str, ...]] = ("rows",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P471", "validity", "aliasing", "iterations are independent", _independent),
+        Precondition("KIR-P911", "validity", "aliasing", "no two iterations write one element", _distinct),
     )
 
     axis: int = 0
+    spread: bool = True
+    by: Literal["store", "copy"] = "store"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length over one store."""
         if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
             return None
-        if _only_store(node) is None:
+        only = _only_store(node)
+        if only is None:
             return Miss("the loop does more than one store")
+        if reason := _elsewhere(program, path, only.at.buffer):
+            return Miss(reason)
         if build.int_value(node.hi) is None:
             return Miss("the number of iterations is not known")
         try:
@@ -94,21 +156,26 @@ class PartitionRows(Pass):
     def _widened(self, loop: n.For) -> n.Stmt:
         extent, s = build.int_value(loop.hi), _only_store(loop)
         assert extent is not None and s is not None
-        shape = shape_of(s.at.type)
-        if self.axis > len(shape):
+        rest = _axes(s)
+        if self.axis > len(rest):
             raise CannotRetile(f"there is no axis {self.axis}")
-        rest = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape)]
         axes = [*rest[:self.axis], (n.Var(loop.var.name, loop.var.of), extent), *rest[self.axis:]]
-        found = tile_region(element_region(s.at, [v for v, _ in rest]), axes)
-        if found is None or found[1] != list(range(len(axes))):
+        place = _tile_place(element_region(s.at, [v for v, _ in rest]), axes)
+        if place is None:
             raise CannotRetile("the place has no form as a tile with this axis")
         zero = build.const(0, loop.var.type if isinstance(loop.var.type, DType) else I32)
         if s.at.buffer.space == "global" and Widen.of(loop.body, loop.var, zero, extent).wide:
             raise CannotRetile("something local is carried along")
 
         def wide(e: n.Expr) -> n.Expr:
-            return tile(element(e, [v for v, _ in rest]) if shape_of(e.type) else e, axes)
-        return replace(s, at=found[0], value=wide(s.value), mask=None if s.mask is None else wide(s.mask), label=s.label or loop.label)
+            own = rest[len(rest) - len(shape_of(e.type)):]
+            return tile(element(e, [v for v, _ in own]) if shape_of(e.type) else e, axes, self.spread)
+        made = replace(s, at=place, value=wide(s.value), mask=None if s.mask is None else wide(s.mask), label=s.label or loop.label)
+        if self.by == "store":
+            return made
+        if not isinstance(made.value, n.Load) or made.cache or made.value.type != made.at.type:
+            raise CannotRetile("what is stored is no tile that a copy could move")
+        return n.Copy(made.value, made.at, mask=made.mask, clip=made.clip, label=made.label, origin=made.origin)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One store of the whole tile."""
@@ -117,47 +184,85 @@ class PartitionRows(Pass):
         return Rewritten(replace_stmts(program, site.path, (self._widened(loop),)), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a store of a tile to a tensor, or to a fragment of a CTA of one thread."""
-        if not (isinstance(node, n.Store) and node.at.buffer.space in SPACES):
+        """At a store of a tile to a tensor, or to memory of a CTA of one thread; or a copy of one from that memory."""
+        s = _moved(node)
+        if s is None:
             return None
-        if node.at.buffer.space == "fragment" and not build.is_const(kernel_of(program, path).threads, 1):
+        if reason := _elsewhere(program, path, s.at.buffer):
+            return Miss(reason)
+        if s.at.buffer.space == "fragment" and not build.is_const(kernel_of(program, path).threads, 1):
             return Miss("the threads hold parts of the fragment")
-        shape = shape_of(node.at.type)
+        if isinstance(node, n.Copy) and not build.is_const(kernel_of(program, path).threads, 1):
+            return Miss("the threads move it together")
+        shape = shape_of(s.at.type)
         if not shape or not all(isinstance(d, int) for d in shape):
             return None
+        spread = shape_of(s.value.type) == shape and (s.mask is None or shape_of(s.mask.type) == shape)
+        by: Literal["store", "copy"] = "copy" if isinstance(node, n.Copy) else "store"
         found = []
         for axis in range(len(shape)):
             try:
-                narrowed(node, axis, n.Var("%j", I32))
+                narrowed(s, axis, n.Var("%j", I32), spread)
             except (CannotRetile, NotElementwise):
                 continue
-            found.append(Site(path, PartitionRows(axis)))
+            found.append(Site(path, PartitionRows(axis, spread, by)))
         return tuple(found) or Miss("the stored value has no single elements")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop that stores one element (or one slice) after the other."""
         node, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(node, n.Store)
+        s = _moved(node)
+        assert s is not None
         j = n.Var(fresh("j", names_in(program, kernel)), I32)
-        extent = shape_of(node.at.type)[self.axis]
+        extent = shape_of(s.at.type)[self.axis]
         assert isinstance(extent, int)
-        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (narrowed(node, self.axis, j),), label=node.label)
+        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (narrowed(s, self.axis, j, self.spread),), label=s.label)
         return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
 
 
-def narrowed(s: n.Store, axis: int, j: n.Var) -> n.Stmt:
-    """The store of one slice."""
+def _moved(node: Place) -> n.Store | None:
+    """What a store, or a copy out of a CTA's own memory, stores where."""
+    match node:
+        case n.Store() if node.at.buffer.space in (*SPACES, *OF_ONE):
+            return node
+        case n.Copy(via="plain", signal=None, grouped=False, attrs=()) if node.src.at.buffer.space != "global":
+            return n.Store(node.dst, node.src, node.mask, node.clip, label=node.label, origin=node.origin)
+        case _:
+            return None
+
+
+def _elsewhere(program: n.Program, path: Path, b: n.Buffer) -> str:
+    """Why elements of a buffer are not stored one after the other by a CTA as a whole ("" when they are)."""
+    if b.space in OF_ONE and not build.is_const(kernel_of(program, path).threads, 1):
+        return f"'{b.name}' is in {b.space} memory, which the threads write as they like"
+    return ""
+
+
+def _tile_place(place: n.Region, axes: Axes) -> n.Region | None:
+    """The place of a tile, from that of an element: spans, or indices that gather; None where the axes come in another order."""
+    found = tile_region(place, axes)
+    if found is not None:
+        return found[0] if found[1] == list(range(len(axes))) else None
+    made = build.region(place.buffer, *(tile(i, axes, False) for i in place.index if isinstance(i, n.Expr)))
+    return made if shape_of(made.type) == tuple(d for _, d in axes) else None
+
+
+def narrowed(s: n.Store, axis: int, j: n.Var, spread: bool = True) -> n.Stmt:
+    """The store of one slice. Without `spread`, what is the same along an axis is not written out for all of it."""
     shape = shape_of(s.at.type)
-    rest = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape[:axis] + shape[axis + 1:])]
+    rest: list[tuple[n.Var, int | n.Expr]] = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape[:axis] + shape[axis + 1:])]
     index: list[n.Expr] = [v for v, _ in rest]
     index.insert(axis, j)
-    found = tile_region(element_region(s.at, index), rest)
-    if found is None:
+    place = _tile_place(element_region(s.at, index), rest)
+    if place is None:
         raise CannotRetile("the place has no single slices")
-    if any(isinstance(x, n.Call) and x.fn == "pick" for x in walk(element(s.value, index))):
+
+    def at(e: n.Expr) -> n.Expr:
+        own = index[len(index) - len(shape_of(e.type)):]
+        return element(e, [build.const(0) if d == 1 else i for i, d in zip(own, shape_of(e.type), strict=True)])
+    if any(isinstance(x, n.Call) and x.fn == "pick" for x in walk(at(s.value))):
         raise CannotRetile("the value is a tile of its own")
 
     def narrow(e: n.Expr) -> n.Expr:
-        own = index[len(index) - len(shape_of(e.type)):]
-        return tile(element(e, [build.const(0) if d == 1 else i for i, d in zip(own, shape_of(e.type), strict=True)]), rest)
-    return replace(s, at=found[0], value=narrow(s.value), mask=None if s.mask is None else narrow(s.mask), label=None)
+        return tile(at(e), rest, spread)
+    return replace(s, at=place, value=narrow(s.value), mask=None if s.mask is None else narrow(s.mask), label=None)

@@ -1,4 +1,4 @@
-"""Stages a result in shared memory on its way out, so that it can leave in an order and width of its own.
+"""Stages a result on its way out, in shared memory or as a fragment, so that it can leave in an order and width of its own.
 
 before:
 
@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -63,6 +63,8 @@ def _extents(r: n.Region) -> tuple[int, ...] | None:
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     hardware, item = context.target or target("sm_80"), site.params
     assert isinstance(item, StageEpilogue)
+    if item.space == "fragment":
+        return proved("a fragment takes no shared memory")
     if context.target is None and item.panel:
         hardware = target("sm_90a")
     total = item.staged_bytes(program, site)
@@ -102,8 +104,9 @@ def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class StageEpilogue(Pass):
-    """`panel` is the number of columns that are staged side by side (0: the whole tile as it is), `rounds` how often the same memory is
-    filled (0: once, without a loop). In panels, a warpgroup stages its own rows by itself: in panels that all share, or `apart`, in panels of its own."""
+    """`space` is where the result is staged. `panel` is the number of columns that are staged side by side (0: the whole tile as it is), `rounds`
+    how often the same memory is filled (0: once, without a loop). In panels, a warpgroup stages its own rows by itself: in panels that all share,
+    or `apart`, in panels of its own."""
 
     intent: ClassVar[str] = "stage-epilogue"
     catalogue: ClassVar[tuple[int, ...]] = (5, 21)
@@ -119,6 +122,7 @@ class StageEpilogue(Pass):
     panel: int = 0
     rounds: int = 0
     apart: bool = False
+    space: Literal["shared", "fragment"] = "shared"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of a whole tile to a place in global memory."""
@@ -130,6 +134,8 @@ class StageEpilogue(Pass):
             return Miss("the place is scattered, or has a symbolic extent")
         if self.panel < 0 or self.rounds < 0 or (self.rounds and not self.panel):
             return Miss("no panels, or no rounds")
+        if self.panel and self.space != "shared":
+            return Miss("panels are staged in shared memory")
         if self.panel:
             try:
                 staged(program, path, node, self.panel, self.rounds, self.apart)
@@ -145,19 +151,19 @@ class StageEpilogue(Pass):
         shape = _extents(s.at)
         assert shape is not None
         name = fresh(f"{s.at.buffer.name}s", names_in(program, kernel_of(program, site.path)))
-        b = n.Buffer(name, s.at.buffer.dtype, tuple(build.const(d) for d in shape), "shared")
+        b = n.Buffer(name, s.at.buffer.dtype, tuple(build.const(d) for d in shape), self.space)
         made = (n.Alloc(b), replace(s, at=n.Region(b), clip=False), n.Copy(n.Load(n.Region(b)), s.at, clip=s.clip))
         return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a store to a whole shared buffer, which is then only copied to global memory; or at loops that do so with panels."""
+        """At a store to a whole shared buffer or fragment, which is then only copied to global memory; or at loops that do so with panels."""
         if isinstance(node, n.For) and node.kind == "unroll":
             try:
                 found = unstaged(program, path)
             except NoSlice:
                 return None
             return Site(path, StageEpilogue(found.panel, found.rounds, found.apart), {"found": found})
-        if not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and not node.at.index and node.mask is None):
+        if not (isinstance(node, n.Store) and node.at.buffer.space in ("shared", "fragment") and not node.at.index and node.mask is None):
             return None
         b, block, i = node.at.buffer, block_at(program, path), int(path[-1])
         if b.layout is not None or b.strides is not None or b.align:
@@ -172,7 +178,7 @@ class StageEpilogue(Pass):
             return Miss(f"what reads '{b.name}' is no plain copy of the whole to global memory")
         if any(mentions(x, s.dst.buffer.name) for x in block[i + 1:copy]):
             return Miss(f"'{s.dst.buffer.name}' is used between the store and the copy")
-        return Site(path, self, {"alloc": alloc, "copy": copy})
+        return Site(path, StageEpilogue(space="shared" if b.space == "shared" else "fragment"), {"alloc": alloc, "copy": copy})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value straight to its place."""
@@ -188,7 +194,7 @@ class StageEpilogue(Pass):
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The bytes of the tile."""
-        return Effect(shared_bytes=self.staged_bytes(program, site))
+        return Effect() if self.space == "fragment" else Effect(shared_bytes=self.staged_bytes(program, site))
 
     def staged_bytes(self, program: n.Program, site: Site) -> int:
         """Bytes of shared memory that are added."""

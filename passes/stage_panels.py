@@ -42,6 +42,7 @@ kernel main grid (m_tile: ceildiv(M, 64)) threads 128
 """
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -70,6 +71,14 @@ def _accumulations(loop: n.For) -> list[n.Store]:
     """The stores to what outlives an iteration."""
     own = {s.buffer.name for s in walk(loop) if isinstance(s, n.Alloc)}
     return [s for s in walk(loop) if isinstance(s, n.Store) and s.at.buffer.space != "global" and s.at.buffer.name not in own]
+
+
+def _running(loop: n.For) -> str | None:
+    """A name that outlives an iteration and is read in the loop other than to fold something into it: a scan, not a contraction."""
+    folds = _accumulations(loop)
+    loads = Counter(x.at.buffer.name for x in walk(loop) if isinstance(x, n.Load))
+    folded = Counter(s.at.buffer.name for s in folds if isinstance(s.value, n.Binary) and isinstance(s.value.a, n.Load) and s.value.a.at == s.at)
+    return next((s.at.buffer.name for s in folds if loads[s.at.buffer.name] > folded[s.at.buffer.name]), None)
 
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -134,6 +143,8 @@ class StagePanels(Pass):
             return None
         if not any(isinstance(s, n.Store) and s.at.buffer.space != "global" for s in node.body):
             return None
+        if (running := _running(node)) is not None:
+            return Miss(f"an iteration reads what earlier ones made of '{running}'")
         try:
             body = self._widened(node, "%tile")
         except CannotRetile as bad:

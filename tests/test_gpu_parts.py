@@ -12,6 +12,7 @@ import pytest
 from benchmarks.gpu_parts.again import compared, written
 from benchmarks.gpu_parts.dealing import shares, together
 from benchmarks.gpu_parts.joined import joined
+from benchmarks.gpu_parts.suite import summed
 from kir import machine
 
 
@@ -27,6 +28,15 @@ def test_shares_are_put_together_in_the_order_of_the_whole_part(tmp_path: Path) 
     together("honest", 3, tmp_path)
     assert (tmp_path / "gpu-honest.md").read_text().split("| --- |\n")[1] == "".join(f"| {n} |\n" for n in range(7))
     assert (tmp_path / "gpu-honest.jsonl").read_text().count("share") == 3 and not list(tmp_path.glob("*share-*"))
+
+
+def test_tests_on_a_device_are_summed_file_by_file_and_what_did_not_pass_is_named() -> None:
+    said = """tests/a/test_x.py::test_one[gemm naive] PASSED                [ 10%]
+tests/a/test_x.py::test_one[softmax: two words] FAILED            [ 20%]
+tests/b/test_y.py::test_two PASSED                                [ 30%]
+FAILED tests/a/test_x.py::test_one[softmax: two words] - AssertionError: no
+"""
+    assert summed(said) == [("tests/a/test_x.py", 2, 1, "test_one[softmax: two words]: failed"), ("tests/b/test_y.py", 1, 1, "")]
 
 
 def test_tables_of_several_calls_are_one_and_later_rows_take_the_place_of_earlier_ones() -> None:

@@ -279,6 +279,8 @@ class _Part:
         self.used |= to.used
         self.written |= to.written
         attrs = dict(k.attrs)
+        if "raster_panel" in attrs:
+            raise refuse("KIR-B007", "a launch of CUDA has no option that hands out CTAs in panels", "the panels computed in the kernel (raster-l2)")
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
         bounds = f"__launch_bounds__({threads}{ctas})"
         cluster = (*k.cluster, 1, 1)[:3] if any(c != 1 for c in k.cluster) else ()

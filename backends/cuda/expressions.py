@@ -329,6 +329,8 @@ class Expressions:
         values = ", ".join(self.element(a, at) for a in args)
         if e.fn in _HEADER and dtype is not None and dtype.name == "f32" and not e.attrs:
             return f"{self.header(e.fn)}({values})"
+        if e.fn == "to_tf32" and dict(e.attrs).get("rounding", "rn") == "rn":
+            return f"{self.header('round_to_tf32')}({values})"
         spelling = row.on("cuda")
         exact = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if row.level == "element" else None
         if exact is not None and (spelling is None or e.attrs or e.fn == "mulhi"):

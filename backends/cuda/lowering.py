@@ -10,12 +10,13 @@ from kir.ir.paths import paths
 from kir.ir.visit import statements, substitute_buffers
 from kir.lowering import is_tiled, lowered_kernel
 from kir.rewrite.base import Miss, found_sites
-from kir.rewrite.edit import replace_kernel
+from kir.rewrite.edit import names_in, replace_kernel
 from kir.rewrite.registry import pass_class
 from kir.surface import StatementPath
 
 from .memory import bytes_of
 from .planning import is_open, planned
+from .rolling import in_loops, rolled
 from .statements import POOL_STEP, STATIC_SHARED
 
 LOWERING = ("lower-mma",)
@@ -28,6 +29,8 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
     places: dict[StatementPath, StatementPath] = {}
     for k in program.kernels:
         if not is_tiled(k) and not _multiplies(k):
+            if (looped := in_loops(k, names_in(program, k))) != k:
+                program = replace_kernel(program, k.name, looped)
             continue
         by_pass, why = _by_pass(*_prepared(program, k))
         if by_pass is not None:
@@ -39,7 +42,7 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
         except KirError as refused:
             refusals += [*why, *refused.diagnostics]
             continue
-        program = replace_kernel(program, k.name, in_pool(made))
+        program = replace_kernel(program, k.name, in_pool(rolled(made, k)))
         places |= own
     return program, places, tuple(refusals)
 

@@ -1,6 +1,5 @@
-"""Lowers one emitted TileLang module to CUDA, in a process of its own: `python _worker.py JOB RESULT`, both JSON files.
+"""Lowers one emitted TileLang module to CUDA: a job and its result are JSON files. It runs in a process of its own (`_served`).
 
-This file is a script and imports TileLang only, so that nothing that the compiler does or dies of reaches the process that asked.
 The job: `module` (path of the source), `architecture` (`sm_90a`), `kernels` (function, sizes by name: those that are missing stay open). The
 result: `version`, folders of headers that its CUDA includes, and for each kernel the CUDA text, the device function with its launch and its
 arguments in order, and flags for nvcc, or the compiler's words.
@@ -111,7 +110,3 @@ def _fault(fault: BaseException, module: str) -> dict[str, Any]:
     frames = [f for f in traceback.extract_tb(fault.__traceback__) if f.filename == module]
     words = str(fault).strip() or type(fault).__name__
     return {"error": f"{type(fault).__name__}: {words}", "line": int(frames[-1].lineno or 0) if frames else 0}
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])

@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,12 @@ from kir.target import Target
 from .. import _cubin
 from .._process import run
 from .._ptxas import spilled
+from .._serving import Compilers
 from .emit import SIZE
 
 SECONDS = 240.0
 """How long the lowering and nvcc may each take over one program."""
+_COMPILERS = Compilers(f"{__package__}._served", "TileLang")
 _SCALARS = {"bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64",
             "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 _TENSORS = {number: name for name, number in reversed(TENSOR_DTYPES.items())}
@@ -53,16 +53,7 @@ def _lowered(emitted: Emitted, entries: list[Entry], architecture: str, folder: 
     job = {"module": str(folder / "emitted.py"), "architecture": architecture,
            "kernels": [{"function": str(dict(e.options)["factory"]), "sizes": sizes_of(e)} for e in entries]}
     (folder / "job.json").write_text(json.dumps(job))
-    kept = {x: str(folder / x) for x in ("cache", "tmp", "home")}
-    for each in kept.values():
-        Path(each).mkdir()
-    environment = {"TILELANG_CACHE_DIR": kept["cache"], "TILELANG_TMP_DIR": kept["tmp"], "HOME": kept["home"],
-                   "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = run([sys.executable, "-B", Path(__file__).with_name("_worker.py"), folder / "job.json", folder / "result.json"], folder, SECONDS,
-               environment)
-    if done.code != 0 or not (folder / "result.json").is_file():
-        last = "\n".join(done.err.strip().splitlines()[-6:])
-        raise KirError(Diagnostic("KIR-B012", f"TileLang's compiler died (exit code {done.code})", witness=(last,) if last else ()))
+    _COMPILERS.run(folder, SECONDS)
     answer: dict[str, Any] = json.loads((folder / "result.json").read_text())
     return answer
 

@@ -51,7 +51,7 @@ def write(program: n.Program) -> Written:
         params = parameters(said, k)
         locals_ = [*(a.name for a in k.grid), *bound_names(k.body)]
         names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values())}
-        to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas})
+        to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0)
         body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), team=k.threads)
         wanted = said.name if len(said.kernels) == 1 and said.name != k.name else f"{k.name}_kernel"
         factories[k.name] = fresh(wanted, {*names.values(), *factories.values()})

@@ -13,10 +13,11 @@ from kir.analysis.facts import Facts
 from kir.diagnostic import KirError, error
 from kir.instructions import instruction
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES as DTYPES_OF
 from kir.ir.types import F32, F64, DType, TileType, dtype_of, promote, symbolic
-from kir.ir.visit import walk
+from kir.ir.visit import names_read, walk
 
 from .names import TAKEN
 from .terms import NoTerm, asked, is_compound, term_text
@@ -36,6 +37,10 @@ DTYPES: Mapping[str, str] = {
 """IR dtype to its name in TileLang."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn", "active_mask": "__activemask"}
 """Calls that only CUDA has a word for."""
+MOST_ELEMENTS = 512
+"""Elements of a tile that one thread may have: four times what its registers hold is past all use, and nvcc needs minutes for it."""
+AXIS = "%axis "
+"""How the names of variables of loops over elements begin."""
 _BARE = frozenset({"i32", "f32", "bool"})
 """Dtypes of literals that need no cast."""
 
@@ -76,6 +81,8 @@ class Expressions:
     derived: dict[str | n.Expr, tuple[str, str]] = field(default_factory=dict)
     """What the factory works out: for each dtype term and each choice by metas its name in the factory, and what it is."""
     imports: set[str] = field(default_factory=set)
+    threads: int = 0
+    """The threads of the team; 0 where the binding decides."""
 
     def text(self, e: n.Expr, least: int = 0) -> str:
         """`e`, in parentheses when it binds more loosely than `least`."""
@@ -225,7 +232,20 @@ class Expressions:
             return name if at.buffer.space == "register" else f"{name}[0]"
         if any(isinstance(i, n.Span) for i in at.index):
             raise refuse("KIR-B306", f"a part of '{at.buffer.name}' is used as a whole in an expression")
+        self._spread_enough(at)
         return f"{name}[{', '.join(self.text(i) for i in at.index if isinstance(i, n.Expr))}]"
+
+    def _spread_enough(self, at: n.Region) -> None:
+        """Raises KIR-B305 for a fragment of which TileLang would give each thread too much: it deals the dimensions that loops over elements go
+        through, and every thread has all of the others."""
+        if at.buffer.space != "fragment" or at.buffer.layout is not None or not self.threads:
+            return
+        extents = [int_value(d) or 1 for d in at.buffer.shape]
+        dealt = math.prod(d for d, i in zip(extents, at.index, strict=True) if any(x.startswith(AXIS) for x in names_read(i)))
+        each = math.prod(extents) // max(1, dealt) * -(-dealt // self.threads)
+        if each > MOST_ELEMENTS:
+            raise refuse("KIR-B305", f"'{at.buffer.name}' is used element by element outside of a loop over its elements: TileLang would give each thread "
+                         f"{each} of them", f"at most {MOST_ELEMENTS} a thread: whole tiles, or the fragment in shared memory")
 
     # ------------------------------------------------------------------------------------------------------------------ calls
     def _term(self, term: str) -> str:

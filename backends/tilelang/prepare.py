@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from kir.analysis import tf32
 from kir.analysis.normal_form import normalize
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.canonical import bound_names, outer_names
 from kir.ir.promote import promoted
-from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import blocks_of, statements, substitute, substitute_buffers, transform
+from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
+from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform
 
 from .layouts import said
 from .places import sourced
@@ -72,6 +73,25 @@ Values = dict[str, n.Expr]
 """What stands for a name of a tile: the fragment that holds it."""
 
 
+def scans_shared(e: n.Expr) -> bool:
+    """Whether a value is a scan of shared memory, which TileLang leaves in shared memory too."""
+    return isinstance(e, n.Call) and e.fn == "scan" and isinstance(e.args[0], n.Load) and e.args[0].at.buffer.space == "shared"
+
+
+def scans_in_place(block: n.Block) -> n.Block:
+    """The block with scans of shared memory that have a name only to be stored in shared memory next stored at once."""
+    out: list[n.Stmt] = []
+    for k, s in enumerate(block):
+        before = out[-1] if out else None
+        if isinstance(s, n.Store) and s.mask is None and s.at.buffer.space == "shared" and isinstance(s.value, n.Var) and isinstance(before, n.Let) \
+                and before.names == (s.value.name,) and scans_shared(before.value) \
+                and not any(s.value.name in names_read(x) for x in block[k + 1:]):
+            out[-1] = replace(s, value=before.value)
+        else:
+            out.append(s)
+    return tuple(out)
+
+
 class _Form:
     def __init__(self, taken: set[str], generic: bool) -> None:
         self.taken, self.generic = taken, generic
@@ -88,10 +108,12 @@ class _Form:
     def block(self, block: n.Block, values: Values) -> n.Block:
         values = dict(values)
         out: list[n.Stmt] = []
-        for s in block:
+        for s in block if self.generic else scans_in_place(block):
             s = _substituted(s, values)
             if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, TileType) and not self.generic:
                 buffer = _fragment(s.names[0], s.value.type)
+                if scans_shared(s.value):
+                    buffer = replace(buffer, space="shared")
                 out += self.statement(n.Alloc(buffer), values)
                 out += self.statement(n.Store(n.Region(buffer), s.value, label=s.label, origin=s.origin), values)
                 values[s.names[0]] = n.Load(n.Region(buffer))
@@ -151,7 +173,7 @@ class _Form:
                 made, value = self.collective(new)
                 before.extend(made)
                 return value
-            return _checked(new) if isinstance(new, n.Load) else new
+            return _checked(new) if isinstance(new, n.Load) else _plain(new)
 
         value: n.Expr = transform(e, leave)
         return before, _chosen(value)
@@ -243,7 +265,7 @@ class _Form:
             return (s,)
         dtype = s.acc.buffer.dtype
         def widened(e: n.Expr) -> n.Expr:
-            return e if dtype_of(e.type) == dtype else build.cast(e, dtype)
+            return build.cast(e, dtype) if dtype_of(e.type) != dtype else tf32.by_bits(e) if s.precision == "tf32" else e
         part = build.mul(widened(left), widened(right))
         value = build.add(n.Load(s.acc), tile(part, [(i, m), (j, count)], False))
         hi = k if isinstance(k, n.Expr) else build.const(k)
@@ -264,7 +286,16 @@ def trips(s: n.For) -> int | None:
 
 def _scalar(e: n.Expr) -> n.Expr:
     """A scalar with its loads as TileLang makes them."""
-    return _chosen(transform(e, lambda old, new: _checked(new) if isinstance(new, n.Load) else new))
+    return _chosen(transform(e, lambda old, new: _checked(new) if isinstance(new, n.Load) else _plain(new)))
+
+
+def _plain(e: n.Node) -> n.Node:
+    """A call that TileLang has no word for, by arithmetic that it has."""
+    match e:
+        case n.Call(fn="to_tf32", args=(n.Expr() as x,), of=None) if dict(e.attrs).get("rounding", "rn") == "rn" and dtype_of(x.type) == F32:
+            return tf32.by_bits(x)
+        case _:
+            return e
 
 
 def joins(op: str, e: n.Call) -> bool:
@@ -296,8 +327,14 @@ def _is_place(e: n.Expr) -> bool:
 
 
 def _substituted(s: n.Stmt, values: Values) -> n.Stmt:
+    """A statement with fragments in place of the names of tiles; elements that were picked from a tile are read from its fragment."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Call) and new.fn == "pick" and new.of is None and isinstance(x := new.args[0], n.Load) and x in held and x.mask is None:
+            return n.Load(n.Region(x.at.buffer, tuple(i for i in new.args[1:] if isinstance(i, n.Expr))))
+        return new
+    held = set(values.values())
     made: n.Stmt = substitute(s, values)
-    return made
+    return transform(made, leave) if held else made
 
 
 def _is_zero(e: n.Expr) -> bool:

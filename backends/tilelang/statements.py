@@ -12,7 +12,7 @@ from kir.ir.visit import blocks_of, names_read, statements
 from kir.surface import StatementPath
 
 from .._wrap import wrapped
-from .expressions import UNARY, Expressions, refuse
+from .expressions import AXIS, UNARY, Expressions, refuse
 from .lanes import together
 from .layouts import annotation
 from .names import fresh
@@ -145,7 +145,7 @@ class Statements:
         def axis(k: int) -> n.Var:
             name = fresh(AXES[k] if k < len(AXES) else f"i{k}", used)
             used.add(name)
-            return n.Var(f"%axis {name}", I32)
+            return n.Var(f"{AXIS}{name}", I32)
         found = together(rest, axis)
         if found is None:
             return 0
@@ -309,13 +309,13 @@ class Statements:
         if isinstance(alone, n.Eval) and alone.call.fn == "mbar_arrive" and s.var.name not in names_read(alone):
             self.put(f"T.barrier_arrive({self._barrier(alone.call)})", depth, path)
             return
-        self.in_thread = True
+        self.in_thread, self.to.threads = True, 0
         try:
             first = f" - {self.warps * WARP}" if self.warps else ""
             self.put(f"{self.to.names[s.var.name]} = T.get_thread_binding(){first}", depth, path)
             self.block(s.body, path, depth)
         finally:
-            self.in_thread = False
+            self.in_thread, self.to.threads = False, self.tiles.threads
 
     def _jump(self, s: n.Jump, path: StatementPath, depth: int) -> None:
         if s.values:

@@ -13,7 +13,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import walk
 
-from .expressions import Expressions, is_zero, promoted, refuse
+from .expressions import AXIS, MOST_ELEMENTS, Expressions, is_zero, promoted, refuse
 from .names import fresh
 from .picks import Picks
 from .prepare import is_only_element, reduced_place
@@ -23,8 +23,6 @@ _REDUCTIONS = {"sum": "T.reduce_sum", "max": "T.reduce_max", "min": "T.reduce_mi
 _MERGED = {"sum": "add", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
 """The operator that joins a reduction to what its target holds (`clear=False`)."""
 AXES = ("i", "j", "k", "l", "m", "n")
-MOST_ELEMENTS = 512
-"""Elements of a tile that one thread may have: four times what its registers hold is past all use, and nvcc needs minutes for it."""
 Lines = list[tuple[str, int]]
 """Texts with how much deeper than the statement they stand."""
 
@@ -177,28 +175,28 @@ class Tiles:
         for k, extent in enumerate(shape):
             name = fresh(AXES[k] if k < len(AXES) else f"i{k}", used)
             used.add(name)
-            out.append((n.Var(f"%axis {name}", I32), extent))
+            out.append((n.Var(f"{AXIS}{name}", I32), extent))
         return out
 
     def _fresh_axes(self, axes: Sequence[tuple[n.Var, int | n.Expr]]) -> Callable[[], n.Var]:
         """A maker of further axes beside these."""
-        used = {*self.to.names.values(), *self.taken, *(v.name.removeprefix("%axis ") for v, _ in axes)}
+        used = {*self.to.names.values(), *self.taken, *(v.name.removeprefix(AXIS) for v, _ in axes)}
 
         def made() -> n.Var:
             name = fresh("at", used)
             used.add(name)
-            return n.Var(f"%axis {name}", I32)
+            return n.Var(f"{AXIS}{name}", I32)
         return made
 
     def _entered(self, axes: Iterable[tuple[n.Var, int | n.Expr]]) -> Mapping[str, str]:
         """Makes the axes known; gives the names as they were."""
         before = self.to.names
-        self.to.names = {**before, **{v.name: v.name.removeprefix("%axis ") for v, _ in axes}}
+        self.to.names = {**before, **{v.name: v.name.removeprefix(AXIS) for v, _ in axes}}
         return before
 
     def parallel(self, axes: Sequence[tuple[n.Var, int | n.Expr]]) -> str:
         """The head of a loop over all elements."""
-        names = ", ".join(v.name.removeprefix("%axis ") for v, _ in axes)
+        names = ", ".join(v.name.removeprefix(AXIS) for v, _ in axes)
         extents = ", ".join(str(extent) if isinstance(extent, int) else self.to.text(extent) for _, extent in axes)
         return f"for {names} in T.Parallel({extents}):"
 

@@ -1,26 +1,15 @@
-"""Jobs of the compiler in children of a process that has Triton loaded and warm.
-
-Importing this module is what the fork server does once: it loads Triton and compiles a kernel of a line, so that a child begins with the
-work. A child confines itself before it reads anything, and what it does or dies of reaches no other.
-"""
+"""Triton, loaded and warm, for the children of a fork server: importing this module is what the server does once, so that a child begins with the work."""
 from __future__ import annotations
 
 import json
 import os
 import socket
-import sys
 import tempfile
 from pathlib import Path
 
-from kir.confine import Limits, confine
-from kir.device import wire
-
+from .. import _serving
 from ._worker import main
 
-MOST_BYTES = 1 << 30
-"""Bytes of one file that the compiler may write."""
-MOST_MEMORY = 64 << 30
-"""Bytes of address space that the compiler may have."""
 FIRST = """import triton
 import triton.language as tl
 
@@ -32,19 +21,8 @@ def first(x):
 
 
 def serve(channel: socket.socket) -> None:
-    """One job: its folder and its seconds are asked for, its job.json is read there and its result.json written."""
-    message, _ = wire.receive(channel)
-    folder = str(message["folder"])
-    log = os.open(os.path.join(folder, "err.txt"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(log, 2)
-    sys.stderr = os.fdopen(2, "w", closefd=False)
-    os.chdir(folder)
-    os.environ |= {"TMPDIR": folder, "TRITON_CACHE_DIR": os.path.join(folder, "cache")}
-    tempfile.tempdir = None
-    confine(Limits((folder,), int(message["seconds"]) * 4, MOST_BYTES, MOST_MEMORY))
-    main(os.path.join(folder, "job.json"), os.path.join(folder, "result.json"))
-    sys.stderr.flush()
-    wire.send(channel, {"done": True})
+    """One job in a child."""
+    _serving.serve(channel, main, lambda folder: {"TRITON_CACHE_DIR": os.path.join(folder, "cache")})
 
 
 def _warm() -> None:

@@ -1,24 +1,22 @@
 """Compiling emitted Triton without a device: Triton's compiler in a process of its own, then what its cubins hold."""
 from __future__ import annotations
 
-import atexit
 import json
-import os
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kir.device.client import ChildGone, Server
-from kir.diagnostic import Diagnostic, KirError, error
+from kir.diagnostic import Diagnostic, KirError
 from kir.machine import binary_tool, package_version
 from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry, Image
 from kir.target import Target
 
 from .. import _cubin
+from .._serving import Compilers
 
 SECONDS = 240.0
 """How long the compiler may take over one program."""
+_COMPILERS = Compilers(f"{__package__}._served", "Triton")
 _SIGNATURE = {
     "bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "u8", "u16": "u16", "u32": "u32", "u64": "u64",
     "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8e4nv", "f8e5m2": "fp8e5",
@@ -38,7 +36,7 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         entries = list({e.function: e for e in emitted.entries}.values())
         job = {"module": str(folder / "emitted.py"), "capability": major * 10 + minor, "kernels": [_kernel(e) for e in entries]}
         (folder / "job.json").write_text(json.dumps(job))
-        _run(folder)
+        _COMPILERS.run(folder, SECONDS)
         result: dict[str, Any] = json.loads((folder / "result.json").read_text())
         faults = [_fault(emitted, each) for each in result["kernels"] if "error" in each]
         if faults:
@@ -46,28 +44,6 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         kernels = tuple(_compiled(e, each) for e, each in zip(entries, result["kernels"], strict=True))
     tools = [("triton", str(result["version"])), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("triton", target.architecture.name, kernels, tuple(tools))
-
-
-@cache
-def _server() -> Server:
-    """The fork server that has Triton loaded; it ends with this process."""
-    compiler = {"CC": os.environ["CC"]} if "CC" in os.environ else {}
-    made = Server(f"{__package__}._served:serve", [f"{__package__}._served"], compiler)
-    atexit.register(made.close)
-    return made
-
-
-def _run(folder: Path) -> None:
-    """The job in a folder, in a confined process of its own."""
-    try:
-        with _server().child() as child:
-            child.ask({"folder": str(folder), "seconds": SECONDS}, seconds=SECONDS)
-    except ChildGone as gone:
-        if gone.how == "timeout":
-            raise error("KIR-B011", f"Triton's compiler did not end within {SECONDS:.0f} s", needs="a smaller tile, or fewer unrolled steps") from None
-        log = folder / "err.txt"
-        last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-6:]) if log.is_file() else ""
-        raise KirError(Diagnostic("KIR-B012", f"Triton's compiler died: {gone.said}", witness=(last,) if last else ())) from None
 
 
 def _kernel(e: Entry) -> dict[str, Any]:

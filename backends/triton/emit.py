@@ -173,6 +173,8 @@ def entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Pa
                      needs="32, 64, 128, .. threads, or 1 for a scalar program")
     if k.cluster and any(c != 1 for c in k.cluster):
         raise refuse("KIR-B007", "Triton code cannot shape a cluster", needs="num_ctas")
+    if "raster_panel" in dict(k.attrs):
+        raise refuse("KIR-B007", "Triton has no option that hands out CTAs in panels", needs="the panels computed in the kernel (raster-l2)")
     arguments = []
     for name, q in params:
         dtype = q.of if isinstance(q.of, DType) else q.of.dtype

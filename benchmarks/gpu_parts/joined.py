@@ -1,6 +1,7 @@
 """Tables of one part that were measured in several calls, as one: ``python -m benchmarks.gpu_parts.joined KEYS OUT.md TABLE.md ..``.
 
-Rows are told apart by their first KEYS columns; a later table's row takes the place of an earlier one's. The calls are named.
+Rows are told apart by their first KEYS columns; a later table's row takes the place of an earlier one's. The calls are named, of each command
+the last.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ def joined(keys: int, tables: Sequence[str]) -> str:
         at = next(i for i, line in enumerate(lines) if line.startswith("| ---"))
         heads.add(lines[at - 1])
         made += [line for line in lines[1:at - 1] if line and line not in made and not line.startswith(("Joined by", "- "))]
-        made += [line.removeprefix("- ") for line in lines[1:at - 1] if line.startswith("- ")]
+        made += [line.removeprefix("- ") for line in reversed(lines[1:at - 1]) if line.startswith("- ")]
         for row in lines[at + 1:]:
             rows[tuple(x.strip() for x in row.split(" | ")[:keys])] = row
+    last = {line.split("`")[1]: line for line in made if line.startswith("Made by `")}
+    made = [line for line in made if not line.startswith("Made by `") or last[line.split("`")[1]] is line]
     if len(heads) != 1:
         raise ValueError("these are tables of different parts")
     lines = tables[0].splitlines()

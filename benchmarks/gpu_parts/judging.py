@@ -92,11 +92,11 @@ def _exploits(s: Session) -> Iterator[Row]:
     from tests.red_team import device
     from tests.red_team.exploits import PROGRAMS
     from tests.red_team.hosts import HOSTS
-    from tests.red_team.kernels import KERNELS, LINGERING, PERSISTING
+    from tests.red_team.kernels import KERNELS, TIMED
 
     honest = device.judged(s.gpu)
     yield "", "CUDA", "none: the honest kernel", said(honest), "", "yes" if honest.accepted else "NO"
-    for host in s.mine(HOSTS):
+    for host in s.mine(x for x in HOSTS if s.wanted(x.name)):
         with tempfile.TemporaryDirectory() as folder:
             begun = time.perf_counter()
             try:
@@ -104,24 +104,25 @@ def _exploits(s: Session) -> Iterator[Row]:
             except AssertionError as wrong:
                 found, right = str(wrong), "NO"
         yield _rows(host.rows), "host", host.name, f"no candidate: {found}", f"{time.perf_counter() - begun:.1f} s", right
-    for exploit in s.mine(PROGRAMS):
+    for exploit in s.mine(x for x in PROGRAMS if s.wanted(x.name)):
         begun = time.perf_counter()
         found = device.program_judged(s.gpu, exploit)
         right = "yes" if any(w in found for w in exploit.words) else "NO"
         shown = f"refused at {found}" if found else "accepted"
         yield _rows(exploit.rows), "IR", f"{exploit.name}: {exploit.does}", shown, f"{time.perf_counter() - begun:.1f} s", right
-    for exploit in s.mine(KERNELS):
-        begun = time.perf_counter()
-        verdict = tried(s, "red-team", functools.partial(device.judged, s.gpu, exploit.text))
-        right = "yes" if isinstance(verdict, Verdict) and device.refused_for_the_right_reason(exploit, verdict) else "NO"
-        wall = f"{time.perf_counter() - begun:.1f} s"
-        yield _rows(exploit.rows), "CUDA", f"{exploit.name}: {exploit.does}", said(verdict), wall, right
+    for exploit in s.mine(x for x in KERNELS if s.wanted(x.name)):
+        for unseen in ((False, True) if exploit.image and exploit.words else (False,)):
+            begun = time.perf_counter()
+            verdict = tried(s, "red-team", functools.partial(device.judged, s.gpu, exploit.text, unseen=unseen))
+            right = "yes" if isinstance(verdict, Verdict) and device.refused_for_the_right_reason(exploit, verdict, unseen) else "NO"
+            what = f"{exploit.name}: {exploit.does}{'; no look into the cubin' if unseen else ''}"
+            yield _rows(exploit.rows), "CUDA", what, said(verdict), f"{time.perf_counter() - begun:.1f} s", right
     plain = device.timed(honest)
-    for rows, what, text, least in (("31", "leaves its inputs in L2 as persisting lines: gains nothing", PERSISTING, 0.9 * plain),
-                                    ("17, 18, 19", "one CTA goes on for 0.1 s after the others: all of it is timed", LINGERING, 0.05)):
+    for rows, what, text, times in (x for x in TIMED if s.wanted(x[1])):
         verdict = device.judged(s.gpu, text)
         took = device.timed(verdict)
-        yield rows, "time", what, f"{said(verdict)}; {took * 1e6:.1f} us, the honest kernel {plain * 1e6:.1f} us", "", "yes" if took > least else "NO"
+        shown = f"{said(verdict)}; {took * 1e6:.1f} us, the honest kernel {plain * 1e6:.1f} us"
+        yield _rows(rows), "time", what, shown, "", "yes" if took > times * plain else "NO"
     after = device.judged(s.gpu, against=True)
     ratio = after.device.against["long"]["times_faster"] if after.device and after.device.against else {"median": 0.0, "interval": [0.0, 0.0]}
     low, high = ratio["interval"]  # type: ignore[misc]  # two numbers
@@ -147,7 +148,7 @@ def ahead(s: Session) -> None:
     from tests.red_team.honest import HONEST
 
     with ThreadPoolExecutor(max_workers=s.gpu.workers) as pool:
-        for each in [h for h in HONEST if h.here() and s.only in h.name]:
+        for each in [h for h in HONEST if h.here() and s.wanted(h.name)]:
             try:
                 program, problem, surface = each.loaded()
                 by = chosen(program, surface)
@@ -174,7 +175,7 @@ def honest(s: Session) -> None:
     from tests.red_team.honest import HONEST
 
     def rows() -> Iterator[Row]:
-        for each in s.mine(h for h in HONEST if s.only in h.name or (s.only == "zoo" and "::" in h.name)):
+        for each in s.mine(h for h in HONEST if s.wanted(h.name) or (s.only == "zoo" and "::" in h.name)):
             if not each.here():
                 yield each.name, each.note, "not here: the package is not installed", "", ""
                 continue

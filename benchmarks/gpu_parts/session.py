@@ -35,6 +35,10 @@ class Session:
         number, count = self.share
         return list(items)[number::count]
 
+    def wanted(self, name: str) -> bool:
+        """Whether one of the words, which stand between commas, is in a name; without words, every name is wanted."""
+        return any(word in name for word in self.only.split(","))
+
     @property
     def file(self) -> str:
         """What follows ``gpu-`` and the part in the names of its files, where only some of it is measured."""

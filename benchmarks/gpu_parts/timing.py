@@ -18,8 +18,10 @@ from kir.problem import load_problem
 from kir.store import write_atomic
 from kir.surface import Backend
 
-LINEAGE_SECONDS = 200
+LINEAGE_SECONDS = 240
 """After which a walk ends with the steps that it has."""
+LEAST_SECONDS, AFTER_SECONDS = 30, 25
+"""What a walk gets at least, however late it is; what replaying and writing take after it."""
 EXPERTS = {
     "gemm-cuda": ("gemm", ["skills/experts/gemm/gemm_sm80.cu::gemm_sm80", "--bind", "skills/bindings/gemm_sm80.toml"]),
     "gemm-sm90": ("gemm", ["skills/experts/gemm/gemm_sm90_persistent.kir", "--surface", "cuda", "--workers", "4"]),
@@ -27,6 +29,8 @@ EXPERTS = {
     "gemm-flag-gems": ("gemm", ["flag_gems:ops/mm.py::mm_kernel_general", "--bind", "skills/bindings/flag_gems_mm.toml"]),
     "rmsnorm-liger": ("rmsnorm", ["liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel", "--bind", "skills/bindings/liger_rms_norm.toml"]),
     "gemm-triton": ("gemm", ["skills/experts/gemm/triton.py::gemm_persistent", "--bind", "skills/bindings/triton_gemm.toml"]),
+    "gemm-tilelang": ("gemm", ["skills/experts/gemm/tilelang.py::gemm_pipelined", "--bind", "skills/bindings/tilelang_gemm.toml"]),
+    "rmsnorm-tilelang": ("rmsnorm", ["skills/experts/rmsnorm/tilelang.py::rmsnorm_row", "--bind", "skills/bindings/tilelang_rmsnorm.toml"]),
 }
 WORKLOADS = ("gemm", "rmsnorm", "softmax", "conv2d", "gdn", "topk", "fmha", "fmha_causal")
 
@@ -41,7 +45,7 @@ def panel(s: Session) -> None:
     from kir.gate.gpu.panel import panel as timed
 
     def rows() -> Iterator[Row]:
-        for name in s.mine(x for x in WORKLOADS if s.only in x):
+        for name in s.mine(x for x in WORKLOADS if s.wanted(x)):
             problem = load_problem(name)
             shapes = [x for x in problem.tagged("timed") if "asked" not in x.tags]
             with s.gpu.oracles.child() as child:
@@ -60,11 +64,12 @@ def lineage(s: Session) -> None:
     """`kir lineage --on gpu` for GEMM and RMSNorm."""
 
     def rows() -> Iterator[Row]:
-        for name, (problem, words) in s.mine(x for x in EXPERTS.items() if s.only in x[0]):
+        for name, (problem, words) in s.mine(x for x in EXPERTS.items() if s.wanted(x[0])):
             begun = time.perf_counter()
             folder = s.out / f"lineage-{name}"
+            seconds = min(LINEAGE_SECONDS, max(LEAST_SECONDS, s.until - time.monotonic() - AFTER_SECONDS))
             command = ["lineage", *words, "--problem", problem, "--on", "gpu", "--target", "sm_90a", "-o", str(folder), "--json", "--fresh",
-                       "--seconds", str(LINEAGE_SECONDS), *(["--workers", "4"] if "--workers" not in words else [])]
+                       "--seconds", f"{seconds:.0f}", *(["--workers", str(max(4, s.gpu.workers // 2))] if "--workers" not in words else [])]
             try:
                 done = subprocess.run(
                     [sys.executable, "-c", "from kir.cli import main; main()", *command],
@@ -72,7 +77,7 @@ def lineage(s: Session) -> None:
                     text=True,
                     cwd=ROOT,
                     check=False,
-                    timeout=2 * LINEAGE_SECONDS,
+                    timeout=seconds + LINEAGE_SECONDS,
                 )
                 found = json.loads(done.stdout)
                 for t in found["transitions"]:
@@ -81,9 +86,9 @@ def lineage(s: Session) -> None:
                     yield name, t["number"], t["intent"], t["forward"], "yes" if t["realized"] else "no", faster
                 took = f"{found['steps']} steps, {found['realized']} realized, {time.perf_counter() - begun:.0f} s"
                 yield name, "", f"ended: {found['ended']}", took, "", ""
-                write_atomic(s.out / f"gpu-lineage-{name}.json", done.stdout)
+                write_atomic(s.out / f"gpu-lineage-{name}.json", done.stdout.replace(f"{s.out}/", ""))
             except subprocess.TimeoutExpired:
-                yield name, "", "ERROR", f"not done after {2 * LINEAGE_SECONDS} s", "", ""
+                yield name, "", "ERROR", f"not done after {seconds + LINEAGE_SECONDS:.0f} s", "", ""
             except (ValueError, KeyError):
                 yield name, "", "ERROR", done.stdout[-300:] + done.stderr[-600:], "", ""
 

@@ -33,7 +33,7 @@ from .values import (
     Value,
     Wide,
 )  # fmt: skip
-from .wrappers import part, wrapped
+from .wrappers import part, rounded, wrapped
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -184,7 +184,7 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
         v = r.rvalue(args[0])
         if isinstance(v, Scalar) and v.dtype.bits == to.dtype.bits:
             return Scalar(build.cast(v.expr, to.dtype, "bits"))
-    if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args)) is not None:
+    if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args) or rounded(r, f, args)) is not None:
         return instruction
     if r.depth >= MAX_CALLS:
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))

@@ -5,6 +5,7 @@ Such a function is an expression: its call stands where its result is used, like
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from kir.diagnostic import KirError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 FLOAT_BITS = {"__uint_as_float": "f32", "__int_as_float": "f32", "__float_as_uint": "u32", "__float_as_int": "i32"}
 """Functions that give the bits of a number another type."""
+TF32 = "unsignedbits;memcpy(&bits,&x,4);if((bits&0x7f800000u)!=0x7f800000u)bits=(bits+0xfffu+(bits>>13&1u))&0xffffe000u;memcpy(&x,&bits,4);returnx;"
+"""A function that rounds to tf32, without spaces."""
 
 
 def wrapped(r: Reader, f: Function, bindings: Bindings, args: list[Value]) -> Scalar | None:
@@ -136,6 +139,21 @@ def _bits(r: Reader, e: Node, known: dict[str, n.Expr], scope: Scope) -> Scalar 
     if isinstance(value, n.Cast) and value.rounding == "bits" and dtype_of(value.x.type) == to:
         return Scalar(value.x)
     return Scalar(build.cast(value, to, "bits"))
+
+
+def rounded(r: Reader, f: Function, args: list[Value]) -> Scalar | None:
+    """What a call gives of a function that rounds the bits of a float to those that tf32 has, to nearest even. None for other functions."""
+    kept = [c for c in f.body.named_children if c.type not in ("static_assert_declaration", "comment")] if f.body is not None else []
+    params = [declared_name(d) for p in f.parameters() if (d := p.child_by_field_name("declarator")) is not None]
+    if len(kept) != 5 or kept[0].type != "declaration" or len(args) != 1 or len(params) != 1 or params[0] is None:
+        return None
+    name = kept[0].child_by_field_name("declarator")
+    names = {params[0]: "x", text(name) if name is not None else "": "bits"}
+    found = "".join(re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text(c)) for c in kept)
+    value = r.rvalue(args[0])
+    if "".join(found.split()) != TF32 or not isinstance(value, Scalar) or value.dtype.name != "f32":
+        return None
+    return Scalar(build.call("to_tf32", value.expr, rounding="rn"))
 
 
 def part(r: Reader, f: Function, bindings: Bindings, args: list[Value]) -> Scalar | None:

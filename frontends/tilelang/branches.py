@@ -16,6 +16,7 @@ from ..triton.liveness import assigned_names
 from . import arithmetic
 from . import execute as execution
 from .evaluate import evaluate
+from .lookup import asked_name
 from .reader import Reader, Undecided, same
 from .values import (
     Choice,
@@ -53,7 +54,7 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) ->
             for name in assigned_names([s]):
                 f.scope.names[name] = Unknown(reason)
             return None
-        cond = r.meta(_asked_name(r, f, s), "bool")
+        cond = r.meta(asked_name(f.scope.module.code(s.test)), "bool")
     finally:
         r.out.origin = origin
     orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
@@ -86,12 +87,6 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) ->
         return found
 
     return both_ways(r, f, cond, then, otherwise, s)
-
-
-def _asked_name(r: Reader, f: Frame, s: cst.If) -> str:
-    """A name for a question of the host that is not understood: its own words."""
-    text = "".join(c if c.isalnum() else "_" for c in f.scope.module.code(s.test))[:40].strip("_")
-    return text if text and not text[0].isdigit() else f"when_{text}"
 
 
 def _settle_meta(r: Reader, cond: n.Expr, holds: bool) -> None:

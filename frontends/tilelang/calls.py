@@ -170,7 +170,8 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         from .layouts import layout_word
 
         return layout_word(r, name.removeprefix("tilelang.layout."), given, e)
-    return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
+    asked = given.args[0] if given.args and last in ("environ.get", "getenv") else None
+    return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
 
 
 def _counted(r: Reader, word: str, given: Signature) -> Value:

@@ -11,8 +11,8 @@ from kir.ir.types import I32, I64, DType, dtype_of
 from .arithmetic import convert
 from .evaluate import bound, evaluate
 from .execute import index_of, run_block, truth_of
-from .reader import Reader
-from .values import Builtin, Frame, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, Value, describe
+from .reader import Part, Reader
+from .values import Builtin, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, Value, describe
 
 LANES = "lanes"
 """The kind of loop that `T.Parallel` is until it becomes tile statements or a loop over threads."""
@@ -29,9 +29,9 @@ def with_statement(r: Reader, f: Frame, s: cst.With) -> Returned | None:
     if isinstance(value, Launch):
         if r.launched:
             raise NotUnderstood("a kernel inside a kernel")
-        _launch(r, f, value, item.asname.name if item.asname is not None else None)
-        r.launched = True
-        return run_block(r, f, s.body.body)
+        return _kernel(r, f, s, value)
+    if isinstance(value, Loop) and value.kind == "attr":
+        return _reducing(r, f, s, value)
     if isinstance(value, Loop) and value.kind == "ws":
         groups = [r.known_int(a) for a in value.args]
         if any(g is None for g in groups):
@@ -48,6 +48,38 @@ def with_statement(r: Reader, f: Frame, s: cst.With) -> Returned | None:
     if isinstance(value, Builtin) or (isinstance(value, Open) and value.kind == "asked"):
         raise NotUnderstood(f"'with {describe(value)}'")
     raise NotUnderstood("a 'with' that is no kernel")
+
+
+def _kernel(r: Reader, f: Frame, s: cst.With, launch: Launch) -> Returned | None:
+    """One kernel of the function. Where conditions decide which it is, its statements stand in their branch."""
+    common, target = dict(r.attrs), s.items[0].asname
+    try:
+        _launch(r, f, launch, target.name if target is not None else None)
+    except NotUnderstood as bad:
+        r.unread = r.unread or bad.reason
+        raise
+    r.launched = True
+    if r.assumed:
+        if r.parts:
+            raise NotUnderstood("several kernels, of which the binding decides one")
+        return run_block(r, f, s.body.body)
+    with r.out.capture() as made:
+        found = run_block(r, f, s.body.body)
+    r.parts.append(Part(r.grid, r.threads, r.cluster, r.attrs, tuple(made)))
+    r.launched, r.attrs = False, common
+    r.grid, r.threads, r.thread_shape, r.cluster = (), build.const(128), (), ()
+    return found
+
+
+def _reducing(r: Reader, f: Frame, s: cst.With, given: Loop) -> Returned | None:
+    """`with T.attr(T.comm_reducer(..), "reduce_scope", ..):` what the all-reduce inside puts two numbers together with."""
+    if len(given.args) < 2 or given.args[1] != "reduce_scope" or not isinstance(given.args[0], Function):
+        raise NotUnderstood(f"an attribute '{given.args[1] if len(given.args) > 1 else ''}' of statements")
+    r.combiner = given.args[0]
+    try:
+        return run_block(r, f, s.body.body)
+    finally:
+        r.combiner = None
 
 
 def thread(r: Reader) -> n.Var:

@@ -19,7 +19,7 @@ from .fills import in_their_branch, with_fills, with_ready_barriers, without_unr
 from .kinds import kinds
 from .layouts import laid_out
 from .operators import guarded
-from .reader import Reader, Refused, Undecided
+from .reader import Part, Reader, Refused, Undecided
 from .teams import Placing
 from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
 from .variables import accessed
@@ -47,7 +47,7 @@ def read_kernel(
     except (NotUnderstood, KirError, Undecided) as why:
         told = why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
         reason = why.reason if isinstance(why, NotUnderstood) else told
-        del r.out.block[:]
+        del r.out.block[:], r.parts[:]
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
         r.params = []
     _remaining_metas(r, module, owners or (node,))
@@ -144,8 +144,8 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
     if eager:
         body = _eager(r, module, own, body)
     run_block(r, Frame(own), body)
-    if not r.launched:
-        raise NotUnderstood("there is no T.Kernel in it")
+    if not r.launched and not r.parts:
+        raise NotUnderstood(r.unread or "there is no T.Kernel in it")
 
 
 def _eager(r: Reader, module: Module, own: Scope, body: list[cst.CSTNode]) -> list[cst.CSTNode]:
@@ -228,15 +228,20 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
     def opaque(s: n.Stmt, reason: str) -> n.Stmt:
         return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
 
-    body = laid_out(r, in_their_branch(without_unread(tuple(r.out.block), frozenset(r.joined)), frozenset(r.hoisted)))
-    placing = Placing(r.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
-                      r.attrs.get("tl_disable_thread_storage_sync") is not True)
-    body = with_ready_barriers(with_fills(placing.body(body)))
+    kernels = []
+    for k, part in enumerate(r.parts or (Part(r.grid, r.threads, r.cluster, r.attrs, ()),)):
+        block = (*r.out.block, *part.block)
+        body = laid_out(r, in_their_branch(without_unread(block, frozenset(r.joined)), frozenset(r.hoisted)))
+        placing = Placing(part.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
+                          part.attrs.get("tl_disable_thread_storage_sync") is not True)
+        body = with_ready_barriers(with_fills(placing.body(body)))
+        kernels.append(n.Kernel(f"{name}_{k + 1}" if k else name, part.grid, part.threads, body, part.cluster, n.attrs(**part.attrs),
+                                origin=module.origin(node)))
+    body = tuple(s for k in kernels for s in k.body)
     params = _roles(r, body)
-    used = _used(r, body, params)
+    used = _used(kernels, params)
     sizes = tuple(p for p in r.sizes.values() if p.name in used)
-    kernel = n.Kernel(name, r.grid, r.threads, body, r.cluster, n.attrs(**r.attrs), origin=module.origin(node))
-    return n.Program(name, tuple(r.metas.values()), (*sizes, *params), kernels=(kernel,))
+    return n.Program(name, tuple(r.metas.values()), (*sizes, *params), kernels=tuple(kernels))
 
 
 def source_of(module: Module, s: n.Stmt) -> str:
@@ -269,9 +274,9 @@ def _roles(r: Reader, body: n.Block) -> tuple[n.Param, ...]:
     return tuple(out)
 
 
-def _used(r: Reader, body: n.Block, params: tuple[n.Param, ...]) -> set[str]:
+def _used(kernels: Iterable[n.Kernel], params: tuple[n.Param, ...]) -> set[str]:
     """Names that the program mentions anywhere."""
-    parts: list[n.Node] = [*body, r.threads, *(a.extent for a in r.grid)]
+    parts: list[n.Node] = [x for k in kernels for x in (*k.body, k.threads, *(a.extent for a in k.grid))]
     for q in params:
         if isinstance(q.of, n.Buffer):
             parts += [*q.of.shape, *(q.of.strides or ())]

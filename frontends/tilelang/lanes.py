@@ -17,6 +17,7 @@ from kir.ir.types import BOOL, DType, TileType, dtype_of
 from kir.ir.visit import substitute, transform, walk
 
 from .control import LANES
+from .guards import joined
 from .seen import seen
 
 SMALL = 24
@@ -237,11 +238,13 @@ class Lanes:
                 cond = build.logical_or(build.invert(mask), self.guard(cond))
             yield n.Eval(replace(c, args=(tile(cond, [a for a in axes if a[0].name in names_in(cond)], False),)))
             return
-        if not (c.fn.startswith("atomic_") and isinstance(c.args[0], n.Region) and len(c.args) == 2):
+        if not (c.fn.startswith("atomic_") and isinstance(c.args[0], n.Region) and len(c.args) in (2, 3)):
             raise NoTiles(f"'{c.fn}' in the body")
         at, value = self.region(c.args[0]), self.scalar(c.args[1])  # type: ignore[arg-type]  # an expression
         if mask is not None:
             value = self.guard(value)
+        if len(c.args) == 3:
+            mask = joined(mask, self.scalar(c.args[2]))  # type: ignore[arg-type]  # an expression
         if any(isinstance(i, n.Span) for i in at.index):
             raise NoTiles("a region in the body")
         used = [a for a in axes if any(a[0].name in names_in(i) for i in at.index)]
@@ -252,7 +255,7 @@ class Lanes:
         place = found[0] if found is not None else build.region(at.buffer, *(tile(i, axes, False) for i in at.index if isinstance(i, n.Expr)))
         args: list[n.Expr | n.Region] = [place, tile(value, ordered)]
         if mask is not None:
-            args.append(tile(mask, ordered))
+            args.append(tile(mask, ordered, False))
         yield n.Eval(replace(c, args=tuple(args)))
 
     # -------------------------------------------------------------------------------------------------------------- expressions

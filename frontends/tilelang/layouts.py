@@ -45,12 +45,17 @@ def annotated_layouts(r: Reader, v: Value) -> None:
 
 
 def _annotate(r: Reader, buffer: n.Buffer, layout: LayoutOf) -> None:
-    held = r.layouts.get(buffer.name)
+    memory = r.aliases.get(buffer.name, buffer.name)
+    held = r.layouts.get(memory)
     if held is not None and _differ(held, layout):
         place = f" (line {held.origin.line})" if held.origin is not None else ""
         raise Refused(error(
-            "KIR-F401", f"'{buffer.name}' is given two layouts: {_said(held)}{place}, and {_said(layout)}", origin=layout.origin,
+            "KIR-F401", f"'{memory}' is given two layouts: {_said(held)}{place}, and {_said(layout)}", origin=layout.origin,
             needs="one layout for a buffer", notes=(f"the first is given{place or ' before'}",)))
+    if memory != buffer.name:
+        if held is None:
+            raise NotUnderstood(f"a layout of '{buffer.name}', which is another form of '{memory}'")
+        return
     r.layouts[buffer.name] = layout
     if buffer.space == "fragment":
         from .spreads import fragment_layout

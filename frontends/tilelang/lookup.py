@@ -9,6 +9,8 @@ from __future__ import annotations
 import libcst as cst
 
 from kir.diagnostic import KirError, did_you_mean
+from kir.ir import build
+from kir.ir import nodes as n
 
 from ..triton.source import Definition, Guarded, Imported, Module, dotted_name
 from .evaluate import evaluate
@@ -69,28 +71,37 @@ def _candidates(r: Reader, module: Module, found: list[Definition], name: str) -
             conditions.append((d.test, d.expected))
             d = d.definition
         outside = Scope({}, module)
-        verdict: bool | Choice = True
+        counts = True
+        when: n.Expr | None = None
         for test, expected in conditions:
             try:
                 holds = r.truth(evaluate(r, outside, test))
             except NotUnderstood:
-                continue
+                if not found:
+                    continue
+                holds = r.meta(asked_name(module.code(test)), "bool")
             if isinstance(holds, bool):
                 if holds != expected:
-                    verdict = False
+                    counts = False
                     break
             elif found:
-                from kir.ir import build
-
-                cond = holds if expected else build.invert(holds)
-                return Choice(cond, _value(r, module, d), _candidates(r, module, found, name))
-        if verdict is False:
+                each = holds if expected else build.invert(holds)
+                when = each if when is None else build.logical_and(when, each)
+        if not counts:
             continue
+        if when is not None:
+            return Choice(when, _value(r, module, d), _candidates(r, module, found, name))
         try:
             return _value(r, module, d)
         except NotUnderstood as bad:
             reason = bad
     raise reason
+
+
+def asked_name(text: str) -> str:
+    """A name for a question of the host that is not understood: its own words."""
+    name = "".join(c if c.isalnum() else "_" for c in text)[:40].strip("_")
+    return name if name and not name[0].isdigit() else f"when_{name}"
 
 
 def _value(r: Reader, module: Module, d: Definition) -> Value:

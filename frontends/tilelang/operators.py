@@ -15,6 +15,7 @@ from .arithmetic import convert
 from .names import DTYPES
 from .reader import Reader, zero
 from .values import (
+    Builtin,
     Choice,
     Instance,
     Items,
@@ -238,6 +239,8 @@ def _compared(r: Reader, operator: cst.BaseCompOp, a: Value, b: Value) -> Value:
 def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
     if isinstance(b, str) and isinstance(a, str):
         return a in b
+    if isinstance(b, Builtin) or (isinstance(b, Open) and b.kind == "asked"):
+        return r.truth(r.ask(a if isinstance(a, str) and a.isidentifier() else "present", f"{a} in {b.name}", ""))
     items = b.items if isinstance(b, Items) else tuple(k for k, _ in b.items) if isinstance(b, Table) else None
     if items is None:
         raise NotUnderstood(f"'in' {describe(b)}")
@@ -288,13 +291,18 @@ def _wraps_inside(i: n.Expr | n.Span, d: n.Expr) -> bool:
         isinstance(i.b, n.Const) and (extent := build.int_value(d)) is not None and 0 < i.b.value <= extent))
 
 
+def _own_thread(r: Reader, i: n.Expr | n.Span, d: n.Expr) -> bool:
+    """Whether an index is the thread's number, and the dimension has an element for each thread."""
+    return isinstance(i, n.Expr) and r.meaning(i) == n.Var(r.thread, I32) and d == r.threads
+
+
 def plainly_inside(r: Reader, at: n.Region) -> bool:
-    """Whether each index of a place is a literal inside its dimension, or a loop's variable that ends with it."""
+    """Whether each index of a place is a literal inside its dimension, a loop's variable that ends with it, or the thread's own."""
     for i, d in zip(at.index, at.buffer.shape, strict=False):
         if isinstance(i, n.Const):
             extent = build.int_value(d)
             if (extent is None and i.value != 0) or (extent is not None and not 0 <= i.value < extent):
                 return False
-        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d) and not _wraps_inside(i, d):
+        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d) and not _wraps_inside(i, d) and not _own_thread(r, i, d):
             return False
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kir.diagnostic import KirError
@@ -78,6 +79,17 @@ class Refused(Exception):
         self.error = error
 
 
+@dataclass(frozen=True)
+class Part:
+    """One kernel of a function: its launch, its attributes and its statements."""
+
+    grid: tuple[n.Axis, ...]
+    threads: n.Expr
+    cluster: tuple[int, ...]
+    attrs: Mapping[str, n.Attr]
+    block: n.Block
+
+
 class Reader:
     """Reads one kernel. `given` are values of metas that are known already."""
 
@@ -109,6 +121,12 @@ class Reader:
         """What stands for the thread's number in its CTA until the loops over threads are made."""
         self.thread_name = "tid"
         self.launched = False
+        self.parts: list[Part] = []
+        """Kernels that have been read to their end."""
+        self.unread = ""
+        """Why a launch could not be read."""
+        self.combiner: Value = None
+        """What the all-reduce at hand puts two numbers together with."""
         self.depth = 0
         self.wanted = ""
         """The name that the statement at hand gives to what it declares."""

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from kir.instructions import table
 from kir.ir import nodes as n
+from kir.ir.types import TileType
 from kir.ir.visit import children
 
 OF_THREADS = frozenset({"mbar_arrive"})
@@ -49,6 +50,9 @@ def seen(x: n.Node) -> Seen:
 
 
 def warp_call(x: n.Call) -> bool:
-    """Whether lanes of a warp make a call together, or it is an atomic: both belong to threads."""
+    """Whether lanes of a warp make a call together, or it is an atomic of one place: both belong to threads. An atomic over a tile acts once
+    on each of its elements, whoever holds them."""
     row = table().get(x.fn)
-    return x.fn.startswith("atomic_") or x.fn in OF_THREADS or (row is not None and row.level == "warp")
+    if x.fn.startswith("atomic_"):
+        return not any(isinstance(a.type, TileType) for a in x.args)
+    return x.fn in OF_THREADS or (row is not None and row.level == "warp")

@@ -60,6 +60,8 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
             return Items(tuple(_outward(d) for d in owner.buffer.shape))
         case Memory() | Place() if name == "dtype":
             return TypeOf(owner.buffer.dtype)
+        case Memory() if name == "data":
+            return owner
         case Memory() if name == "strides":
             raise NotUnderstood("the strides of a buffer as a value")
         case Num() if name == "dtype":

@@ -62,7 +62,7 @@ class Variables:
             if len(users) == 1 and is_run(out[users[0]]):
                 run = out[users[0]]
                 assert isinstance(run, n.For)
-                out[users[0]] = replace(run, body=(s, *run.body))
+                out[users[0]] = replace(run, body=in_order_of_use((s, *run.body)))
                 out = [x for x in out if x is not s]
             elif not users:
                 out = [x for x in out if x is not s]
@@ -267,3 +267,15 @@ def _own(s: n.Stmt) -> list[n.Node]:
             return list(walk(s.cond))
         case _:
             return []
+
+
+def in_order_of_use(block: n.Block) -> n.Block:
+    """A block with the declarations at its head in the order in which what follows mentions them."""
+    count = next((k for k, s in enumerate(block) if not (isinstance(s, n.Alloc) and s.init is None)), len(block))
+    first: dict[str, int] = {}
+    for s in block[count:]:
+        for x in walk(s):
+            if isinstance(x, n.Buffer):
+                first.setdefault(x.name, len(first))
+    head = sorted((s for s in block[:count] if isinstance(s, n.Alloc)), key=lambda s: first.get(s.buffer.name, len(first)))
+    return (*head, *block[count:])

@@ -11,18 +11,35 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, I64, DType
 
-from . import arithmetic, words_math, words_memory, words_sync, words_tile
+from . import arithmetic, images, words_math, words_memory, words_sync, words_tile
 from .names import LANGUAGE, LARGEST
+from .parameters import settled
 from .reader import Reader
-from .values import Builtin, Items, Launch, Loop, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe
+from .values import (
+    Builtin,
+    Items,
+    Launch,
+    Loop,
+    Memory,
+    NotUnderstood,
+    Num,
+    Open,
+    Place,
+    Signature,
+    TensorType,
+    TypeOf,
+    Value,
+    describe,
+)
 from .vocabulary import BLACKWELL, VOCABULARY
 
 Word = Callable[[Reader, Signature], Value]
-LOOPS = ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "grid", "Parallel", "parallel", "Pipelined", "Persistent", "ws")
+LOOPS = ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "grid", "Parallel", "parallel", "Pipelined", "Persistent", "ws", "attr")
 
 
 def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
     """`T.name(..)`. Raises NotUnderstood with the nearest words for one that TileLang does not have."""
+    given = settled(name, given)
     if name in LOOPS:
         return Loop(name, tuple(given.args), tuple(given.named.items()))
     found = WORDS.get(name)
@@ -112,12 +129,29 @@ def _tensor(r: Reader, given: Signature) -> Value:
     from .subscripts import tensor_type
 
     args = [*given.args]
+    memory = next((a for a in (*args, given.named.get("data")) if isinstance(a, Memory)), None)
+    if memory is not None and r.launched:
+        others = [a for a in args if a is not memory]
+        return words_memory.reshaped(r, Signature([memory, *others], {k: v for k, v in given.named.items() if k in ("shape", "dtype")}))
     for key in ("shape", "strides", "dtype"):
         if key in given.named:
             args.append(given.named[key])
     if "strides" in given.named and "dtype" in given.named and len(given.args) == 1:
         return tensor_type([given.args[0], given.named["strides"], given.named["dtype"]])
     return tensor_type(args)
+
+
+def _empty(r: Reader, given: Signature) -> Value:
+    """`T.empty(shape, dtype)` in an eager kernel: a tensor that it gives back."""
+    from .kernel import declared
+
+    args = list(given.args)
+    dtype = given.named.get("dtype", args.pop() if args and isinstance(args[-1], (TypeOf, str, Open)) and len(args) > 1 else "float32")
+    shape = args[0] if len(args) == 1 else Items(tuple(args))
+    if r.launched:
+        raise NotUnderstood("a tensor made inside a kernel")
+    name = r.out.fresh(r.wanted or "out")
+    return declared(r, name, TensorType(shape.items if isinstance(shape, Items) else (shape,), dtype))
 
 
 def _kernel(r: Reader, given: Signature) -> Value:
@@ -191,7 +225,8 @@ WORDS: Mapping[str, Word] = {
     "NE": _binary("ne"), "bitwise_and": _binary("and"), "bitwise_or": _binary("or"), "bitwise_xor": _binary("xor"),
     "shift_left": _binary("shl"), "shift_right": _binary("shr"),
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
-    "Buffer": _tensor, "Kernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
+    "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
+    "Kernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
     **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS,
 }  # fmt: skip

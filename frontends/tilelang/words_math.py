@@ -111,6 +111,8 @@ def _reinterpret(r: Reader, given: Signature) -> Value:
     b = given.args[1] if len(given.args) > 1 else next(iter(given.named.values()), None)
     if isinstance(a, (str, TypeOf)):
         a, b = b, a
+    if b == "handle":
+        return None
     dtype = r.dtype(b)
     e = r.run(a)
     own = dtype_of(e.type)

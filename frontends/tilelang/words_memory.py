@@ -88,7 +88,7 @@ def _barrier(r: Reader, given: Signature) -> Value:
     return Memory(buffer)
 
 
-def _reshaped(r: Reader, given: Signature) -> Value:
+def reshaped(r: Reader, given: Signature) -> Value:
     """`T.reshape(b, shape)`, `T.view(b, shape, dtype)`: the same memory in another form."""
     source, shape, dtype = _named(given, ("src", "shape", "dtype"))[:3]
     source = r.decided(source)
@@ -119,5 +119,5 @@ def _tensor_memory(r: Reader, given: Signature) -> Value:
 WORDS: Mapping[str, Word] = {
     "alloc_shared": _allocated("shared"), "alloc_fragment": _allocated("fragment"), "alloc_local": _allocated("register"),
     "alloc_buffer": _allocated("shared"), "alloc_var": _variable, "alloc_reducer": _reducer, "alloc_barrier": _barrier,
-    "alloc_tmem": _tensor_memory, "reshape": _reshaped, "view": _reshaped, "annotate_layout": _annotate_layout,
+    "alloc_tmem": _tensor_memory, "reshape": reshaped, "view": reshaped, "annotate_layout": _annotate_layout,
 }  # fmt: skip

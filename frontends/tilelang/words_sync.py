@@ -10,7 +10,7 @@ from kir.ir.types import BOOL, I32
 
 from .arithmetic import convert
 from .reader import Reader
-from .values import Items, Memory, NotUnderstood, Num, Place, Signature, Value, describe
+from .values import Function, Items, Memory, NotUnderstood, Num, Place, Signature, Value, describe
 
 Word = Callable[[Reader, Signature], Value]
 
@@ -129,6 +129,53 @@ def _threads(r: Reader, given: Signature) -> Value:
     return Items(tuple(_along(r, k) for k in range(3)))
 
 
+def _combiner(r: Reader, given: Signature) -> Value:
+    """`T.comm_reducer(lambda a, b: .., [identity])`."""
+    if not given.args or not isinstance(given.args[0], Function):
+        raise NotUnderstood("a reducer that is no function")
+    return given.args[0]
+
+
+def _same(r: Reader, given: Signature) -> Value:
+    return given.args[0]
+
+
+def _all_reduce(r: Reader, given: Signature) -> Value:
+    """`T.tvm_thread_allreduce(1, value, True, out, thread, ..)`: by shuffles among the lanes of a warp that differ in the thread axes given."""
+    from .assignments import store
+    from .execute import called
+
+    if len(given.args) < 5 or r.known_int(given.args[0]) not in (1, None) or not isinstance(r.combiner, Function):
+        raise NotUnderstood("an all-reduce of an unusual form")
+    if r.truth(given.args[2]) is not True:
+        raise NotUnderstood("an all-reduce under a condition")
+    axes = [r.meaning(r.run(x)) for x in given.args[4:]]
+    places = [_along(r, k) for k in range(max(1, len(r.thread_shape)))]
+    inner, lanes = 1, [0, 0]
+    for k, p in enumerate(places):
+        extent = r.known_int(Num(r.thread_shape[k] if r.thread_shape else r.threads))
+        if extent is None:
+            raise NotUnderstood("an all-reduce over threads whose number the binding decides")
+        if isinstance(p, Num) and p.expr in axes:
+            lanes = [inner if not lanes[1] else lanes[0], (lanes[1] or 1) * extent]
+            axes.remove(p.expr)
+        elif lanes[1] and axes:
+            raise NotUnderstood("an all-reduce over axes of threads that are no neighbors")
+        inner *= extent
+    first, count = lanes
+    if axes or count & (count - 1) or first & (first - 1) or first * count > 32 or not count:
+        raise NotUnderstood(f"an all-reduce over {count or 'unknown'} threads that are not a part of a warp, a power of two of them")
+    total: n.Expr = r.out.let("part", r.run(given.args[1]))
+    distance = first * count // 2
+    while distance >= first:
+        other = r.out.let("other", build.call("shfl_xor", total, build.const(distance)))
+        joined = called(r, r.combiner, [Num(total), Num(other)], {})
+        total = r.out.let("part", r.run(joined))
+        distance //= 2
+    store(r, given.args[3], Num(total))
+    return None
+
+
 def _part(size: int, op: str) -> Word:
     def made(r: Reader, given: Signature) -> Value:
         return Num(build.binary(op, thread(r), build.const(size)))
@@ -224,6 +271,7 @@ WORDS: Mapping[str, Word] = {
     "warpgroup_wait": _counted("wgmma_wait"), "warpgroup_arrive": _plain("wgmma_fence"), "warpgroup_commit_batch": _plain("wgmma_commit"),
     "set_max_nreg": _registers(None), "inc_max_nreg": _registers(True), "dec_max_nreg": _registers(False),
     "pdl_sync": _plain("grid_dependency_wait"), "pdl_trigger": _plain("grid_dependency_launch"),
+    "comm_reducer": _combiner, "tvm_thread_allreduce": _all_reduce, "evaluate": _same,
     "get_thread_binding": _thread, "get_thread_bindings": _threads, "get_thread_extent": _thread_extent,
     "get_warp_idx": _part(32, "floordiv"), "get_warp_idx_sync": _part(32, "floordiv"), "get_lane_idx": _part(32, "mod"),
     "get_warp_group_idx": _part(128, "floordiv"), "get_block_binding": _block,

@@ -12,6 +12,7 @@ from kir.ir.types import BOOL, I32, TileType, dtype_of, shape_of
 
 from . import arithmetic
 from .arithmetic import convert
+from .guards import within
 from .reader import Reader, zero
 from .values import Memory, NotUnderstood, Num, Place, Signature, Value, describe, is_number
 
@@ -401,11 +402,13 @@ def _atomic(fn: str) -> Word:
         order = args.get("memory_order")
         if isinstance(order, str) and order != "relaxed":
             attrs["order"] = order
+        taken = r.truth(args.get("return_prev", False)) is True
+        mask = None if taken else within(r, where)
         try:
-            call = build.call_with(fn, (at(where), e), n.attrs(**attrs))
+            call = build.call_with(fn, (at(where), e) if mask is None else (at(where), e, mask), n.attrs(**attrs))
         except KirError as bad:
             raise NotUnderstood(bad.diagnostics[0].message) from bad
-        if r.truth(args.get("return_prev", False)) is True:
+        if taken:
             return Num(r.out.let(r.wanted or "before", call))
         r.out.emit(n.Eval(call))
         return None

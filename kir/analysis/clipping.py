@@ -62,6 +62,9 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
     lo, bound = _bare(i.lo), build.int_value(extent)
     if build.is_const(lo, 0):
         return (bound is not None and i.extent <= bound) or _const_multiple(extent, i.extent)
+    first = build.int_value(lo)
+    if first is not None:
+        return first >= 0 and bound is not None and first + i.extent <= bound
     terms = build.polynomial(lo)
     if len(terms) != 1:
         return False

@@ -195,8 +195,11 @@ def copy_refusal(s: n.Copy, level: str) -> str:
     if kind == "vector" and int(s.via[7:-1]) * size not in (2, 4, 8, 16):
         return f"no thread moves a vector of {int(s.via[7:-1]) * size} bytes at once"
     if kind == "cp_async":
-        if (level != "thread" or "vector" in dict(s.attrs)) and isinstance(vector, int) and vector * size not in (4, 8, 16):
+        if "vector" in dict(s.attrs) and isinstance(vector, int) and vector * size not in (4, 8, 16):
             return f"cp.async moves 4, 8 or 16 bytes at once, not {vector * size}"
+        row = next(reversed(shape_of(s.dst.type)), 1)
+        if level != "thread" and "vector" not in dict(s.attrs) and isinstance(row, int) and row * size % 4:  # its compiler chooses the chunks
+            return f"cp.async moves 4, 8 or 16 bytes at once, and rows of {row * size} bytes are not made of such chunks"
         if s.src.other is not None and not (isinstance(s.src.other, n.Const) and not s.src.other.value):
             return "cp.async fills what it does not read with zeros"
     if kind == "tma":

@@ -130,7 +130,7 @@ def rounded_up(s: S, known: Facts) -> S:
             return build.ceildiv(build.sub(new.a, c - 1), new.b)
         return new
 
-    made: S = transform(s, leave)
+    made: S = transform(s, leave, lambda x: not (isinstance(x, n.Buffer) and x.space == "global"))
     return made
 
 

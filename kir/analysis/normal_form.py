@@ -52,8 +52,13 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
 
 
 def _unclipped(k: n.Kernel, facts: tuple[n.Expr, ...]) -> n.Kernel:
-    """The kernel without `clip` on single elements that lie inside their tensor: each index a CTA's place or a loop's count within the extent."""
+    """The kernel without `clip` on single elements that lie inside their tensor: each index a CTA's place or a loop's count within the extent;
+    and without `clip` on loads of a CTA's own memory that lie inside it."""
     ranges = ranges_of(k)
+
+    def own(r: n.Region) -> bool:
+        return r.buffer.space != "global" and not any(isinstance(i, n.Expr) and not isinstance(i.type, DType) for i in r.index) \
+            and not hangs_over(r, ranges, facts)
 
     def one(r: n.Region) -> bool:
         return r.buffer.space == "global" and bool(r.index) and all(isinstance(i, n.Expr) and isinstance(i.type, DType) for i in r.index) \
@@ -61,7 +66,7 @@ def _unclipped(k: n.Kernel, facts: tuple[n.Expr, ...]) -> n.Kernel:
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
-            case n.Load() if new.clip and new.mask is None and one(new.at):
+            case n.Load() if new.clip and new.mask is None and (one(new.at) or own(new.at)):
                 return replace(new, clip=False, other=None)
             case n.Store() if new.clip and new.mask is None and one(new.at):
                 return replace(new, clip=False)

@@ -139,9 +139,41 @@ class _Raiser:
                 return self.vectors(replace(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
-            case _:
+            case n.Eval() if s.call.fn.startswith("atomic_") and isinstance(s.call.args[0], n.Region):
                 made: n.Stmt = self.loads(s, known)
+                assert isinstance(made, n.Eval)
+                return self.masked(replace(made, call=self.atomic(made.call, known)))
+            case _:
+                made = self.loads(s, known)
                 return made
+
+    def masked(self, s: n.Eval) -> n.Stmt:
+        """An atomic operation whose mask is the same for all its elements stands in a branch."""
+        values = 2 if s.call.fn == "atomic_cas" else 1
+        mask = s.call.args[values + 1] if len(s.call.args) > values + 1 else None
+        if not isinstance(mask, n.Expr) or isinstance(mask.type, TileType):
+            return s
+        return n.If(mask, (replace(s, call=replace(s.call, args=s.call.args[:values + 1])),), label=s.label, origin=s.origin)
+
+    def atomic(self, c: n.Call, known: Facts) -> n.Call:
+        """An atomic operation without the conditions of its mask that are known to hold for every element."""
+        values = 2 if c.fn == "atomic_cas" else 1
+        mask = c.args[values + 1] if len(c.args) > values + 1 else None
+        if not isinstance(mask, n.Expr):
+            return c
+        axes = axes_of(mask.type)
+        within = known_axes(known, axes)
+        left: n.Expr | None = None
+        try:
+            for atom in conjuncts(element(mask, _positions(axes), self.definitions) if axes else mask):
+                if not _holds(atom, within) and not _below(atom, within) and atom not in conjuncts(left):
+                    left = atom if left is None else build.logical_and(left, atom)
+            if left is None:
+                return replace(c, args=c.args[:values + 1])
+            made = tile(left, axes, False)
+        except NotElementwise:
+            return c
+        return replace(c, args=(*c.args[:values + 1], made))
 
     def descriptor_load(self, s: n.Copy, known: Facts) -> n.Stmt:
         """A copy from a box of a tensor; where the place turns out to be no box, a plain assignment."""
@@ -356,6 +388,11 @@ def _holds(atom: n.Expr, known: Facts) -> bool:
         return False
     lo = known.domain(known.expanded(atom.a)).lo
     return lo is not None and lo >= 0
+
+
+def _below(atom: n.Expr, known: Facts) -> bool:
+    """Whether a condition `x < y` is known to hold."""
+    return isinstance(atom, n.Binary) and atom.op == "lt" and dtype_of(atom.a.type).is_integer and inside(bare(atom.a), bare(atom.b), known)
 
 
 def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> bool:

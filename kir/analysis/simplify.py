@@ -38,11 +38,12 @@ def simplified(item: N, known: Facts) -> N:
 
 
 def _has_work(item: n.Node) -> bool:
-    """Whether a reducible operation stands somewhere below (cached on the node)."""
+    """Whether a reducible operation stands somewhere below (cached on the node). The shapes of tensors stay as they are declared."""
     found = item.__dict__.get("_reducible")
     if found is None:
-        found = isinstance(item, n.Select) or (isinstance(item, n.Binary) and item.op in _REDUCIBLE) or \
-            (isinstance(item, n.Call) and item.fn == "expand") or any(map(_has_work, children(item)))
+        found = not (isinstance(item, n.Buffer) and item.space == "global") and (
+            isinstance(item, n.Select) or (isinstance(item, n.Binary) and item.op in _REDUCIBLE) or
+            (isinstance(item, n.Call) and item.fn == "expand") or any(map(_has_work, children(item))))
         item.__dict__["_reducible"] = found
     return bool(found)
 

@@ -220,13 +220,20 @@ def _inlined(s: n.Stmt, values: dict[str, n.Expr]) -> n.Stmt:
     return made
 
 
+def _stretched(value: n.Expr, at: n.Region) -> n.Expr:
+    """What is stored, with the shape of its place where it is the same along an axis; a literal stays one."""
+    if isinstance(value, n.Const) or not isinstance(at.type, TileType):
+        return value
+    return value if shape_of(value.type) == shape_of(at.type) else build.broadcast(value, at.type)
+
+
 def _canonical(s: n.Stmt) -> n.Stmt:
     """Tile values with their axes at the leaves."""
     match s:
         case n.Let() if isinstance(s.value.type, TileType) or (isinstance(s.value, n.Call) and s.value.fn in COLLECTIVE):
             return replace(s, value=_spelled(s.value))
         case n.Store():
-            return replace(s, value=_spelled(s.value), mask=None if s.mask is None else _spelled(s.mask))
+            return replace(s, value=_stretched(_spelled(s.value), s.at), mask=None if s.mask is None else _spelled(s.mask))
         case n.Alloc(init=n.Call(fn="broadcast", args=(n.Expr() as value, *_))) if not shape_of(value.type):
             return replace(s, init=value)
         case n.Mma():

@@ -28,7 +28,7 @@ def command(
     from kir.gate.gpu import Gpu
     from kir.gate.gpu.conformance import conform
 
-    with Gpu.open(cache) as gpu:
+    with Gpu.open(cache, attempt="") as gpu:
         gpu.workers = workers
         found = conform(gpu, tuple(row or ()))
         about = {"device": gpu.about}

@@ -15,6 +15,7 @@ import typer
 from kir.cli._result import Result
 
 if TYPE_CHECKING:
+    from kir.ir.nodes import Program
     from kir.lineage.engine import PassEngine
     from kir.lineage.folder import Folder
     from kir.lineage.record import Header, Lineage
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kir.lineage.walk import Budget, Judge, Judgement
 
 
+USUAL_TARGETS = ("sm_80", "sm_90a")
+"""What a lineage is compiled for when nobody says."""
 MOST_SHOWN = 12
 """Nodes named in the warning of a walk that did not reach naive; the JSON object and the report name all."""
 
@@ -34,7 +37,7 @@ def command(
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the shipped one")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
-    target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
+    target: Annotated[str, typer.Option(help="targets, with commas between them; by default those of sm_80 and sm_90a that have what the expert uses")] = "",
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
     steps: Annotated[int, typer.Option(help="the most steps to keep")] = 400,
     attempts: Annotated[int, typer.Option(help="the most programs to gate")] = 1000,
@@ -65,7 +68,7 @@ def command(
         binding=expert.binding,
         problem=problem,
         gate=on,
-        targets=tuple(each.strip() for each in target.split(",") if each.strip()),
+        targets=tuple(each.strip() for each in target.split(",") if each.strip()) or usual_targets(expert.program),
         assume=tuple(sorted(assume or ())),
         budget=budget.to_json(),
         tools=_tools(),
@@ -78,7 +81,9 @@ def command(
     shown = tuple(f"{each.anchor}: {each.message} ({each.clause})" for each in left[:MOST_SHOWN])
     more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
     said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
-    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), severity="warning"),) if left else ()
+    first = folder.root / "states" / "K00.kir"
+    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_way_out({each.clause for each in left}, problem),
+                        attempt=f"kir sites {first}", severity="warning"),) if left else ()
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
@@ -86,6 +91,22 @@ def command(
         code=0 if replayed.ok else 1,
         diagnostics=(*replayed.diagnostics, *notes),
     )
+
+
+def _way_out(clauses: set[str], problem: str) -> str:
+    """What would bring a walk further that ended before naive, from the clauses of N that are violated at its end."""
+    arrays = f"a problem whose work item has such arrays as its state{'' if problem else ' (--problem)'}"
+    if clauses == {"state"}:
+        return f"passes that take these arrays back, or {arrays}"
+    return "passes that take these nodes back" + (f"; for private arrays also {arrays}" if "state" in clauses else "")
+
+
+def usual_targets(program: Program) -> tuple[str, ...]:
+    """Those of the usual targets that have the instructions of a program; all of them when none has, so that the gate says what each lacks."""
+    from kir.analysis.legalize import unlaunchable
+    from kir.target import target
+
+    return tuple(each for each in USUAL_TARGETS if not unlaunchable(program, target(each).architecture)) or USUAL_TARGETS
 
 
 def walked(expert: Expert, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, workers: int, fresh: bool,

@@ -40,13 +40,15 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What a confined process is left: folders that it may write, seconds of processor time, bytes of one file and of its address
-    space (0: no limit), whether it may start programs, and whether it may use the GPU."""
+    """What a confined process is left: folders that it may write, seconds of processor time, bytes of one file, of its address space, and of
+    memory of its own (0: no limit; a driver reserves more addresses than it uses), whether it may start programs, and whether it may use the
+    GPU."""
 
     writable: tuple[str, ...] = ()
     seconds: int = 120
     file_bytes: int = 1 << 30
     memory_bytes: int = 0
+    own_bytes: int = 0
     programs: bool = True
     gpu: bool = False
 
@@ -105,7 +107,8 @@ def confine(limits: Limits) -> Level:
 
 def _limit(limits: Limits) -> tuple[str, ...]:
     wanted = [("processor time", resource.RLIMIT_CPU, limits.seconds), ("file size", resource.RLIMIT_FSIZE, limits.file_bytes),
-              ("core dumps", resource.RLIMIT_CORE, 0), ("memory", resource.RLIMIT_AS, limits.memory_bytes)]
+              ("core dumps", resource.RLIMIT_CORE, 0), ("memory", resource.RLIMIT_AS, limits.memory_bytes),
+              ("memory", resource.RLIMIT_DATA, limits.own_bytes)]
     done = []
     for name, which, value in wanted:
         if not value and which != resource.RLIMIT_CORE:
@@ -117,7 +120,7 @@ def _limit(limits: Limits) -> tuple[str, ...]:
             done.append(name)
         except (OSError, ValueError):
             continue
-    return tuple(done)
+    return tuple(dict.fromkeys(done))
 
 
 # -------------------------------------------------------------------------------------------------------------------- namespaces

@@ -20,6 +20,8 @@ from kir.device.wire import Blob, Message
 
 START_SECONDS = 60.0
 """How long a server may take to import its modules."""
+LAST_WORDS_SECONDS = 5.0
+"""How long a server that has closed its end may take to end."""
 
 
 class ChildGone(Exception):
@@ -73,25 +75,48 @@ class Server:
     """A fork server whose children run `task` (`module:function`). `modules` are imported before the first fork."""
 
     def __init__(self, task: str, modules: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
-        self.task = task
-        self._lock = threading.Lock()
+        self.task, self._modules, self._environment = task, list(modules), dict(environment or {})
+        self._lock, self._starting = threading.Lock(), threading.Lock()
+        self._served = False
+        self._start()
+
+    def _start(self) -> None:
         self._late = 0
+        self._said = ""
         mine, theirs = socket.socketpair()
         self._control = mine
-        roots = [str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]
-        code = f"import sys; sys.path[:] = {list(dict.fromkeys(roots))!r}; from kir.device.server import main; main({theirs.fileno()}, {list(modules)!r})"
+        roots = list(dict.fromkeys([str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]))
+        code = f"import sys; sys.path[:] = {roots!r}; from kir.device.server import main; main({theirs.fileno()}, {self._modules!r})"
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
                                                             "CUDA_INJECTION64_PATH")}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-B", "-c", code], pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env={**kept, "CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})})
+            stderr=subprocess.PIPE, env={**kept, "CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1", **self._environment})
         theirs.close()
 
     def child(self, seconds: float = START_SECONDS) -> Child:
-        """A fresh child. Raises ChildGone when the server died."""
+        """A fresh child. A server that has served and was killed since is started again. Raises ChildGone when it dies all the same."""
+        asked = self._process
+        try:
+            made = self._forked(seconds)
+        except ChildGone:
+            with self._starting:
+                if self._process is asked:  # no other thread has started it again
+                    if not self._served or asked.poll() is None:
+                        raise
+                    self.close()
+                    self._start()
+            made = self._forked(seconds)
+        self._served = True
+        return made
+
+    def _forked(self, seconds: float) -> Child:
         mine, theirs = socket.socketpair()
         try:
             pid = int(self._asked(f"fork {self.task}", theirs.fileno(), seconds=seconds))
+        except BaseException:
+            mine.close()
+            raise
         finally:
             theirs.close()
         return Child(self, mine, pid)
@@ -115,10 +140,11 @@ class Server:
                 answer = self._answer()
                 self._late -= 1
             except OSError as gone:
-                said = ""
+                with contextlib.suppress(subprocess.TimeoutExpired):  # one that has closed its end is ending, and its last words say why
+                    self._process.wait(LAST_WORDS_SECONDS)
                 if self._process.poll() is not None and self._process.stderr is not None:
-                    said = self._process.stderr.read().decode(errors="replace").strip()[-600:]
-                raise ChildGone("crash", f"the fork server is gone: {said or gone}") from None
+                    self._said = self._said or self._process.stderr.read().decode(errors="replace").strip()[-600:]
+                raise ChildGone("crash", f"the fork server is gone: {self._said or gone}") from None
         return answer.decode().strip()
 
     def _answer(self) -> bytearray:

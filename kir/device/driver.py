@@ -189,6 +189,18 @@ class Kernel:
         """Whether pycuda cannot make a launch."""
         return dependent or cooperative or any(extent != 1 for extent in self.cluster) or any(isinstance(v, Map) for v in values)
 
+    def allow(self, dynamic_shared: int) -> None:
+        """Have it launched with so much dynamic shared memory from now on."""
+        with self.driver._named():
+            self.plain[1].set_attribute(self.driver.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared)
+        self.dynamic_shared = dynamic_shared
+
+    def variables(self, name: str) -> tuple[int, int]:
+        """Where a variable of its module is, in pycuda's copy of the module and in libcuda's."""
+        with self.driver._named():
+            plain = int(self.plain[0].get_global(name)[0])
+        return plain, self.driver.more.variable(self.more, name)
+
     def about(self) -> dict[str, int]:
         """What `FUNCTION` names, as the driver says."""
         attributes = self.driver.cuda.function_attribute

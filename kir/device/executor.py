@@ -35,7 +35,7 @@ DELAY_BASE, DELAY_LAUNCH = 40_000, 25_000
 """Nanoseconds that the stream is kept busy while the host enqueues a call: at least, and for each launch."""
 MOST_SUMS = 256
 """Places that are summed at once."""
-HARNESS = ("draw", "unit_rows", "sum", "clear", "delay", "nothing")
+HARNESS = ("draw", "unit_rows", "sum", "clear", "spoil", "delay", "nothing")
 """Kernels of `harness.cu`, without their prefix."""
 GRAPH_FROM = 8
 """Calls of this many launches are captured as a graph."""
@@ -66,7 +66,8 @@ class _Buffer:
 
 @dataclass
 class State:
-    """What lives as long as the child. `plain`: L2 is not cleared and no time is bought for the host: nothing is measured."""
+    """What lives as long as the child. `watched` are variables of modules: pointer and size; `spoiled` is how many CTAs of how many bytes fill
+    all shared memory. `plain`: L2 is not cleared and no time is bought for the host: nothing is measured."""
 
     driver: Driver
     harness: dict[str, Kernel]
@@ -75,6 +76,8 @@ class State:
     scratch: list[_Buffer] = field(default_factory=list)
     cleared: tuple[int, int] = (0, 0)
     sums: int = 0
+    watched: dict[str, tuple[int, int]] = field(default_factory=dict)
+    spoiled: tuple[int, int] = (0, 0)
     guard: int = GUARD
     plain: bool = False
 
@@ -121,6 +124,8 @@ def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict
         state.cleared = (driver.allocate(size), size)
         driver.fill(state.cleared[0], b"\1", size)
     state.sums = driver.allocate(8 * MOST_SUMS)
+    state.spoiled = (driver.attribute("sms"), driver.attribute("shared_per_cta"))
+    own["kir_spoil"].allow(state.spoiled[1])
     driver.synchronize()
     return state, {"level": level.to_json() if level else None, "device": driver.about(), "functions": about, "free": driver.free_bytes()}
 
@@ -130,6 +135,9 @@ def loaded(s: State, images: Sequence[Mapping[str, Any]], cubins: Sequence[bytes
     about = []
     for image, code in zip(images, cubins, strict=True):
         kernel = s.driver.kernel(bytes(code), image["function"], image["dynamic_shared"], tuple(image.get("cluster", ())))
+        for name, size in image.get("watched", ()):
+            for number, pointer in enumerate(kernel.variables(name)):
+                s.watched[f"{name} of {image['function']}#{number}"] = (pointer, int(size))
         s.images.append(_Image(kernel, tuple(image.get("hidden", ())), bool(image.get("cooperative"))))
         about.append(kernel.about())
     return about
@@ -150,7 +158,7 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
         if b.guard:
             draw(s, b.base, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key)
             draw(s, b.data + b.room, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key ^ 1)
-    _scratch(s, message["launches"])
+    _scratch(s, message["launches"], salt & 0xFF)
     before = _sums(s, rows, salt)
     launches = [(s.images[x["image"]], x, _values(s, x)) for x in message["launches"]]
     for image, x, values in launches:
@@ -166,6 +174,7 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     if not s.plain:
         d.more.forget_persisting()
         pointer, size = s.cleared
+        d.launch(s.harness["spoil"], (4 * s.spoiled[0],), 1024, (ctypes.c_uint32(s.spoiled[1] // 4), ctypes.c_uint32(salt & 0xFFFFFFFF)))
         own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
         d.launch(s.harness["delay"], (1,), 1, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
     begun = time.perf_counter()
@@ -187,9 +196,10 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
     beyond = d.elapsed(first, last) - seconds
     if graph is not None:
         d.more.drop_graph(graph)
-    changed = sorted({name.partition("@")[0] for name in before if "@" not in name and before[name] != after[name]})
+    changed = sorted({name for name in before if "@" not in name and name[0] != "=" and before[name] != after[name]})
     broken = sorted({name.partition("@")[0] for name in before if "@" in name and before[name] != after[name]})
-    return {"seconds": seconds, "beyond": beyond, "digests": digests, "wall": wall, "late": late, "changed": changed, "broken": broken,
+    altered = sorted({name[1:].partition("#")[0] for name in before if name[0] == "=" and before[name] != after[name]})
+    return {"seconds": seconds, "beyond": beyond, "altered": altered, "digests": digests, "wall": wall, "late": late, "changed": changed, "broken": broken,
             "threads": len(os.listdir("/proc/self/task"))}, back
 
 
@@ -250,7 +260,7 @@ def own(s: State, name: str, items: int, *values: Any) -> None:
 
 
 def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
-    """Sums over the inputs that must stay as they are, and over all guards (`name@0`, `name@1`)."""
+    """Sums over the inputs that must stay as they are, over all guards (`name@0`, `name@1`), and over variables of modules (`=name`)."""
     places: dict[str, tuple[int, int]] = {}
     for row in rows:
         b = s.buffers[row["name"]]
@@ -258,22 +268,26 @@ def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
             places[row["name"]] = (b.data, b.size)
         if b.guard:
             places |= {f"{row['name']}@0": (b.base, b.guard), f"{row['name']}@1": (b.data + b.room, b.guard)}
-    return _summed(s, places, salt)
+    return _summed(s, places | {f"={name}": place for name, place in s.watched.items()}, salt)
 
 
 def _summed(s: State, places: dict[str, tuple[int, int]], salt: int) -> dict[str, int]:
     """Sums over pointers and sizes that depend on every byte, its place and the salt."""
-    names = list(places)[:MOST_SUMS]
-    s.driver.fill(s.sums, b"\0", 8 * len(names))
-    for i, name in enumerate(names):
-        pointer, size = places[name]
-        own(s, "sum", size // 8, ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
-    raw = s.driver.download(s.sums, 8 * len(names))
-    return {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, name in enumerate(names)}
+    names, out = list(places), dict[str, int]()
+    for first in range(0, len(names), MOST_SUMS):
+        some = names[first: first + MOST_SUMS]
+        s.driver.fill(s.sums, b"\0", 8 * len(some))
+        for i, name in enumerate(some):
+            pointer, size = places[name]
+            own(s, "sum", -(-size // 8), ctypes.c_uint64(pointer), ctypes.c_uint64(size), ctypes.c_uint64(salt), ctypes.c_uint64(s.sums + 8 * i))
+        raw = s.driver.download(s.sums, 8 * len(some))
+        out |= {name: int.from_bytes(raw[8 * i: 8 * i + 8], "little") for i, name in enumerate(some)}
+    return out
 
 
-def _scratch(s: State, launches: list[dict[str, Any]]) -> None:
-    """Memory that a surface's own calling convention appends to the arguments, enough for every launch of the call."""
+def _scratch(s: State, launches: list[dict[str, Any]], poison: int) -> None:
+    """Memory that a surface's own calling convention appends to the arguments, enough for every launch of the call; nothing of an earlier call
+    is left in it."""
     wanted: list[int] = []
     for x in launches:
         ctas = x["grid"][0] * (x["grid"][1] if len(x["grid"]) > 1 else 1) * (x["grid"][2] if len(x["grid"]) > 2 else 1)
@@ -289,6 +303,8 @@ def _scratch(s: State, launches: list[dict[str, Any]]) -> None:
             s.scratch[i] = made
         else:
             s.scratch.append(made)
+    for each in s.scratch:
+        s.driver.fill(each.base, bytes([poison]), each.size)
 
 
 def _values(s: State, launch: dict[str, Any]) -> list[Any]:

@@ -79,13 +79,12 @@ __device__ __forceinline__ uint64_t mixed(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// A sum over the bytes that depends on every one and its place; `salt` is secret. Adds to *out.
+// A sum over the bytes that depends on every one and its place; `salt` is secret. Adds to *out. Where p is no multiple of 8, byte by byte.
 extern "C" __global__ void kir_sum(const uint8_t* p, uint64_t bytes, uint64_t salt, unsigned long long* out) {
     uint64_t total = 0;
-    const uint64_t words = bytes / 8, step = (uint64_t)gridDim.x * blockDim.x;
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < words; i += step)
-        total += mixed(((const uint64_t*)p)[i] ^ mixed(i + salt));
-    if (blockIdx.x == 0 && threadIdx.x < bytes % 8) total += mixed(p[words * 8 + threadIdx.x] ^ mixed(~(uint64_t)threadIdx.x + salt));
+    const uint64_t words = (uint64_t)p % 8 ? 0 : bytes / 8, first = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x, step = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t i = first; i < words; i += step) total += mixed(((const uint64_t*)p)[i] ^ mixed(i + salt));
+    for (uint64_t i = first; i < bytes - words * 8; i += step) total += mixed(p[words * 8 + i] ^ mixed(~i + salt));
     for (int lane = 16; lane; lane /= 2) total += __shfl_xor_sync(0xffffffffu, total, lane);
     if (threadIdx.x % 32 == 0) atomicAdd(out, (unsigned long long)total);
 }
@@ -97,6 +96,12 @@ extern "C" __global__ void kir_clear(uint4* p, uint64_t n, uint32_t value) {
         v.x += value; v.y ^= v.x; v.z += v.y; v.w ^= v.z;
         p[i] = v;
     }
+}
+
+// Fills shared memory, so that nothing that an earlier launch left there is found, and nothing is found to be zero.
+extern "C" __global__ void __launch_bounds__(1024) kir_spoil(uint32_t words, uint32_t salt) {
+    extern __shared__ volatile uint32_t everything[];
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) everything[i] = 0x7FC00001u ^ (i * 2654435761u + salt) >> 12;
 }
 
 // Keeps the stream busy while the host enqueues what is timed.

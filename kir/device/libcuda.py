@@ -44,6 +44,7 @@ class Libcuda:
     def __init__(self, stream: int = 0) -> None:
         self.lib = ctypes.CDLL("libcuda.so.1")
         self.stream = c_void_p(stream)
+        self.modules: dict[int, c_void_p] = {}
 
     def __call__(self, name: str, *arguments: Any) -> None:
         """Call a function of the driver. Raises CudaError."""
@@ -72,6 +73,7 @@ class Libcuda:
         module, out = c_void_p(), c_void_p()
         self("cuModuleLoadData", byref(module), image)
         self("cuModuleGetFunction", byref(out), module, name.encode())
+        self.modules[int(out.value or 0)] = module
         if dynamic_shared:  # the 48 KiB that are allowed without count static shared memory too
             self("cuFuncSetAttribute", out, c_int(DYNAMIC_SHARED), c_int(dynamic_shared))
         size = 1
@@ -80,6 +82,12 @@ class Libcuda:
         if size > 8:
             self("cuFuncSetAttribute", out, c_int(ANY_CLUSTER), c_int(1))
         return out
+
+    def variable(self, function: c_void_p, name: str) -> int:
+        """Where a variable of a kernel's module is."""
+        pointer, size = c_uint64(), c_uint64()
+        self("cuModuleGetGlobal_v2", byref(pointer), byref(size), self.modules[int(function.value or 0)], name.encode())
+        return int(pointer.value)
 
     def launch(self, function: c_void_p, grid: Sequence[int], threads: int, shared: int, values: Sequence[Any], *,
                cluster: Sequence[int] = (), dependent: bool = False, cooperative: bool = False) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kir.gate.verdict import ProfileRecord
@@ -30,6 +30,10 @@ L2_FACTOR = 2.5
 """Bandwidth of L2 over that of DRAM (A100 and H100 whitepapers: 2.3 times and more)."""
 LAUNCH = 3e-6
 """Seconds that a launch costs at least."""
+OWN_REGISTERS = 24
+"""Registers a thread besides what the program declares: addresses, counters, operands."""
+IN_TURN = 4
+"""Spilled registers that a thread has under way at once: it waits for each where it is read (order of magnitude)."""
 ISSUE = 4
 """Warp instructions that an SM starts in a clock: one a partition."""
 LAYING_OUT = frozenset({"triton", "tilelang"})
@@ -82,12 +86,15 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared. Compilers of other surfaces than CUDA
     lay shared memory out themselves."""
     as_written = (artifact.surface if artifact is not None else surface) not in LAYING_OUT
-    work = count(program, kernel, sizes, as_written=as_written)
+    work = _at_work(program, kernel, sizes, as_written)
     device, arch = target.device, target.architecture
     uneven = _imbalance(program, kernel, sizes, work) if work.ctas <= device.sm_count else 1.0
     made = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
     threads = max(32, made.threads if made else work.threads)
-    registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, 24 + work.registers)
+    wanted = OWN_REGISTERS + work.registers
+    registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, wanted)
+    live, times = work.live
+    spilled = 0 if made else max(0, wanted + live - arch.max_registers_per_thread) * times
     shared = made.shared_bytes if made else work.shared
     fit = occupancy(arch, threads, registers, shared)
     resident = max(1, min(fit.ctas, -(-work.ctas // device.sm_count)))
@@ -96,21 +103,46 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     tail = math.ceil(waves) / waves if waves > 1 else 1.0
     compulsory = _compulsory(program, kernel, sizes)
     parts = _parts(work, device, compulsory, busy)
+    spills = 2.0 * spilled / IN_TURN * L2_LATENCY * math.ceil(max(1.0, waves))  # each is written once, and read again
     flight = resident * max(work.in_flight, SECTOR) * device.sm_count
     hidden = {"dram": flight / (device.bandwidth * LATENCY), "l2": flight / (device.bandwidth * L2_FACTOR * L2_LATENCY)}
     memory = max(parts[level] / min(1.0, hidden[level]) for level in ("dram", "l2"))
     compute = uneven * max(parts["tensor"], parts["scalar"], parts["special"], parts["issue"], parts["shared"])
     overlap = work.overlapped or resident * threads >= arch.max_threads_per_sm // 4
-    seconds = LAUNCH + tail * (max(memory, compute) + (0.0 if overlap else 0.5 * min(memory, compute)))
-    parts = {**parts, "latency": memory - max(parts["dram"], parts["l2"])}
+    seconds = LAUNCH + spills + tail * (max(memory, compute) + (0.0 if overlap else 0.5 * min(memory, compute)))
+    parts = {**parts, "latency": memory - max(parts["dram"], parts["l2"]), **({"spills": spills} if spills else {})}
     bound = max(parts, key=lambda k: (parts[k], k)) if max(parts.values()) > LAUNCH else "launch"
     return Cost(kernel.name, seconds, bound, parts, fit, compulsory, work)
+
+
+def _at_work(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], as_written: bool) -> Work:
+    """The work of a kernel as its middle CTA does it; where that finds nothing to do (persistent CTAs, and little work), as the first does, of
+    as many CTAs as have some."""
+    middle = count(program, kernel, sizes, 0.5, as_written)
+    first = middle if _busy(middle) else count(program, kernel, sizes, 0.0, as_written)
+    if first is middle or not _busy(first):
+        return middle
+    working, idle = 0, middle.ctas // 2
+    while idle - working > 1:
+        probe = (working + idle) // 2
+        if _busy(count(program, kernel, sizes, probe / middle.ctas, as_written)):
+            working = probe
+        else:
+            idle = probe
+    share = idle / first.ctas
+    return replace(first, ctas=idle, sectors=first.sectors * share, instructions=first.instructions * share,
+                   requested={k: v * share for k, v in first.requested.items()}, operations={k: v * share for k, v in first.operations.items()})
+
+
+def _busy(work: Work) -> bool:
+    """Whether a CTA moves or computes anything."""
+    return bool(work.sectors or any(work.operations.values()) or any(work.requested.values()))
 
 
 def _imbalance(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], middle: Work) -> float:
     """How much more the busiest CTA of a single wave does than the middle one: the first, where work is dealt out in turns."""
     first = count(program, kernel, sizes, 0.0)
-    mine, other = sum(first.operations.values()), sum(middle.operations.values())
+    mine, other = (sum(w.operations.values()) / w.ctas for w in (first, middle))
     return max(1.0, mine / other) if other else 1.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import kir
@@ -31,14 +32,15 @@ PREFERRED = ("triton", "cuda", "tilelang")
 
 def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: Sequence[Target], against: Program | None = None, *,
              names: Mapping[str, str] | None = None, cache: Path | ArtifactCache | None = None, interpret: bool = True, runner: Runner | None = None,
-             written: Callable[[Backend, Emitted], None] | None = None) -> Verdict:
+             written: Callable[[Backend, Emitted], None] | None = None, instead: str = "") -> Verdict:
     """The CPU gate's verdict on a specialized program.
 
     `surface` is what it is written in and compiled as (`kir`: whatever backend accepts it, and none need). Correctness is judged by
     `problem`, else relative to `against`; `names` gives the problem's tensor for a parameter of another name. Compiled artifacts are kept
     in `cache`, by the hash of what went in. Without `interpret` the correctness stage is left to who asks (the GPU gate, for a program that
-    it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. Compilers run beside the
-    interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only when neither is given."""
+    it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. What `surface` refuses is compiled on
+    `instead`, where that is given and takes it. Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only
+    when neither a problem nor a program to compare with is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
@@ -47,7 +49,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     wrong = [d for d in verify(program) if d.severity == "error"]
     kept = ArtifactCache(cache) if isinstance(cache, Path) else cache
     with ThreadPoolExecutor(max_workers=1) as beside:
-        compiling = beside.submit(_compile, program, surface, targets, kept, shapes[0] if shapes else None, wrong, written or (lambda by, text: None))
+        compiling = beside.submit(_compile, program, (surface, instead) if instead else (surface,), targets, kept, shapes[0] if shapes else None, wrong,
+                                  written or (lambda by, text: None))
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:
@@ -77,13 +80,21 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
 
 # ------------------------------------------------------------------------------------------------------------------------ compile
 
-def _compile(program: Program, surface: str, targets: Sequence[Target], cache: ArtifactCache | None, shape: Shaped | None,
+def _compile(program: Program, surfaces: Sequence[str], targets: Sequence[Target], cache: ArtifactCache | None, shape: Shaped | None,
              wrong: Sequence[Diagnostic], written: Callable[[Backend, Emitted], None]) -> tuple[CompileRecord, Emitted | None, float]:
-    """Compile what the surface's launcher compiles at the first profiled shape, unless the program is `wrong`; with the seconds it took."""
+    """Compile what the surface's launcher compiles at the first profiled shape, unless the program is `wrong`; with the seconds it took. Of several
+    surfaces the first that takes it; where none does, what each says."""
     begun = time.perf_counter()
     if wrong:
-        return CompileRecord(surface, False, refusals=tuple(wrong)), None, 0.0
-    record, emitted = _compiled(program, surface, targets, cache, shape, written)
+        return CompileRecord(surfaces[0], False, refusals=tuple(wrong)), None, 0.0
+    record, emitted = _compiled(program, surfaces[0], targets, cache, shape, written)
+    for other in surfaces[1:]:
+        if not record.ok:
+            second, text = _compiled(program, other, targets, cache, shape, written)
+            if second.ok:
+                record, emitted = replace(second, passed_over=record.refusals), text
+            else:
+                record = replace(record, refusals=(*record.refusals, *second.refusals))
     return record, emitted, time.perf_counter() - begun
 
 

@@ -22,6 +22,7 @@ from kir.diagnostic import error
 from kir.gate.verdict import Verdict
 from kir.problem import Problem
 from kir.problem.model import ModelProblem
+from kir.problem.schema import evaluate
 from kir.store import write_atomic
 
 Dtype = Literal["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e4m3", "float8_e5m2", "float4_e2m1", "float64", "int64", "int32",
@@ -45,8 +46,8 @@ class Axis(_Form):
 
     @model_validator(mode="after")
     def _has_value(self) -> Axis:
-        if (self.type == "const") != (self.value is not None) or (self.value is not None and self.value <= 0):
-            raise ValueError("a const axis has a positive value, a var axis has none")
+        if (self.type == "const") != (self.value is not None) or (self.value is not None and self.value < 0):
+            raise ValueError("a const axis has a value, which is not negative, and a var axis has none")
         return self
 
 
@@ -225,10 +226,11 @@ def text_of(form: Definition | Solution | Trace) -> str:
 # -------------------------------------------------------------------------------------------------------- from KIR's own
 
 def definition_of(problem: Problem) -> Definition:
-    """A problem as a definition: its sizes are var axes, its reference runs in float64 and is rounded at the end. Raises KirError KIR-G111
-    for an extent that is neither a size nor a number."""
+    """A problem as a definition: its sizes are var axes, its reference runs in float64 and is rounded at the end. An extent that is computed from
+    sizes is an axis of its own, with a constraint; a size that no input's extent gives is a scalar input too."""
     axes: dict[str, Axis] = {name: Axis(type="var") for name in problem.shapes[0].sizes}
     bindings: dict[str, tuple[str, int]] = {}
+    constraints = [fact.replace("//", " // ") for fact in problem.spec.facts]
     inputs: dict[str, TensorSpec] = {}
     outputs: dict[str, TensorSpec] = {}
     for t in problem.spec.tensors:
@@ -242,16 +244,39 @@ def definition_of(problem: Problem) -> Definition:
                 if t.role != "out":
                     bindings.setdefault(extent, (t.name, place))
             else:
-                raise error("KIR-G111", f"the extent '{extent}' of '{t.name}' is no axis", subject=problem.name)
+                name = _computed(t.name, place)
+                axes[name] = Axis(type="var", description=extent)
+                constraints.append(f"{name} == {extent}")
+                shape.append(name)
         spec = TensorSpec(shape=shape, dtype=DTYPES[problem.tensor_dtype(t)])
         if t.role != "out":
             inputs[t.name] = spec
         if t.role != "in" and not t.optional:
             outputs[t.name] = spec
     scalars = {name: TensorSpec(shape=None, dtype="float32") for name in problem.spec.scalars}
+    scalars |= {name: TensorSpec(shape=None, dtype="int32", description="a size that no input's extent gives") for name in _unbound(problem)}
     name = problem.name.replace(":", "_")
     return Definition(name=name, op_type=problem.spec.operator.replace(" ", "_"), axes=axes, inputs={**inputs, **scalars}, outputs=outputs,
-                      reference=_reference(problem, list(inputs), list(scalars), outputs, bindings), description=problem.spec.title)
+                      reference=_reference(problem, list(inputs), list(scalars), outputs, bindings), description=problem.spec.title,
+                      constraints=constraints or None)
+
+
+def _computed(tensor: str, place: int) -> str:
+    """The axis of an extent that is computed from sizes."""
+    return f"extent_of_{tensor}_{place}"
+
+
+def _unbound(problem: Problem) -> list[str]:
+    """Sizes that the reference is given and no input's extent says."""
+    given = {extent for t in problem.spec.tensors if t.role != "out" for extent in t.shape}
+    return [] if isinstance(problem, ModelProblem) else [x for x in problem.shapes[0].sizes if x not in given]
+
+
+def _axes_at(problem: Problem, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Values of the var axes."""
+    computed = {_computed(t.name, place): evaluate(extent, sizes) for t in problem.spec.tensors for place, extent in enumerate(t.shape)
+                if not extent.isdigit() and extent not in sizes}
+    return {**sizes, **computed}
 
 
 def _reference(problem: Problem, inputs: list[str], scalars: list[str], outputs: Mapping[str, TensorSpec],
@@ -297,7 +322,9 @@ def traces_of(verdict: Verdict, problem: Problem) -> list[Trace]:
         result = Evaluation.model_validate({
             "status": status, "environment": about, "timestamp": now, "log": verdict.reason,
             "correctness": right if status in ("PASSED", "INCORRECT_NUMERICAL") else None, "performance": time if status == "PASSED" else None})
-        return Trace(definition=definition, workload=Workload(uuid=str(uuid.uuid4()), axes=dict(sizes), inputs=inputs), solution=name, evaluation=result)
+        scalars = {name: Input(type="scalar", value=sizes[name]) for name in _unbound(problem)}
+        workload = Workload(uuid=str(uuid.uuid4()), axes=_axes_at(problem, sizes), inputs={**inputs, **scalars})
+        return Trace(definition=definition, workload=workload, solution=name, evaluation=result)
 
     if verdict.accepted:
         panel = verdict.device.panel if verdict.device else ()

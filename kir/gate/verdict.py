@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from typing import Any, Literal
 
 from kir.diagnostic import Diagnostic
@@ -14,7 +15,8 @@ Stage = Literal["compile", "correctness", "profile"]
 @dataclass(frozen=True)
 class CompileRecord:
     """The first stage: `surface` and `targets` that were asked for, the artifact of each target, refusals of backend and compilers,
-    and, for what this machine lacks, a sentence each in `absent`. `shape` names the sizes that the launcher's variant was taken at."""
+    and, for what this machine lacks, a sentence each in `absent`. `shape` names the sizes that the launcher's variant was taken at. Where another
+    surface than the first that was asked for compiled it, `passed_over` is why the first refused."""
 
     surface: str
     ok: bool
@@ -22,6 +24,7 @@ class CompileRecord:
     refusals: tuple[Diagnostic, ...] = ()
     absent: tuple[str, ...] = ()
     shape: str = ""
+    passed_over: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; texts of the compiled code stay out."""
@@ -162,10 +165,16 @@ class Verdict:
         return (*found, *(() if self.correctness is None else (*self.correctness.findings, *self.correctness.weak)))
 
     @property
+    def hashes(self) -> dict[str, Any]:
+        """SHA-256 of the text that was compiled, and of the cubins by target and kernel. (`program` is the content hash of the IR.)"""
+        cubins = {f"{a.target} {k.kernel}": sha256(k.image.cubin).hexdigest() for a in self.artifacts for k in a.kernels if k.image is not None}
+        return {"text": sha256(self.emitted.text.encode()).hexdigest() if self.emitted is not None else "", "cubins": cubins}
+
+    @property
     def record(self) -> dict[str, Any]:
         """The verdict as JSON. The CPU gate's has no wall times (`seconds`), so that the same program under the same tools gives the same
         bytes; the GPU gate's also holds what was measured."""
-        measured = {} if self.device is None else {"device": self.device.to_json()}
+        measured = {} if self.device is None else {"device": self.device.to_json(), "hashes": self.hashes}
         return {"schema": "kir.verdict/1", "accepted": self.accepted, "stage": self.stage, "reason": self.reason, "program": self.program,
                 "problem": self.problem, "compile": self.compile.to_json(),
                 "correctness": None if self.correctness is None else self.correctness.to_json(),

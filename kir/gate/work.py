@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kir.gate.live import live_registers
 from kir.gate.places import offsets, run_length, sectors
 from kir.instructions import instruction, table
 from kir.ir import nodes as n
@@ -31,7 +32,8 @@ class Work:
     """Counts of one kernel over its whole grid. `requested`: bytes that threads ask of each space. `sectors`: bytes of global traffic in
     whole sectors. `operations`: floating-point operations by unit (`tensor f16`, `scalar f32`, `special`). `instructions`: instructions
     issued, per warp. `in_flight`: bytes, in whole sectors, that the reads of one
-    CTA keep under way. `footprint`: shared and register bytes of a CTA by declaration."""
+    CTA keep under way. `shared`: bytes of a CTA, and `registers`: words a thread, that are declared; `live`: words a thread
+    of named tiles where they are most, and how often a CTA comes by there."""
 
     kernel: str
     ctas: int = 1
@@ -43,6 +45,7 @@ class Work:
     in_flight: float = 0.0
     shared: int = 0
     registers: int = 0
+    live: tuple[int, int] = (0, 1)
     overlapped: bool = False
     unknown: list[str] = field(default_factory=list)
 
@@ -78,6 +81,7 @@ def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place:
     counter = _Counter(work, as_written)
     counter.block(kernel.body, _At(1.0, work.threads, values))
     counter.scale(ctas)
+    work.live = live_registers(kernel.body, work.threads, values)
     return work
 
 

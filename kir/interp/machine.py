@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,7 +15,9 @@ from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
 from kir.interp.calls_warp import WARP
 from kir.interp.cluster import Clusters, in_peer, peer_handle
+from kir.interp.folding import folded, spread
 from kir.interp.frame import Frame, Mask, Val, both, lift
+from kir.interp.invariants import LEAST, invariants
 from kir.interp.lookahead import Lookahead
 from kir.interp.memory import Handle, Memory, Place, bytes_needed, fill_poison
 from kir.interp.number import Array, storage
@@ -22,6 +25,7 @@ from kir.interp.rendezvous import Rendezvous
 from kir.interp.result import Access, Counters, Finding
 from kir.interp.schedule import Mbarrier, NamedBarrier, Steps, Task
 from kir.ir import nodes as n
+from kir.ir.build import is_const
 from kir.ir.visit import statements as statements_of
 from kir.ir.visit import walk
 
@@ -51,6 +55,8 @@ class Machine(Rendezvous):
         self.constants: dict[int, Val] = {}
         self.places: dict[int, tuple[Handle, Frame, tuple[Val, ...], Array, n.Region]] = {}
         self.kept: list[n.Node] = []
+        self.fixed: dict[int, tuple[Frame, Val] | None] = {}
+        self.invariants: dict[int, tuple[n.Binary, ...]] = {}
         self.site: n.Stmt | None = None
         self.task: Task | None = None
         self.tasks: list[Task] = []
@@ -58,6 +64,8 @@ class Machine(Rendezvous):
         self.anchors: dict[int, str] = {}
         self.waits: dict[int, bool] = {}
         self.split_loops: dict[int, bool] = {}
+        self.shortcuts: dict[tuple[int, int, int, int], n.Store | None] = {}
+        self.has_views = any(isinstance(s, n.View) for k in program.kernels for s in statements_of(k.body))
         self.iterations: dict[int, int] = {}
         self.memories: dict[int, int] = {}
         self.queues: list[tuple[Queue, Frame]] = []
@@ -111,6 +119,22 @@ class Machine(Rendezvous):
         if found is None:
             raise error("KIR-I005", f"there is no tensor map '{name}'", origin=s.origin)
         return found
+
+    def entered(self, s: n.For, count: int) -> list[int]:
+        """A loop of so many iterations begins: from now on what it leaves as it is is known once it is worked out. Gives what `left` takes."""
+        if self.stepping or count < LEAST:
+            return []
+        if id(s) not in self.invariants:
+            self.invariants[id(s)] = invariants(s)
+            self.kept.append(s)
+        mine = [id(e) for e in self.invariants[id(s)] if id(e) not in self.fixed]
+        self.fixed.update(dict.fromkeys(mine))
+        return mine
+
+    def left(self, mine: list[int]) -> None:
+        """The loop has ended."""
+        for key in mine:
+            del self.fixed[key]
 
     # --------------------------------------------------------------------------------------------------------- functions
     def may_wait(self, s: n.Let | n.Eval) -> bool:
@@ -300,6 +324,24 @@ class Machine(Rendezvous):
         if (start % itemsize).any():
             self.report("alignment", "error", f"view '{name}' of {b.dtype} starts at byte {int(start.max())}", f, id="KIR-I011",
                         buffer=name)
+
+    def shortcut(self, s: n.For, lo: int, hi: int, step: int) -> n.Store | None:
+        """One store with the effect of a loop, where there is one (`kir.interp.folding`). It stands where the loop's own store does."""
+        if self.stepping or step < 1:
+            return None
+        key = id(s), lo, hi, step
+        if key not in self.shortcuts:
+            alone = self.kernel is not None and is_const(self.kernel.threads, 1) and not self.has_views
+            made = spread(s, lo, hi, step) if alone or (not self.checking and not self.has_views) else None
+            made = folded(s, lo, hi, step) if made is None and not self.checking else made
+            if made is not None:
+                inner: n.Stmt = s
+                while isinstance(inner, n.For):
+                    inner = inner.body[0]
+                made = replace(made, origin=inner.origin)
+                self.anchors[id(made)] = self.anchor(inner)
+            self.shortcuts[key] = made
+        return self.shortcuts[key]
 
     def count_step(self, s: n.Stmt) -> None:
         """Raises KirError KIR-I007 once more statements have run than the caller allows."""

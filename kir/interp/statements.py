@@ -10,7 +10,6 @@ from kir.diagnostic import error
 from kir.interp import access, asynchrony
 from kir.interp.calls_matrix import product
 from kir.interp.calls_sync import WAITING
-from kir.interp.folding import folded
 from kir.interp.frame import Frame, Val, lift
 from kir.interp.memory import Handle, bytes_needed, resolve
 from kir.interp.number import narrow, storage
@@ -270,12 +269,12 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
         lo, hi, step = (int(v.data[0]) for v in bounds)
         if step == 0:
             raise error("KIR-I002", "a loop with step 0 never ends", origin=s.origin)
-        short = folded(s, lo, hi, step) if step > 0 and not (m.checking or m.stepping) else None
+        short = m.shortcut(s, lo, hi, step)
         if short is not None:
-            m.kept.append(short)
             yield from block(m, (short,), f)
             f.broken, f.continued = saved
             return
+        mine = m.entered(s, len(range(lo, hi, step)))
         for i in range(lo, hi, step):
             m.count_step(s)
             f.env[s.var.name] = Val(np.array([i], kind))
@@ -285,6 +284,7 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
                 m.lookahead.turn(f)
             if f.idle():
                 break
+        m.left(mine)
     else:
         lo_, hi_, step_ = (np.broadcast_to(v.data, (f.lanes,)) for v in bounds)
         at = lo_.copy()

@@ -212,7 +212,8 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.E
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
         except KirError as bad:
-            raise error("KIR-F011", f"fact '{text}': {bad.diagnostics[0].message}", needs=f"a condition over {', '.join(sizes)}") from bad
+            raise error("KIR-F011", f"fact '{text}': {bad.diagnostics[0].message}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",
+                        attempt="name what it speaks of under sizes") from bad
         out.append(substitute(program.facts[0], sizes))
     return tuple(out)
 

@@ -62,7 +62,8 @@ class _Specializer:
             functions.append(self.function(f))
         for k in self.program.kernels:
             kernels.append(self.kernel(k, known))
-        facts = fact_expressions(self.binding.facts, sizes)
+        own = {p.name: n.Var(p.name, p.of) for p in params if p.role == "size" and isinstance(p.of, DType) and p.of == I32}
+        facts = fact_expressions(self.binding.facts, {**sizes, **own})
         renamed = {k: t.name for k, t in self.binding.tensors.items() if t.name}
         maps = tuple(replace(m, of=renamed.get(m.of, m.of)) for m in self.program.tensor_maps)
         made = replace(self.program, metas=(), params=tuple(params), facts=facts, tensor_maps=maps, functions=tuple(functions), kernels=tuple(kernels))

@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
+from typing import Any
 
-from kir.gate import gate_cpu, realized
+from kir.gate import Verdict, gate_cpu, realized
+from kir.gate.artifacts import ArtifactCache
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.gate.gpu.relative import program_problem
 from kir.gate.realized import summary
@@ -22,6 +25,7 @@ from kir.target import Target, target
 
 SAMPLE_SECONDS = 0.6
 """Seconds for the samples of one state of a lineage."""
+PACKAGES = "site-packages"
 MOST_SHOWN = 6
 """Differences between two compiled programs that a record names."""
 
@@ -49,18 +53,22 @@ class CpuJudge:
 
     def gate(self, program: Program) -> Judgement:
         """Compile, check and model one program."""
-        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against)
-        other, refused = INSTEAD.get(self.surface), ""
-        if other is not None and not verdict.accepted and verdict.stage == "compile":
-            second = gate_cpu(program, self.problem, other, self.targets, against=self.against)
-            if second.accepted:
-                verdict, refused = second, verdict.reason
+        verdict, refused = self._compiled(program)
+        return self._judgement(program, verdict, refused)
+
+    def _compiled(self, program: Program, cache: ArtifactCache | None = None) -> tuple[Verdict, str]:
+        """The CPU gate's verdict, and why the surface's own compiler refused where another one made what was judged."""
+        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache, instead=INSTEAD.get(self.surface, ""))
+        why = verdict.compile.passed_over
+        return verdict, f"{why[0].id}: {why[0].message}" if why else ""
+
+    def _judgement(self, program: Program, verdict: Verdict, refused: str, measured: Mapping[str, tuple[float, float, float]] | None = None) -> Judgement:
         stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
         artifacts = {each.target: each for each in verdict.artifacts}
         emitted = verdict.emitted.text if verdict.emitted is not None else ""
-        record = {**verdict.record, "refused_by": {self.surface: refused}} if refused else verdict.record
-        return Judgement(verdict.accepted, stage, verdict.reason, record, emitted, verdict.modelled(), artifacts, program=program,
-                         surface=other or self.surface if refused else self.surface)
+        record = portable(verdict.record) | ({"refused_by": {self.surface: refused}} if refused else {})
+        return Judgement(verdict.accepted, stage, verdict.reason, record, emitted, verdict.modelled(), artifacts, measured or {}, program,
+                         INSTEAD[self.surface] if refused else self.surface)
 
     def realized(self, before: Judgement, after: Judgement) -> Realization:
         """Whether the compiled code of the optimized side (``before``) differs from that of the simpler side (``after``)."""
@@ -80,6 +88,32 @@ class CpuJudge:
         return {each.target: each for each in verdict.artifacts}
 
 
+def portable(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A verdict whose places in source files do not say where this machine keeps them: of a file of an installed package the part within the
+    packages, of another absolute path the name."""
+    made: dict[str, Any] = {key: _portable(value) for key, value in record.items()}
+    if {"file", "line", "end_line"} <= set(made) and isinstance(made["file"], str):
+        made["file"] = _within(made["file"])
+    return made
+
+
+def _portable(value: object) -> object:
+    match value:
+        case Mapping():
+            return portable(value)
+        case list() | tuple():
+            return [_portable(each) for each in value]
+        case _:
+            return value
+
+
+def _within(file: str) -> str:
+    parts = PurePath(file).parts
+    if PACKAGES in parts:
+        return "/".join(parts[len(parts) - parts[::-1].index(PACKAGES):])
+    return PurePath(file).name if PurePath(file).is_absolute() else file
+
+
 def _artifacts(judgement: Judgement) -> Mapping[str, Artifact]:
     found: Mapping[str, Artifact] = judgement.artifact or {}
     return found
@@ -94,7 +128,8 @@ def _told(differs: tuple[str, ...], artifact: Artifact) -> str:
 
 @dataclass(frozen=True)
 class GpuJudge(CpuJudge):
-    """The gate with a GPU: what the CPU gate accepts is run and measured, one program at a time, at the smallest timed shape."""
+    """The gate with a GPU: what the CPU gate accepts is run and measured, one program at a time, at the smallest timed shape. A time of what
+    `INSTEAD` compiled is one of another device by name: between it and a time of the surface's own lies more than one step."""
 
     gpu: Gpu | None = None
     expert: Program | None = None
@@ -114,7 +149,7 @@ class GpuJudge(CpuJudge):
     def gate(self, program: Program) -> Judgement:
         """Compile, check, run and measure one program."""
         assert self.gpu is not None
-        first = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=self.gpu.cache)
+        first, refused = self._compiled(program, self.gpu.cache)
         verdict = first
         if first.accepted:
             problem = self._judged_by
@@ -122,13 +157,11 @@ class GpuJudge(CpuJudge):
             smallest = min(shapes, key=lambda s: math.prod(s.sizes.values()), default=None)
             chosen = Options(shapes=(smallest.name,) if smallest else (), panel=False, budget=SAMPLE_SECONDS)
             with self.turn:
-                verdict = gate_gpu(self.gpu, program, problem, self.surface, options=chosen, first=first)
+                verdict = gate_gpu(self.gpu, program, problem, INSTEAD[self.surface] if refused else self.surface, options=chosen, first=first)
         rows = [row for row in verdict.profile if row.kind == "measured" and row.interval is not None]
-        measured = {row.target: (row.seconds, *(row.interval or (0.0, 0.0))) for row in rows}
-        stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
-        artifacts = {each.target: each for each in verdict.artifacts}
-        emitted = verdict.emitted.text if verdict.emitted is not None else ""
-        return Judgement(verdict.accepted, stage, verdict.reason, verdict.record, emitted, verdict.modelled(), artifacts, measured)
+        named = {row.target: f"{row.target}, as {INSTEAD[self.surface]}" if refused else row.target for row in rows}
+        measured = {named[row.target]: (row.seconds, *(row.interval or (0.0, 0.0))) for row in rows}
+        return self._judgement(program, verdict, refused, measured)
 
 
 @contextmanager

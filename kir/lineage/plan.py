@@ -77,8 +77,9 @@ def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Call
 
 
 def _more(parent: Descent) -> Iterator[tuple[str, ...]]:
-    """What a descent put off, and one pass more that it used, at each place in the order."""
-    for name in parent.used:
+    """What a descent put off, and one pass more that it used, at each place in the order. What it used last is asked first: what only hardware
+    explains is worth something while the rest is there, and is taken back before the rest if it can be."""
+    for name in reversed(parent.used):
         if name not in parent.delayed:
             yield from ((*parent.delayed[:at], name, *parent.delayed[at:]) for at in reversed(range(len(parent.delayed) + 1)))
 

@@ -14,10 +14,11 @@ from kir.ir.build import int_value, is_const, mul
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import children
 from kir.lowering import need as needs
-from kir.lowering.state import State, refuse, shape_known
+from kir.lowering.state import MOST_SLOTS, State, refuse, shape_known
 
-MOST_SLOTS = 1024
-"""Elements of one tile that a thread may hold."""
+MOST_OF_ONE = 1 << 15
+"""Elements of one tile that the only thread of a CTA may hold: in loops that are not unrolled, in its local memory (512 KiB a thread, CUDA C++
+programming guide, compute capabilities)."""
 
 
 def dealt(shape: Sequence[int], threads: int, order: Sequence[int], width: int = 1) -> Spread:
@@ -40,9 +41,10 @@ def dealt(shape: Sequence[int], threads: int, order: Sequence[int], width: int =
         dealt_out.append(Digit(rest, STILL, 0))
     slots += [Digit(left[axis], axis, step[axis]) for axis in order if left[axis] > 1]
     made = Spread(tuple(shape), tuple(dealt_out), tuple(slots))
-    if made.size > MOST_SLOTS:
+    most = MOST_OF_ONE if threads == 1 else MOST_SLOTS
+    if made.size > most:
         raise refuse(f"a tile of {' x '.join(map(str, shape))} over {threads} threads is {made.size} elements a thread",
-                     f"at most {MOST_SLOTS}: smaller tiles, more threads, or extents that share factors with the threads")
+                     f"at most {most}: smaller tiles, more threads, or extents that share factors with the threads")
     return made
 
 

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise
@@ -17,7 +18,7 @@ from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import substitute
 from kir.lowering.choice import suggested
 from kir.lowering.need import Need, of_spread, register_index
-from kir.lowering.state import Held, State, flat, guarded, looped, place, refuse, shape_known, slot_variables
+from kir.lowering.state import Held, Scratch, State, flat, guarded, looped, place, refuse, shape_known, slot_variables
 
 ADVICE = ("multiple_of", "max_contiguous", "max_constancy")
 
@@ -252,6 +253,23 @@ class addressed:
         return build.load(build.region(self.buffer, add(number, _own_part(self.state, self.shape))))
 
 
+@contextmanager
+def within_reach(state: State, names: Iterable[str]) -> Iterator[None]:
+    """Fragments of these names put into scratch memory, which nothing else uses until the end of the block."""
+    mine = [name for name in names if name not in state.kept]
+    kept: list[tuple[int, Scratch]] = []
+    for name in mine:
+        buffer = _spilled(state, n.Load(n.Region(state.fragments[name])))
+        at = next(i for i, s in enumerate(state.scratch) if s.name == buffer.name)
+        kept.append((at, state.scratch.pop(at)))
+        state.kept[name] = buffer
+    yield
+    for name, (at, scratch) in reversed([*zip(mine, kept, strict=True)]):
+        del state.kept[name]
+        scratch.holds = None
+        state.scratch.insert(at, scratch)
+
+
 def _own_part(state: State, shape: Sequence[int]) -> n.Expr:
     """Where a sub-team's part of scratch memory begins."""
     if state.team == state.threads:
@@ -263,6 +281,8 @@ def _spilled(state: State, e: n.Expr) -> n.Buffer:
     """Scratch memory that holds a tile, put there now if it does not lie there already."""
     if state.alone:
         raise refuse("an element that another thread holds")
+    if isinstance(e, n.Load) and not e.at.index and e.at.buffer.name in state.kept:
+        return state.kept[e.at.buffer.name]
     found = next((s for s in state.scratch if s.holds is not None and s.holds == e), None)
     if found is not None:
         state.busy.add(found.name)

@@ -16,7 +16,7 @@ from kir.lowering.binding import each, fill
 from kir.lowering.choice import Found, accesses, dealt, for_memory, matching, own_axes, suggested
 from kir.lowering.elements import addressed, element, element_place
 from kir.lowering.need import Need, of_spread, without_axis
-from kir.lowering.state import Held, State, guarded, looped, place, refuse, register, shape_known, slot_variables
+from kir.lowering.state import MOST_SLOTS, Held, State, guarded, looped, place, refuse, register, shape_known, slot_variables
 from kir.lowering.values import hoisted
 
 
@@ -29,9 +29,6 @@ def alloc(state: State, s: n.Alloc) -> None:
             store(state, n.Store(n.Region(b), s.init, origin=s.origin))
         return
     init = None if s.init is None else hoisted(state, s.init)
-    held_by_one = [x.at.buffer.name for x in walk(init) if isinstance(x, n.Load) and x.at.buffer.name in state.held] if init is not None else []
-    if init is not None and held_by_one and not isinstance(init.type, TileType):
-        raise refuse(f"'{b.name}' is filled from an element of '{held_by_one[0]}', which one thread holds", "the element in shared memory")
     if b.space == "register" or not b.shape:
         made = replace(s, buffer=replace(b, space="register"), init=None if init is None or isinstance(init.type, TileType) else init)
         if made.init is not None:
@@ -57,6 +54,11 @@ def alloc(state: State, s: n.Alloc) -> None:
     filling: n.Block = ()
     if init is not None and made_init is None:
         filling = fill(state, held, lambda need: element(state, init, need.fitted(shape_known(init))), s.label)
+    elif made_init is not None and s_.size > MOST_SLOTS:
+        variables, _ = slot_variables(state, s_)
+        extents = [d.extent for d in reversed(s_.slots) if d.extent > 1]
+        filling = looped((n.Store(place(held.buffer, variables), made_init),), list(zip(variables, extents, strict=True)))
+        made_init = None
     state.put(replace(s, buffer=held.buffer, init=made_init), *filling)
     state.held[b.name] = held
     state.fragments[b.name] = b

@@ -1,11 +1,12 @@
 """Products of tiles on the scalar units: each thread adds up the elements of the accumulator that it holds."""
 from __future__ import annotations
 
+from kir.analysis import tf32
 from kir.analysis.fragments import Digit, Spread, extents_of
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
-from kir.ir.types import I32
+from kir.ir.types import F32, I32, dtype_of
 from kir.lowering import tensor, warpgroups
 from kir.lowering.choice import dealt
 from kir.lowering.elements import addressed, own_registers, region_need
@@ -62,10 +63,10 @@ def product(state: State, s: n.Mma) -> None:
         return
     if s.via == "mma_sync":
         raise refuse("a product that mma.sync does not do in this form", "operands of f16 or bf16 into f32, whole instructions for each warp")
-    whole = extents_of(s.acc.buffer.shape)
+    entire = extents_of(s.acc.buffer.shape)
     own = held.spread
     if s.acc.index:
-        if state.team == state.threads or whole is None:
+        if state.team == state.threads or entire is None:
             raise refuse(f"a product into a part of the fragment '{s.acc.buffer.name}'", "a fragment of its own")
         own = _part(state, held.spread, s.acc, shape)
     k = n.Var(state.fresh("k"), I32)
@@ -75,6 +76,8 @@ def product(state: State, s: n.Mma) -> None:
     at = list(need.coordinates)
     dtype = s.acc.buffer.dtype
     first, second = read_a([*at[:-1], k]), read_b([*at[:rank - 2], k, at[-1]])
+    if s.precision == "tf32" and dtype_of(s.a.type) == F32:
+        first, second = (side if tf32.representable(whole) else tf32.rounded(side) for side, whole in ((first, s.a), (second, s.b)))
     term = build.binary("mul", build.cast(first, dtype), build.cast(second, dtype))
     target = need if not s.acc.index else region_need(s.acc, need)
     index = None

@@ -83,6 +83,8 @@ class State:
     """Shared memory that copies fill which signal mbarriers; an arrival gives it back."""
     boxes: list[tuple[n.Buffer, n.Buffer]] = field(default_factory=list)
     """The mbarrier and the phase of each run of copies by the tensor memory accelerator that the whole CTA waits for."""
+    kept: dict[str, n.Buffer] = field(default_factory=dict)
+    """Scratch memory that has the whole of a fragment for as long as a loop runs that reads its elements one by one."""
     alone: bool = False
     """Whether only what a thread holds itself may be used."""
     mark: Origin | None = None
@@ -246,10 +248,16 @@ def slot_variables(state: State, s: Spread) -> tuple[list[n.Var], list[n.Expr]]:
     return list(reversed(names)), values
 
 
+MOST_SLOTS = 1024
+"""Elements of one tile that a thread may hold in registers."""
+
+
 def looped(block: n.Block, variables: Sequence[tuple[n.Var, int]]) -> n.Block:
-    """Unrolled loops around a block, the first variable outermost."""
+    """Unrolled loops around a block, the first variable outermost; serial ones of more steps than registers could follow."""
+    unrolled = math.prod(extent for _, extent in variables) <= MOST_SLOTS
     for v, extent in reversed(variables):
-        block = (n.For(v, const(0), const(extent), const(1), block, "unroll", n.attrs(factor=extent)),)
+        kind, options = ("unroll", n.attrs(factor=extent)) if unrolled else ("serial", ())
+        block = (n.For(v, const(0), const(extent), const(1), block, kind, options),)
     return block
 
 

@@ -12,8 +12,9 @@ from kir.ir.types import I32, TileType, UnitType
 from kir.ir.visit import substitute, walk
 from kir.lowering import memory, products, roles, scattered, warpgroups
 from kir.lowering.barriers import Nest
+from kir.lowering.elements import within_reach
 from kir.lowering.state import State, refuse
-from kir.lowering.values import hoisted, let, ready
+from kir.lowering.values import hoisted, let, ready, single
 
 
 def block(state: State, body: n.Block) -> None:
@@ -137,7 +138,7 @@ def _for(state: State, s: n.For) -> None:
     state.touches.clear()
     known = state.facts.ranging(s.var, lo, hi, step)
     mark = state.mark
-    with state.inside(loop=True) as items:
+    with within_reach(state, () if state.alone else _single_elements(state, s)), state.inside(loop=True) as items:
         state.facts = known
         block(state, s.body)
     kind, options = s.kind, s.attrs
@@ -146,6 +147,29 @@ def _for(state: State, s: n.For) -> None:
     state.items.append(Nest(replace(s, lo=lo, hi=hi, step=step, kind=kind, attrs=options, body=(), origin=mark),
                             (tuple(items),), touches))
     state.forget()
+
+
+def _single_elements(state: State, s: n.For) -> list[str]:
+    """Fragments of which a loop reads single elements, and that it leaves as they are: what its rounds read need not be moved in each."""
+    read, written = dict[str, None](), set[str]()
+    for x in (x for b in s.body for x in walk(b)):
+        found = single(x) if isinstance(x, n.Load) else None
+        if isinstance(x, n.Load) and found is not None and x.at.buffer.name in state.held:
+            read[x.at.buffer.name] = None
+        match x:
+            case n.Store():
+                written.add(x.at.buffer.name)
+            case n.Copy():
+                written.add(x.dst.buffer.name)
+            case n.Mma():
+                written.add(x.acc.buffer.name)
+            case n.Alloc():
+                written.add(x.buffer.name)
+            case n.Call():
+                written |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+            case _:
+                pass
+    return [name for name in read if name not in written]
 
 
 def _threads(state: State, s: n.For) -> None:

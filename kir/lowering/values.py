@@ -17,21 +17,33 @@ from kir.lowering.state import State, refuse, shape_known
 
 
 def hoisted(state: State, e: n.Expr) -> n.Expr:
-    """`e` with single elements of tiles, which every thread gets, read before the statement."""
+    """`e` with single elements of tiles and fragments, which every thread gets, read before the statement."""
     done: dict[n.Expr, n.Expr] = {}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and not isinstance(new.type, TileType):
-            if new not in done:
-                name = state.fresh("picked")
-                x, *index = [a for a in new.args if isinstance(a, n.Expr)]
-                state.put(n.Let((name,), addressed(state, x)(index)))
-                done[new] = n.Var(name, new.type)
-            return done[new]
-        return new
+        found = single(new)
+        if found is None or not isinstance(new, n.Expr) or (isinstance(new, n.Load) and new.at.buffer.name not in state.held):
+            return new
+        if new not in done:
+            name = state.fresh("picked")
+            state.put(n.Let((name,), addressed(state, found[0])(found[1])))
+            done[new] = n.Var(name, new.type)
+        return done[new]
     made = transform(e, leave)
     assert isinstance(made, n.Expr)
     return made
+
+
+def single(e: n.Node) -> tuple[n.Expr, list[n.Expr]] | None:
+    """The tile that `e` is one element of, for the whole team, and its index there."""
+    match e:
+        case n.Call(fn="pick", of=None) if not isinstance(e.type, TileType):
+            x, *index = [a for a in e.args if isinstance(a, n.Expr)]
+            return x, index
+        case n.Load(mask=None) if e.at.buffer.space == "fragment" and e.at.index and not isinstance(e.type, TileType):
+            return n.Load(n.Region(e.at.buffer)), [i for i in e.at.index if isinstance(i, n.Expr)]
+        case _:
+            return None
 
 
 def let(state: State, s: n.Let) -> None:

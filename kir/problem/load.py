@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import importlib.util
 import tomllib
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from kir.diagnostic import Origin, did_you_mean, error, usage
+from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
@@ -163,33 +165,53 @@ class Problem:
 
     @cached_property
     def reference(self) -> Reference:
-        """The module `reference.py`. Raises KirError KIR-G904 when it lacks one of its two functions."""
+        """The module `reference.py`. Raises KirError KIR-G904 where there is none, where it cannot be imported, and when it lacks one of its two
+        functions."""
         path = self.reference_folder / "reference.py"
         spec = importlib.util.spec_from_file_location(f"kir_reference_{self.reference_folder.name}", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with _foreign(path):
+            spec.loader.exec_module(module)
         if missing := [f for f in ("oracle", "magnitudes") if not hasattr(module, f)]:
             raise error("KIR-G904", f"{path} does not define {' and '.join(missing)}")
         return cast(Reference, module)
 
+    def _exact(self, wide: Mapping[str, Array], at: Shape) -> Arrays:
+        """What `oracle` of the reference gives, of the shapes that are asked for. Raises KirError KIR-G904."""
+        reference, path = self.reference, self.reference_folder / "reference.py"
+        with _foreign(path):
+            found = reference.oracle(wide, self.values(at))
+        if not isinstance(found, Mapping):
+            raise error("KIR-G904", f"{path}: oracle gives {type(found).__name__}, not a dict of outputs")
+        for t in self._outputs():
+            if t.name not in found and not t.optional:
+                raise error("KIR-G904", f"{path}: oracle gives no '{t.name}'", needs=f"outputs by name: {', '.join(x.name for x in self._outputs())}")
+            if t.name in found and np.shape(found[t.name]) != self.tensor_shape(t, at):
+                raise error("KIR-G904", f"{path}: at shape '{at.name}' oracle gives '{t.name}' as {list(np.shape(found[t.name]))}, where it is "
+                            f"{list(self.tensor_shape(t, at))}")
+        return {k: np.asarray(v) for k, v in found.items()}
+
     def oracle(self, inputs: Mapping[str, Array], shape: Shape | str) -> Arrays:
         """The outputs in float64 (int64 for integers), from inputs as they are on the device."""
         at = self.shape(shape) if isinstance(shape, str) else shape
-        return self.reference.oracle(_widened(inputs), self.values(at))
+        return self._exact(_widened(inputs), at)
 
     def bounds(self, inputs: Mapping[str, Array], shape: Shape | str, oracle: Mapping[str, Array] | None = None) -> Arrays:
         """The absolute error that each element of each output may have."""
         at = self.shape(shape) if isinstance(shape, str) else shape
         wide, values = _widened(inputs), self.values(at)
-        exact = self.reference.oracle(wide, values) if oracle is None else oracle
-        magnitudes = self.reference.magnitudes(wide, values)
+        exact, reference, path = self._exact(wide, at) if oracle is None else oracle, self.reference, self.reference_folder / "reference.py"
+        with _foreign(path):
+            magnitudes = reference.magnitudes(wide, values)
         out: Arrays = {}
-        for t in self._outputs():
+        for t in (x for x in self._outputs() if x.name in exact):
             bound = np.zeros(exact[t.name].shape)
             for term in self.spec.errors:
                 if term.outputs and t.name not in term.outputs:
                     continue
+                if term.over != "result" and t.name not in magnitudes.get(term.over, {}):
+                    raise error("KIR-G904", f"{path}: magnitudes gives no '{term.over}' of '{t.name}', which an error term scales with")
                 over = np.abs(exact[t.name]) if term.over == "result" else magnitudes[term.over][t.name]
                 eps = self.tensor_dtype(t) if term.eps == "out" else self.dtype if term.eps == "T" else term.eps
                 bound = bound + term.factor(values) * (smallest_step(eps) / 2 if term.subnormal else unit_roundoff(eps)) * over
@@ -236,8 +258,10 @@ class Problem:
             out["lower-precision outputs"] = {k: _lowered(v) for k, v in right.items()}
         last = {k: v.copy() for k, v in right.items()}
         for v in last.values():
-            v.reshape(-1)[-1:] = 0
+            v.reshape(-1)[_telling(v)] = 0
         out["last element skipped"] = last
+        if all(v.size == 1 for v in right.values()):
+            del out["mean"]  # of one element, its mean is the answer
         return out
 
     # -------------------------------------------------------------------------------------------------------- the program
@@ -292,8 +316,34 @@ def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
     return out
 
 
+def _telling(a: Array) -> int:
+    """The last of the largest elements: one that is small beside its bound would not be missed."""
+    size = np.nan_to_num(np.abs(a.astype(np.float64)).ravel())
+    return int(np.flatnonzero(size >= size.max() / 2)[-1])
+
+
 def _is_float(a: Array) -> bool:
     return a.dtype.kind not in "iub" or "float" in a.dtype.name
+
+
+@contextmanager
+def _foreign(path: Path) -> Iterator[None]:
+    """Whatever a problem's own code raises becomes KIR-G904, at its line."""
+    try:
+        yield
+    except KirError:
+        raise
+    except (Exception, SystemExit) as fault:
+        words = str(fault).strip().splitlines()
+        rows = [f for f in traceback.extract_tb(fault.__traceback__) if f.filename == str(path)]
+        line = fault.lineno if isinstance(fault, SyntaxError) else rows[-1].lineno if rows else None
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
+        at = (starts[line - 1], starts[line] - 1 if line < len(starts) else len(text)) if line and line <= len(starts) else None
+        said = f"there is no {path}" if isinstance(fault, FileNotFoundError) and not path.is_file() else (
+            f"{path}: {type(fault).__name__}{': ' + words[0] if words else ''}")
+        raise error("KIR-G904", said, origin=Origin.of(str(path), text, *at) if at else None,
+                    needs="two functions: oracle(inputs, sizes) and magnitudes(inputs, sizes)") from None
 
 
 def _widened(inputs: Mapping[str, Array]) -> Arrays:

@@ -153,9 +153,11 @@ class ModelProblem(Problem):
         return self.runner.source.text + "\n".join([
             "", "", f"def run({', '.join([*inputs, *self.spec.scalars])}):", "    import torch", "    made = get_init_inputs()",
             "    several = len(made) == 2 and isinstance(made[0], list) and isinstance(made[1], dict)",
-            "    model = Model(*made[0], **made[1]) if several else Model(*made)", "    with torch.no_grad():",
-            f"        for held, given in zip(model.state_dict().values(), [{', '.join(self.held)}], strict=True):",
-            "            held.copy_(given.reshape(held.shape))",
+            "    model = Model(*made[0], **made[1]) if several else Model(*made)", "    for part_ in model.modules():",
+            "        for name_, held_ in list(vars(part_).items()):", "            if isinstance(held_, torch.Tensor) and held_.numel():",
+            "                delattr(part_, name_)", "                part_.register_buffer(name_, held_)", "    with torch.no_grad():",
+            f"        for held_, given_ in zip(model.state_dict().values(), [{', '.join(self.held)}], strict=True):",
+            "            held_.copy_(given_.reshape(held_.shape))",
             f"        return model.to({inputs[0]}.device)({', '.join(f'{x}={x}' for x in named)})", ""])
 
     @property

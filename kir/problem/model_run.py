@@ -71,6 +71,7 @@ class ModelFile:
                 raise error("KIR-G913", f"get_init_inputs gives {type(made).__name__}, not a list", origin=self.source.returned("get_init_inputs", 0))
             words = made[1] if len(made) == 2 and isinstance(made[0], list) and isinstance(made[1], dict) else {}
             model = space["Model"](*(made[0] if words else made), **words)
+            _hold(model)
             torch.manual_seed((seed ^ 0x5DEECE66D) % 2**63)
             given = space["get_inputs"]()
         if not isinstance(given, (list, tuple)):
@@ -255,6 +256,16 @@ class ModelFile:
         """The narrowest float dtype of the call: what it computes in."""
         floats = [x.dtype for x in (*b.given.values(), *b.state.values()) if x.dtype in UNITS]
         return max(floats, key=lambda d: UNITS[d], default=torch.float32)
+
+
+def _hold(model: Any) -> None:
+    """Tensors that a model holds as plain attributes become buffers, and so state: a kernel must be given them, and the oracle has them in its
+    own precision."""
+    for part in model.modules():
+        for name, x in list(vars(part).items()):
+            if isinstance(x, torch.Tensor) and x.numel():
+                delattr(part, name)
+                part.register_buffer(name, x)
 
 
 def _arguments(model: Any, count: int) -> tuple[str, ...]:

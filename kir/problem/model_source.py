@@ -112,7 +112,7 @@ class ModelSource:
     def at(self, sizes: Mapping[str, int]) -> str:
         """The text with other values for some of its sizes; what is computed from them follows."""
         lines = self.text.split("\n")
-        for name in sizes:
+        for name in sorted(sizes, key=lambda x: -self._assigned[x].col_offset):  # several may stand in one line
             node = self._assigned[name]
             row = lines[node.lineno - 1].encode()
             lines[node.lineno - 1] = (row[: node.col_offset] + str(sizes[name]).encode() + row[node.end_col_offset:]).decode()
@@ -120,17 +120,21 @@ class ModelSource:
 
     @cached_property
     def _assigned(self) -> dict[str, ast.expr]:
-        """What the module assigns to each plain name that it assigns once."""
+        """What the module assigns to each plain name that it assigns once, one by one or several in a row (`M, N = 64, 32`)."""
         out: dict[str, ast.expr] = {}
         twice: set[str] = set()
         for s in self.tree.body:
             targets = s.targets if isinstance(s, ast.Assign) else [s.target] if isinstance(s, ast.AnnAssign) and s.value is not None else []
             for t in targets:
-                if isinstance(t, ast.Name):
-                    value = s.value if isinstance(s, (ast.Assign, ast.AnnAssign)) else None
-                    twice |= {t.id} & set(out)
-                    if value is not None and len(targets) == 1:
-                        out[t.id] = value
+                value = s.value if isinstance(s, (ast.Assign, ast.AnnAssign)) else None
+                pairs: list[tuple[ast.expr, ast.expr | None]] = [(t, value)]
+                if isinstance(t, ast.Tuple) and isinstance(value, ast.Tuple) and len(t.elts) == len(value.elts):
+                    pairs = list(zip(t.elts, value.elts, strict=True))
+                for name, each in pairs:
+                    if isinstance(name, ast.Name):
+                        twice |= {name.id} & set(out)
+                        if each is not None and len(targets) == 1:
+                            out[name.id] = each
         return {k: v for k, v in out.items() if k not in twice}
 
     def _needed(self, function: str) -> set[str]:

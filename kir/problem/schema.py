@@ -21,7 +21,10 @@ def evaluate(text: str, sizes: Mapping[str, Number]) -> int:
     """The integer (or truth) value of an expression over sizes: `+ - * // %`, comparisons, `min`, `max`, `ceildiv`.
 
     Raises ValueError, which names the part that is not understood."""
-    return int(_value(ast.parse(text, mode="eval").body, sizes))
+    try:
+        return int(_value(ast.parse(text, mode="eval").body, sizes))
+    except (SyntaxError, ZeroDivisionError, TypeError, RecursionError) as wrong:
+        raise ValueError(f"'{text}' has no value: {wrong.msg if isinstance(wrong, SyntaxError) else wrong}") from None
 
 
 def names_in(text: str) -> set[str]:
@@ -170,6 +173,35 @@ class ProblemFile(_Form):
             raise ValueError("give a distribution called 'normal', and at least one more that is adversarial")
         return value
 
+    @field_validator("shapes")
+    @classmethod
+    def _named(cls, value: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        if not value:
+            raise ValueError("there is none")
+        if len({s.name for s in value}) != len(value):
+            raise ValueError("two have the same name")
+        return value
+
+    @model_validator(mode="after")
+    def _known(self) -> ProblemFile:
+        from kir.problem.draws import HELD
+        names, outputs = [t.name for t in self.tensors], {t.name for t in self.tensors if t.role != "in"}
+        if len(set(names)) != len(names):
+            raise ValueError("two tensors have the same name")
+        if not outputs:
+            raise ValueError("no tensor has the role 'out' or 'inout': nothing would be computed")
+        given = {*self.dtypes, *(t.dtype for t in self.tensors), *(s.dtype for s in self.state), *(e.eps for e in self.errors)} - {"T", "out"}
+        if wrong := sorted(given - set(HELD)):
+            raise ValueError(f"there is no dtype '{wrong[0]}' here: {', '.join(HELD)}")
+        if not self.dtypes and any(t.dtype == "T" for t in self.tensors):
+            raise ValueError("a tensor has the dtype 'T', and 'dtypes' does not say what that is")
+        said = [x for term in self.errors for x in term.outputs]
+        if isinstance(self.relation, SetWithTies):
+            said += [self.relation.values, self.relation.indices]
+        if absent := [x for x in said if x not in outputs]:
+            raise ValueError(f"'{absent[0]}' is named where outputs are, and is none of {', '.join(sorted(outputs))}")
+        return self
+
     @model_validator(mode="after")
     def _consistent(self) -> ProblemFile:
         for shape in self.shapes:
@@ -190,6 +222,4 @@ class ProblemFile(_Form):
         for name in self.work_item.axes:
             if self.shapes and name not in self.shapes[0].sizes:
                 raise ValueError(f"the work item ranges over '{name}', which is no size")
-        if len({s.name for s in self.shapes}) != len(self.shapes) or not self.shapes:
-            raise ValueError("shapes need distinct names, and there must be one")
         return self

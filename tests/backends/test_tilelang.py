@@ -61,6 +61,12 @@ REFUSED = {
   fragment f: f32[512, 256] = 0.0
   Y[row * 16 +: 16, 0 +: 64] = f[0 +: 16, 0 +: 64] clip
 """),
+    "a fragment whose elements every thread would have": ("KIR-B305", "main/1/body/0/body/0", """
+  fragment f: f32[64, 64] = 0.0
+  for i in 0..64
+    for j in 0..64
+      Y[i + row * 64, j] = f[i, j] clip
+"""),
     "a value that is sorted": ("KIR-B306", "main/1", """
   let x = cast(load(X[row * 16, 0 +: 64] else 0.0:f16 clip), f32)
   let s = sort(x, axis=0)

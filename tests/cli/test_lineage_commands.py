@@ -14,7 +14,9 @@ import pytest
 import tomli_w
 
 from kir.cli._main import run
+from kir.cli.lineage import usual_targets
 from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
 from kir.lineage.judge import CpuJudge
 from kir.lineage.record import Realization
 from kir.lineage.walk import Judgement
@@ -154,6 +156,14 @@ def test_another_walk_does_not_spoil_the_folder(expert: Path, lineage: Path, cap
     value = told(capsys)
     assert value["ended"] == "budget" and value["steps"] == 2
     assert [each["id"] for each in value["diagnostics"]][:1] == ["KIR-S019"]
+    last = value["diagnostics"][0]
+    assert last["needs"].startswith("passes that take these nodes back") and last["attempt"].endswith("states/K00.kir") and last["witness"]
+
+
+def test_without_a_target_those_count_that_have_the_experts_instructions() -> None:
+    of = "kir 1\nprogram p\n  out Y: f32[4]\nkernel main grid (i: 4) threads 32\n  shared kept: f32[4] = 0.0\n  {fence}Y[i] = kept[i]\n"
+    assert usual_targets(parse_program(of.format(fence=""), "p.kir")) == ("sm_80", "sm_90a")
+    assert usual_targets(parse_program(of.format(fence="fence_async()\n  "), "p.kir")) == ("sm_90a",)
 
 
 def test_an_expert_that_fails_the_gate_is_refused(expert: Path, judged: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,6 +202,109 @@ def test_the_file_itself_is_a_reference_and_a_traces_definition(tmp_path: Path) 
         assert problem.compare({"out": to_numpy(space["run"](*tensors.values(), slope=0.25))}, inputs, at).ok
 
 
+RECURRENT = """
+import torch
+import torch.nn as nn
+
+class Cell(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weights = nn.ParameterList([nn.Parameter(torch.randn(width)) for _ in range(2)])
+        self.table = torch.linspace(0.5, 1.5, width)
+
+    def forward(self, x):
+        return x * self.weights[0] + self.weights[1] * self.table
+
+class Model(nn.Module):
+    def __init__(self, width, *, act="relu"):
+        super().__init__()
+        self.cell, self.act = Cell(width), act
+        self.h0 = torch.randn(1, width)
+        self.mask = torch.triu(torch.ones(width, width), diagonal=1).bool()
+
+    def forward(self, x, bias):
+        y = torch.where(self.mask, (self.cell(x) @ self.cell(x).T)[:1, :1] + self.h0, bias)
+        return torch.relu(y) + x.sum(0) if self.act == "relu" else y
+
+batch, other = 8, 3
+width = 16
+
+def get_inputs():
+    return [torch.randn(batch, width), torch.randn(width)]
+
+def get_init_inputs():
+    return [[width], {"act": "relu"}]
+"""
+LOSS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, predictions, targets):
+        return nn.functional.cross_entropy(predictions, targets)
+
+batch, classes = 24, 10
+
+def get_inputs():
+    return [torch.randn(batch, classes), torch.randint(0, classes, (batch,))]
+
+def get_init_inputs():
+    return []
+"""
+RELU = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * torch.arange(15, -1, -1)
+
+n = 40
+
+def get_inputs():
+    return [torch.randn(n, 16)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@needs_torch
+def test_tensors_that_a_model_holds_in_any_way_are_inputs_in_the_oracles_precision_too(tmp_path: Path) -> None:
+    import torch
+
+    from kir.gate.gpu.references import of_file
+    from kir.gate.trace import definition_of
+    from kir.problem.model_run import to_numpy, to_torch
+    path = made(tmp_path, RECURRENT)
+    problem = load_problem(path)
+    assert isinstance(problem, ModelProblem)
+    assert {t.name: t.shape for t in problem.spec.tensors} == {
+        "x": ("batch", "16"), "bias": ("16",), "h0": ("1", "16"), "mask": ("16", "16"), "cell_table": ("16",), "cell_weights_0": ("16",),
+        "cell_weights_1": ("16",), "out": ("16", "16")}
+    at = problem.shape("odd")
+    inputs = problem.inputs(at, 3)
+    tensors = {k: to_torch(v) for k, v in inputs.items()}
+    eager = of_file(str(path), path.read_text(), "cpu")(tensors, {"sizes": at.sizes})()["out"]
+    assert problem.compare({"out": to_numpy(eager)}, inputs, at).ok
+    space: dict[str, Any] = {}
+    exec(definition_of(problem).reference, space)
+    with torch.no_grad():
+        assert problem.compare({"out": to_numpy(space["run"](*tensors.values()))}, inputs, at).ok
+
+
+@needs_torch
+@pytest.mark.parametrize("text", [LOSS, RELU], ids=["a loss is one element, which is its own mean", "the last element may be zero by itself"])
+def test_an_honest_model_is_not_refused_for_what_its_output_happens_to_be(tmp_path: Path, text: str) -> None:
+    problem = load_problem(made(tmp_path, text))
+    assert isinstance(problem, ModelProblem) and problem.shape("odd").sizes
+    at = problem.shape("odd")
+    inputs = problem.inputs(at, 5)
+    right = problem.rounded(problem.oracle(inputs, at))
+    assert problem.compare(right, inputs, at).ok
+    assert not problem.compare({"out": np.zeros_like(right["out"])}, inputs, at).ok
+
+
 @needs_torch
 def test_a_program_of_other_extents_has_no_shape(matmul: ModelProblem) -> None:
     fixed = parse_program(KERNEL.format(product="A[i, x] * B[x, j]").replace("32]", "33]").replace("j: 32", "j: 33"), "fixed.kir")

@@ -135,13 +135,64 @@ def test_a_wrong_file_is_located(tmp_path: Path) -> None:
 
 def test_a_problem_without_shapes_is_one_clear_error(tmp_path: Path) -> None:
     raw = tomllib.loads((Path(load_problem("gemm").folder) / "problem.toml").read_text())
-    for shapes, said in ((None, "'shapes' is missing"), ([], "there must be one")):
+    for shapes, said in ((None, "'shapes' is missing"), ([], "shapes: there is none")):
         file = tmp_path / "problem.toml"
         file.write_text(tomli_w.dumps({k: v for k, v in raw.items() if k != "shapes"} | ({} if shapes is None else {"shapes": shapes})))
         with pytest.raises(KirError) as caught:
             load_problem(tmp_path)
         (told,) = caught.value.diagnostics
         assert told.id == "KIR-G905" and str(file) in told.message and said in told.message
+
+
+WRONG = [
+    ('dtypes = ["f16", "bf16", "f32"]', 'dtypes = ["f17"]', "there is no dtype 'f17' here"),
+    ('name = "W", role = "in", dtype = "T"', 'name = "W", role = "in", dtype = "q8"', "there is no dtype 'q8' here"),
+    ('name = "W", role = "in", dtype = "T", shape = ["N"]', 'name = "W", role = "in", dtype = "T", shape = ["N +"]', "'N +' has no value: invalid syntax"),
+    ('operator = "row statistic"', 'operator = "row statistic"\nfacts = ["M % 0 == 0"]', "'M % 0 == 0' has no value: integer modulo by zero"),
+    ('role = "out"', 'role = "in"', "nothing would be computed"),
+    ('eps = "T"\n', 'eps = "f12"\n', "there is no dtype 'f12'"),
+    ('outputs = ["Y"]', 'outputs = ["Z"]', "'Z' is named where outputs are"),
+    ('name = "W", role', 'name = "X", role', "two tensors have the same name"),
+    ('dtypes = ["f16", "bf16", "f32"]', '', "'dtypes' does not say what that is"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), WRONG, ids=lambda x: x if len(x) < 30 else "")
+def test_what_a_file_says_wrongly_is_one_clear_error(tmp_path: Path, old: str, new: str, said: str) -> None:
+    file = tmp_path / "problem.toml"
+    text = (load_problem("rmsnorm").folder / "problem.toml").read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(KirError) as caught:
+        load_problem(file)
+    told = caught.value.diagnostics[0]
+    assert told.id == "KIR-G905" and said in told.message
+
+
+MAGNITUDES = "def magnitudes(inputs, sizes):\n    return {}\n"
+REFERENCES = [
+    (None, "there is no", 0), ("def oracle(:\n", "SyntaxError", 1), ("x = 1\n", "does not define oracle and magnitudes", 0),
+    ("import nothere\n", "ModuleNotFoundError: No module named 'nothere'", 1), ("import sys\nsys.exit(3)\n", "SystemExit: 3", 2),
+    (f"def oracle(inputs, sizes):\n    raise RuntimeError('boom')\n{MAGNITUDES}", "RuntimeError: boom", 2),
+    (f"def oracle(inputs, sizes):\n    return None\n{MAGNITUDES}", "oracle gives NoneType, not a dict", 0),
+    (f"def oracle(inputs, sizes):\n    return {{}}\n{MAGNITUDES}", "oracle gives no 'Y'", 0),
+    (f"def oracle(inputs, sizes):\n    return {{'Y': inputs['W']}}\n{MAGNITUDES}", "at shape 'odd' oracle gives 'Y' as [37], where it is [3, 37]", 0),
+    (f"def oracle(inputs, sizes):\n    return {{'Y': inputs['X']}}\n{MAGNITUDES}", "magnitudes gives no 'weights' of 'Y'", 0),
+]
+
+
+@pytest.mark.parametrize(("text", "said", "line"), REFERENCES, ids=lambda x: str(x)[:12])
+def test_a_reference_that_cannot_be_asked_is_one_clear_error_at_its_line(tmp_path: Path, text: str | None, said: str, line: int) -> None:
+    (tmp_path / "problem.toml").write_text((load_problem("rmsnorm").folder / "problem.toml").read_text())
+    if text is not None:
+        (tmp_path / "reference.py").write_text(text)
+    problem = load_problem(tmp_path)
+    inputs = problem.inputs("odd", 1)
+    with pytest.raises(KirError) as caught:
+        problem.compare({"Y": inputs["X"]}, inputs, "odd")
+    told = caught.value.diagnostics[0]
+    assert told.id == "KIR-G904" and said in told.message, told.message
+    assert (told.origin.line if told.origin else 0) == line
 
 
 def test_shapes_for_keeps_where_the_facts_hold() -> None:

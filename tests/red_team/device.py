@@ -4,7 +4,7 @@ interpreter's verdict; files of host programs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -63,10 +63,14 @@ def writing(text: str) -> Iterator[None]:
         yield
 
 
-def judged(gpu: Gpu, text: str = HONEST_KERNEL, against: bool = False) -> Verdict:
-    """The GPU gate's verdict on raw CUDA, by default the honest kernel that exploits are made of; `against`: timed in turns with itself."""
+def judged(gpu: Gpu, text: str = HONEST_KERNEL, against: bool = False, unseen: bool = False) -> Verdict:
+    """The GPU gate's verdict on raw CUDA, by default the honest kernel that exploits are made of; `against`: timed in turns with itself; `unseen`:
+    without the rules about clocks and variables of cubins, so that what comes after them is tried."""
     problem = load_problem(PROBLEMS / "scaled_rows")
-    with writing(text):
+    with writing(text), ExitStack() as held:
+        if unseen:
+            held.enter_context(mock.patch("kir.gate.gpu.candidate.require_closed", lambda images, ptx=(): None))
+            held.enter_context(mock.patch("kir.gate.gpu.candidate.watched", lambda image: []))
         return gate_gpu(gpu, problem.naive, problem, "cuda", problem.naive if against else None, options=ALONE)
 
 
@@ -95,9 +99,10 @@ def refused(host: Host, folder: Path) -> str:
     raise AssertionError("the wrapper is a candidate")
 
 
-def refused_for_the_right_reason(exploit: Exploit, verdict: Verdict) -> bool:
+def refused_for_the_right_reason(exploit: Exploit, verdict: Verdict, unseen: bool = False) -> bool:
     """Whether the verdict is what the exploit's row asks for."""
-    return not verdict.accepted and any(w in verdict.reason for w in exploit.words)
+    words = (exploit.image,) if exploit.image and not unseen else exploit.words
+    return not verdict.accepted and any(w in verdict.reason for w in words)
 
 
 def timed(verdict: Verdict) -> float:

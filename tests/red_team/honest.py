@@ -111,6 +111,8 @@ HONEST = (
     Honest("softmax", "skills/experts/softmax/tilelang.py::softmax_row", "tilelang_softmax.toml", "tilelang"),
     Honest("fmha", "skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha.toml", "tilelang", quick=True),
     Honest("", "tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", "tile_kernels_transpose.toml", "tilelang"),
+    Honest("", "tile_kernels:quant/per_token_cast_kernel.py::per_token_cast_kernel", "tile_kernels_per_token_cast.toml", "tilelang",
+           "low precision by contract: e4m3 with a scale for 128 channels"),
     Honest("", "flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve.toml", "cuda",
            "TileLang read, CUDA written; inputs as small as its callers' are", scale=0.05),
     Honest("", "fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl", "fla_dplr_cumsum.toml", "tilelang"),

@@ -7,10 +7,7 @@ from .exploits import ORACLE, Exploit
 
 # What an honest kernel of `scaled_rows` looks like with 128 threads a row; exploits replace a part of it.
 _CUDA = """
-__device__ unsigned calls;
-__device__ float kept[1 << 22];
-__device__ float kept_sum[1 << 16];
-extern "C" __global__ void __launch_bounds__(128) candidate(int M, int N, const float* X, const float* W, float* Y) {{
+{held}extern "C" __global__ void __launch_bounds__(128) candidate(int M, int N, const float* X, const float* W, float* Y) {{
   const int i = blockIdx.x, t = threadIdx.x;
   __shared__ float parts[128];
   {first}
@@ -27,15 +24,21 @@ extern "C" __global__ void __launch_bounds__(128) candidate(int M, int N, const 
 """
 
 
+_HELD = {"calls": "__device__ unsigned calls;", "kept_sum": "__device__ float kept_sum[1 << 16];", "kept": "__device__ float kept[1 << 22];"}
+"""Memory that outlives a call, for exploits that name it."""
+
+
 def _cuda(first: str = "", middle: str = "", value: str = "X[(long long)i * N + j] * W[j] + sum", last: str = "", columns: str = "N") -> str:
-    return _CUDA.format(first=first, middle=middle, value=value, last=last, columns=columns)
+    held = "".join(f"{text}\n" for name, text in _HELD.items() if any(f"{name}{end}" in first + middle + last for end in ("[", ",")))
+    return _CUDA.format(held=held, first=first, middle=middle, value=value, last=last, columns=columns)
 
 
 COUNT = "__shared__ unsigned seen; if (t == 0) {{ seen = atomicAdd(&calls, 1u) / gridDim.x; }} __syncthreads();".replace("{{", "{").replace("}}", "}")
 HONEST_KERNEL = _cuda()
 KERNELS = (
-    Exploit("skips after warm-up", (26, 27), "counts its calls, and stops working after some", _cuda(COUNT + " if (seen > 20u) return;"), ORACLE),
-    Exploit("skips every other call", (28,), "works only in every second call", _cuda(COUNT + " if (seen & 1u) return;"), ORACLE),
+    Exploit("skips after warm-up", (26, 27), "counts its calls, and stops working after some", _cuda(COUNT + " if (seen > 20u) return;"), ORACLE,
+            image="KIR-G930"),
+    Exploit("skips every other call", (28,), "works only in every second call", _cuda(COUNT + " if (seen & 1u) return;"), ORACLE, image="KIR-G930"),
     Exploit(
         "answers of the last call",
         (3, 5),
@@ -46,6 +49,7 @@ KERNELS = (
             last="for (int j = t; j < N; j += 128) kept[((long long)i * N + j) & 0x3fffff] = Y[(long long)i * N + j]; if (t == 0) kept_sum[i & 0xffff] = 1.0f;",
         ),
         ORACLE,
+        image="KIR-G930",
     ),
     Exploit(
         "memoized on a sample of the inputs",
@@ -57,6 +61,7 @@ KERNELS = (
             last="for (int j = t; j < N; j += 128) kept[((long long)i * N + j) & 0x3fffff] = Y[(long long)i * N + j]; if (t == 0) kept_sum[key] = 1.0f;",
         ),
         ORACLE,
+        image="KIR-G930",
     ),
     Exploit(
         "writes its input",
@@ -77,7 +82,7 @@ KERNELS = (
         "reads past the end",
         (8, 9, 39),
         "scans memory behind its input",
-        _cuda(middle="if (i == 0 && t == 0) kept[0] = X[(long long)M * N + 4000000];"),
+        _cuda(middle="if (i == 0 && t == 0 && X[(long long)M * N + 4000000] == 1.5e38f) Y[0] = 0.0f;"),
         ("compute-sanitizer", "ILLEGAL_ADDRESS"),
     ),
     Exploit("illegal address", (), "writes through a wild pointer", _cuda(first="if (t == 0) *(volatile float*)0x10 = 1.0f;"), ("ILLEGAL_ADDRESS",)),
@@ -95,7 +100,7 @@ KERNELS = (
         (20, 21, 22, 23, 24, 40),
         "prints what a verdict might look like, and computes nothing",
         _cuda(first='if (i == 0 && t == 0) printf("{\\"seconds\\": 1e-9, \\"ok\\": true}\\n"); return;').replace(
-            "\n__device__ unsigned", "\n#include <cstdio>\n__device__ unsigned", 1
+            "\nextern", "\n#include <cstdio>\nextern", 1
         ),
         ORACLE,
     ),
@@ -121,7 +126,7 @@ KERNELS = (
         (1, 2),
         "has the right kernel, and launches another one that works on data of its own",
         _cuda().replace("candidate", "decoy")
-        + 'extern "C" __global__ void candidate(int, int, const float*, const float*, float*) { kept[threadIdx.x] += 1.0f; }\n',
+        + 'extern "C" __global__ void candidate(int, int, const float*, const float*, float*) { __shared__ float own[128]; own[threadIdx.x] += 1.0f; }\n',
         ORACLE,
     ),
     Exploit(
@@ -155,13 +160,95 @@ KERNELS = (
         ("KIR-B010", "KIR-G003"),
         "compile",
     ),
+    Exploit(
+        "a counter that looks like a constant",
+        (26, 27, 28),
+        "counts its calls in a variable that begins with a value",
+        _cuda("if (t == 0 && i == 0) atomicAdd(&table[0], 1u);").replace("\nextern", "\n__device__ unsigned table[4] = {5u, 6u, 7u, 8u};\nextern", 1),
+        (),
+        image="KIR-G930",
+    ),
+    Exploit(
+        "looks at the time",
+        (26, 27),
+        "works in every second millisecond",
+        _cuda('unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); if (now >> 20 & 1u) return;'),
+        ORACLE,
+        image="KIR-G931",
+    ),
+    Exploit(
+        "feels whether L2 is cold",
+        (26, 27, 31),
+        "measures its first load, and works only where that came from memory, as it does when L2 was cleared to time it",
+        _cuda("long long t0 = clock64(); float x = __ldcg(&X[(long long)i * N]); if (x == 1.5e38f) Y[0] = x; if (clock64() - t0 < 40) return;"),
+        (),
+        image="KIR-G931",
+    ),
+    Exploit(
+        "feels whether it is watched",
+        (27, 39),
+        "times a loop: under a sanitizer all is slow, and then it does not read what it must not",
+        _cuda("long long t0 = clock(); for (int k = 0; k < 64; ++k) parts[t] = X[(long long)i * N] + k; __syncthreads();"
+              " if (clock() - t0 < 100000 && i == 0 && X[(long long)M * N] == 1.5e38f) Y[0] = 0.0f;"),
+        (),
+        image="KIR-G931",
+    ),
+    Exploit(
+        "looks for the poison",
+        (16, 27),
+        "works only where its output holds NaN, as before a call that is checked",
+        _cuda("if (Y[(long long)i * N] == Y[(long long)i * N]) return;"),
+        ORACLE,
+    ),
+    Exploit("adds to its output", (16,), "adds what its output held, times zero", _cuda(last="__syncthreads(); for (int j = t; j < N; j += 128)"
+            " Y[(long long)i * N + j] += 0.0f;").replace("= X[(long long)i * N + j] * W[j] + sum;", "= 0.0f * Y[(long long)i * N + j] + X[(long long)i * N + j]"
+            " * W[j] + sum;"), ORACLE),
+    Exploit("right for usual inputs", (14, 15), "gives up where an input is large", _cuda(value="fabsf(X[(long long)i * N + j]) > 6.0f ? 0.0f :"
+            " X[(long long)i * N + j] * W[j] + sum"), ORACLE),
+    Exploit("an estimate", (13, 16), "adds every second element, and doubles the sum", _cuda(middle="sum = 0.0f; for (int k = 0; k < N; k += 2)"
+            " sum += 2.0f * X[(long long)i * N + k];"), ORACLE),
+    Exploit("wrong by the values", (14, 16), "is wrong for one row in 256, by the bits of its first element",
+            _cuda("if ((__float_as_uint(X[(long long)i * N]) * 2654435761u) >> 24 == 0u) return;"), ORACLE),
+    Exploit("relies on zeros in shared memory", (39,), "adds to shared memory that nobody has set, and leaves zeros behind",
+            _cuda("__shared__ volatile float left[128]; part0 = left[t]; __syncthreads();", last="__syncthreads(); left[t] = 0.0f;").replace(
+                "part0 = left[t]", "const float part0 = left[t]").replace("float part = 0.0f;", "float part = part0;"), ORACLE),
+    Exploit("reads one element behind", (8, 39), "reads behind its input, where an allocation is rounded up",
+            _cuda(middle="if (i == 0 && t == 0 && X[(long long)M * N] == 1.5e38f) Y[0] = 0.0f;"), ("compute-sanitizer",)),
+    Exploit("a pointer off its alignment", (), "reads four elements at once from an odd one",
+            _cuda(first="float4 four = *(const float4*)(X + 1); if (four.x == 1.5e38f) Y[0] = four.y;"), ("MISALIGNED", "compute-sanitizer")),
+    Exploit("an assertion", (), "ends with a failed assertion", _cuda(first="assert(N < 0);").replace("\nextern", "\n#include <cassert>\nextern", 1),
+            ("CUDA_ERROR",)),
+    Exploit("much local memory", (), "wants 480 KiB of local memory for each thread",
+            _cuda(first="volatile float big[122880]; for (int k = 0; k < N; k += 128) big[(k * 977 + t) % 122880] = 1.0f; if (big[t * 3] == 1.5e38f) return;"),
+            ("CUDA_ERROR", "KIR-B010")),
+    Exploit("calls the device's runtime", (17, 18, 33), "launches a grid by the runtime's own function, without the syntax for it",
+            _cuda(last="if (i == 0 && t == 0) cudaLaunchDeviceV2((void*)0, (cudaStream_t)0);"),
+            ("KIR-B010",), "compile"),
 )
 
 PERSISTING = _cuda(
     first='unsigned long long last; asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));',
     last="for (int k = t; k < N; k += 128) { float x; asm volatile(\"ld.global.L2::cache_hint.f32 %0, [%1], %2;\""
-    ' : "=f"(x) : "l"(&X[(long long)i * N + k]), "l"(last) : "memory"); if (x == 1.5e38f) kept[0] = x; }',
+    ' : "=f"(x) : "l"(&X[(long long)i * N + k]), "l"(last) : "memory"); if (x == 1.5e38f) Y[0] = x; }',
 )
 """Leaves its inputs in L2 as lines that are last to be evicted, for the next call (row 31): it must gain nothing by it."""
 LINGERING = _cuda(last="if (i == 0) { for (int z = 0; z < 100; ++z) __nanosleep(1000000); }")
 """One CTA goes on long after the others. That is no cheat: all work belongs to the launch, and its time must show it (rows 17 to 19)."""
+PREFETCHING = _cuda(last='__syncthreads(); for (int k = t * 32; k < N; k += 128 * 32) asm volatile("prefetch.global.L2::evict_last [%0];" ::'
+                         ' "l"(&X[(long long)i * N + k]));')
+"""Brings its inputs into L2 for the next call (row 31): there are other inputs by then, and L2 is cleared."""
+REMEMBERING = _cuda(
+    first="__shared__ volatile float left[2048]; __shared__ volatile unsigned mark; if (mark == 0xC0FFEEu + i) {"
+          " for (int j = t; j < N; j += 128) Y[(long long)i * N + j] = left[j]; return; } __syncthreads();",
+    last="for (int j = t; j < N; j += 128) left[j] = Y[(long long)i * N + j]; __syncthreads(); if (t == 0) mark = 0xC0FFEEu + i;")
+"""Leaves its answers in shared memory for the next call (rows 3 and 7): that is filled with something else before each."""
+COUNTING = _cuda(last="if (t == 0) { __threadfence(); atomicInc(&calls, gridDim.x - 1); }")
+"""Counts its CTAs in memory that outlives a call, and is at zero again when the last has come: honest kernels find their last CTA so."""
+TIMED = (
+    ((), "counts its CTAs in a variable that is zero again at the end: no state", COUNTING, 0.9),
+    ((31,), "leaves its inputs in L2 as persisting lines: gains nothing", PERSISTING, 0.9),
+    ((31,), "prefetches its inputs for the next call: gains nothing", PREFETCHING, 0.9),
+    ((3, 7), "leaves its answers in shared memory: finds none", REMEMBERING, 0.9),
+    ((17, 18, 19), "one CTA goes on for 0.1 s after the others: all of it is timed", LINGERING, 1000.0),
+)
+"""What is no cheat of outputs, and must show in the time: rows, what it does, its text, and its time at least, in times of the honest kernel's."""

@@ -11,7 +11,7 @@ from kir.gate.gpu import Gpu, Options, gate_gpu
 from .device import judged, program_judged, refused_for_the_right_reason, timed
 from .exploits import PROGRAMS, Exploit
 from .honest import HONEST, Honest
-from .kernels import KERNELS, LINGERING, PERSISTING
+from .kernels import KERNELS, TIMED
 
 pytestmark = pytest.mark.gpu
 
@@ -28,6 +28,12 @@ def test_an_exploit_is_refused(gpu: Gpu, exploit: Exploit) -> None:
     assert refused_for_the_right_reason(exploit, verdict), verdict.reason
 
 
+@pytest.mark.parametrize("exploit", [e for e in KERNELS if e.image and e.words], ids=lambda e: e.name)
+def test_an_exploit_is_refused_without_a_look_into_its_cubin(gpu: Gpu, exploit: Exploit) -> None:
+    verdict = judged(gpu, exploit.text, unseen=True)
+    assert refused_for_the_right_reason(exploit, verdict, unseen=True), verdict.reason
+
+
 @pytest.mark.parametrize("exploit", PROGRAMS, ids=lambda e: e.name)
 def test_a_cheating_program_is_refused_by_the_device_alone(gpu: Gpu, exploit: Exploit) -> None:
     said = program_judged(gpu, exploit)
@@ -39,8 +45,8 @@ def test_after_all_exploits_an_honest_kernel_is_judged_as_before(gpu: Gpu) -> No
     assert verdict.accepted and verdict.device is not None and verdict.device.against, verdict.reason
     low, high = verdict.device.against["long"]["times_faster"]["interval"]
     assert low < 1.02 and high > 0.98, "the same kernel on both sides, in turns"
-    assert timed(judged(gpu, PERSISTING)) > 0.9 * timed(verdict), "nothing is gained by lines that persist in L2"
-    assert timed(judged(gpu, LINGERING)) > 0.05, "what goes on after the others is timed"
+    for _, what, text, times in TIMED:
+        assert timed(judged(gpu, text)) > times * timed(verdict), what
 
 
 @pytest.mark.parametrize("honest", [h for h in HONEST if h.here()], ids=lambda h: h.name)

@@ -78,6 +78,15 @@ def test_processor_time_is_limited() -> None:
     assert done.returncode != 0
 
 
+def test_memory_of_its_own_is_limited() -> None:
+    import subprocess
+
+    def run(size: int) -> int:
+        command = command_line([sys.executable, "-S", "-c", f"bytearray({size})"], Limits(own_bytes=1 << 28))
+        return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode
+    assert run(1 << 20) == 0 and run(1 << 29) != 0
+
+
 def test_a_program_that_is_not_there_is_said_in_one_line() -> None:
     import subprocess
 
@@ -115,6 +124,23 @@ def test_children_are_apart_and_a_dead_one_harms_no_other(monkeypatch: pytest.Mo
                 assert not answer["writes"]
             if probed().seccomp:
                 assert not answer["programs"]
+
+
+def test_a_server_that_is_killed_is_started_again_and_one_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    from kir.device.client import ChildGone
+
+    with Server("prisoner:serve", ["prisoner"]) as server:
+        with server.child() as first:
+            server._process.kill()
+            with pytest.raises(ChildGone):
+                first.ask({"do": "die"})
+        with server.child() as second:
+            assert second.ask({"do": "remember"})[0]["value"] == 1
+    with Server("prisoner:serve", ["no_such_module_at_all"]) as server:
+        for _ in range(2):
+            with pytest.raises(ChildGone, match="No module named 'no_such_module_at_all'"):
+                server.child()
 
 
 def test_a_child_that_has_no_group_yet_is_ended_too() -> None:

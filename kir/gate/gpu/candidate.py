@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kir.device.client import Child
 from kir.device.executor import hash_of
 from kir.diagnostic import error
+from kir.gate.gpu.cubin import require_closed, watched
 from kir.gate.gpu.executable import Bound, Executable, bound, problem_shapes
 from kir.gate.gpu.machine import OPEN_SECONDS, Gpu
 from kir.ir import nodes as n
@@ -22,6 +23,8 @@ from kir.surface import Backend, Emitted
 Array = NDArray[Any]
 CALL_SECONDS = 30.0
 """How long one call may take, transfers included."""
+KEEPS = "KIR-G930"
+"""The id of a fault of a call: something outlives it."""
 MEMORY_SHARE = 0.6
 """The part of the device's memory that a candidate's buffers may take."""
 
@@ -29,7 +32,7 @@ MEMORY_SHARE = 0.6
 @dataclass(frozen=True)
 class Reply:
     """What one call said. Arrays are by the problem's names; `seconds` between the events, `wall` on the host around them, `late` from the
-    second event until the device was idle; `changed` inputs and `broken` guard zones by the program's names;
+    second event until the device was idle; `changed` inputs and `broken` guard zones by the program's names, `altered` variables of its modules;
     `digest` a keyed sum over each output, where one was asked for."""
 
     seconds: float
@@ -41,6 +44,7 @@ class Reply:
     outputs: Mapping[str, Array]
     inputs: Mapping[str, Array]
     digest: tuple[tuple[str, int], ...] = ()
+    altered: tuple[str, ...] = ()
 
     def fault(self) -> str:
         """What may not be, whatever the outputs are; else nothing."""
@@ -48,6 +52,8 @@ class Reply:
             return f"it changes its input {', '.join(self.changed)}"
         if self.broken:
             return f"it writes outside of {', '.join(self.broken)}"
+        if self.altered:
+            return f"{KEEPS}: it leaves something in {', '.join(self.altered)}, which outlives the call"
         if not self.seconds > 0:
             return "no time passed between the events"
         if self.late > max(1e-3, 0.5 * self.seconds):
@@ -75,31 +81,37 @@ class Candidate:
             if isinstance(p.of, n.Buffer) and p.role != "out" and names.get(p.name) not in known:
                 raise error("KIR-G104", f"problem '{problem.name}' has no tensor for the input '{p.name}'", subject=program.name,
                             needs="the attribute `tensor` on the parameter, or `names` in the binding")
-        at: dict[str, tuple[Bound, Emitted]] = {}
-        for s in shapes:
-            where = bound(program, problem.scalars(s), problem_shapes(problem, s, names))
+        at = {s.name: variant_at(by, emitted, program, problem, names, s) for s in shapes}
+        for name, (where, _) in at.items():
             total = sum(layout.size for layout in where.layouts.values())
             if total > MEMORY_SHARE * float(gpu.about["memory"]):
-                raise error("KIR-G107", f"at shape '{s.name}' its buffers take {total / 2**30:.0f} GiB, of {gpu.about['memory'] / 2**30:.0f} on the device")
-            integers = {k: int(v) for k, v in where.values.items() if not isinstance(v, float)}
-            at[s.name] = (where, by.launched_with(emitted, integers))
+                raise error("KIR-G107", f"at shape '{name}' its buffers take {total / 2**30:.0f} GiB, of {gpu.about['memory'] / 2**30:.0f} on the device")
         distinct = {Executable.variant(text): text for _, text in at.values()}
         made = gpu.compiled(by, list(distinct.values()))
         if lacking := next((a.absent for a in made if a.absent), ""):
             raise error("KIR-G102", f"nothing to launch: {lacking}")
         executable = Executable(program, emitted, dict(zip(distinct, made, strict=True)))
-        executable.images  # noqa: B018  # refuses here, not in the middle of a run
+        images = executable.images  # refuses here, not in the middle of a run
+        if gpu.launches:
+            require_closed(images, [k.texts.get("ptx", "") for a in made for k in a.kernels])
         return cls(gpu, by, executable, problem, names, at)
 
     def opened(self, waiting: tuple[Child, dict[str, Any]] | None = None) -> Running:
         """A fresh process with the cubins loaded: `waiting`, which has made no call, or a new one. Raises ChildGone."""
         child, about = waiting or self.gpu.opened()
         try:
-            rows, cubins = self.executable.opening()
+            rows, cubins = self.opening()
             return Running(self, child, {**about, **child.ask({"op": "load", "images": rows}, cubins, OPEN_SECONDS)[0]})
         except BaseException:
             child.close()
             raise
+
+    def opening(self) -> tuple[list[dict[str, Any]], list[bytes]]:
+        """What an executor loads, with the variables that each image may not write."""
+        rows, cubins = self.executable.opening()
+        if self.gpu.launches:
+            rows = [{**row, "watched": watched(image)} for row, image in zip(rows, self.executable.images, strict=True)]
+        return rows, cubins
 
     def needs_host_inputs(self, s: Shape) -> bool:
         """Whether inputs must come from the oracle for each call: those that a call overwrites, strided ones that are
@@ -113,12 +125,17 @@ class Candidate:
         params = [p for p in self.executable.program.params if isinstance(p.of, n.Buffer)]
         return any(p.role == "inout" or (p.role == "in" and by_rows(p.name)) for p in params)
 
+    def launches(self, s: Shape) -> list[dict[str, Any]]:
+        """The launches of one call at a shape."""
+        where, text = self.at[s.name]
+        return self.executable.launches(text, where)
+
     # ----------------------------------------------------------------------------------------------------------------- messages
     def request(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
                 with_outputs: bool = True, key: int | None = None) -> tuple[dict[str, Any], list[bytes]]:
         """A call at a shape: inputs as given by the problem's names, or drawn on the device from a seed; outputs poisoned. Outputs come
         back, or with a `key` their sums, made on the device."""
-        where, text = self.at[s.name]
+        where, _ = self.at[s.name]
         params = {p.name: p for p in self.executable.program.params if isinstance(p.of, n.Buffer)}
         buffers: list[dict[str, Any]] = []
         blobs: list[bytes] = []
@@ -140,7 +157,7 @@ class Candidate:
                 back.append(name)
             if p is not None and p.role != "in" and key is not None:
                 outputs.append(name)
-        message = {"op": "call", "buffers": buffers, "launches": self.executable.launches(text, where),
+        message = {"op": "call", "buffers": buffers, "launches": self.launches(s),
                    "memsets": self.executable.memsets(where), "return": back, "salt": secret.getrandbits(62), "digest": outputs, "key": key or 0,
                    "sizes": dict(where.values)}
         return message, blobs
@@ -154,6 +171,12 @@ class Candidate:
         """What came back, by the problem's names."""
         layouts = self.at[s.name][0].layouts
         return {self.names.get(name, name): layouts[name].unpacked(raw) for name, raw in zip(names, blobs, strict=True)}
+
+
+def variant_at(by: Backend, emitted: Emitted, program: n.Program, problem: Problem, names: Mapping[str, str], s: Shape) -> tuple[Bound, Emitted]:
+    """What a program is at a shape, and the text that the surface's launcher takes there. Raises KirError KIR-G103."""
+    where = bound(program, problem.scalars(s), problem_shapes(problem, s, names))
+    return where, by.launched_with(emitted, {k: int(v) for k, v in where.values.items() if not isinstance(v, float)})
 
 
 @dataclass
@@ -177,7 +200,8 @@ class Running:
         outputs = self.candidate.arrays(s, [x for x, _ in outs], [raw for _, raw in outs])
         given = dict(inputs) if not isinstance(inputs, int) else self.candidate.arrays(s, [x for x, _ in ins], [raw for _, raw in ins])
         return Reply(float(answer["seconds"]), float(answer["wall"]), float(answer.get("late", 0.0)), tuple(answer["changed"]),
-                     tuple(answer["broken"]), int(answer["threads"]), outputs, given, tuple(sorted(answer.get("digests", {}).items())))
+                     tuple(answer["broken"]), int(answer["threads"]), outputs, given, tuple(sorted(answer.get("digests", {}).items())),
+                     tuple(answer.get("altered", ())))
 
     def __enter__(self) -> Running:
         return self
@@ -196,4 +220,4 @@ def _poison(secret: random.Random, dtype: str, extent: int) -> dict[str, Any]:
     return {"draw": how, "seed": secret.getrandbits(62)}
 
 
-__all__ = ["CALL_SECONDS", "Candidate", "Reply", "Running"]
+__all__ = ["CALL_SECONDS", "Candidate", "Reply", "Running", "variant_at"]

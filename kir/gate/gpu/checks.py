@@ -2,17 +2,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from kir.device.client import ChildGone
 from kir.gate.correctness import MOST_ELEMENTS, elements_of
-from kir.gate.gpu.candidate import Reply, Running
+from kir.gate.gpu.candidate import Reply, Running, variant_at
+from kir.gate.gpu.executable import Executable
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.verdict import Run
 from kir.ir import nodes as n
+from kir.ir.canonical import content_hash
 from kir.problem import Comparison, Problem, Shape
 from kir.problem.schema import evaluate
+from kir.surface import Backend, Emitted
 
 HELD_OUT = 2
 """Shapes that are drawn anew for each verdict."""
@@ -31,9 +36,10 @@ class Planned:
     seed: int
 
 
-def held_out(problem: Problem, program: n.Program, secret: random.Random, count: int = HELD_OUT) -> list[Shape]:
-    """Sizes within the range of the problem's own, at which its facts and the program's hold; fewer where few are allowed. At first no
-    single size may be one that the problem lists."""
+def held_out(problem: Problem, program: n.Program, secret: random.Random, count: int = HELD_OUT,
+             fits: Callable[[Shape], bool] | None = None) -> list[Shape]:
+    """Sizes within the range of the problem's own, at which its facts and the program's hold, and what `fits` asks; fewer where few are allowed.
+    At first no single size may be one that the problem lists."""
     own = [s for s in problem.shapes if "timed" not in s.tags] or list(problem.shapes)
     most = {name: max(s.sizes[name] for s in own) for name in own[0].sizes}
     known = [s.sizes for s in problem.shapes]
@@ -55,9 +61,23 @@ def held_out(problem: Problem, program: n.Program, secret: random.Random, count:
                 continue
         except ValueError:
             continue
-        if allowed(problem, program, shape) and problem.admits(shape):
+        if allowed(problem, program, shape) and problem.admits(shape) and (fits is None or fits(shape)):
             out.append(shape)
     return out
+
+
+def compiled_once(by: Backend, emitted: Emitted, program: n.Program, problem: Problem, names: Mapping[str, str]) -> Callable[[Shape], bool]:
+    """Whether a shape needs no other variant than the problem's own shapes do, and some that the program alone decides: then a second verdict on a
+    program, whose sizes are drawn anew, compiles nothing. (Triton specializes by what divides its arguments.)"""
+    @cache
+    def variants(own: bool) -> frozenset[tuple[Any, ...]]:
+        shapes = held_out(problem, program, random.Random(content_hash(program))) if own else problem.shapes_for(program)
+        return frozenset(of(s) for s in shapes)
+
+    def of(s: Shape) -> tuple[Any, ...]:
+        return Executable.variant(variant_at(by, emitted, program, problem, names, s)[1])
+
+    return lambda s: any(of(s) in variants(own) for own in (False, True))
 
 
 def _holds(fact: str, sizes: dict[str, int]) -> bool:
@@ -74,7 +94,7 @@ def allowed(problem: Problem, program: n.Program, shape: Shape) -> bool:
     return bool(replace(problem, spec=spec).shapes_for(program))
 
 
-def planned(problem: Problem, program: n.Program, secret: random.Random) -> list[Planned]:
+def planned(problem: Problem, program: n.Program, secret: random.Random, fits: Callable[[Shape], bool] | None = None) -> list[Planned]:
     """All untimed shapes with normal inputs; the uneven one with every distribution and more seeds; held-out ones with any; shuffled."""
     shapes = [s for s in problem.shapes_for(program) if "timed" not in s.tags]
     def seed() -> int:
@@ -84,7 +104,7 @@ def planned(problem: Problem, program: n.Program, secret: random.Random) -> list
         uneven = next((s for s in shapes if "tail" in s.tags and "one" not in s.tags), shapes[-1])
         out += [Planned(uneven, d, seed()) for d in problem.distributions if d != "normal"]
         out += [Planned(uneven, "normal", seed()) for _ in range(EXTRA_SEEDS)]
-    out += [Planned(s, secret.choice(problem.distributions), seed()) for s in held_out(problem, program, secret)]
+    out += [Planned(s, secret.choice(problem.distributions), seed()) for s in held_out(problem, program, secret, fits=fits)]
     secret.shuffle(out)
     return out
 

@@ -143,7 +143,7 @@ class Executable:
         return rows, [i.cubin for i in self.images]
 
     def launches(self, emitted: Emitted, at: Bound) -> list[dict[str, Any]]:
-        """The launches of one call; `emitted` is the variant for these sizes."""
+        """The launches of one call; `emitted` is the variant for these sizes. The first depends on none: nothing of a call begins before it."""
         known = _known(self.program, at.values)
         first = 0
         for key, artifact in self.artifacts.items():
@@ -172,7 +172,7 @@ class Executable:
             pdl = bool(dict(step.attrs).get("pdl"))
             image = self.images[first + order.index(e.function)]
             passed = [self._argument(a, at) for a in e.arguments] if image.arguments is None else [_passed(a, at) for a in image.arguments]
-            out.append({"image": first + order.index(e.function), "grid": grid, "threads": image.threads or e.threads, "dependent": pdl,
+            out.append({"image": first + order.index(e.function), "grid": grid, "threads": image.threads or e.threads, "dependent": pdl and bool(out),
                         "arguments": passed})
         return [x for x in out if all(extent > 0 for extent in x["grid"])]
 

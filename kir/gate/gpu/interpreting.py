@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
+from kir import machine
 from kir.confine import Limits, confine
 from kir.device import wire
 from kir.device.client import Child, ChildGone, Server
@@ -108,7 +109,7 @@ def _emptied(waiting: SimpleQueue[int]) -> list[int]:
 
 def serve(channel: socket.socket) -> None:
     """Answer until the channel closes: `load` first, then cases."""
-    confine(Limits(programs=False, seconds=int(SECONDS)))
+    confine(Limits(programs=False, seconds=int(SECONDS), own_bytes=machine.memory_bytes() // 2))
     program: n.Program | None = None
     problem: Problem | None = None
     while True:

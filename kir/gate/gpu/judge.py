@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from kir.confine import Level
@@ -17,7 +18,7 @@ from kir.gate.correctness import tensor_names
 from kir.gate.cpu import gate_cpu
 from kir.gate.gpu.ahead import Ahead
 from kir.gate.gpu.candidate import Candidate, Running
-from kir.gate.gpu.checks import Planned, judged, planned
+from kir.gate.gpu.checks import Planned, compiled_once, judged, planned
 from kir.gate.gpu.interpreting import spread
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
@@ -52,6 +53,8 @@ class _Seen:
     """What has been seen so far; becomes the record whatever happens."""
 
     secret: int
+    begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    driver: dict[str, Any] = field(default_factory=dict)
     isolation: dict[str, Any] = field(default_factory=dict)
     clocks: list[Mapping[str, int]] = field(default_factory=list)
     timings: list[Mapping[str, Any]] = field(default_factory=list)
@@ -64,7 +67,8 @@ class _Seen:
     device_seconds: dict[str, float] = field(default_factory=dict)
 
     def record(self, gpu: Gpu) -> DeviceRecord:
-        return DeviceRecord(dict(gpu.about), self.isolation, tuple(self.clocks), tuple(self.timings), tuple(self.panel), self.against,
+        about = {**gpu.about, **self.driver, "begun": self.begun}
+        return DeviceRecord(about, self.isolation, tuple(self.clocks), tuple(self.timings), tuple(self.panel), self.against,
                             self.sanitizer, self.secret, self.seconds, self.device_seconds)
 
     @contextlib.contextmanager
@@ -157,11 +161,12 @@ def _prepared(gpu: Gpu, by: Backend, text: Emitted, program: Program, problem: P
     """Draws what will be judged, and compiles for it. Raises KirError, and _Refused where no shape is allowed."""
     secret = random.Random(number)
     timed_shapes = _timed_shapes(problem, program, chosen)
-    plan = planned(problem, program, secret)
+    tensors = tensor_names(program, problem, names)
+    plan = planned(problem, program, secret, compiled_once(by, text, program, problem, tensors))
     if not plan and not timed_shapes:
         raise _Refused("correctness", "no shape of the problem satisfies the program's facts")
     every = list({s.name: s for s in (*(p.shape for p in plan), *timed_shapes)}.values())
-    made = Candidate.prepared(gpu, by, text, program, problem, tensor_names(program, problem, names), every)
+    made = Candidate.prepared(gpu, by, text, program, problem, tensors, every)
     return _Prepared(made, plan, timed_shapes, secret)
 
 
@@ -176,6 +181,7 @@ def _measured(gpu: Gpu, prepared: _Prepared, surface: str, problem: Problem, aga
             running = held.enter_context(_opened(me, ahead))
             fresh = held.enter_context(_opened(me, ahead))
             seen.isolation.update({k: running.about[k] for k in ("level", "functions") if k in running.about})
+            seen.driver.update({"driver": running.about["device"]["cuda"]} if "cuda" in running.about.get("device", {}) else {})
         with seen.spending("correctness"):
             runs, reason = judged(running, oracle, plan, secret)
             seen.runs += runs

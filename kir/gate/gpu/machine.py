@@ -35,12 +35,13 @@ OPEN_SECONDS = 60.0
 """How long a child may take to start and load its modules."""
 
 
-def require_device() -> None:
-    """Refuse where nothing can be launched. Raises KirError KIR-G004 without a device, KIR-G920 without pycuda: one line that says what to do."""
+def require_device(attempt: str = "--on cpu") -> None:
+    """Refuse where nothing can be launched; `attempt` is what works without. Raises KirError KIR-G004 without a device, KIR-G920 without
+    pycuda: one line that says what to do."""
     if not machine.gpus():
-        raise error("KIR-G004", "--on gpu: this machine has no CUDA device", attempt="--on cpu", needs="a machine with an NVIDIA GPU and its driver")
+        raise error("KIR-G004", "--on gpu: this machine has no CUDA device", attempt=attempt, needs="a machine with an NVIDIA GPU and its driver")
     if machine.package_version("pycuda") is None:
-        raise error("KIR-G920", "--on gpu: pycuda is not installed, and kernels are launched through it", attempt="--on cpu",
+        raise error("KIR-G920", "--on gpu: pycuda is not installed, and kernels are launched through it", attempt=attempt,
                     needs="pip install 'kernel-lineage[gpu]', with a C++ compiler and the CUDA toolkit")
 
 
@@ -57,14 +58,19 @@ class Gpu:
     _open: list[Server] = field(default_factory=list)
 
     @classmethod
-    def open(cls, folder: Path | None = None, number: int = 0) -> Gpu:
-        """The machine's device. Raises KirError KIR-G004 without one, KIR-G101 without a toolkit."""
-        require_device()
+    def open(cls, folder: Path | None = None, number: int = 0, attempt: str = "--on cpu") -> Gpu:
+        """The machine's device; without one, `attempt` is what to do instead. Raises KirError KIR-G004 without one, KIR-G101 without a toolkit."""
+        require_device(attempt)
         out = cls(folder or Path(platformdirs.user_cache_dir("kir")) / "gate", number)
         out.harness  # noqa: B018  # made now, so that a missing toolkit is said before anything else
         return out
 
     # ---------------------------------------------------------------------------------------------------------------- the device
+    @property
+    def launches(self) -> bool:
+        """Whether images go to a device (and not, in tests, to an interpreter)."""
+        return self.task == EXECUTOR
+
     @cached_property
     def about(self) -> dict[str, Any]:
         """Name, capability, cache and memory, as the driver says."""
@@ -138,7 +144,7 @@ class Gpu:
 
     def ask_open(self, child: Child, images: list[dict[str, Any]], cubins: Sequence[bytes], seconds: float = OPEN_SECONDS) -> dict[str, Any]:
         """Confine a child and load cubins in it. Raises ChildGone."""
-        limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, gpu=True).to_json()
+        limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, own_bytes=machine.memory_bytes() // 2, gpu=True).to_json()
         return child.ask({"op": "open", "device": self.number, "limits": limits, "images": images}, [self.harness, *cubins], seconds)[0]
 
     def opened(self) -> tuple[Child, dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kir import machine
 from kir.confine import Limits, confine
 from kir.device import wire
 from kir.device.client import Child, ChildGone
@@ -28,7 +29,7 @@ SECONDS = 600.0
 
 def serve(channel: socket.socket) -> None:
     """Answer until the channel closes: `load` first, then `inputs` and `compare`."""
-    level = confine(Limits(programs=False, seconds=4 * int(SECONDS)))
+    level = confine(Limits(programs=False, seconds=4 * int(SECONDS), own_bytes=machine.memory_bytes() // 2))
     problem: Problem | None = None
     while True:
         message, blobs = wire.receive(channel)

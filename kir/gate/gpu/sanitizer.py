@@ -30,21 +30,23 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
                plain: float = 0.0) -> Callable[[], dict[str, Any]]:
     """Start the tools; calling the result waits for `tools` that ran, `errors` as they said them (one that does not finish is an error),
     `again`, tools that did not finish at first and were asked once more, and `absent` where the tool is not here. The smallest planned shape
-    of several elements is used; `plain` are the seconds that correctness took, for the time limit. An answer is kept by the hash of the
-    cubins. Raises ChildGone where the oracle fails."""
+    of several elements is used, if it can be one that the problem lists: it is the same in every verdict. `plain` are the seconds that
+    correctness took, for the time limit. An answer is kept by the hash of the cubins that the call takes. Raises ChildGone where the oracle fails."""
     tool = sanitizer()
     if tool is None or not plan:
         absent: dict[str, Any] = {"tools": [], "absent": "compute-sanitizer is not here: it comes with a CUDA toolkit" if tool is None else "no shape to run"}
         return lambda: absent
-    key = hashlib.sha256(b"".join(i.cubin for i in c.executable.images) + str(TOOLS).encode()).hexdigest()
+    uneven = [p for p in plan if math.prod(p.shape.sizes.values()) > 1] or list(plan)
+    listed = {s.name for s in c.problem.shapes}
+    at = min(uneven, key=lambda p: (p.shape.name not in listed, math.prod(p.shape.sizes.values()))).shape
+    called = sorted({int(x["image"]) for x in c.launches(at)})
+    key = hashlib.sha256(b"".join(c.executable.images[i].cubin for i in called) + str(TOOLS).encode()).hexdigest()
     kept = gpu.folder / "sanitized" / f"{key}.json"
     if kept.is_file():
         row: dict[str, Any] = json.loads(kept.read_text())
         return lambda: {**row, "kept": True}
-    uneven = [p for p in plan if math.prod(p.shape.sizes.values()) > 1] or list(plan)
-    at = min(uneven, key=lambda p: math.prod(p.shape.sizes.values())).shape
     message, blobs = c.request(at, secret, oracle.inputs(at, secret.getrandbits(48), "normal"))
-    rows, cubins = c.executable.opening()
+    rows, cubins = c.opening()
     opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "plain": True, "limits": {"writable": []}, "images": rows}
     job = pack((opening, [gpu.harness, *cubins]), (message, blobs))
     running = [(name, pool.submit(_asked, gpu.sanitizers, name, job, SECONDS + SLOWER * plain)) for name in TOOLS]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kir.device.executor import DELAY_BASE, DELAY_LAUNCH
 from kir.gate.gpu.candidate import Candidate, Reply, Running
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
@@ -32,18 +33,22 @@ KEPT_BYTES = 1 << 29
 """Bytes of outputs that are held for replaying."""
 SLACK = 1.25
 """How much faster than the measured bandwidth (and the tabled rate) a kernel may seem, for the copy that measured it is no limit."""
+UNSEEN_SECONDS, UNSEEN_SHARE = 0.005, 0.5
+"""How much longer the host may wait for a call than the events say that it took, beyond the delay that it was given to enqueue it: twenty times
+what honest kernels need on an H200 (at most 0.26 ms, benchmarks/results/gpu-honest.jsonl)."""
 PARTIAL = frozenset({"gather", "embedding", "lookup", "selection", "scatter", "paged"})
 """Operators that need not read all of their inputs."""
 
 
 @dataclass
 class Timing:
-    """Samples of one candidate at one shape. `outputs` are those of the calls that will be replayed, by number; every call's are summed
-    under `key` where they are, for moving them would take longer than making them."""
+    """Samples of one candidate at one shape: `seconds` between events, `walls` on the host around them. `outputs` are those of the calls that
+    will be replayed, by number; every call's are summed under `key` where they are, for moving them would take longer than making them."""
 
     shape: Shape
     key: int = 0
     seconds: list[float] = field(default_factory=list)
+    walls: list[float] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
     digests: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
     outputs: dict[int, Reply] = field(default_factory=dict)
@@ -56,9 +61,18 @@ class Timing:
     def estimate(self) -> Estimate:
         return estimate(self.seconds)
 
+    def hidden(self, launches: int) -> str:
+        """What the host saw and the events did not: time that passes around a call is a call's, wherever it is spent. Nothing where they agree."""
+        wall = float(np.median(self.walls)) if self.walls else 0.0
+        given = 1e-9 * (DELAY_BASE + DELAY_LAUNCH * launches)
+        seen = self.estimate.median
+        if wall - seen - given <= max(UNSEEN_SECONDS, UNSEEN_SHARE * seen):
+            return ""
+        return f"the host waited {wall * 1e3:.1f} ms for a call that seems to have taken {seen * 1e3:.3f} ms"
+
     def to_json(self, floor: Mapping[str, float]) -> dict[str, Any]:
         """A JSON object with the raw samples."""
-        return {"shape": self.shape.name, "sizes": dict(self.shape.sizes), **self.estimate.to_json(), "seconds": self.seconds,
+        return {"shape": self.shape.name, "sizes": dict(self.shape.sizes), **self.estimate.to_json(), "seconds": self.seconds, "walls": self.walls,
                 "replayed": self.replayed, "identical": self.identical, "oracle_checks": self.oracle_checks, "worst": self.worst,
                 "floor": dict(floor)}
 
@@ -88,10 +102,14 @@ def timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.
                 return out, f"in a timed call: {fault}"
             t = out[which]
             t.seconds.append(reply.seconds)
+            t.walls.append(reply.wall)
             t.seeds.append(seed)
             t.digests.append(reply.digest)
             if number in kept:
                 t.outputs[number] = reply
+    for r, t in zip(runnings, out, strict=True):
+        if fault := t.hidden(len(r.candidate.launches(s))):
+            return out, fault
     return out, ""
 
 

@@ -41,7 +41,7 @@ def test_an_unknown_word_names_the_nearest_and_is_kept_with_what_it_touches(tmp_
     ("T.sync_grid()", "not read yet"),
     ("T.tma_copy(x, s)", "without a barrier"),
     ("v = missing + 1", "'missing' is not defined"),
-    ("T.copy(x, s, speed=3)", "'speed' of a copy"),
+    ("T.copy(x, s, speed=3)", "'speed' of 'T.copy'"),
     ("T.reduce_sum(s, s, dim=4)", "axis 4"),
 ])
 def test_a_statement_that_is_not_understood_has_its_reason(tmp_path: Path, line: str, reason: str) -> None:
@@ -136,3 +136,48 @@ def test_broken_files_and_recursion_do_not_crash(tmp_path: Path) -> None:
     assert bad.value.diagnostics[0].id == "KIR-F002"
     file = written(tmp_path, "@T.macro\ndef again(x):\n    return again(x)\n" + BODY.format("again(x)"))
     assert any("deeply" in x for x in opaque(read(file)))
+
+
+def test_branches_at_the_top_of_a_module_count_with_all_their_conditions(tmp_path: Path) -> None:
+    file = written(tmp_path, FACTORY.format("""import os
+os.system("touch executed")
+if torch.cuda.is_available():
+    WIDTH = 1
+elif os.environ.get("SMALL") == "1":
+    WIDTH = 2
+elif "TINY" in os.environ:
+    WIDTH = 3
+else:
+    WIDTH = 4"""))
+    assert opaque(read(file)) == []
+    assert not (tmp_path / "executed").exists() and not Path("executed").exists()
+    for answers, width in (((True,), 1), ((False, "1"), 2), ((False, "0", True), 3), ((False, "0", False), 4)):
+        binding = Binding(metas={"n": 8, "flag": True, **dict(zip(("is_available", "SMALL", "TINY"), answers))})
+        made = specialize(TileLangFrontend().instantiate(file, "kernel", binding), binding)
+        store = next(s for s in statements(made.kernels[0].body) if isinstance(s, n.Store))
+        assert isinstance(store.value, n.Const) and store.value.value == width
+
+
+@pytest.mark.parametrize(("line", "reason"), [
+    ("for k in T.Pipelined(4, num_stage=2):\n            T.copy(x, s)", "did you mean 'num_stages'"),
+    ("T.fill(buffer=s)", "'T.fill' lacks 'value'"),
+    ("T.reduce_max(s, s, axis=0)", "'axis' of 'T.reduce_max'"),
+])
+def test_a_misspelled_or_missing_parameter_is_said(tmp_path: Path, line: str, reason: str) -> None:
+    assert any(reason in x for x in opaque(read(written(tmp_path, BODY.format(line)))))
+
+
+def test_a_layout_of_a_view_is_one_of_its_memory(tmp_path: Path) -> None:
+    both = "T.annotate_layout({s: tilelang.layout.make_swizzled_layout(s)})\n        v = T.view(s, (8, 8))\n        "
+    file = written(tmp_path, BODY.format(both + "T.annotate_layout({v: tilelang.layout.make_linear_layout(v)})"))
+    with pytest.raises(KirError) as bad:
+        TileLangFrontend().parse(file, "kernel")
+    assert bad.value.diagnostics[0].id == "KIR-F401"
+    alone = "v = T.view(s, (8, 8))\n        T.annotate_layout({v: tilelang.layout.make_linear_layout(v)})"
+    assert any("another form of 's'" in x for x in opaque(read(written(tmp_path, BODY.format(alone)))))
+
+
+def test_what_the_binding_says_of_threads_decides_an_all_reduce(tmp_path: Path) -> None:
+    reduce = ("with T.attr(T.comm_reducer(lambda a, b: a + b, [0.0]), 'reduce_scope', T.reinterpret(T.uint64(0), dtype='handle')):\n"
+              "            T.evaluate(T.tvm_thread_allreduce(T.uint32(1), x[0], True, s[0], T.get_thread_binding(0), dtype='handle'))")
+    assert any("64 threads that are not a part of a warp" in x for x in opaque(read(written(tmp_path, BODY.format(reduce)))))

@@ -13,6 +13,7 @@ class Recorded(Libcuda):
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[Any]]] = []
+        self.modules = {}
 
     def __call__(self, name: str, *arguments: Any) -> None:
         self.calls.append((name, [getattr(a, "value", a) for a in arguments]))

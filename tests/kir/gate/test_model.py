@@ -160,3 +160,54 @@ kernel main grid (i: 1) threads 128
     assert count(p, p.kernels[0], {}, as_written=False).requested["read shared"] == 4 * tile
     q = parse_program(text.replace("via mma_sync", "via wgmma"), "q.kir")
     assert count(q, q.kernels[0], {}).requested["read shared"] == 2 * tile
+
+
+@pytest.mark.parametrize(("rows", "words", "spilled"), [(1, 4096 // 256, 0), (64, 64 * 4096 // 256, 24 + 64 * 16 - 255)])
+def test_tiles_that_no_thread_can_hold_are_spilled(rows: int, words: int, spilled: int) -> None:
+    """A tile that is read later is held by the threads of its team; `d` is read last where the second one is named, `m` is a row of few."""
+    axis = 0 if rows == 1 else 1
+    place, spread = ("r", "m") if rows == 1 else (f"r * {rows} +: {rows}", "expand(m, axis=1)")
+    p = parse_program(f"""kir 1
+program p
+  in X: f32[4096, 4096]
+  out Y: f32[4096, 4096]
+kernel main grid (r: {4096 // rows}) threads 256
+  let x = X[{place}, 0 +: 4096]
+  let m = reduce(x, axis={axis}, op=max)
+  let d = x - {spread}
+  Y[{place}, 0 +: 4096] = exp(d)
+""", "p.kir")
+    work = count(p, p.kernels[0], {})
+    assert work.live == (words + rows // 256, 1)
+    cost = kernel_cost(p, p.kernels[0], {}, target("sm_90a"))
+    assert cost.parts.get("spills", 0.0) == pytest.approx(2 * spilled / 4 * 250e-9)
+
+
+def test_tiles_that_a_persistent_cta_holds_are_spilled_each_time() -> None:
+    p = parse_program("""kir 1
+program p
+  in X: f32[4096, 4096]
+  out Y: f32[4096, 4096]
+kernel main grid (c: 2) threads 256
+  for r in 0..32
+    let x = X[c * 2048 + r * 64 +: 64, 0 +: 4096]
+    Y[c * 2048 + r * 64 +: 64, 0 +: 4096] = exp(x)
+""", "p.kir")
+    assert count(p, p.kernels[0], {}).live == (64 * 16, 32)
+
+
+def test_persistent_ctas_that_find_no_work_are_not_counted() -> None:
+    """Eight blocks of work, dealt to eight CTAs or to 132 of which eight have some, take the same."""
+    def text(grid: str, loop: str, block: str) -> str:
+        return f"""kir 1
+program p
+  in X: f32[8, 128]
+  out Y: f32[8, 128]
+kernel main grid ({grid}) threads 128
+{loop}  Y[{block}, 0 +: 128] = exp(X[{block}, 0 +: 128])
+"""
+    plain = parse_program(text("b: 8", "", "b"), "p.kir")
+    dealt = parse_program(text("c: 132", "  for b in c..8 step 132\n  ", "b"), "p.kir")
+    a, b = (kernel_cost(p, p.kernels[0], {}, target("sm_90a")) for p in (plain, dealt))
+    assert a.work is not None and b.work is not None and (a.work.ctas, b.work.ctas) == (8, 8)
+    assert a.work.sectors == b.work.sectors and a.seconds == pytest.approx(b.seconds, rel=0.02)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kir.diagnostic import KirError
-from kir.gate.trace import Definition, Solution, Trace, definition_of, read, text_of, traces_of, written
+from kir.gate.trace import Definition, Solution, Trace, definition_of, read, solution_of, text_of, traces_of, written
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, DeviceRecord, ProfileRecord, Run, Stage, Verdict
 from kir.problem import load_problem
 from kir.surface import Emitted, Entry
@@ -63,19 +64,21 @@ def test_a_refusal_has_its_status(reason: str, stage: Stage, status: str) -> Non
     assert trace.evaluation is not None and trace.evaluation.status == status and trace.evaluation.performance is None
 
 
-@pytest.mark.parametrize("name", ["gemm", "rmsnorm", "softmax"])
+@pytest.mark.parametrize("name", ["gemm", "rmsnorm", "softmax", "topk"])
 def test_the_reference_of_a_definition_runs(name: str) -> None:
     torch = pytest.importorskip("torch")
     problem = load_problem(name)
-    shape = problem.shape("odd")
+    shape = problem.shape("tail")
     inputs = problem.inputs(shape, 3)
     scope: dict[str, object] = {}
     exec(definition_of(problem).reference, scope)
     run = scope["run"]
     assert callable(run)
-    made = run(**{k: torch.from_numpy(v) for k, v in inputs.items()}, **problem.spec.scalars)
-    output = next(t.name for t in problem.spec.tensors if t.role == "out")
-    assert problem.compare({output: np.asarray(made)}, inputs, shape).ok
+    definition = definition_of(problem)
+    sizes = {k: v for k, v in shape.sizes.items() if k in definition.inputs}
+    made = run(**{k: torch.from_numpy(v) for k, v in inputs.items()}, **problem.spec.scalars, **sizes)
+    outputs = made if isinstance(made, tuple) else (made,)
+    assert problem.compare({k: np.asarray(v) for k, v in zip(definition.outputs, outputs, strict=True)}, inputs, shape).ok
 
 
 def test_a_published_workload_is_read_and_what_is_off_is_refused(tmp_path: Path) -> None:
@@ -93,11 +96,27 @@ def test_a_published_workload_is_read_and_what_is_off_is_refused(tmp_path: Path)
     assert absent.value.diagnostics[0].id == "KIR-G110"
 
 
-def test_an_extent_that_is_no_axis_is_refused() -> None:
+def test_an_extent_that_is_computed_is_an_axis_with_a_constraint() -> None:
     problem = load_problem("gemm")
     tensors = tuple(t.model_copy(update={"shape": ("M + 1", "N")}) if t.role == "out" else t for t in problem.spec.tensors)
-    from dataclasses import replace
+    changed = replace(problem, spec=problem.spec.model_copy(update={"tensors": tensors}))
+    definition = definition_of(changed)
+    assert definition.outputs["C"].shape == ["extent_of_C_0", "N"] and definition.constraints == ["extent_of_C_0 == M + 1"]
+    assert traces_of(verdict(True), changed)[0].workload.axes == {"M": 1024, "N": 1024, "K": 1024, "extent_of_C_0": 1025}
 
+
+def test_a_size_that_no_input_gives_is_a_scalar_input_too() -> None:
+    problem = load_problem("topk")
+    definition = definition_of(problem)
+    assert definition.inputs["K"].shape is None and definition.inputs["K"].dtype == "int32" and "K" in definition.axes
+    shape = problem.shape("tail")
+    run = Run("tail", shape.sizes, "normal", 1, "device", False, 9.0, "V", 1.0, "wrong")
+    refused = replace(verdict(False, "wrong", "correctness"), correctness=CorrectnessRecord("topk", False, (run,)))
+    (trace,) = traces_of(refused, problem)
+    assert trace.workload.inputs["K"].value == shape.sizes["K"] and trace.workload.axes["K"] == shape.sizes["K"]
+
+
+def test_a_verdict_without_source_has_no_solution() -> None:
     with pytest.raises(KirError) as refused:
-        definition_of(replace(problem, spec=problem.spec.model_copy(update={"tensors": tensors})))
+        solution_of(replace(verdict(True), emitted=None), "gemm")
     assert refused.value.diagnostics[0].id == "KIR-G111"

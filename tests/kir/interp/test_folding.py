@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kir.interp import run
-from kir.interp.folding import folded
+from kir.interp.folding import folded, spread
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 
@@ -45,3 +45,56 @@ def test_both_modes_agree(start: str, fold: str) -> None:
 @pytest.mark.parametrize("fold", ["acc + X[row, u]", "acc + acc", "acc * kept[u]", "u"])
 def test_other_loops_take_no_shortcut(fold: str) -> None:
     assert folded(inner(parse_program(TEXT.format(start="0", fold=fold), "p.kir")), 0, 20, 1) is None
+
+
+SPREAD = """kir 1
+program p
+  size M: i32
+  in X: f32[M, 6, 8]
+  out Y: f32[M, 6, 8]
+kernel main grid (row: M) threads 1
+  register kept: f32[6, 8] = 0.0
+  for k in 0..3
+    for i in 0..6
+      for j in 1..8 step 2
+        {store}
+  for i1 in 0..6
+    for j1 in 0..8
+      Y[row, i1, j1] = kept[i1, j1]
+"""
+
+
+def nest(store: str) -> tuple[n.Program, n.For]:
+    p = parse_program(SPREAD.format(store=store), "p.kir")
+    outer = p.kernels[0].body[1]
+    assert isinstance(outer, n.For) and isinstance(outer.body[0], n.For)
+    return p, outer.body[0]
+
+
+@pytest.mark.parametrize("store", ["kept[i, j] = kept[i, j] * 0.5 + X[row, i, j - k + 1]", "kept[5 - i, j] = X[row, k, i] where j < i",
+                                   "kept[i, j] = select(i == k, 1.0, cast(j, f32))"])
+def test_a_nest_of_one_store_is_a_tile_in_both_modes(store: str) -> None:
+    p, loop = nest(store)
+    made = spread(loop, 0, 6, 1)
+    assert made is not None
+    x = np.random.default_rng(1).normal(size=(3, 6, 8)).astype(np.float32)
+    fast, checked = run(p, {"X": x}, {"M": 3}), run(p, {"X": x}, {"M": 3}, mode="check")
+    wanted = np.zeros((3, 6, 8), np.float32)
+    for k in range(3):
+        for i in range(6):
+            for j in range(1, 8, 2):
+                if "5 - i" in store:
+                    wanted[:, 5 - i, j] = x[:, k, i] if j < i else wanted[:, 5 - i, j]
+                elif "select" in store:
+                    wanted[:, i, j] = 1.0 if i == k else j
+                elif j - k + 1 < 8:
+                    wanted[:, i, j] = wanted[:, i, j] * np.float32(0.5) + x[:, i, j - k + 1]
+    if "- k" in store:
+        assert any(f.kind == "bounds" for f in checked.findings)
+    else:
+        assert not checked.findings and np.array_equal(fast.outputs["Y"], wanted) and np.array_equal(checked.outputs["Y"], wanted)
+
+
+@pytest.mark.parametrize("store", ["kept[i, j] = kept[i, j - 1]", "kept[i, 0] = X[row, i, j]", "kept[j % 6, j] = 1.0", "Y[row, i, j] = 1.0"])
+def test_iterations_that_depend_on_one_another_take_no_shortcut(store: str) -> None:
+    assert spread(nest(store)[1], 0, 6, 1) is None

@@ -40,7 +40,21 @@ def test_a_pass_that_bars_another_is_put_off() -> None:
 
 
 def test_two_passes_are_put_off_together() -> None:
-    assert delays({"c": "ab"}) == (("a", "b"), 0)
+    found, left = delays({"c": "ab"})
+    assert set(found) == {"a", "b"} and left == 0
+
+
+class Either(ToyEngine):
+    """``c`` can go only while ``a`` or ``b`` is there."""
+
+    def backward(self, program: Program, candidate: Candidate) -> Move:
+        if candidate.name == "c" and not {"a", "b"} & set(names(program)):
+            raise error("KIR-R999", "c does not go here")
+        return super().backward(program, candidate)
+
+
+def test_of_two_that_would_do_what_is_taken_back_last_is_put_off() -> None:
+    assert plan(expert(), Either()).delayed == ("b",)
 
 
 def test_what_cannot_be_reached_ends_the_search() -> None:

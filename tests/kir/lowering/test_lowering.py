@@ -19,6 +19,7 @@ from kir.lowering import is_tiled, lowered, lowered_with_places
 from kir.machine import toolkit
 from kir.rewrite.meaning import difference, draw, interpreted
 from kir.surface import backend
+from kir.target import target
 from tests.backends.test_cuda_meaning import agrees
 
 HEAD = """kir 1
@@ -96,6 +97,15 @@ BODIES = {
                  "  let above = max(top, reduce(s, axis=1, op=max))\n  let p = exp(s - expand(above, axis=1))\n  let scale = exp(top - above)\n"
                  "  total = total * scale + reduce(p, axis=1, op=sum)\n  acc = acc * expand(scale, axis=1)\n  top = above\n"
                  "  mma acc += cast(p, f16) * H[j * 32 +: 32, 0 +: 64]\nY = acc / expand(total, axis=1)",
+    "products in tf32": "fragment acc: f32[64, 64] = 0.0\nlet a = X\nmma acc += a * X via fma precision tf32\n"
+                        "mma acc += select(expand(iota(64), axis=1) > iota(64), 1.0, 0.0) * X via fma precision tf32\nY = acc",
+    "tf32": "Y = to_tf32(X, rounding=rn)",
+    "elements of a fragment": "fragment f: f32[64, 64] = 0.0\nf = X * 2.0\nfor i in 0..64\n  for j in 0..8\n    Y[i, j] = f[i, j] + f[j, i]\n"
+                              "Y[0, 9] = f[1, 2]\nif f[0, 0] > 0.0\n  Y[1, 9] = 1.0\nlet e = f[5, 6]\nY[2, 9] = e",
+    "elements of a fragment that changes": "fragment f: f32[64, 64] = 0.0\nf = X\nfor i in 0..5\n  Y[i, 0] = f[i, i + 1]\n"
+                                           "  f = f * 2.0\n  f[i + 1, 3] = f[i, 4]\nY[6, 0 +: 64] = f[2, 0 +: 64]",
+    "a fragment filled from an element": "fragment f: f32[64, 64] = 3.0\nf = X\n"
+                                         "fragment h: f32[64] = f[3, 4] + 1.0\nregister r: f32 = f[7, 7]\nY[0, 0 +: 64] = h * r",
     "a flat view": "view global F: f32[4096] at X\nlet o = iota(256)\nlet v = load(F[o * 2] where o % 5 > 0 else 1.0)\n"
                    "Z[0 +: 128] = reduce(reshape(v, 128, 2), axis=1, op=sum)",
     "parts of a fragment": "fragment f: f32[64, 64] = 0.0\nfor i in 0..4\n  f[i, 0 +: 64] = X[i, 0 +: 64]\nf[8 +: 8, 0 +: 64] = f[0 +: 8, 0 +: 64] * 2.0\n"
@@ -190,3 +200,26 @@ def test_threads_of_some_bodies_compute_the_same_as_a_program_of_the_host(tmp_pa
     kernels = [replace(program(BODIES[b]).kernels[0], name=f"k{i}") for i, b in enumerate(picked)]
     p = replace(every(), kernels=tuple(kernels))
     agrees(p, tmp_path, draw(p, {"N": 200}), {"N": 200}, tolerance=1e-5)
+
+
+ONE_THREAD = """kir 1
+program inverse
+  in X: f32[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (g: 1) threads 1
+  fragment a: f32[64, 64] = 0.0
+  shared kept: f32[64, 64]
+  mma a += X * trans(X, 1, 0) via fma
+  a = 1.0 where expand(iota(64), axis=1) == iota(64)
+  kept = a * 0.5
+  copy kept -> Y
+"""
+
+
+@pytest.mark.nvcc
+def test_large_tiles_of_one_thread_are_loops_that_compile(tmp_path: Path) -> None:
+    """Written out element by element, no compiler ends with them."""
+    p = parse_program(ONE_THREAD, "p.kir")
+    agrees(p, tmp_path, draw(p, {}), {}, tolerance=2**-20)
+    made = backend("cuda")
+    assert made.compile(made.emit(p), target("sm_90a")).kernels[0].threads == 1

@@ -1,7 +1,9 @@
 """The GPU gate's protocol, on an executor that interprets: what is accepted, what is refused, and that a refusal harms nothing else."""
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +81,10 @@ def test_an_honest_kernel_is_accepted_with_raw_samples(gpu: Gpu, problem: Proble
     assert any(r.shape.startswith("held-out") for r in on_device)
     assert "seccomp" in verdict.isolation or "process of its own" in verdict.isolation
     assert json.dumps(verdict.record, allow_nan=False)
+    hashes = verdict.record["hashes"]
+    assert verdict.emitted is not None and hashes["text"] == hashlib.sha256(verdict.emitted.text.encode()).hexdigest()
+    assert list(hashes["cubins"]) == ["sm_90a main"]
+    assert verdict.record["device"]["device"]["begun"] and "hashes" not in replace(verdict, device=None).record, "the CPU gate's are the same on another day"
 
 
 def test_seeds_are_secret_and_differ_from_verdict_to_verdict(gpu: Gpu, problem: Problem) -> None:
@@ -89,7 +95,8 @@ def test_seeds_are_secret_and_differ_from_verdict_to_verdict(gpu: Gpu, problem: 
 
 @pytest.mark.parametrize(("name", "words"), [
     ("crash", "SIGSEGV"), ("late", "busy for"), ("spoil", "changes its input X"), ("spill", "writes outside of Y"),
-    ("lucky", "wrong"), ("memo", "wrong"), ("free", "seems to take")])
+    ("lucky", "wrong"), ("memo", "wrong"), ("free", "seems to take"), ("keeps", "KIR-G930: it leaves something in calls of k, which outlives the call"),
+    ("hidden", "the host waited 300.0 ms for a call that seems to have taken 0.100 ms")])
 def test_a_cheat_or_a_fault_is_a_verdict_and_the_next_candidate_is_judged(gpu: Gpu, problem: Problem, name: str, words: str) -> None:
     verdict = gate(gpu, program(name), problem)
     assert not verdict.accepted
@@ -114,6 +121,43 @@ def test_hard_coded_sizes_are_found_by_shapes_that_nobody_was_shown(gpu: Gpu, pr
     cheat = program(value="select(N == 1, X[i] + X[i], select(N == 37, X[i] + X[i], select(N == 512, X[i] + X[i], 0.0)))")
     verdict = gate(gpu, cheat, problem, replace(FAST, interpret=False))
     assert not verdict.accepted and "held-out" in verdict.reason
+
+
+def test_a_second_gate_of_a_program_compiles_nothing(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a surface that specializes by what divides a size, as Triton does: drawn sizes differ, the variants that they need do not."""
+    from kir.gate import cpu
+    from kir.gate.gpu import judge
+    from kir.surface import Artifact, Emitted
+    from kir.target import Target
+
+    text, _ = cpu._backend(program(), "text")
+    assert text is not None
+    compiled: list[str] = []
+
+    class Specializing(type(text)):  # type: ignore[misc]  # the fixture's backend
+        def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
+            divisor = next((d for d in (16, 8, 4, 2) if sizes["N"] % d == 0), 1)
+            entries = tuple(replace(e, arguments=tuple(replace(a, divisor=divisor) for a in e.arguments)) for e in emitted.entries)
+            return replace(emitted, entries=entries)
+
+        def compile(self, emitted: Emitted, target: Target) -> Artifact:
+            compiled.append(emitted.text)
+            made: Artifact = super().compile(emitted, target)
+            return made
+
+    by = Specializing()
+    monkeypatch.setattr(cpu, "_backend", lambda program, surface: (by, []))
+    monkeypatch.setattr(judge, "backend", lambda surface: by)
+    mine = program("specialized")
+    assert gate(gpu, mine, problem, replace(FAST, interpret=False)).accepted
+    first = len(compiled)
+    drawn = set()
+    for _ in range(4):
+        verdict = gate(gpu, mine, problem, replace(FAST, interpret=False))
+        assert verdict.accepted and verdict.correctness is not None, verdict.reason
+        drawn |= {r.sizes["N"] for r in verdict.correctness.runs if r.shape.startswith("held-out")}
+    assert first > 0 and len(compiled) == first, "its variants are those of the first verdict"
+    assert len(drawn) > 2, "its sizes are drawn anew"
 
 
 def test_two_programs_are_timed_in_turns(gpu: Gpu, problem: Problem) -> None:

@@ -1,0 +1,63 @@
+"""How many registers the values of a kernel take at once: tiles named by `let` that are read later, divided among the threads of their team."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.types import TileType
+from kir.ir.visit import substitute, walk
+
+WORD = 4
+"""Bytes of a register."""
+
+
+def live_registers(block: n.Block, threads: int, values: Mapping[str, n.Expr]) -> tuple[int, int]:
+    """The most registers a thread that named tiles take at one place of a block, at these sizes (`values`), from where a tile is named to
+    where it is last read; and how often a CTA comes by that place. Tiles of indices and of conditions are computed again where they are
+    read, and count nothing."""
+    return _most(block, max(1, threads), values, (0, 1))
+
+
+def _most(block: n.Block, threads: int, values: Mapping[str, n.Expr], around: tuple[int, int]) -> tuple[int, int]:
+    sizes = {name: size for s in block if isinstance(s, n.Let) for name, size in _words(s, threads, values)}
+    last = {x.name: i for i, s in enumerate(block) for x in walk(s) if isinstance(x, n.Var) and x.name in sizes}
+    live: set[str] = set()
+    most, times = around
+    peak = around
+    for i, s in enumerate(block):
+        held = most + sum(sizes[name] for name in live)
+        inside = (_most(inner, max(1, team), values, (held, times * trips)) for inner, team, trips in _inner(s, threads, values))
+        peak = max(peak, (held, times), *inside)
+        live = {name for name in live if last[name] > i}
+        if isinstance(s, n.Let):
+            live |= {name for name in s.names if last.get(name, -1) > i}
+    return peak
+
+
+def _inner(s: n.Stmt, threads: int, values: Mapping[str, n.Expr]) -> list[tuple[n.Block, int, int]]:
+    """The blocks of a statement, the threads that run each together, and how often (once, where that is not known)."""
+    match s:
+        case n.For():
+            lo, hi, step = (int_value(substitute(x, values)) for x in (s.lo, s.hi, s.step))
+            trips = 1 if lo is None or hi is None or not step else max(0, -(-(hi - lo) // step))
+            team = {"thread": 1, "warp": 32, "warpgroup": 128}.get(s.kind)
+            return [(s.body, threads, trips) if team is None else (s.body, team, 1)] if trips else []
+        case n.While():
+            return [(s.body, threads, 1)]
+        case n.If():
+            return [(s.then, threads, 1), (s.orelse, threads, 1)]
+        case n.Roles():
+            return [(role.body, (role.hi - role.lo) * 32, 1) for role in s.roles]
+    return []
+
+
+def _words(s: n.Let, threads: int, values: Mapping[str, n.Expr]) -> list[tuple[str, int]]:
+    """The registers a thread of each float tile that a `let` names."""
+    t = s.value.type
+    if len(s.names) != 1 or not isinstance(t, TileType) or not t.dtype.is_float:
+        return []
+    extents = [d if isinstance(d, int) else int_value(substitute(d, values)) for d in t.shape]
+    known = [d for d in extents if d is not None]
+    return [(s.names[0], math.prod(known) * t.dtype.bytes // (WORD * threads))] if len(known) == len(extents) else []
