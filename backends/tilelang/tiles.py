@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kir.analysis.elements import NotElementwise, element, element_region
+from kir.analysis.regions import conjuncts, says_bound
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import int_value, is_const
+from kir.ir.build import int_value, is_const, logical_and
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import walk
@@ -255,7 +256,8 @@ class Tiles:
         before = self._entered(axes)
         try:
             cond = element(mask[0], _aligned(index, mask[0])) if mask and isinstance(mask[0], n.Expr) else None
-            place = self.to.place(element_region(at, index) if axes else at)
+            one = element_region(at, index) if axes else at
+            cond, place = said(cond, one), self.to.place(one)
             text = f"T.{e.fn}({place}, {self.to.text(element(value, _aligned(index, value)))})"
             lines = self._guarded(cond, [(text, 0)])
         except NotElementwise as what:
@@ -334,3 +336,22 @@ def _integer(e: n.Expr) -> DType:
 
 
 __all__ = ["Lines", "Tiles", "is_whole"]
+
+
+def said(cond: n.Expr | None, at: n.Region) -> n.Expr | None:
+    """The condition of an atomic operation without what it ends with that TileLang checks anyway: that the place lies inside its tensor, axis by axis."""
+    atoms = list(conjuncts(cond))
+    if at.buffer.space != "global" or len(at.index) != len(at.buffer.shape):
+        return cond
+    last = (len(at.index), 0)
+    while atoms:
+        own = next(((k, 1 if isinstance(atoms[-1], n.Binary) and atoms[-1].op == "lt" else 0) for k, (i, d) in
+                    enumerate(zip(at.index, at.buffer.shape, strict=True)) if isinstance(i, n.Expr) and says_bound(atoms[-1], i, d)), None)
+        if own is None or own >= last:
+            break
+        last = own
+        atoms.pop()
+    out: n.Expr | None = None
+    for each in atoms:
+        out = each if out is None else logical_and(out, each)
+    return out

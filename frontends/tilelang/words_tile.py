@@ -133,9 +133,9 @@ def _sides(given: Signature) -> tuple[Value, Value]:
 
 
 def move(r: Reader, a: Place, b: Place, via: str, options: dict[str, n.Attr], grouped: bool = False, signal: n.Region | None = None) -> None:
-    """The statement that copies region `a` to region `b`; dtypes that differ are converted."""
+    """The statement that copies region `a` to region `b`; dtypes that differ are converted. What a fragment holds is stored."""
     clip = b.buffer.space == "global"
-    if a.buffer.dtype == b.buffer.dtype and is_region(a):
+    if a.buffer.dtype == b.buffer.dtype and is_region(a) and not (a.buffer.space == "fragment" and via == "plain" and not options):
         r.out.emit(n.Copy(loaded(a), at(b), via, None, clip, signal, grouped, n.attrs(**options)))
         return
     if via != "plain":
