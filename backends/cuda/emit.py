@@ -20,8 +20,9 @@ from kir.surface import Argument, Emitted, Entry, SourceLine
 
 from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
 from .hopper import generated
+from .instruction_calls import Team
 from .memory import Memory, bytes_of
-from .statements import POOL_STEP, STATIC_SHARED, Statements, Team
+from .statements import POOL_STEP, STATIC_SHARED, Statements
 from .unit import launch, unit
 from .words import RESERVED
 

@@ -167,8 +167,14 @@ class _Plan:
         """As many stages as the loop was told to keep in flight, filled by cp.async where the copies allow it."""
         def loop() -> Path:
             return next(p for p in self.paths(n.For) if isinstance(s := self.at(p), n.For) and s.var.name == variable)
-        if stages >= 2 and self.step("ring-buffer", loop(), stages=stages, distance=stages - 1):
+        if stages >= 2 and self.step("ring-buffer", loop(), stages=stages, distance=stages - 1) and self._in_chunks():
             self.step("async-copy", loop(), pending=stages - 2)
+
+    def _in_chunks(self) -> bool:
+        """Whether all that is copied from global to shared memory moves in vectors: CUDA has no compiler that would choose the chunks of cp.async."""
+        copies = [s for p in self.paths(n.Copy) if isinstance(s := self.at(p), n.Copy) and s.src.at.buffer.space == "global"
+                  and s.dst.buffer.space == "shared"]
+        return all(s.via != "plain" for s in copies)
 
     def _instruction(self, path: Path) -> None:
         """An open product runs on tensor cores if its dtypes and shape do, otherwise on the scalar units."""

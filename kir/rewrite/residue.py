@@ -121,18 +121,14 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
             continue
         paired = _pairs(a, b)
         if paired is None:
-            blank = _blank(a), _blank(b)
-            for named in (False, True):
-                found = _order(a, b, blank, named)
-                if found is None:
-                    return None
-                ordered = _reordered(made, found)
-                paired = _pairs(next(k for k in ordered.kernels if k.name == a.name), b)
-                if paired is not None:
-                    break
-            else:
+            found = _order(made, a, b)
+            if found is None:
                 return None
             order += found
+            ordered = _reordered(made, found)
+            paired = _pairs(next(k for k in ordered.kernels if k.name == a.name), b)
+            if paired is None:
+                return None
         if paired:
             names.append((a.name, paired))
     partial = Residue(tuple(names), tuple(order))
@@ -191,38 +187,29 @@ def _blank(k: n.Kernel) -> n.Kernel:
     return once(k, "_blank", lambda: rename(k, dict.fromkeys(local_names(k), "_"), labels=False))
 
 
-def _order(a: n.Kernel, b: n.Kernel, blank: tuple[n.Kernel, n.Kernel], named: bool) -> list[tuple[Path, tuple[int, ...]]] | None:
-    """Permutations of blocks (outermost first) after which `a` and `b` (`blank` without their names) agree up to names. Statements that are alike up
-    to names are paired in their order; with `named`, those first that are the same with their names."""
+def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tuple[int, ...]]] | None:
+    """Permutations of blocks (outermost first) after which `a` and `b` agree up to names."""
     found: list[tuple[Path, tuple[int, ...]]] = []
 
-    def below(x: n.Block, y: n.Block, ours: n.Block, theirs: n.Block, prefix: Path) -> bool:
+    def below(x: n.Block, y: n.Block, prefix: Path) -> bool:
         if len(x) != len(y):
             return False
         waiting: dict[Any, list[int]] = defaultdict(list)
         for i, s in enumerate(x):
             waiting[shape_key(s)].append(i)
-        same: dict[int, int] = {}
-        for j, s in enumerate(y if named else ()):
-            alike = waiting[shape_key(s)]
-            twin = next((i for i in alike if ours[i] == theirs[j]), None)
-            if twin is not None:
-                same[j] = twin
-                alike.remove(twin)
         permutation = []
-        for j, s in enumerate(y):
-            if j not in same and not waiting[shape_key(s)]:
+        for s in y:
+            if not waiting[shape_key(s)]:
                 return False
-            permutation.append(same[j] if j in same else waiting[shape_key(s)].pop(0))
+            permutation.append(waiting[shape_key(s)].pop(0))
         if (start := next((i for i, k in enumerate(permutation) if i != k), None)) is not None:
             stop = next(i for i in reversed(range(len(permutation))) if permutation[i] != i) + 1
             found.append(((*prefix, start), tuple(k - start for k in permutation[start:stop])))
-        return all(below(inner, other, own, wanted, (*prefix, i, *fragment))
+        return all(below(inner, other, (*prefix, i, *fragment))
                    for i, s in enumerate(y)
-                   for (fragment, other), (_, inner), (_, own), (_, wanted) in zip(
-                       fields_of(s), fields_of(x[permutation[i]]), fields_of(ours[permutation[i]]), fields_of(theirs[i]), strict=True))
+                   for (fragment, other), (_, inner) in zip(fields_of(s), fields_of(x[permutation[i]]), strict=True))
 
-    return found if below(blank[0].body, blank[1].body, a.body, b.body, (a.name,)) else None
+    return found if below(_blank(a).body, _blank(b).body, (a.name,)) else None
 
 
 def shape_key(s: n.Stmt) -> n.Stmt | tuple[Any, ...]:

@@ -133,30 +133,6 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     assert residue(made, two) is None
 
 
-ARRAYS = """kir 1
-program p
-  in X: f32[8]
-  out Y: f32[8]
-kernel main grid (g: 1) threads 1
-  register one: f32[8]
-  register two: f32[8]
-  for i in 0..8
-    one[i] = X[i]
-  for j in 0..8
-    two[j] = X[7 - j]
-  for k in 0..8
-    Y[k] = one[k] * 2.0 + two[k]
-"""
-
-
-def test_statements_that_are_alike_but_for_names_are_paired_by_those_that_stay() -> None:
-    wanted = parse_program(ARRAYS)
-    lines = ARRAYS.replace("one", "held").splitlines(keepends=True)
-    made = parse_program("".join([*lines[:5], lines[6], *lines[9:11], lines[5], *lines[7:9], *lines[11:]]))
-    left = residue(made, wanted)
-    assert left is not None and left.names == (("", (("held", "one"),)),) and restore(made, left) == wanted
-
-
 identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
 kernels = st.one_of(st.just(""), identifiers)
 renamings = st.lists(st.tuples(identifiers, identifiers), min_size=1, max_size=3).map(tuple)
