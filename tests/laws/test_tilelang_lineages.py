@@ -21,7 +21,7 @@ PACKAGES = {
     "fla_dplr_cumsum": ("fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl",
                         ("mma", "specialize-tail", "retain-tile"),
                         {"B": 1, "Tt": 70, "H": 1, "K": 5}),
-    "tile_kernels_cast_back": ("tile_kernels:quant/cast_back_kernel.py::cast_back_kernel", ("stage-epilogue", "retain-tile", "partition-rows"),
+    "tile_kernels_cast_back": ("tile_kernels:quant/cast_back_kernel.py::cast_back_kernel", ("retain-tile", "partition-rows"),
                                {"num_tokens": 5}),
 }
 
