@@ -19,6 +19,7 @@ BINARY_OPS = frozenset({"add", "sub", "mul", "div", "floordiv", "ceildiv", "mod"
                         "shr"}) | n.COMPARISONS
 ROUNDINGS = frozenset({"rn", "rz", "ru", "rd", "bits", "sat"})
 _INTEGER_ONLY = frozenset({"floordiv", "ceildiv", "mod", "tdiv", "trem", "shl", "shr", "and", "or", "xor"})
+_BITWISE = frozenset({"and", "or", "xor"})
 _NO_NUMBER = frozenset({"mbarrier", "tensormap"})
 
 
@@ -171,6 +172,9 @@ class Expressions:
             combine = dict(e.attrs).get("combine")
             if combine is not None and combine not in self.functions:
                 yield Diagnostic("KIR-V005", f"'{e.fn}' combines with '{combine}', which is no device function here")
+            op = dict(e.attrs).get("op")
+            if op in _BITWISE and e.args and isinstance(e.args[0], n.Expr) and dtype_of(e.args[0].type).is_float:
+                yield Diagnostic("KIR-V002", f"'{e.fn}' by '{op}' of {dtype_of(e.args[0].type)}: it is for integers", needs="sum, prod, min or max")
             return
         if len(e.args) != len(function.params):
             yield Diagnostic("KIR-V003", f"'{e.fn}' takes {len(function.params)} operands, not {len(e.args)}")

@@ -19,7 +19,7 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value, is_const
-from kir.ir.canonical import bound_names, rename
+from kir.ir.canonical import alpha_equal, bound_names, rename
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, substitute_buffers, walk
 from kir.lowering.anchors import Frame, NotRaised, Reader, counted_out, dealt_by, moving
@@ -55,7 +55,19 @@ def raised_kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
     made = replace(k, body=(*(s for s in front if s.buffer.name not in scratch), *_Raiser(state, body, set(small)).block(body)))
     if not is_tiled(made):
         raise NotRaised("no statement of its threads is a part of a tile statement")
+    if not _lowers_to(program, made, k):
+        raise NotRaised("what is raised of its statements one by one is lowered otherwise as a whole")
     return made
+
+
+def _lowers_to(program: n.Program, made: n.Kernel, k: n.Kernel) -> bool:
+    """Whether lowering the raised kernel gives the one that it was raised from: how a fragment is dealt depends on what comes after it too."""
+    from kir.lowering import lowered_kernel
+    try:
+        again = lowered_kernel(program, made)[0]
+    except KirError:
+        return False
+    return alpha_equal(replace(program, kernels=(again,), plan=()), replace(program, kernels=(k,), plan=()))
 
 
 def _is_barrier(s: n.Stmt) -> bool:

@@ -95,6 +95,7 @@ FAULTS = {
     "initial value": ("  shared s: f16[8] = 1.0", "KIR-V009", "main/s"),
     "view of another space": ("  shared s: f16[8]\n  view register v: f16[8] at s[0]", "KIR-V011", "main/v"),
     "floordiv of floats": ("  let x = 1.0 // 2.0", "KIR-V002", "main/x"),
+    "a reduction of floats by their bits": ("  let x = reduce(broadcast(1.0, 4), axis=0, op=xor)", "KIR-V002", "main/x"),
     "combine function": ("  let x = reduce(iota(4), axis=0, combine=f)", "KIR-V005", "main/x"),
 }
 
