@@ -92,7 +92,7 @@ def statement(state: State, s: n.Stmt) -> None:
         case n.Opaque() | n.Hole():
             named = {x if isinstance(x, str) else x.buffer.name for x in (*s.reads, *s.writes)}
             if dealt := sorted(named & set(state.held)):
-                raise refuse(f"{type(s).__name__.lower()} code works on '{dealt[0]}', of which each thread has a part", "shared memory for what it works on")
+                raise refuse(f"{type(s).__name__.lower()} code works on '{dealt[0]}', of which each thread has a part", "shared memory for it")
             state.put(s)
         case _:
             raise refuse(f"{type(s).__name__.lower()} has no form for threads")
