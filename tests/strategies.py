@@ -191,7 +191,8 @@ def statements(draw: st.DrawFn, env: Env, depth: int, team: str = "cta", in_loop
 def _let(draw: st.DrawFn, env: Env, depth: int, team: str, in_loop: bool) -> n.Stmt:
     of = draw(types())
     if isinstance(of, TileType) and draw(st.integers(0, 4)) == 0:
-        value: n.Expr = build.call("reduce", draw(_expression(env, of, 1)), axis=0, op=draw(st.sampled_from(("sum", "max") if of.dtype.is_float else ("sum", "max", "xor"))))
+        ops = ("sum", "max") if of.dtype.is_float else ("sum", "max", "xor")
+        value: n.Expr = build.call("reduce", draw(_expression(env, of, 1)), axis=0, op=draw(st.sampled_from(ops)))
     else:
         value = draw(_expression(env, of, 3))
     name = env.fresh(draw)

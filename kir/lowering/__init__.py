@@ -5,6 +5,7 @@ decides nothing that is not written in the program or follows from it by the rul
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -93,10 +94,17 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
             made = replace(k, body=state.finished((loop,)))
     except KirError as refused:
         raise KirError(*(_located(d, k, every) for d in refused.diagnostics)) from refused
+    made = replace(made, body=_told_apart(made.body))
     own = {path: every[s.origin.line - 1][0] for path, s in paths(replace(program, kernels=(made,)))
            if s.origin is not None and s.origin.file == MARK}
     return replace(made, body=_mapped(made.body, lambda s: every[s.origin.line - 1][1].origin
                                       if s.origin is not None and s.origin.file == MARK else s.origin)), own
+
+
+def _told_apart(body: n.Block) -> n.Block:
+    """A block into which declarations were moved from inside others: those keep a label that nothing else in the block has."""
+    labels = Counter(s.label for s in body)
+    return tuple(replace(s, label=None) if isinstance(s, n.Alloc) and s.label and labels[s.label] > 1 else s for s in body)
 
 
 def _numbered(body: n.Block, numbers: Iterator[int]) -> n.Block:

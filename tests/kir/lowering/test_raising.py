@@ -106,3 +106,16 @@ def test_generated_programs_are_lowered_and_raised_or_refused(p: n.Program) -> N
         return
     assert alpha_equal(lowered(r), q)
     assert alpha_equal(raised(lowered(r)), r)
+
+
+def test_declarations_moved_out_of_roles_keep_labels_apart() -> None:
+    p = parse_program("""kir 1
+program p
+kernel main grid () threads 128
+  @store roles
+    role producer warps 0..1
+      pass
+    role consumer warps 1..4
+      @store shared x: i8[1]
+""", "p.kir")
+    assert [d for d in verify(lowered(normalize(p))) if d.severity == "error"] == []
