@@ -21,6 +21,8 @@ from kir.surface import Backend
 Refused = tuple[Diagnostic, ...]
 Next = Callable[[Program, PassEngine, Backend, Refused], tuple[Applied, Refused] | None]
 """The next step back from a program, and what the surface then still refuses."""
+THREADS = "thread-loop"
+"""What passes provide that write a tile program out for its threads."""
 MOST_STEPS = 60
 """Steps that may be taken back; each lowers the measure of law 9, so that there is an end anyway."""
 MOST_LEVEL = 30
@@ -73,13 +75,14 @@ def _planned(start: Program, engine: PassEngine) -> Next:
 
 
 def _next(program: Program, engine: PassEngine, by: Backend, refused: Refused) -> tuple[Applied, Refused] | None:
-    """The first step after which there are fewer refusals, else the one nearest to a refused statement; None where no pass can be taken back."""
+    """The first step after which there are fewer refusals (or as many, where threads become tiles again), else the one nearest to a refused
+    statement; None where no pass can be taken back."""
     fallback: list[tuple[int, Site, Refused]] = []
     places = [_place(d.anchor) for d in refused]
     for candidate in engine.untried(program):
         site: Site = candidate.handle
         left = by.accepts(run_backward(program, site)[0])
-        if len(left) < len(refused):
+        if len(left) < len(refused) + (THREADS in site.params.provides):
             if (made := _back(program, site)) is not None:
                 return made, left
             continue
