@@ -86,6 +86,7 @@ def fitting(r: Reader, functions: tuple[Function, ...], explicit: tuple[Value, .
 
 
 def defaulted(f: Function) -> bool:
+    """Whether a function is declared `= default`."""
     return any(c.type == "default_method_clause" for c in f.node.children)
 
 
