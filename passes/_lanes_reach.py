@@ -3,19 +3,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
-_BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod, "min": np.minimum,
-           "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift,
-           "shr": np.right_shift, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
-           "ne": np.not_equal, "tdiv": np.floor_divide, "trem": np.mod}
+from ._by_number import NAMES, computed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_ALIKE = {"tdiv": "floordiv", "trem": "mod"}
+"""Operations that are the same of what is never negative, as indices are."""
 
 
 class Unreached(Exception):
@@ -74,6 +75,7 @@ class Reach:
 
     def values(self, e: n.Expr) -> np.ndarray[Any, np.dtype[np.int64]]:
         """An index for every thread and iteration, less what it is for the first thread in the first one. Raises Unreached."""
+        import numpy as np
         variables = [self.t, *self.nest.variables]
         extents = [self.threads, *(build.int_value(s.hi) or 1 for s in self.nest.loops)]
         grids = np.meshgrid(*(np.arange(x, dtype=np.int64) for x in extents), indexing="ij")
@@ -110,6 +112,7 @@ class Reach:
 
 def _evaluated(e: n.Expr, env: Mapping[str, Any]) -> Any:
     """An integer expression by number; values that do not depend on thread or iteration count as 0."""
+    import numpy as np
     if not names_read(e) & set(env):
         return np.int64(int(e.value)) if isinstance(e, n.Const) else np.int64(0)
     match e:
@@ -119,10 +122,10 @@ def _evaluated(e: n.Expr, env: Mapping[str, Any]) -> Any:
             return -_evaluated(e.x, env)
         case n.Cast() if dtype_of(e.type).is_integer:
             return _evaluated(e.x, env)
-        case n.Binary() if e.op in _BINARY:
+        case n.Binary() if (op := _ALIKE.get(e.op, e.op)) in NAMES:
             a, b = _evaluated(e.a, env), _evaluated(e.b, env)
-            if e.op in ("floordiv", "mod", "tdiv", "trem") and not np.all(b):
+            if op in ("floordiv", "mod") and not np.all(b):
                 raise Unreached("a division by a value that is not known")
-            return _BINARY[e.op](a, b)
+            return computed(op, a, b)
         case _:
             raise Unreached(f"an index that is a {type(e).__name__.lower()}")

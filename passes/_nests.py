@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType
 from kir.ir.visit import names_read, substitute
+
+from ._by_number import NAMES, computed
 
 MOST = 1 << 18
 """Most iterations that are counted out one by one."""
@@ -118,6 +118,7 @@ def reach(loops: Sequence[tuple[str, n.Var, int]], place: Sequence[n.Expr]) -> R
     shape = tuple(b - a + 1 for a, b in zip(low, high, strict=True))
     if math.prod(shape) > MOST:
         return f"{math.prod(shape)} elements are too many to count out"
+    import numpy as np
     flat = np.zeros(counts, dtype=np.int64)
     for v, a, d in zip(found, low, shape, strict=True):
         flat = flat * d + (v - a)
@@ -131,6 +132,7 @@ def counted_out(names: Sequence[n.Var], counts: Sequence[int], exprs: Sequence[n
     """The values of expressions for all values below `counts` of the variables, as arrays of that shape; or why they cannot be counted out."""
     if math.prod(counts) > MOST:
         return f"{math.prod(counts)} iterations are too many to count out"
+    import numpy as np
     grids = dict(zip([v.name for v in names], np.indices(tuple(counts)), strict=True))
     values = [_evaluated(e, grids) for e in exprs]
     if any(v is None for v in values):
@@ -138,12 +140,8 @@ def counted_out(names: Sequence[n.Var], counts: Sequence[int], exprs: Sequence[n
     return [np.broadcast_to(v, tuple(counts)) for v in values]
 
 
-OPERATIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod, "xor": np.bitwise_xor,
-              "and": np.bitwise_and, "or": np.bitwise_or, "shl": np.left_shift, "shr": np.right_shift, "lt": np.less, "le": np.less_equal,
-              "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal}
-
-
 def _evaluated(e: n.Expr, grids: dict[str, Any]) -> Any:
+    import numpy as np
     match e:
         case n.Const():
             return np.bool_(e.value) if isinstance(e.value, bool) else np.int64(e.value)
@@ -154,9 +152,9 @@ def _evaluated(e: n.Expr, grids: dict[str, Any]) -> Any:
         case n.Unary(op="neg" | "not"):
             x = _evaluated(e.x, grids)
             return None if x is None else np.negative(x) if e.op == "neg" else np.invert(x)
-        case n.Binary() if e.op in OPERATIONS:
+        case n.Binary() if e.op in NAMES:
             a, b = _evaluated(e.a, grids), _evaluated(e.b, grids)
-            return None if a is None or b is None else OPERATIONS[e.op](a, b)
+            return None if a is None or b is None else computed(e.op, a, b)
         case _:
             return None
 

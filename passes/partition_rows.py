@@ -33,8 +33,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from kir.analysis.elements import Axes, NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.retile import CannotRetile, Widen
 from kir.ir import build
@@ -105,6 +103,7 @@ def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _once(points: Sequence[Any], kept: Any, s: n.Store, var: str, outer: int) -> Verdict:
     """Whether no point occurs twice where it is `kept`; `var` counts along axis `outer`."""
+    import numpy as np
     inside = np.flatnonzero(kept)
     found = np.stack([v.ravel()[inside] for v in points], axis=-1) if points else np.zeros((len(inside), 1), dtype=np.int64)
     single, times = np.unique(found, axis=0, return_counts=True)

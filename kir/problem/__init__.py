@@ -7,9 +7,23 @@
 """
 from __future__ import annotations
 
-from kir.problem.comparison import Comparison
-from kir.problem.draws import numpy_dtype
-from kir.problem.load import Problem, load_problem, problem_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from kir.problem.schema import Shape, State, WorkItem
 
+if TYPE_CHECKING:
+    from kir.problem.comparison import Comparison
+    from kir.problem.draws import numpy_dtype
+    from kir.problem.load import Problem, load_problem, problem_names
+
 __all__ = ["Comparison", "Problem", "Shape", "State", "WorkItem", "load_problem", "numpy_dtype", "problem_names"]
+HOMES = {"Comparison": "comparison", "numpy_dtype": "draws", "Problem": "load", "load_problem": "load", "problem_names": "load"}
+"""The module of each name that needs NumPy, which takes a while to import."""
+
+
+def __getattr__(name: str) -> Any:
+    """A name whose module is imported when it is first asked for."""
+    if name not in HOMES:
+        raise AttributeError(name)
+    return getattr(import_module(f"kir.problem.{HOMES[name]}"), name)

@@ -18,10 +18,6 @@ _NUMPY = {"bool": np.bool_, "f16": np.float16, "f32": np.float32, "f64": np.floa
           **{f"i{n}": getattr(np, f"int{n}") for n in (8, 16, 32, 64)}, **{f"u{n}": getattr(np, f"uint{n}") for n in (8, 16, 32, 64)}}
 
 
-HELD = tuple(_NUMPY)
-"""Names of the dtypes that a problem's tensors may have: those that NumPy can hold."""
-
-
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype of a dtype of the IR, by its name. Raises KeyError for one that NumPy cannot hold."""
     out: np.dtype[Any] = np.dtype(_NUMPY[name])

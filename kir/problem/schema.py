@@ -15,6 +15,8 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
 _FUNCTIONS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "ceildiv": lambda a, b: -(-a // b)}
+HELD = ("bool", "f16", "f32", "f64", "bf16", "f8e4m3", "f8e5m2", "e8m0", *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)))
+"""Names of the dtypes that a problem's tensors may have: those that NumPy can hold (`draws.numpy_dtype`)."""
 
 
 def evaluate(text: str, sizes: Mapping[str, Number]) -> int:
@@ -184,7 +186,6 @@ class ProblemFile(_Form):
 
     @model_validator(mode="after")
     def _known(self) -> ProblemFile:
-        from kir.problem.draws import HELD
         names, outputs = [t.name for t in self.tensors], {t.name for t in self.tensors if t.role != "in"}
         if len(set(names)) != len(names):
             raise ValueError("two tensors have the same name")

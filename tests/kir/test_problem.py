@@ -199,3 +199,9 @@ def test_shapes_for_keeps_where_the_facts_hold() -> None:
     problem = load_problem("gemm")
     text = (Path(problem.folder) / "naive.kir").read_text().replace("kernel main", "  fact K % 8 == 0\nkernel main")
     assert {s.name for s in problem.shapes_for(parse_program(text))} == {s.name for s in problem.shapes if s.sizes["K"] % 8 == 0}
+
+
+def test_numpy_holds_every_dtype_that_a_problem_may_name() -> None:
+    from kir.problem.draws import _NUMPY
+    from kir.problem.schema import HELD
+    assert set(HELD) == set(_NUMPY)
