@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from kir.surface import KernelRef, frontend
 
 PACKAGES = ("liger_kernel", "fla", "flag_gems")
 """Import names of the packages whose kernels are read, when they are installed."""
+TILELANG_PACKAGES = ("tile_kernels", "flash_qla")
+"""The same, of TileLang's kernels."""
 
 MOST_SECONDS = 60.0
 """A package is read no longer than this; the rate is over what was read until then."""
@@ -46,7 +49,38 @@ def figures() -> Iterator[Figure]:
         minutes = (time.perf_counter() - start) / 60
         told = f"{kernels} kernels, {lines:,} lines{f', {failed} refused' if failed else ''}"
         yield Figure(what, lines / minutes, "lines/min", 60_000, False, told)
+    yield from _tilelang()
     yield from _cuda()
+
+
+def _tilelang() -> Iterator[Figure]:
+    """Lines of TileLang source a minute, of the factories that kernels stand in (each once, however many it holds), from a cold start."""
+    for package in TILELANG_PACKAGES:
+        reader = frontend("tilelang")
+        folder = machine.package_folder(package)
+        what = f"TileLang frontend over `{package}`"
+        if folder is None:
+            yield Figure(what, None, "lines/min", 60_000, False, "the package is not installed")
+            continue
+        lines = kernels = failed = 0
+        start = time.perf_counter()
+        for file in sorted(folder.rglob("*.py")):
+            text = file.read_text(encoding="utf-8", errors="replace")
+            if "tilelang" not in text or time.perf_counter() - start > MOST_SECONDS:
+                continue
+            refs = reader.kernels(file)
+            tops = [(s.lineno, s.end_lineno or s.lineno) for s in (ast.parse(text).body if refs else ())]
+            held = {top for top in tops if any(top[0] <= ref.line <= top[1] for ref in refs)}
+            lines += sum(last - first + 1 for first, last in held)
+            for ref in refs:
+                kernels += 1
+                try:
+                    reader.parse(file, ref.name)
+                except KirError:
+                    failed += 1
+        minutes = (time.perf_counter() - start) / 60
+        told = f"{kernels} kernels, {lines:,} lines{f', {failed} refused' if failed else ''}"
+        yield Figure(what, lines / minutes, "lines/min", 60_000, False, told)
 
 
 def _cuda() -> Iterator[Figure]:
