@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from kir import machine
 from tests.carrier_answers import recorded
@@ -14,6 +15,8 @@ from tests.carrier_answers import recorded
 settings.register_profile("kir", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kir")
 """The same examples on every machine, however slow it is."""
+setattr(providers, "_get_local_constants", lambda: providers._local_constants)  # noqa: B010  # mypy knows no assignment to a module's function
+"""Nor do they depend on what ran before: Hypothesis else tries the constants of whatever modules are loaded by then."""
 
 
 def _has_zoo() -> bool:

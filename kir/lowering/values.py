@@ -21,6 +21,8 @@ def hoisted(state: State, e: n.Expr) -> n.Expr:
     done: dict[n.Expr, n.Expr] = {}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Load) and new.mask is not None and new.at.buffer.name in state.held and not isinstance(new.type, TileType):
+            raise refuse(f"one element of the fragment '{new.at.buffer.name}' is read under a mask", "a select of what is read")
         found = single(new)
         if found is None or not isinstance(new, n.Expr) or (isinstance(new, n.Load) and new.at.buffer.name not in state.held):
             return new
