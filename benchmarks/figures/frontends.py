@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,63 +24,47 @@ MOST_SECONDS = 60.0
 
 def figures() -> Iterator[Figure]:
     """Lines of kernel source a minute, from a cold start of the frontend to the generic program, over whole packages."""
-    reader = frontend("triton")
     for package in PACKAGES:
-        folder = machine.package_folder(package)
-        what = f"Triton frontend over `{package}`"
-        if folder is None:
-            yield Figure(what, None, "lines/min", 60_000, False, "the package is not installed")
-            continue
-        lines = kernels = failed = 0
-        start = time.perf_counter()
-        for file in sorted(folder.rglob("*.py")):
-            if time.perf_counter() - start > MOST_SECONDS:
-                break
-            if "@triton.jit" not in file.read_text(encoding="utf-8", errors="replace"):
-                continue
-            refs = reader.kernels(file)
-            for ref in refs:
-                kernels += 1
-                lines += _length(file, ref, refs)
-                try:
-                    reader.parse(file, ref.name)
-                except KirError:
-                    failed += 1
-        minutes = (time.perf_counter() - start) / 60
-        told = f"{kernels} kernels, {lines:,} lines{f', {failed} refused' if failed else ''}"
-        yield Figure(what, lines / minutes, "lines/min", 60_000, False, told)
-    yield from _tilelang()
+        yield _python("triton", f"Triton frontend over `{package}`", package, "@triton.jit", _lengths)
+    for package in TILELANG_PACKAGES:
+        yield _python("tilelang", f"TileLang frontend over `{package}`", package, "tilelang", _factories)
     yield from _cuda()
 
 
-def _tilelang() -> Iterator[Figure]:
-    """Lines of TileLang source a minute, of the factories that kernels stand in (each once, however many it holds), from a cold start."""
-    for package in TILELANG_PACKAGES:
-        reader = frontend("tilelang")
-        folder = machine.package_folder(package)
-        what = f"TileLang frontend over `{package}`"
-        if folder is None:
-            yield Figure(what, None, "lines/min", 60_000, False, "the package is not installed")
+def _python(surface: str, what: str, package: str, mark: str, count: Callable[[Path, tuple[KernelRef, ...]], int]) -> Figure:
+    """The rate over the files of a package that hold `mark`, whose lines of kernels `count` gives."""
+    reader = frontend(surface)
+    folder = machine.package_folder(package)
+    if folder is None:
+        return Figure(what, None, "lines/min", 60_000, False, "the package is not installed")
+    lines = kernels = failed = 0
+    start = time.perf_counter()
+    for file in sorted(folder.rglob("*.py")):
+        if time.perf_counter() - start > MOST_SECONDS:
+            break
+        if mark not in file.read_text(encoding="utf-8", errors="replace"):
             continue
-        lines = kernels = failed = 0
-        start = time.perf_counter()
-        for file in sorted(folder.rglob("*.py")):
-            text = file.read_text(encoding="utf-8", errors="replace")
-            if "tilelang" not in text or time.perf_counter() - start > MOST_SECONDS:
-                continue
-            refs = reader.kernels(file)
-            tops = [(s.lineno, s.end_lineno or s.lineno) for s in (ast.parse(text).body if refs else ())]
-            held = {top for top in tops if any(top[0] <= ref.line <= top[1] for ref in refs)}
-            lines += sum(last - first + 1 for first, last in held)
-            for ref in refs:
-                kernels += 1
-                try:
-                    reader.parse(file, ref.name)
-                except KirError:
-                    failed += 1
-        minutes = (time.perf_counter() - start) / 60
-        told = f"{kernels} kernels, {lines:,} lines{f', {failed} refused' if failed else ''}"
-        yield Figure(what, lines / minutes, "lines/min", 60_000, False, told)
+        refs = reader.kernels(file)
+        lines += count(file, refs)
+        for ref in refs:
+            kernels += 1
+            try:
+                reader.parse(file, ref.name)
+            except KirError:
+                failed += 1
+    minutes = (time.perf_counter() - start) / 60
+    return Figure(what, lines / minutes, "lines/min", 60_000, False, f"{kernels} kernels, {lines:,} lines{f', {failed} refused' if failed else ''}")
+
+
+def _factories(file: Path, refs: tuple[KernelRef, ...]) -> int:
+    """Lines of the factories that TileLang's kernels stand in, each once, however many it holds."""
+    tops = [(s.lineno, s.end_lineno or s.lineno) for s in (ast.parse(file.read_text(encoding="utf-8")).body if refs else ())]
+    return sum(last - first + 1 for first, last in tops if any(first <= ref.line <= last for ref in refs))
+
+
+def _lengths(file: Path, refs: tuple[KernelRef, ...]) -> int:
+    """Lines of the kernels themselves."""
+    return sum(_length(file, ref) for ref in refs)
 
 
 def _cuda() -> Iterator[Figure]:
@@ -109,7 +93,7 @@ def _cuda() -> Iterator[Figure]:
     yield Figure(what, lines / minutes, "lines/min", 30_000, False, f"{kernels} kernels, {lines:,} lines with includes, {refused} refused")
 
 
-def _length(file: Path, ref: KernelRef, refs: tuple[KernelRef, ...]) -> int:
+def _length(file: Path, ref: KernelRef) -> int:
     """Lines from a kernel's definition to the end of its indented body."""
     rows = file.read_text(encoding="utf-8", errors="replace").split("\n")[ref.line - 1 :]
     count = 0
