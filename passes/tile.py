@@ -30,6 +30,7 @@ kernel main grid (m_tile: ceildiv(M, 128)) threads 1
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -39,7 +40,7 @@ from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, walk
+from kir.ir.visit import buffers_named, names_read, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -85,14 +86,62 @@ def _private(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no row reads what another writes")
 
 
+def _defined(program: n.Program, site: Site, context: Context) -> Verdict:
+    params = site.params
+    assert isinstance(params, Tile)
+    if not params.undefined:
+        return proved("elements past the end count as zero")
+    kernel = kernel_of(params.optimize(program, site).program, site.path)
+    poison = _computed_from(kernel, params.undefined)
+    for e in _decisions(kernel):
+        if used := sorted(poison & (buffers_named(e) | names_read(e))):
+            return refuted(f"'{used[0]}' decides where or whether something is read or written, and past the end of the axis it is undefined",
+                           f"an address or a condition reads '{used[0]}'", needs="elements that are zero there")
+    return proved("what is undefined past the end is computed with, and never stored")
+
+
+def _computed_from(kernel: n.Kernel, tensors: tuple[str, ...]) -> set[str]:
+    """The tensors, and the names and buffers that hold what is computed from them."""
+    out, before = set(tensors), 0
+    while len(out) != before:
+        before = len(out)
+        for s in statements(kernel.body):
+            value = s.init if isinstance(s, n.Alloc) else s.value if isinstance(s, (n.Let, n.Store)) else None
+            if value is not None and out & (buffers_named(value) | names_read(value)):
+                out |= set(s.names) if isinstance(s, n.Let) else {s.at.buffer.name if isinstance(s, n.Store) else s.buffer.name}  # type: ignore[union-attr]
+    return out
+
+
+def _decisions(kernel: n.Kernel) -> Iterator[n.Expr]:
+    """What says where a kernel reads and writes, and whether it does."""
+    for x in walk(kernel):
+        match x:
+            case n.Region():
+                yield from (e for i in x.index for e in ((i,) if isinstance(i, n.Expr) else (i.lo,)))
+            case n.Load() | n.Store() if x.mask is not None:
+                yield x.mask
+            case n.If() | n.While():
+                yield x.cond
+            case n.For():
+                yield from (x.lo, x.hi, x.step)
+            case _:
+                pass
+
+
+def _undefined(kernel: n.Kernel) -> set[str]:
+    """Tensors of which something past the end is read, and nothing said of what that is."""
+    return {x.at.buffer.name for x in walk(kernel) if isinstance(x, n.Load) and x.clip and x.other is None and x.mask is None}
+
+
 @dataclass(frozen=True)
 class Tile(Pass):
     """`axis` is the position of the grid axis, `extent` the elements of a tile; `back` puts the new axis of values behind those that
-    they have already."""
+    they have already. Past the end of the axis loads give zero, of the tensors `undefined` anything."""
 
     axis: int = 0
     extent: int = 64
     back: bool = False
+    undefined: tuple[str, ...] = ()
 
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1,)
@@ -101,6 +150,7 @@ class Tile(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
+        Precondition("KIR-P912", "validity", "storage", "what is undefined past the end decides nothing", _defined),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -113,6 +163,10 @@ class Tile(Pass):
             self._widened(program, node, node.grid[self.axis].name)
         except CannotRetile as bad:
             return Miss(str(bad))
+        if self.undefined:
+            wide, there = (kernel_of(item.optimize(program, Site(path, item)).program, path) for item in (self, replace(self, undefined=())))
+            if set(self.undefined) != _undefined(wide) - _undefined(there) or tuple(sorted(self.undefined)) != self.undefined:
+                return Miss("the tensors of which nothing is said past the end are not those whose tiles come to hang over it")
         return Site(path, self)
 
     def _widened(self, program: n.Program, kernel: n.Kernel, tile: str) -> n.Block:
@@ -127,7 +181,7 @@ class Tile(Pass):
         tile = fresh(tile_name(axis.name), names_in(program, kernel))
         made = n.Axis(tile, build.ceildiv(axis.extent, self.extent))
         grid = (*kernel.grid[:self.axis], made, *kernel.grid[self.axis + 1:])
-        wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel)
+        wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel, self.undefined)
         return Rewritten(replace_kernel(program, kernel.name, wide), site.path)
 
     def inverse_sites_of(self, program: n.Program, kernel: n.Kernel) -> list[tuple[int, AxisClass]]:
@@ -152,11 +206,12 @@ class Tile(Pass):
             if divides_exactly(node.grid[position].extent, c.extent) is None:
                 continue
             try:
-                Tile(position, c.extent)._narrowed(program, node)
+                made = Tile(position, c.extent)._narrowed(program, node)
             except CannotRetile as bad:
                 reason = Miss(str(bad))
                 continue
-            out += [Site(path, Tile(position, c.extent, back)) for back in (False, True)]
+            undefined = tuple(sorted(_undefined(node) - _undefined(made)))
+            out += [Site(path, Tile(position, c.extent, back, undefined)) for back in (False, True)]
         return tuple(out) or reason
 
     def _narrowed(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
@@ -195,4 +250,5 @@ def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
 
 
 def _is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
-    return step in (1, build.const(1)) and isinstance(extent, int) and lo == build.mul(build.var(name), extent)
+    """Whether elements from `lo` on are those of a tile, from a place on that is the same for all tiles."""
+    return step in (1, build.const(1)) and isinstance(extent, int) and name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))
