@@ -106,9 +106,17 @@ def _computed_from(kernel: n.Kernel, tensors: tuple[str, ...]) -> set[str]:
     while len(out) != before:
         before = len(out)
         for s in statements(kernel.body):
-            value = s.init if isinstance(s, n.Alloc) else s.value if isinstance(s, (n.Let, n.Store)) else None
-            if value is not None and out & (buffers_named(value) | names_read(value)):
-                out |= set(s.names) if isinstance(s, n.Let) else {s.at.buffer.name if isinstance(s, n.Store) else s.buffer.name}  # type: ignore[union-attr]
+            match s:
+                case n.Let():
+                    made, value = set(s.names), s.value
+                case n.Store():
+                    made, value = {s.at.buffer.name}, s.value
+                case n.Alloc(init=n.Expr() as value):
+                    made = {s.buffer.name}
+                case _:
+                    continue
+            if out & (buffers_named(value) | names_read(value)):
+                out |= made
     return out
 
 
