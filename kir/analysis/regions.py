@@ -371,15 +371,23 @@ def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
     a, b, i, d = bare(atom.a), bare(atom.b), bare(index), bare(extent)
     match atom.op:
         case "lt":
-            return _same(a, i) and _same(b, d)
+            return (_same(a, i) and _same(b, d)) or _same_distance(a, b, i, d)
         case "gt":
-            return _same(b, i) and _same(a, d)
+            return (_same(b, i) and _same(a, d)) or _same_distance(b, a, i, d)
         case "le":
             return (_same(a, i) and _same(build.add(b, 1), d)) or (build.is_const(a, 0) and _same(b, i))
         case "ge":
             return (_same(b, i) and _same(build.add(a, 1), d)) or (_same(a, i) and build.is_const(b, 0))
         case _:
             return False
+
+
+def _same_distance(a: n.Expr, b: n.Expr, i: n.Expr, d: n.Expr) -> bool:
+    """Whether `a < b` says `i < d` of an index that begins at a place `i - a` from 0 on: `j < K - k * 32` of `k * 32 + j`."""
+    if not a.type == b.type == i.type == d.type:
+        return False
+    start = build.sub(i, a)
+    return all(c > 0 for c in build.polynomial(start).values()) and _same(build.add(b, start), d)
 
 
 def _holds(atom: n.Expr, known: Facts) -> bool:
