@@ -91,8 +91,12 @@ def _defined(program: n.Program, site: Site, context: Context) -> Verdict:
     assert isinstance(params, Tile)
     if not params.undefined:
         return proved("elements past the end count as zero")
-    kernel = kernel_of(params.optimize(program, site).program, site.path)
-    poison = _computed_from(kernel, params.undefined)
+    return decides_nothing(kernel_of(params.optimize(program, site).program, site.path), params.undefined)
+
+
+def decides_nothing(kernel: n.Kernel, tensors: tuple[str, ...]) -> Verdict:
+    """Whether no place and no condition of a kernel depends on tensors that are undefined somewhere."""
+    poison = _computed_from(kernel, tensors)
     for e in _decisions(kernel):
         if used := sorted(poison & (buffers_named(e) | names_read(e))):
             return refuted(f"'{used[0]}' decides where or whether something is read or written, and past the end of the axis it is undefined",
@@ -136,7 +140,7 @@ def _decisions(kernel: n.Kernel) -> Iterator[n.Expr]:
                 pass
 
 
-def _undefined(kernel: n.Kernel) -> set[str]:
+def undefined_loads(kernel: n.Kernel) -> set[str]:
     """Tensors of which something past the end is read, and nothing said of what that is."""
     return {x.at.buffer.name for x in walk(kernel) if isinstance(x, n.Load) and x.clip and x.other is None and x.mask is None}
 
@@ -173,7 +177,7 @@ class Tile(Pass):
             return Miss(str(bad))
         if self.undefined:
             wide, there = (kernel_of(item.optimize(program, Site(path, item)).program, path) for item in (self, replace(self, undefined=())))
-            if set(self.undefined) != _undefined(wide) - _undefined(there) or tuple(sorted(self.undefined)) != self.undefined:
+            if set(self.undefined) != undefined_loads(wide) - undefined_loads(there) or tuple(sorted(self.undefined)) != self.undefined:
                 return Miss("the tensors of which nothing is said past the end are not those whose tiles come to hang over it")
         return Site(path, self)
 
@@ -198,7 +202,7 @@ class Tile(Pass):
         out = []
         for position, axis in enumerate(kernel.grid):
             for c in axes.classes():
-                if isinstance(c.extent, int) and c.sweeps and not c.reduced and all(_is_tile_of(lo, step, axis.name, c.extent)
+                if isinstance(c.extent, int) and c.sweeps and not c.reduced and all(is_tile_of(lo, step, axis.name, c.extent)
                                                                                      for lo, step in c.sweeps):
                     out.append((position, c))
         return out
@@ -218,7 +222,7 @@ class Tile(Pass):
             except CannotRetile as bad:
                 reason = Miss(str(bad))
                 continue
-            undefined = tuple(sorted(_undefined(node) - _undefined(made)))
+            undefined = tuple(sorted(undefined_loads(node) - undefined_loads(made)))
             out += [Site(path, Tile(position, c.extent, back, undefined)) for back in (False, True)]
         return tuple(out) or reason
 
@@ -228,7 +232,7 @@ class Tile(Pass):
         row = build.var(fresh(element_name(tile.name), names_in(program, kernel)))
         lo = build.mul(build.var(tile.name), self.extent)
         found = [c for c in axes.classes() if c.extent == self.extent and c.sweeps and not c.reduced
-                 and all(_is_tile_of(x, step, tile.name, self.extent) for x, step in c.sweeps)]
+                 and all(is_tile_of(x, step, tile.name, self.extent) for x, step in c.sweeps)]
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the tiles of '{tile.name}'")
         body = Narrow(axes, found[0], lo, row).block(kernel.body)
@@ -257,6 +261,6 @@ def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
     return build.const(count * each, dtype) if count is not None and each is not None else None
 
 
-def _is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
+def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
     """Whether elements from `lo` on are those of a tile, from a place on that is the same for all tiles."""
     return step in (1, build.const(1)) and isinstance(extent, int) and name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))
