@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from kir.diagnostic import usage
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.visit import once
-from kir.rewrite.edit import Path, edit_block, fields_of, node_at, places, replace_kernel, replace_stmts
+from kir.rewrite.edit import Path, edit_block, fields_of, node_at, replace_kernel, replace_stmts
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,24 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
             names.append((a.name, paired))
     partial = Residue(tuple(names), tuple(order))
     close = restore(made, partial)
-    labels = tuple((path, y.label) for (path, x), (_, y) in zip(places(close), places(wanted), strict=True) if x.label != y.label)
+    labels = tuple(label for x, y in zip(close.kernels, wanted.kernels, strict=True) for label in _labels(x, y))
     whole = replace(partial, labels=labels)
     return _with_kernel(whole, made.kernels[0].name, "") if len(made.kernels) == 1 else whole
+
+
+def _labels(a: n.Kernel, b: n.Kernel) -> Iterator[tuple[Path, str | None]]:
+    """The labels of `b`, in reading order, that `a`, which is alike, has otherwise; what both share is passed over."""
+    def below(x: n.Block, y: n.Block, prefix: Path) -> Iterator[tuple[Path, str | None]]:
+        for i, (s, t) in enumerate(zip(x, y, strict=True)):
+            if s is t:
+                continue
+            if s.label != t.label:
+                yield (*prefix, i), t.label
+            for (fragment, inner), (_, other) in zip(fields_of(s), fields_of(t), strict=True):
+                yield from below(inner, other, (*prefix, i, *fragment))
+    if a.label != b.label:
+        yield (a.name,), b.label
+    yield from below(a.body, b.body, (a.name,))
 
 
 def restore(made: n.Program, left: Residue) -> n.Program:
