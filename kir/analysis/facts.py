@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import gcd
 from types import MappingProxyType
 from typing import Any
@@ -83,18 +84,8 @@ class Facts:
     @classmethod
     def at(cls, program: n.Program, path: tuple[int | str, ...]) -> Facts:
         """What holds just before the statement at a path (of a kernel's path: at the start of its body)."""
-        out = cls.in_kernel(program, str(path[0]))
-        kernel = next(k for k in program.kernels if k.name == path[0])
-        for axis in kernel.grid:
-            out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
-        block, rest = kernel.body, path[1:]
-        while rest:
-            index = int(rest[0])
-            out = out.after(block[:index])
-            if len(rest) == 1:
-                break
-            out, block, rest = out.inside(block[index], rest[1:])
-        return out
+        known, block = _entering(program, path if len(path) == 1 else path[:-1])
+        return known if len(path) == 1 else known.after(block[:int(path[-1])])
 
     def after(self, block: n.Block) -> Facts:
         """What holds after a block: its integer lets are known."""
@@ -284,6 +275,22 @@ class Facts:
     def divides(self, c: int, e: n.Expr) -> bool:
         """Whether `e` is proved a multiple of `c`: by congruences of its names, or of the lets it is made of."""
         return self.domain(e).is_multiple_of(c) or self.domain(self.expanded(e)).is_multiple_of(c)
+
+
+@lru_cache(maxsize=128)
+def _entering(program: n.Program, steps: tuple[int | str, ...]) -> tuple[Facts, n.Block]:
+    """What holds at the start of the block that steps from a kernel lead to, and that block; the last ones asked for are kept."""
+    if len(steps) == 1:
+        kernel = next(k for k in program.kernels if k.name == steps[0])
+        out = Facts.in_kernel(program, kernel.name)
+        for axis in kernel.grid:
+            out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
+        return out, kernel.body
+    into = 3 if len(steps) > 3 and steps[-3] == "roles" else 1
+    outer, field = steps[:-into], steps[-into:]
+    around, block = _entering(program, outer[:-1])
+    known, inner, _ = around.after(block[:int(outer[-1])]).inside(block[int(outer[-1])], (*field, 0))
+    return known, inner
 
 
 def _inside(found: Domain, dtype: DType) -> bool:
