@@ -10,10 +10,13 @@ from benchmarks import emitting
 from kir.analysis import normalize
 from kir.cli._main import run as kir
 from kir.diagnostic import KirError
+from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.lineage import bringing
 from kir.lineage.bringing import brought
-from kir.rewrite import Trace, apply
+from kir.rewrite import Pass, Site, Trace, apply
+from kir.rewrite.driver import Applied
+from kir.rewrite.text import Direction
 from kir.surface import backend
 
 STAGED = """kir 1
@@ -77,7 +80,11 @@ kernel main grid (row: N) threads 128
 {rows}  Y[row, 1920 +: 64] = part
 """
     taken: list[str] = []
-    monkeypatch.setattr(bringing, "apply", lambda *given: taken.append(given[1].name) or apply(*given))
+
+    def counted(program: n.Program, item: Pass, site: Site, direction: Direction) -> Applied:
+        taken.append(item.name)
+        return apply(program, item, site, direction)
+    monkeypatch.setattr(bringing, "apply", counted)
     with pytest.raises(KirError) as refused:
         brought(Trace(normalize(parse_program(text, "p.kir"))), backend("triton"))
     assert "'part'" in refused.value.diagnostics[-1].witness[0]
