@@ -85,7 +85,7 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _defined(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, item = _loop(program, site)
+    _, item = _loop(program, site)
     if not item.undefined:
         return proved("elements past the end count as zero")
     return decides_nothing(kernel_of(item.optimize(program, site).program, site.path), item.undefined)
