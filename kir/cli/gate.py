@@ -124,16 +124,16 @@ def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
 
     word = ("accepted", "bold green") if verdict.accepted else (f"refused at {verdict.stage}", "bold red")
     parts: list[Any] = [Text.assemble((name, "bold"), " ", word, f": {verdict.reason}")]
-    if verdict.artifacts:
+    if any(artifact.kernels for artifact in verdict.artifacts):
         table = Table("compiled", "registers", "spills", "shared", "threads", "SASS", box=None, header_style="dim", title_justify="left")
         for artifact in verdict.artifacts:
             for k in artifact.kernels:
                 order = sorted(k.mix.items(), key=lambda kv: (-kv[1], kv[0]))
                 top = [x for x in order if x[0] in TELLING] + [x for x in order if x[0] not in TELLING][:4]
                 table.add_row(f"{k.kernel} {artifact.target}", str(k.registers), str(k.spills), str(k.shared_bytes), str(k.threads),
-                              f"{sum(k.mix.values())}: " + " ".join(f"{opcode} {count}" for opcode, count in top))
+                              f"{sum(k.mix.values())}: " + " ".join(f"{opcode} {count}" for opcode, count in top) if k.mix else "no disassembler")
         parts.append(table)
-    parts += [Text(f"not compiled: {absent}", style="yellow") for absent in verdict.compile.absent]
+    parts += [Text(f"not compiled: {absent}", style="yellow") for absent in verdict.compile.absent if absent not in verdict.reason]
     if verdict.correctness is not None:
         right = verdict.correctness
         worst = max((r.worst for r in right.runs), default=0.0)
