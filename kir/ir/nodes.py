@@ -52,10 +52,7 @@ class Node:
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
         ours, theirs = self.__dict__, other.__dict__
-        for f in self.compared_fields:  # a loop, as this is asked some hundred thousand times a command
-            if ours[f] is not theirs[f] and ours[f] != theirs[f]:
-                return False
-        return True
+        return [ours[f] for f in self.compared_fields] == [theirs[f] for f in self.compared_fields]
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: cached hashes differ from process to process, so they must not travel in a pickle."""

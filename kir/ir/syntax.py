@@ -1,16 +1,8 @@
 """Text -> syntax tree, after the grammar `grammars/kir.lark`; every failure is located."""
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
-import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import ClassVar
 
 from lark import Lark, Token, Tree
@@ -18,6 +10,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.indenter import DedentError, Indenter
 
 from kir.diagnostic import KirError, Origin, error
+from kir.ir.tables import parser
 
 
 class _Misaligned(Exception):
@@ -48,47 +41,16 @@ class _Blocks(Indenter):
             raise _Misaligned(token) from None
 
 
-@cache
-def _lark() -> Lark:
-    grammar = resources.files("kir.grammars").joinpath("kir.lark").read_text(encoding="utf-8")
-    kept = _kept(grammar)
-    try:
-        seal, _, data = kept.read_bytes().partition(b"\n")
-        if seal == _seal(data):
-            return Lark.load(io.BytesIO(data))
-    except OSError:
-        pass  # not there yet
-    made = Lark(grammar, parser="lalr", postlex=_Blocks(), propagate_positions=True, maybe_placeholders=True, start="start")
-    tables = io.BytesIO()
-    made.save(tables)
-    with contextlib.suppress(OSError):  # where nothing can be kept, they are worked out again
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        own = kept.with_suffix(f".{os.getpid()}")
-        own.write_bytes(_seal(tables.getvalue()) + b"\n" + tables.getvalue())
-        os.replace(own, kept)
-    return made
-
-
-def _kept(grammar: str) -> Path:
-    """Where the parser's tables of a grammar are kept between runs: they take a fifth of a second to work out."""
-    import lark
-    import platformdirs
-
-    key = hashlib.sha256(f"{grammar}{lark.__version__}{sys.version}".encode()).hexdigest()[:24]
-    return Path(platformdirs.user_cache_dir("kir")) / "grammar" / f"{key}.tables"
-
-
-def _seal(data: bytes) -> bytes:
-    """What shows that tables are whole."""
-    return hashlib.sha256(data).hexdigest().encode()
-
-
 OPENING = "a program: the line `kir 1`, then `program NAME`"
 _CHOICE = re.compile(r"\((\w+(?:\|\w+)*)\)\\b")
 _WORDS = {
     "NAME": "a name", "INT": "an integer", "SIGNED": "a negative number", "FLOAT": "a float", "STRING": "a text in quotes", "SYMBOLIC": "a dtype such as $<T>",
     "COMPARE": "a comparison", "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "$END": "the end of the text",
 }
+
+
+def _lark() -> Lark:
+    return parser("kir", _Blocks, positions=True)
 
 
 def syntax_tree(text: str, file: str) -> Tree[Token]:
