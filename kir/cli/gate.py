@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kir.cli._options import belong
 from kir.cli._result import Result
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def command(
     emit: Annotated[Path | None, typer.Option(help="a file to write the emitted source to")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="on a GPU: a shape to time (may be repeated); by default all timed ones")] = None,
-    panel: Annotated[bool, typer.Option(help="on a GPU: time the problem's references too")] = True,
-    sanitize: Annotated[bool, typer.Option(help="on a GPU: run compute-sanitizer once")] = True,
+    panel: Annotated[bool | None, typer.Option(help="on a GPU: time the problem's references too (it does)", show_default=False)] = None,
+    sanitize: Annotated[bool | None, typer.Option(help="on a GPU: run compute-sanitizer once (it does)", show_default=False)] = None,
     trace: Annotated[Path | None, typer.Option(help="a folder to which definition, solution and traces are written (FlashInfer-Trace)")] = None,
     records: Annotated[Path | None, typer.Option(help="a file to which the verdict is added as one JSON line")] = None,
 ) -> Result:
@@ -48,11 +49,20 @@ def command(
     from kir.gate import gate_cpu, realized, summary
     from kir.problem import load_problem
     from kir.store import write_atomic
+    from kir.surface import backend
     from kir.target import target as named
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
         require_device()
+    else:
+        belong("gate", "--on gpu", {"--shape": shape, "--panel": panel, "--no-panel": panel is False, "--sanitize": sanitize, "--no-sanitize": sanitize is False})
+    if against_bind is not None and not against:
+        belong("gate", "--against FILE", {"--against-bind": against_bind})
+    if trace is not None and not problem:
+        raise usage("KIR-G001", "a trace needs a definition", needs="--problem P")
+    if surface:
+        backend(surface)
     if not problem and not against:
         raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE")
     targets = [named(each) for each in target.split(",") if each.strip()]
@@ -64,7 +74,7 @@ def command(
         require_known(wanted)
     own = others if own == "kir" and others else own
     if on == "gpu":
-        verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel, sanitize)
+        verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel is not False, sanitize is not False)
         targets = [_device_target(verdict)] if verdict.artifacts else targets
     else:
         verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache)
@@ -83,8 +93,7 @@ def command(
         append(records, verdict)
     if trace is not None:
         from kir.gate.trace import written
-        if wanted is None:
-            raise usage("KIR-G001", "a trace needs a definition", needs="--problem P")
+        assert wanted is not None
         written(trace, verdict, wanted)
     return Result(json, _shown(kernel.name, verdict, reached), 0 if verdict.accepted else 1, verdict.diagnostics())
 

@@ -9,11 +9,13 @@ With --in-place, what the passes changed is written into the kernel's source: sh
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kir.cli._options import belong, conditions
 from kir.cli._program import read
 from kir.cli._result import Result
 
@@ -51,12 +53,16 @@ def command(
     from kir.rewrite.driver import notes
     from kir.target import target as named
 
+    if not tuned:
+        belong("opt", "--tuned", {"--shape": shape, "--general": general})
+    if not in_place:
+        belong("opt", "--in-place", {"--write": write})
     if tuned:
         base, steps = _tuned(file, pipeline, bind, tuned, shape, target or "h200", general)
     else:
         base, steps = read(file, bind), _pipeline(pipeline).steps if pipeline else ()
     done, context = Trace(base), Context(named(target)) if target else Context()
-    wanted, checked = frozenset(assume or ()), frozenset(guard or ())
+    wanted, checked = conditions(assume, "--assume"), conditions(guard, "--guard")
     warnings, taken = [], []
     for step in steps:
         cls = pass_class(step.name)
@@ -65,7 +71,7 @@ def command(
         done = done.then(step, context)
         taken.append(step)
         warnings += list(notes(done.steps[-1].witness.params, done.steps[-1].record.verdicts))
-    if in_place or write:
+    if in_place:
         return _edited(file, bind, done, str(Pipeline(tuple(taken))), write, warnings)
     text = program_text(done.program)
     if left := unfilled(done.program):
@@ -155,7 +161,9 @@ def _pipeline(text: str) -> Pipeline:
     from kir.rewrite import Pipeline
 
     path = Path(text)
-    if len(text) < 200 and path.suffix in (".json", ".pipeline") and path.is_file():
-        held = path.read_text(encoding="utf-8")
+    if len(text) < 200 and (path.suffix in (".json", ".pipeline") or (os.sep in text and "@" not in text and "{" not in text)):
+        from kir.lineage.source import read_text
+
+        held = read_text(path)
         return Pipeline.from_json(json.loads(held)) if path.suffix == ".json" else Pipeline.parse(held, str(path))
     return Pipeline.parse(text)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from kir.cli._options import belong
 from kir.cli._result import Result
 from kir.rewrite.catalog import summaries, table
 
@@ -24,6 +25,7 @@ def command(
     """List the registered passes with their parameters, preconditions and catalogue rows."""
     if check:
         return _checked(check, cases)
+    belong("passes", "--check NAME", {"--cases": cases})
     rows = summaries()
     if markdown:
         return Result({"passes": [asdict(r) for r in rows]}, table(rows))
