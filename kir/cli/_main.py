@@ -201,7 +201,8 @@ def _of_the_machine(fault: Exception) -> Diagnostic | None:
                           needs="a place that can be read and written")
     if isinstance(fault, MemoryError):
         text = str(fault)
-        return Diagnostic("KIR-C007", f"there is not memory enough{f': {text[:1].lower()}{text[1:]}' if text else ''}", needs="smaller sizes, or a machine with more memory")
+        said = f": {text[:1].lower()}{text[1:]}" if text else ""
+        return Diagnostic("KIR-C007", f"there is not memory enough{said}", needs="smaller sizes, or a machine with more memory")
     return None
 
 

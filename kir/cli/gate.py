@@ -56,7 +56,8 @@ def command(
         from kir.gate.gpu.machine import require_device
         require_device()
     else:
-        belong("gate", "--on gpu", {"--shape": shape, "--panel": panel, "--no-panel": panel is False, "--sanitize": sanitize, "--no-sanitize": sanitize is False})
+        without = {"--no-panel": panel is False, "--no-sanitize": sanitize is False}
+        belong("gate", "--on gpu", {"--shape": shape, "--panel": panel, "--sanitize": sanitize, **without})
     if against_bind is not None and not against:
         belong("gate", "--against FILE", {"--against-bind": against_bind})
     if trace is not None and not problem:

@@ -18,6 +18,7 @@ import typer
 from kir.cli._options import belong, conditions
 from kir.cli._program import read
 from kir.cli._result import Result
+from kir.diagnostic import KirError
 
 if TYPE_CHECKING:
     from kir.diagnostic import Diagnostic
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
     pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="steps, or a file that holds them")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"], typer.Option(help="what to print")] = "kir",
@@ -63,12 +64,16 @@ def command(
         base, steps = read(file, bind), _pipeline(pipeline).steps if pipeline else ()
     done, context = Trace(base), Context(named(target)) if target else Context()
     wanted, checked = conditions(assume, "--assume"), conditions(guard, "--guard")
-    warnings, taken = [], []
+    warnings: list[Diagnostic] = []
+    taken: list[Step] = []
     for step in steps:
         cls = pass_class(step.name)
         known = {p.id for p in cls.preconditions}
         step = replace(step, assume=step.assume | (wanted & known), guard=step.guard | (checked & known), force=step.force or force)
-        done = done.then(step, context)
+        try:
+            done = done.then(step, context)
+        except KirError as bad:
+            raise _led(bad, file, bind, step, len(taken)) from bad
         taken.append(step)
         warnings += list(notes(done.steps[-1].witness.params, done.steps[-1].record.verdicts))
     if in_place:
@@ -96,6 +101,14 @@ def command(
     if trace:
         data["trace"] = json.loads(json.dumps(done.to_json()))
     return Result(data, shown, diagnostics=tuple(warnings))
+
+
+def _led(bad: KirError, file: str, bind: Path | None, step: Step, before: int) -> KirError:
+    """A refusal because a step applies nowhere, with the command that says why."""
+    from dataclasses import replace
+
+    look = f"kir sites {file} {f'--bind {bind} ' if bind else ''}--pass {step.name}{' (of what the steps before it make)' if before else ''}"
+    return type(bad)(*(replace(d, attempt=look) if d.id == "KIR-R004" and not d.attempt else d for d in bad.diagnostics))
 
 
 def _edited(file: str, bind: Path | None, done: Trace, pipeline: str, write: bool, warnings: list[Diagnostic]) -> Result:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
     problem: Annotated[str, typer.Option(help="what it must compute: a name, or a folder with problem.toml")] = "",
     check: Annotated[bool, typer.Option("--check", help="play the adversary: races, undefined values, bounds, timing")] = False,
     shape: Annotated[str, typer.Option(help="one of the problem's shapes (default: the first with a tail; with --check, all that are small)")] = "",
@@ -52,7 +52,8 @@ def command(
     verdict = judge(ran.outputs) if judge is not None else None
     code = 1 if ran.errors or (verdict is not None and not verdict.ok) else 0
     data = _data(program.name, ran, verdict, scalars, check)
-    return Result(data, _shown(program.name, ran, verdict, check, "" if problem else _chosen(program, scalars, given)), code, tuple(f.diagnostic() for f in ran.findings))
+    said = "" if problem else _chosen(scalars, given)
+    return Result(data, _shown(program, ran, verdict, check, said), code, tuple(f.diagnostic() for f in ran.findings))
 
 
 def _data(name: str, ran: Ran, verdict: Comparison | None, scalars: Mapping[str, int | float], check: bool) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _checked(program: Program, problem: str, shape: str, distribution: str, seed
     said = f"{len(ran)} case{'s' * (len(ran) != 1)}: {', '.join(named(c.case) for c in ran)}"
     said += f"; too long for one run: {', '.join(named(c) for c in left)}" if left and worst.ok else ""
     wrong = (worst.wrong,) if worst.wrong is not None else ()
-    return Result(data, _shown(program.name, shown, worst.verdict, True, said), 0 if worst.ok else 1,
+    return Result(data, _shown(program, shown, worst.verdict, True, said), 0 if worst.ok else 1,
                   (*(f.diagnostic() for f in findings), *wrong))
 
 
@@ -140,7 +141,7 @@ def _meets(program: Program, problem: str, given: Mapping[str, int | float]) -> 
                     needs="the problem that this kernel computes; or, under [tensors] of its binding, the problem's names")
 
 
-def _chosen(program: Program, scalars: Mapping[str, int | float], given: Mapping[str, int | float]) -> str:
+def _chosen(scalars: Mapping[str, int | float], given: Mapping[str, int | float]) -> str:
     """The sizes of a run without a problem, and who chose them."""
     if not scalars:
         return ""
@@ -195,12 +196,17 @@ def _random(program: Program, given: Mapping[str, int | float], seed: int) -> tu
     return arrays, values
 
 
-def _shown(name: str, ran: Ran, verdict: Comparison | None, check: bool, cases: str = "") -> Group:
+def _shown(program: Program, ran: Ran, verdict: Comparison | None, check: bool, cases: str = "") -> Group:
     """The verdict for a terminal; the findings themselves are printed as diagnostics."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    from kir.ir.nodes import For
+    from kir.ir.visit import statements
+
+    name = program.name
+    threads = any(isinstance(s, For) and s.kind == "thread" for k in program.kernels for s in statements(k.body))
     errors, weak = len(ran.errors), len(ran.findings) - len(ran.errors)
     parts: list[Any] = []
     if verdict is not None:
@@ -215,8 +221,10 @@ def _shown(name: str, ran: Ran, verdict: Comparison | None, check: bool, cases: 
         table.add_row(f"bytes {key}", f"{value:,}")
     for key, value in sorted(ran.counters.flops.items()):
         table.add_row(f"flops {key}", f"{value:,}")
-    if check:
+    if check and threads:
         table.add_row("sectors", f"{ran.counters.sectors:,}")
         table.add_row("bank conflicts", f"{ran.counters.bank_conflicts:,}")
-    table.add_row("barriers", f"{ran.counters.barriers:,}")
-    return Group(*parts, table)
+    if threads or ran.counters.barriers:
+        table.add_row("barriers", f"{ran.counters.barriers:,}")
+    parts += [table] if table.row_count else []
+    return Group(*parts, *([] if threads else [Text("sectors, bank conflicts and barriers are counted once a program says what its threads do", style="dim")]))

@@ -24,7 +24,7 @@ NEAREST = 6
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; with --package a folder of recorded bindings")],
     name: Annotated[str, typer.Option("--pass", help="only this pass")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     near: Annotated[bool, typer.Option(help="also near misses, each with its reason")] = False,
@@ -85,10 +85,13 @@ def _nearest(item: Pass, program: Program) -> list[str]:
     from kir.diagnostic import KirError
     from kir.rewrite import misses
     from kir.rewrite.anchor import anchor_text
+    from kir.rewrite.text import Direction
 
     found: list[str] = []
     try:
-        for mark, direction in (("", "forward"), ("~", "backward")):
+        directions: tuple[Direction, ...] = ("forward", "backward")
+        for direction in directions:
+            mark = "" if direction == "forward" else "~"
             found += [f"  {mark}{item.name}@{anchor_text(program, path)}  {reason}" for path, reason in misses(item, program, direction)]
     except KirError as bad:
         found.append(f"  {bad.diagnostics[0].message}")

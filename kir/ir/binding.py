@@ -46,7 +46,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kir.diagnostic import Diagnostic, KirError, Origin, did_you_mean, error, usage
+from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import nodes as n
 from kir.ir.printer import name_text
 from kir.ir.types import DTYPES
@@ -125,9 +125,9 @@ class Binding(BaseModel):
             raise usage("KIR-F010", f"the binding {path} is no text: its byte {bad.start} is not UTF-8", needs="a TOML file") from bad
         found = cls.parse(text, str(path))
         if left := unfilled(found):
-            line = next((number for number, row in enumerate(text.splitlines(), start=1) if '"?"' in row), 1)
-            row = text.splitlines()[line - 1]
-            raise error("KIR-F012", f"the binding is not filled in yet: {', '.join(left)}", origin=Origin(str(path), line, row.find('"?"') + 1, line, row.find('"?"') + 4),
+            line = next((number for number, row in enumerate(text.splitlines(), start=1) if '"?"' in row.partition("#")[0]), 1)
+            column = text.splitlines()[line - 1].find('"?"') + 1
+            raise error("KIR-F012", f"the binding is not filled in yet: {', '.join(left)}", origin=Origin(str(path), line, column, line, column + 3),
                         needs="numbers, dtypes, and expressions over the sizes, in the places of \"?\"; docs/writing-a-binding.md goes through them")
         return found
 
@@ -216,7 +216,6 @@ def _value(v: object) -> str:
 
 def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], what: str) -> dict[str, n.Expr]:
     """IR expressions of texts over named integers, with those names replaced. Raises KirError KIR-F011 with the text that is wrong."""
-    from kir.diagnostic import KirError
     from kir.ir.parser import parse_program
     from kir.ir.visit import substitute
 
@@ -237,7 +236,6 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
 
 def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.Expr, ...]:
     """Facts over the sizes. Raises KirError KIR-F011."""
-    from kir.diagnostic import KirError
     from kir.ir.parser import parse_program
     from kir.ir.visit import substitute
 
