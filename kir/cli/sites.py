@@ -96,7 +96,7 @@ def _nearest(item: Pass, program: Program) -> list[str]:
     except KirError as bad:
         found.append(f"  {bad.diagnostics[0].message}")
     more = [f"  .. and {len(found) - NEAREST} more (--near)"] if len(found) > NEAREST else []
-    return [*found[:NEAREST], *more] or ["  no kernel or statement has the form that it looks for; `kir passes` says what it is for"]
+    return [*found[:NEAREST], *more] or [f"  no kernel or statement has the form that it looks for; `kir passes {item.name}` shows one"]
 
 
 def _ranked(folder: Path, name: str, most: int, jobs: int, seconds: float, only: str) -> Result:
