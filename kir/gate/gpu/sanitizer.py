@@ -13,7 +13,7 @@ from typing import Any
 from kir.device.replay import pack
 from kir.gate.gpu.candidate import Candidate
 from kir.gate.gpu.checks import Planned
-from kir.gate.gpu.machine import Gpu
+from kir.gate.gpu.machine import Gpu, lead
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.standby import SECONDS, TOOLS, Standbys, sanitizer
 from kir.store import write_atomic
@@ -47,7 +47,8 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
         return lambda: {**row, "kept": True}
     message, blobs = c.request(at, secret, oracle.inputs(at, secret.getrandbits(48), "normal"))
     rows, cubins = c.opening()
-    opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "plain": True, "limits": {"writable": []}, "images": rows}
+    opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "plain": True, "lead": lead(secret.randrange),
+               "limits": {"writable": []}, "images": rows}
     job = pack((opening, [gpu.harness, *cubins]), (message, blobs))
     running = [(name, pool.submit(_asked, gpu.sanitizers, name, job, SECONDS + SLOWER * plain)) for name in TOOLS]
 

@@ -104,9 +104,20 @@ def test_a_cheat_or_a_fault_is_a_verdict_and_the_next_candidate_is_judged(gpu: G
     assert gate(gpu, program(), problem).accepted
 
 
+def test_tensors_are_aligned_as_declared_and_no_better(gpu: Gpu, problem: Problem) -> None:
+    """In some of the calls that are checked, which cannot be foreseen; a kernel that declares what it relies on gets it."""
+    for _ in range(3):
+        refused = gate(gpu, program("vectors"), problem)
+        assert not refused.accepted and refused.stage == "correctness"
+        assert "KIR-G933: it relies on more alignment than anything declares (in bytes: 'X' 4, 'Y' 4)" in refused.reason
+    from kir.ir.parser import parse_program
+    declared = parse_program(TEXT.format(name="vectors", value="X[i] + X[i]").replace("f32[N]", "f32[N] align 16"), "declared.kir")
+    assert gate(gpu, declared, problem).accepted
+
+
 def test_a_hanging_kernel_is_killed(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     from kir.gate.gpu import candidate
-    monkeypatch.setattr(candidate.Running.call, "__defaults__", (False, 1.0, True, None))
+    monkeypatch.setattr(candidate.Running.call, "__defaults__", (False, 1.0, True, None, False))
     verdict = gate(gpu, program("hang"), problem)
     assert not verdict.accepted and "did not answer within 1 s, and was killed" in verdict.reason
 
