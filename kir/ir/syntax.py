@@ -1,22 +1,15 @@
 """Text -> syntax tree, after the grammar `grammars/kir.lark`; every failure is located."""
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
-import os
-import sys
 from collections.abc import Iterator
-from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import ClassVar
 
-from lark import Lark, Token, Tree
+from lark import Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.indenter import DedentError, Indenter
 
 from kir.diagnostic import KirError, Origin, error
+from kir.ir.tables import parser
 
 
 class _Misaligned(Exception):
@@ -47,45 +40,10 @@ class _Blocks(Indenter):
             raise _Misaligned(token) from None
 
 
-@cache
-def _lark() -> Lark:
-    grammar = resources.files("kir.grammars").joinpath("kir.lark").read_text()
-    kept = _kept(grammar)
-    try:
-        seal, _, data = kept.read_bytes().partition(b"\n")
-        if seal == _seal(data):
-            return Lark.load(io.BytesIO(data))
-    except OSError:
-        pass  # not there yet
-    made = Lark(grammar, parser="lalr", postlex=_Blocks(), propagate_positions=True, maybe_placeholders=True, start="start")
-    tables = io.BytesIO()
-    made.save(tables)
-    with contextlib.suppress(OSError):  # where nothing can be kept, they are worked out again
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        own = kept.with_suffix(f".{os.getpid()}")
-        own.write_bytes(_seal(tables.getvalue()) + b"\n" + tables.getvalue())
-        os.replace(own, kept)
-    return made
-
-
-def _kept(grammar: str) -> Path:
-    """Where the parser's tables of a grammar are kept between runs: they take a fifth of a second to work out."""
-    import lark
-    import platformdirs
-
-    key = hashlib.sha256(f"{grammar}{lark.__version__}{sys.version}".encode()).hexdigest()[:24]
-    return Path(platformdirs.user_cache_dir("kir")) / "grammar" / f"{key}.tables"
-
-
-def _seal(data: bytes) -> bytes:
-    """What shows that tables are whole."""
-    return hashlib.sha256(data).hexdigest().encode()
-
-
 def syntax_tree(text: str, file: str) -> Tree[Token]:
     """The tree of an IR text. Raises KirError KIR-T001."""
     try:
-        return _lark().parse(text if text.endswith("\n") else text + "\n")
+        return parser("kir", _Blocks, positions=True).parse(text if text.endswith("\n") else text + "\n")
     except UnexpectedInput as bad:
         raise _syntax_error(bad, file, text) from None
     except _Misaligned as bad:
