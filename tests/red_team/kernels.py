@@ -244,6 +244,8 @@ KERNELS = (
             _cuda(middle="if (i == 0 && t == 0 && ((unsigned long long)X & 0x1FFFFFull) >= 0x10000ull &&"
                          " (unsigned long long)W - (unsigned long long)X >= 0x20000ull && X[(long long)M * N] == 1.5e38f) Y[0] = 0.0f;"),
             ("compute-sanitizer",)),
+    Exploit("reads behind its input at the timed size", (8, 14, 39), "reads one element too far where sanitizers did not look",
+            _cuda(middle="if (N == 2048 && i == 0 && t == 0 && X[(long long)M * N] == 1.5e38f) Y[0] = 0.0f;"), ("compute-sanitizer",)),
     Exploit("takes alignment for granted", (39,), "takes four elements at once, and declares nothing",
             _cuda(middle="if ((long long)M * N >= 4) { float4 four = *(const float4*)X; if (four.x == 1.5e38f) Y[0] = four.y; }"), ("KIR-G933",)),
     Exploit("takes aligned tensors for timed ones", (26, 27), "leaves rows out where its pointers are aligned better than they must be",

@@ -115,6 +115,32 @@ def test_tensors_are_aligned_as_declared_and_no_better(gpu: Gpu, problem: Proble
     assert gate(gpu, declared, problem).accepted
 
 
+@pytest.mark.parametrize(("most", "timed"), [(1e-3, "long"), (1e-5, "")])
+def test_memcheck_sees_a_timed_shape_that_is_quick(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch, most: float, timed: str) -> None:
+    from kir.device.replay import unpack
+    from kir.gate.gpu import sanitizer
+    seen: dict[str, list[int]] = {}
+
+    class Tools:
+        def refill(self) -> None: ...
+
+        settle = close = refill
+
+        def run(self, name: str, job: bytes, seconds: float) -> str:
+            opening, *calls = [message for message, _ in unpack(job)]
+            seen[name] = [call["buffers"][0]["elements"] for call in calls]
+            assert opening["guard"] == 0 and opening["lead"] % 512 == 0
+            assert all("shift" not in row for call in calls for row in call["buffers"]), "what lies behind the data is the tool's to see"
+            return "ERROR SUMMARY: 0 errors" if name == "memcheck" else "RACECHECK SUMMARY: 0 hazards displayed"
+    monkeypatch.setattr(sanitizer, "sanitizer", lambda: Path("compute-sanitizer"))
+    monkeypatch.setattr(sanitizer, "QUICK", most)
+    gpu.__dict__["sanitizers"] = Tools()
+    verdict = gate(gpu, program(f"double_{timed}"), problem, replace(FAST, sanitize=True))
+    assert verdict.accepted and verdict.device is not None, verdict.reason
+    assert verdict.device.sanitizer == {"tools": ["memcheck", "racecheck"], "errors": [], "shape": "tail", "timed": timed}
+    assert seen == {"memcheck": [37, 512] if timed else [37], "racecheck": [37]}
+
+
 def test_a_hanging_kernel_is_killed(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     from kir.gate.gpu import candidate
     monkeypatch.setattr(candidate.Running.call, "__defaults__", (False, 1.0, True, None, False))
