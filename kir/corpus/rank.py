@@ -20,7 +20,7 @@ from kir.ir import nodes as n
 from kir.lineage.source import Expert, load_expert
 from kir.rewrite import Context, Site, judge, passes, sites
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.driver import check, run_forward
+from kir.rewrite.driver import apply, run_forward
 from kir.rewrite.residue import Residue
 from kir.store import write_atomic
 from kir.surface import backend
@@ -38,8 +38,8 @@ SECONDS = 60.0
 @dataclass(frozen=True)
 class Suggestion:
     """A forward site: `gain` is log2 of modelled time before over after; `refused` are the ids of validity preconditions that do not
-    hold, `open_` those that could not be decided. What a kernel's suggestions leave is looked at, best first, down to the first that the
-    verifier and the kernel's own surface take: `refused` are also the ids of what they say of those before."""
+    hold, `open_` those that could not be decided. A kernel's suggestions are carried out with every check, best first, down to the first
+    whose result the kernel's own surface can say: `refused` are also the ids of what is said of those before."""
 
     kernel: str
     binding: str
@@ -198,16 +198,15 @@ def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Targe
     open_.sort(key=lambda each: (-each[0].gain, each[0].step))
     taken = False
     for made, site in open_:
-        said = () if taken else _leaves(program, site, expert.surface)
+        said = () if taken else _refusals(program, site, expert.surface, context)
         taken = taken or not said
         out.suggestions.append(replace(made, refused=said))
 
 
-def _leaves(program: n.Program, site: Site, surface: str) -> tuple[str, ...]:
-    """The ids of what the verifier, and the surface that a kernel is written in, have against what a step leaves."""
+def _refusals(program: n.Program, site: Site, surface: str, context: Context) -> tuple[str, ...]:
+    """The ids of what a step itself (with all its checks) and the surface that a kernel is written in have against it."""
     try:
-        after = run_forward(program, site, Residue()).program
-        check(after, site.params)
+        after = apply(program, site.params, site, context=context).program
         return tuple(dict.fromkeys(d.id for d in backend(surface).accepts(after))) if surface != "kir" else ()
     except KirError as bad:
         if bad.diagnostics[0].id == "KIR-C120":

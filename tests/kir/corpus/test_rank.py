@@ -61,7 +61,7 @@ def test_sites_are_ranked_and_what_cannot_be_read_is_named(folder: Path, capsys:
 
 
 def test_a_suggestion_that_the_kernels_own_surface_cannot_say_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Best first, down to the first that can be said; what the verifier has against a result counts alike."""
+    """Best first, down to the first that can be said; a step that is refused when it is carried out counts alike."""
     def said() -> dict[str, tuple[str, ...]]:
         seconds = iter([2.0] + [1.0] * 1000)
         monkeypatch.setattr("kir.corpus.rank.program_cost", lambda program, sizes, target: [SimpleNamespace(seconds=next(seconds))])
@@ -79,9 +79,9 @@ def test_a_suggestion_that_the_kernels_own_surface_cannot_say_is_refused(folder:
     told = said()
     assert told[before[0]] == ("KIR-B006",) and [told[step] for step in before[1:]] == [()] * (len(before) - 1)
 
-    def broken(program: Program, item: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise KirError(Diagnostic("KIR-V008", "it leaves its buffer"))
-    monkeypatch.setattr("kir.corpus.rank.check", broken)
+    monkeypatch.setattr("kir.corpus.rank.apply", broken)
     told = said()
     assert all(told[step] == ("KIR-V008",) for step in before)
 
