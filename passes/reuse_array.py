@@ -81,17 +81,18 @@ def _over(program: n.Program, site: Site, context: Context) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
     second, first = _span(block, b.name), _span(block, home)
-    if first is None or second is None or first[1] < second[0]:
-        return proved("its first purpose is over when the second begins")
+    if first is None or second is None:
+        return proved("one of them is not used")
+    if first[1] < second[0]:
+        return _handed_over(program, site)
     return refuted(f"'{home}' is still in use when '{b.name}' is", f"statement {first[1]} of the loop over threads", needs="lifetimes that do not overlap")
 
 
-def _handed_over(program: n.Program, site: Site, context: Context) -> Verdict:
+def _handed_over(program: n.Program, site: Site) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
     second, first = _span(block, b.name), _span(block, home)
-    if first is None or second is None:
-        return proved("one of them is not used")
+    assert first is not None and second is not None
     item, used = site.params, block[first[1]]
     assert isinstance(item, ReuseArray)
     ends = item.meet >= 0 or (isinstance(used, n.For) and is_call(used.body[-1], "barrier"))
@@ -122,8 +123,7 @@ class ReuseArray(Pass):
     claim: ClassVar[str] = "A CTA needs less shared memory, so that more of them fit on a processor."
     provides: ClassVar[tuple[str, ...]] = ()
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P913", "validity", "storage", "the array's first purpose is over when the second begins", _over),
-        Precondition("KIR-P914", "validity", "pipeline", "all threads meet between the two", _handed_over),
+        Precondition("KIR-P913", "validity", "storage", "the array's first purpose is over, for all threads, when the second begins", _over),
         Precondition("KIR-P915", "validity", "storage", "no element is read before it was written anew", _written_first))
 
     buffer: str = ""
