@@ -23,7 +23,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
 from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
-from kir.ir.visit import statements, transform, walk
+from kir.ir.visit import statements, transform, updated, walk
 
 ROUNDS = 6
 HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
@@ -41,7 +41,7 @@ def raised(program: n.Program) -> n.Program:
     made = replace(made, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in made.params))
     taken = frozenset(p.name for p in made.params)
     return normalized_again(program, replace(made, kernels=tuple(
-        replace(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in made.kernels)))
+        updated(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in made.kernels)))
 
 
 def without_hints(k: n.Kernel) -> n.Kernel:
@@ -72,7 +72,7 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
         views = {}
     known = Facts.at(program, (k.name,))
     exact = frozenset(p.name for p in program.params if dict(p.attrs).get("exact"))
-    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
+    return updated(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
 
 
 def _loaded(k: n.Kernel) -> frozenset[str]:
@@ -117,32 +117,32 @@ class _Raiser:
     def stmt(self, s: n.Stmt, known: Facts) -> n.Stmt:
         match s:
             case n.For():
-                return replace(s, body=self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step)))
+                return updated(s, body=self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step)))
             case n.If():
-                return replace(
+                return updated(
                     s,
                     cond=self.loads(s.cond, known),
                     then=self.block(s.then, known.knowing(s.cond)),
                     orelse=self.block(s.orelse, known.knowing(build.invert(s.cond))),
                 )
             case n.While():
-                return replace(s, body=self.block(s.body, known))
+                return updated(s, body=self.block(s.body, known))
             case n.Roles():
-                return replace(s, roles=tuple(replace(r, body=self.block(r.body, known)) for r in s.roles))
+                return updated(s, roles=tuple(updated(r, body=self.block(r.body, known)) for r in s.roles))
             case n.Store() if s.at.index and s.at.buffer.space == "global":
-                return self.store(replace(s, value=self.loads(s.value, known)), known)
+                return self.store(updated(s, value=self.loads(s.value, known)), known)
             case n.Copy() if s.via == "tma" and s.src.at.buffer.space == "global" and s.dst.buffer.space == "fragment":
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
                 return self.descriptor_store(s, known)
             case n.Copy() if (s.via == "plain" or s.via.startswith("vector")) and s.dst.buffer.space == "global" and s.dst.index and not s.clip:
-                return self.vectors(replace(s, src=self.loads(s.src, known)), known)
+                return self.vectors(updated(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
             case n.Eval() if s.call.fn.startswith("atomic_") and isinstance(s.call.args[0], n.Region):
                 made: n.Stmt = self.loads(s, known)
                 assert isinstance(made, n.Eval)
-                return self.masked(replace(made, call=self.atomic(made.call, known)))
+                return self.masked(updated(made, call=self.atomic(made.call, known)))
             case _:
                 made = self.loads(s, known)
                 return made

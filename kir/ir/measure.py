@@ -7,6 +7,7 @@ stands further right: taking back an asynchronous copy may add a barrier, taking
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import child_blocks
 from kir.ir.types import TileType, Type, dtype_of
-from kir.ir.visit import buffers_named, children, statements, walk
+from kir.ir.visit import buffers_named, children, once, statements, walk
 
 
 class Measure(NamedTuple):
@@ -157,8 +158,8 @@ class _Counter:
         written: set[str] = set()
         declared: set[str] = set()
         for s in block:
-            self.add("statements")
-            self.own(s, depth, deepest)
+            for name, by in self.owned(s, deepest - depth).items():
+                self.counts[name] += by
             declared |= _declared(s)
             written |= _written(s)
             inner: set[str] = set()
@@ -174,18 +175,31 @@ class _Counter:
             written |= inner
         return written - declared
 
-    def own(self, s: n.Stmt, depth: int, deepest: int) -> None:
+    def owned(self, s: n.Stmt, above: int) -> dict[str, int]:
+        """What a statement without its blocks adds, `above` loops outside of the deepest. It depends on nothing else, and most statements
+        of a program are those of the one that it was made from: kept with the statement."""
+        kept: dict[tuple[str, bool, int], dict[str, int]] = once(s, "_measured", dict)
+        key = (self.fastest, self.threads > 0, above)
+        if key not in kept:
+            alone = _Counter(defaultdict(int), self.fastest)
+            alone.threads = self.threads
+            alone.own(s, above)
+            kept[key] = {name: by for name, by in alone.counts.items() if by}
+        return kept[key]
+
+    def own(self, s: n.Stmt, above: int) -> None:
         """Counts a statement without its blocks."""
+        self.add("statements")
         for x in _expressions(s):
             self.node(x)
         match s:
             case n.Let():
                 self.add("names", len(s.names))
-                self.add("hoisted", deepest - depth)
+                self.add("hoisted", above)
                 self.add("tiles", _bits(s.value.type))
             case n.Alloc() | n.View():
                 self.add("names")
-                self.add("hoisted", deepest - depth)
+                self.add("hoisted", above)
                 self.buffer(s.buffer)
             case n.Store():
                 if s.at.buffer.space == "global":
@@ -202,7 +216,7 @@ class _Counter:
                 self.add("layouts", kind == "vector")
                 self.add("lanes", kind in ("ldmatrix", "stmatrix"))
                 self.add("tiles", _bits(s.dst.type))
-                self.add("hoisted", deepest - depth)
+                self.add("hoisted", above)
                 self.add("masks", s.clip + (s.mask is not None))
                 self.add("annotations", len(s.attrs))
             case n.Mma():
