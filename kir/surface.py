@@ -17,6 +17,8 @@ from kir.target import Target
 StatementPath = tuple[int | str, ...]
 """A structural path as in `kir.ir.anchors`: kernel name, then statement indices and block names in turn."""
 Option = int | float | str | bool
+UNCOMPILED = "not compiled"
+"""How a reason begins where nothing is known of the machine code, because a side was not compiled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from kir.analysis.elements import NotElementwise, element, element_region, tile,
 from kir.analysis.facts import Facts
 from kir.analysis.narrow import narrowed_lets
 from kir.analysis.normal_form import normalize, normalized_again
-from kir.analysis.order import less
+from kir.analysis.order import is_positive, less
 from kir.analysis.unsigned import signed
 from kir.analysis.wrapped import unwrapped
 from kir.ir import build
@@ -285,6 +285,8 @@ class _Raiser:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         if index is None:
             return None, mask, clip
+        if at.buffer.name in self.views:
+            index = _unfolded(index, base, known)
         atoms = tuple(a for a in conjuncts(mask) if not _holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
@@ -371,15 +373,23 @@ def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
     a, b, i, d = bare(atom.a), bare(atom.b), bare(index), bare(extent)
     match atom.op:
         case "lt":
-            return _same(a, i) and _same(b, d)
+            return (_same(a, i) and _same(b, d)) or _same_distance(a, b, i, d)
         case "gt":
-            return _same(b, i) and _same(a, d)
+            return (_same(b, i) and _same(a, d)) or _same_distance(b, a, i, d)
         case "le":
             return (_same(a, i) and _same(build.add(b, 1), d)) or (build.is_const(a, 0) and _same(b, i))
         case "ge":
             return (_same(b, i) and _same(build.add(a, 1), d)) or (_same(a, i) and build.is_const(b, 0))
         case _:
             return False
+
+
+def _same_distance(a: n.Expr, b: n.Expr, i: n.Expr, d: n.Expr) -> bool:
+    """Whether `a < b` says `i < d` of an index that begins at a place `i - a` from 0 on: `j < K - k * 32` of `k * 32 + j`."""
+    if not a.type == b.type == i.type == d.type:
+        return False
+    start = build.sub(i, a)
+    return all(c > 0 for c in build.polynomial(start).values()) and _same(build.add(b, start), d)
 
 
 def _holds(atom: n.Expr, known: Facts) -> bool:
@@ -407,8 +417,29 @@ def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> boo
 
 
 def inside(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
-    """Whether an index is known to be below an extent, be it because the first of its chunk is."""
-    return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known))
+    """Whether an index is known to be below an extent, be it because the first of its chunk is, or what it is a quotient of below a multiple."""
+    return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known)) or _is_quotient(
+        known.expanded(index), extent, known)
+
+
+def _is_quotient(e: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether an index is `x // c` with x below `c * extent`."""
+    return (isinstance(e, n.Binary) and e.op == "floordiv" and e.b.type == extent.type and is_positive(e.b, known)
+            and less(e.a, build.mul(e.b, extent), known))
+
+
+def _unfolded(index: tuple[n.Expr, ...], base: n.Buffer, known: Facts) -> tuple[n.Expr, ...]:
+    """The index of a row-major tensor, where a counter that runs over two axes at once stands for both: `X[0, bh]` with bh below B * H is
+    `X[bh // H, bh % H]`."""
+    if base.strides is not None:
+        return index
+    out = list(index)
+    for k in range(len(out) - 1):
+        both, inner = out[k + 1], bare(base.shape[k + 1])
+        if build.is_const(out[k], 0) and isinstance(both, n.Var) and both.type == inner.type and not less(both, inner, known) and is_positive(
+                inner, known) and less(both, build.mul(bare(base.shape[k]), inner), known):
+            out[k], out[k + 1] = build.floordiv(both, inner), build.mod(both, inner)
+    return tuple(out)
 
 
 def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:

@@ -1,14 +1,16 @@
 """One spelling for what can be written in several ways: the structural half of the normal form.
 
 Loops start at 0 and step by 1 (or from the CTA's number by the grid's size); reductions, scans and sorts stand in lets of their own;
-integer index arithmetic is written out where it is used, except divisions, which keep their name; new tile axes are introduced at the
-leaves of an expression; a fragment that only takes over another one, and a name for a fragment that no longer changes, vanish.
+integer index arithmetic is written out where it is used, except divisions, which keep their name, and which shifts and masks of indices
+are spelled as; new tile axes are introduced at the leaves of an expression; a fragment that only takes over another one, and a name for a
+fragment that no longer changes, vanish.
 """
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kir.analysis.bit_indices import divided
 from kir.analysis.elements import NotElementwise, canonical_tile, element
 from kir.ir import build
 from kir.ir import nodes as n
@@ -23,7 +25,7 @@ DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max
 def spell(program: n.Program) -> n.Program:
     """The program in the one spelling; idempotent."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
-    return replace(program, kernels=tuple(_Speller(k, taken).kernel() for k in program.kernels))
+    return replace(program, kernels=tuple(_Speller(divided(k, taken), taken).kernel() for k in program.kernels))
 
 
 class _Speller:

@@ -7,28 +7,37 @@ model says they gain.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kir.cli._options import belong
 from kir.cli._program import read
 from kir.cli._result import Result
 
+if TYPE_CHECKING:
+    from kir.ir.nodes import Program
+    from kir.rewrite import Pass
+
+NEAREST = 6
+"""Near misses that are shown of a pass that applies nowhere."""
+
 
 def command(
-    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; with --package a folder of recorded bindings")],
     name: Annotated[str, typer.Option("--pass", help="only this pass")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     near: Annotated[bool, typer.Option(help="also near misses, each with its reason")] = False,
     package: Annotated[bool, typer.Option("--package", help="rank the forward sites of a folder of recorded bindings")] = False,
-    target: Annotated[str, typer.Option(help="with --package: the device that is modelled")] = "sm_90a",
-    most: Annotated[int, typer.Option(help="with --package: how many suggestions are shown")] = 40,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", help="with --package: processes at once (0: one a core)")] = 0,
-    seconds: Annotated[float, typer.Option(help="with --package: how long one kernel may be looked at")] = 60.0,
+    target: Annotated[str, typer.Option(help="with --package: the device that is modelled (sm_90a)")] = "",
+    most: Annotated[int | None, typer.Option(help="with --package: how many suggestions are shown (40)")] = None,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", help="with --package: processes at once (one a core)")] = None,
+    seconds: Annotated[float | None, typer.Option(help="with --package: how long one kernel may be looked at (60)")] = None,
 ) -> Result:
     """Show where each pass applies, forward and backward, with the verdict of every precondition."""
     if package:
-        return _ranked(Path(file), target, most, jobs, seconds, name)
+        return _ranked(Path(file), target or "sm_90a", 40 if most is None else most, jobs or 0, 60.0 if seconds is None else seconds, name)
+    belong("sites", "--package", {"--target": target, "--most": most, "--jobs": jobs, "--seconds": seconds})
     from kir.diagnostic import KirError
     from kir.rewrite import judge, misses, pass_class, passes, sites
     from kir.rewrite.anchor import anchor_text
@@ -66,7 +75,28 @@ def command(
                         lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
                 except KirError as bad:
                     lines.append(f"{mark}{cls.name}: {bad.diagnostics[0].message}")
+    if not rows and name and not near:
+        lines = [f"{name} applies nowhere", *_nearest(chosen[0].with_options({}), program)]
     return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies")
+
+
+def _nearest(item: Pass, program: Program) -> list[str]:
+    """Why a pass that was asked for does not apply: the places it came near to, a few of them."""
+    from kir.diagnostic import KirError
+    from kir.rewrite import misses
+    from kir.rewrite.anchor import anchor_text
+    from kir.rewrite.text import Direction
+
+    found: list[str] = []
+    try:
+        directions: tuple[Direction, ...] = ("forward", "backward")
+        for direction in directions:
+            mark = "" if direction == "forward" else "~"
+            found += [f"  {mark}{item.name}@{anchor_text(program, path)}  {reason}" for path, reason in misses(item, program, direction)]
+    except KirError as bad:
+        found.append(f"  {bad.diagnostics[0].message}")
+    more = [f"  .. and {len(found) - NEAREST} more (--near)"] if len(found) > NEAREST else []
+    return [*found[:NEAREST], *more] or [f"  no kernel or statement has the form that it looks for; `kir passes {item.name}` shows one"]
 
 
 def _ranked(folder: Path, name: str, most: int, jobs: int, seconds: float, only: str) -> Result:

@@ -10,10 +10,11 @@ import typer
 from kir.cli._result import Result
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+EMPTY = "no cards: `kir lineage .. -o DIR` writes one for each step to DIR/cards; `--library DIR/cards` looks there"
 Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder of cards, searched first (may be repeated)")]
 
 
-def _listing(found: Any, faults: Any) -> Result:
+def _listing(found: Any, faults: Any, nothing: str) -> Result:
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False, header_style="dim")
@@ -35,7 +36,7 @@ def _listing(found: Any, faults: Any) -> Result:
                 "file": str(each.path),
             }
         )
-    return Result({"cards": rows}, shown if rows else "no cards", diagnostics=tuple(faults))
+    return Result({"cards": rows}, shown if rows else nothing, diagnostics=tuple(faults))
 
 
 @app.command("list")
@@ -43,7 +44,7 @@ def list_(library: Shelves = None) -> Result:
     """List the cards of the library; files that are no cards are reported."""
     from kir.library.shelf import library as open_library
 
-    return _listing(*open_library(library or ()).cards())
+    return _listing(*open_library(library or ()).cards(), EMPTY)
 
 
 @app.command()
@@ -54,7 +55,7 @@ def search(words: Annotated[list[str], typer.Argument(help="words, all of which 
 
     found, faults = open_library(library or ()).cards()
     wanted = [word.casefold() for word in words]
-    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults)
+    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults, f"no card has {' and '.join(words)}" if found else EMPTY)
 
 
 @app.command()

@@ -1,10 +1,11 @@
 """Text -> syntax tree, after the grammar `grammars/kir.lark`; every failure is located."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from lark import Token, Tree
+from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.indenter import DedentError, Indenter
 
@@ -40,10 +41,22 @@ class _Blocks(Indenter):
             raise _Misaligned(token) from None
 
 
+OPENING = "a program: the line `kir 1`, then `program NAME`"
+_CHOICE = re.compile(r"\((\w+(?:\|\w+)*)\)\\b")
+_WORDS = {
+    "NAME": "a name", "INT": "an integer", "SIGNED": "a negative number", "FLOAT": "a float", "STRING": "a text in quotes", "SYMBOLIC": "a dtype such as $<T>",
+    "COMPARE": "a comparison", "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "$END": "the end of the text",
+}
+
+
+def _lark() -> Lark:
+    return parser("kir", _Blocks, positions=True)
+
+
 def syntax_tree(text: str, file: str) -> Tree[Token]:
     """The tree of an IR text. Raises KirError KIR-T001."""
     try:
-        return parser("kir", _Blocks, positions=True).parse(text if text.endswith("\n") else text + "\n")
+        return _lark().parse(text.removeprefix("\ufeff").removesuffix("\n") + "\n")
     except UnexpectedInput as bad:
         raise _syntax_error(bad, file, text) from None
     except _Misaligned as bad:
@@ -57,10 +70,24 @@ def _syntax_error(bad: UnexpectedInput, file: str, text: str) -> KirError:
     lines = text.splitlines()
     rest = lines[line - 1][column - 1:].split() if line <= len(lines) else []
     found = f"'{rest[0]}'" if rest else "the end of the line"
-    expected = ""
+    if not text.strip():
+        return error("KIR-T001", "this is no IR text: it is empty", origin=Origin(file, 1, 1, 1, 1), needs=OPENING)
+    allowed: Iterable[str] = ()
     if isinstance(bad, UnexpectedToken):
-        expected = ", ".join(sorted(t.lower().strip("_") for t in bad.accepts or bad.expected)[:12])
+        allowed = bad.accepts or bad.expected
     elif isinstance(bad, UnexpectedCharacters):
-        expected = ", ".join(sorted(t.lower().strip("_") for t in bad.allowed or ())[:12])
-    return error("KIR-T001", f"this is no IR text: unexpected {found}", origin=Origin(file, line, column, line, column + 1),
-                 needs=f"one of {expected}" if expected else "")
+        allowed = bad.allowed or ()
+    expected = list(dict.fromkeys(word for name in sorted(allowed) for word in _readable(name)))
+    needs = OPENING if (line, column) == (1, 1) else expected[0] if len(expected) == 1 else f"one of {', '.join(expected[:16])}" if expected else ""
+    return error("KIR-T001", f"this is no IR text: unexpected {found}", origin=Origin(file, line, column, line, column + 1), needs=needs)
+
+
+def _readable(terminal: str) -> tuple[str, ...]:
+    """A terminal of the grammar as one would say it: what is written as such in quotes, the rest in words."""
+    if terminal in _WORDS:
+        return (_WORDS[terminal],)
+    found = next((t for t in _lark().terminals if t.name == terminal), None)
+    if found is None:
+        return (terminal.lower().strip("_"),)
+    choice = _CHOICE.fullmatch(found.pattern.value)
+    return tuple(f"'{word}'" for word in (choice[1].split("|") if choice else [found.pattern.value]))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def parser(name: str, postlex: type[PostLex] | None = None, positions: bool = False) -> Lark:
     """The LALR parser of `grammars/<name>.lark`, with what its token stream goes through, and with positions in its trees where they are
     asked for."""
-    grammar = resources.files("kir.grammars").joinpath(f"{name}.lark").read_text()
+    grammar = resources.files("kir.grammars").joinpath(f"{name}.lark").read_text(encoding="utf-8")
     options: dict[str, Any] = {"parser": "lalr", "maybe_placeholders": True, "propagate_positions": positions}
     kept = _kept(grammar, repr(options))
     try:
