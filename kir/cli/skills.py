@@ -55,7 +55,8 @@ def search(words: Annotated[list[str], typer.Argument(help="words, all of which 
 
     found, faults = open_library(library or ()).cards()
     wanted = [word.casefold() for word in words]
-    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults, f"no card has {' and '.join(words)}" if found else EMPTY)
+    nothing = f"no card has {' and '.join(words)}" if found else EMPTY
+    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults, nothing)
 
 
 @app.command()
