@@ -87,7 +87,7 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     block, i = block_at(program, site.path), int(site.path[-1])
     value = params.found(block, i)
     assert value is not None
-    last = next(k for k in reversed(range(i, len(block))) if _evaluated(block[k])[value])
+    last = next(k for k in reversed(range(i, params.end(block, i))) if _evaluated(block[k])[value])
     # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     clash = sorted(buffers_read(value) & written)
@@ -100,17 +100,23 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
 
 @dataclass(frozen=True)
 class Materialize(Pass):
-    """Base: `value` is the text of the expression that gets a name before the statement at the site."""
+    """Base: `value` is the text of the expression that gets a name before the statement at the site; `until` is how many statements from there
+    on use the name, 0 when all that follow do."""
 
     value: str = ""
+    until: int = 0
 
     def admits(self, e: n.Expr) -> bool:
         """Whether a value is of the kind that this pass names."""
         raise TypeError(type(self).__name__)
 
+    def end(self, block: n.Block, i: int) -> int:
+        """The statement after the last one in which the name may stand."""
+        return min(i + self.until, len(block)) if self.until > 0 else len(block)
+
     def found(self, block: n.Block, i: int) -> n.Expr | None:
         """The expression with the text `value` in the first statement from `i` on that has it."""
-        return next((x for s in block[i:] for x in _evaluated(s) if expr_text(x) == self.value), None)
+        return next((x for s in block[i:self.end(block, i)] for x in _evaluated(s) if expr_text(x) == self.value), None)
 
     def sites(self, program: n.Program) -> Iterator[Site]:
         """With no `value` given, every candidate that is written out more than once in what follows."""
@@ -140,9 +146,10 @@ class Materialize(Pass):
         """Before the first statement that writes the value out, or further up in its block."""
         if not self.value or not isinstance(node, n.Stmt):
             return None
-        rest = block_at(program, path)[int(path[-1]):]
-        value = next((x for s in rest for x in _evaluated(s) if self.admits(x) and expr_text(x) == self.value and is_pure(x)), None)
-        return None if value is None or any(not _bound(s).isdisjoint(names_read(value)) for s in rest) else Site(path, self)
+        block, i = block_at(program, path), int(path[-1])
+        within = block[i:self.end(block, i)]
+        value = next((x for s in within for x in _evaluated(s) if self.admits(x) and expr_text(x) == self.value and is_pure(x)), None)
+        return None if value is None or any(not _bound(s).isdisjoint(names_read(value)) for s in block[i:]) else Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Names the value before the statement; every later place in the block that writes it out uses the name."""
@@ -153,8 +160,10 @@ class Materialize(Pass):
         var = n.Var(name, value.type)
 
         def edit(block: n.Block) -> n.Block:
-            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) if _evaluated(s)[value] else s for s in block[i:])
-            return (*block[:i], n.Let((name,), value), *after)
+            end = self.end(block, i)
+            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) if _evaluated(s)[value] else s
+                          for s in block[i:end])
+            return (*block[:i], n.Let((name,), value), *after, *block[end:])
         return Rewritten(edit_block(program, site.path, edit), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
@@ -166,7 +175,9 @@ class Materialize(Pass):
             return Miss("the value is never used")
         if _is_computed(node.value) and any(_stretches(s, node.names[0]) for s in block[i + 1:]):
             return Miss("a reader stretches the value over another axis, which only operands are")
-        return Site(path, replace(self, value=expr_text(node.value)))
+        last = max(k for k in range(i + 1, len(block)) if node.names[0] in names_read(block[k]))
+        again = any(_evaluated(s)[node.value] for s in block[last + 1:])
+        return Site(path, replace(self, value=expr_text(node.value), until=last - i if again else 0))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Writes the value out wherever its name stood."""

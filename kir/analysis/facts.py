@@ -58,6 +58,8 @@ class Facts:
     """The names that some domain depends on."""
     sums: Sums = field(default_factory=lambda: Sums(), compare=False, repr=False)
     """What `kir.analysis.order` has made of `holds` and of quotients; it is worked out when it is asked for."""
+    token: object = field(default=None, compare=False, repr=False)
+    """Facts with the same token say the same; others may all the same."""
 
     @classmethod
     def from_program(cls, program: n.Program) -> Facts:
@@ -68,7 +70,7 @@ class Facts:
                 low, high = p.of.range
                 ranges[p.name] = d.between(0 if p.role == "size" else low, high)
         lets = {p.name: p.value for p in program.params if p.value is not None and isinstance(p.of, DType)}
-        out = cls(MappingProxyType(ranges), MappingProxyType(lets))
+        out = cls(MappingProxyType(ranges), MappingProxyType(lets), token=_told(None, "header", tuple((p.name, p.of, p.role, p.value) for p in program.params)))
         for fact in program.facts:
             out = out.knowing(fact)
         return out
@@ -91,14 +93,16 @@ class Facts:
         """What holds after a block: its integer lets are known."""
         lets = {name: s.value for s in block if isinstance(s, n.Let) and len(s.names) == 1 for name in s.names
                 if not isinstance(s.value.type, TileType) and _is_scalar_integer(s.value)}
-        return self._with(lets, lets=MappingProxyType({**self.lets, **lets})) if lets else self
+        if not lets:
+            return self
+        return self._with(lets, _told(self.token, "lets", tuple(lets.items())), lets=MappingProxyType({**self.lets, **lets}))
 
-    def _with(self, changed: Collection[str], **said: Any) -> Facts:
+    def _with(self, changed: Collection[str], token: object, **said: Any) -> Facts:
         """These facts with more said, of the names `changed` alone. What was worked out is kept where it depends on none of them."""
         if not self._asked.isdisjoint(changed):
-            return replace(self, **said, _domains={}, _asked=set(), sums=Sums())
+            return replace(self, **said, _domains={}, _asked=set(), sums=Sums(), token=token)
         sums = replace(self.sums, about=dict(self.sums.about) if "holds" not in said else {})
-        return replace(self, **said, _domains=self._domains.copy(), _asked=self._asked.copy(), sums=sums)
+        return replace(self, **said, _domains=self._domains.copy(), _asked=self._asked.copy(), sums=sums, token=token)
 
     def inside(self, s: n.Stmt, rest: tuple[int | str, ...]) -> tuple[Facts, n.Block, tuple[int | str, ...]]:
         """What holds in the block of `s` that `rest` leads into, that block, and the rest of the path."""
@@ -119,10 +123,11 @@ class Facts:
     def ranging(self, var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr | None = None) -> Facts:
         """With a variable that takes lo, lo + step, .. below hi, or above it where the step `descends`."""
         low, high = self.domain(lo), self.domain(hi)
+        token = _told(self.token, "range", (var, lo, hi, step))
         if step is not None and descends(step):
             known = d.between(None if high.lo is None else high.lo + 1, low.hi)
             down = (n.Binary("lt", hi, var), n.Binary("le", var, lo))
-            return self._with({var.name}, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *down))
+            return self._with({var.name}, token, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *down))
         stride = 1 if step is None else int_value(step)
         start = low
         known = d.between(start.lo, None if high.hi is None else high.hi - 1)
@@ -133,13 +138,13 @@ class Facts:
                 last = start.value + (high.value - start.value - 1) // stride * stride
                 known = d.meet(known, d.between(None, last))
         bounds = (n.Binary("le", lo, var), n.Binary("lt", var, hi))
-        return self._with({var.name}, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *bounds))
+        return self._with({var.name}, token, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *bounds))
 
     def knowing(self, fact: n.Expr) -> Facts:
         """With a boolean expression that holds. Conjunctions are taken apart; bounds and congruences of names become domains."""
         if isinstance(fact, n.Const) or any(isinstance(x, (n.Load, n.Call)) for x in walk(fact)):
             return self
-        out = self._with((), holds=(*self.holds, fact))
+        out = self._with((), _told(self.token, "fact", fact), holds=(*self.holds, fact))
         if isinstance(fact, n.Binary) and fact.op == "and":
             return self.knowing(fact.a).knowing(fact.b)
         if isinstance(fact, n.Binary) and fact.op in n.COMPARISONS and dtype_of(fact.a.type).is_integer:
@@ -275,6 +280,12 @@ class Facts:
     def divides(self, c: int, e: n.Expr) -> bool:
         """Whether `e` is proved a multiple of `c`: by congruences of its names, or of the lets it is made of."""
         return self.domain(e).is_multiple_of(c) or self.domain(self.expanded(e)).is_multiple_of(c)
+
+
+@lru_cache(maxsize=1 << 15)
+def _told(before: object, kind: str, what: object) -> object:
+    """What stands for facts after something more was said: the same again for the same."""
+    return object()
 
 
 @lru_cache(maxsize=128)

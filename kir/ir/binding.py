@@ -46,7 +46,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
+from kir.diagnostic import Origin, did_you_mean, error, usage
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import name_text
 from kir.ir.types import DTYPES
@@ -222,6 +223,12 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
     out: dict[str, n.Expr] = {}
     header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
     for key, text in texts.items():
+        if str(text).isdecimal() and int(text) < 1 << 31:
+            out[key] = build.const(int(text))
+            continue
+        if text in sizes:
+            out[key] = sizes[str(text)]
+            continue
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
         except KirError as bad:

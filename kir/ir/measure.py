@@ -7,6 +7,7 @@ stands further right: taking back an asynchronous copy may add a barrier, taking
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import child_blocks
 from kir.ir.types import TileType, Type, dtype_of
-from kir.ir.visit import children, statements
+from kir.ir.visit import buffers_named, children, once, statements, walk
 
 
 class Measure(NamedTuple):
@@ -40,7 +41,7 @@ class Measure(NamedTuple):
     synchronization: int
     """Barriers, fences and atomics."""
     shared: int
-    """Buffers and views in shared and cluster memory."""
+    """Buffers and views in shared and cluster memory, and twice each further purpose of one: that it is written anew, after a meeting."""
     layouts: int
     """Local buffers with a layout, strides or alignment of their own; vector copies."""
     coupling: int
@@ -157,8 +158,8 @@ class _Counter:
         written: set[str] = set()
         declared: set[str] = set()
         for s in block:
-            self.add("statements")
-            self.own(s, depth, deepest)
+            for name, by in self.owned(s, deepest - depth).items():
+                self.counts[name] += by
             declared |= _declared(s)
             written |= _written(s)
             inner: set[str] = set()
@@ -174,18 +175,31 @@ class _Counter:
             written |= inner
         return written - declared
 
-    def own(self, s: n.Stmt, depth: int, deepest: int) -> None:
+    def owned(self, s: n.Stmt, above: int) -> dict[str, int]:
+        """What a statement without its blocks adds, `above` loops outside of the deepest. It depends on nothing else, and most statements
+        of a program are those of the one that it was made from: kept with the statement."""
+        kept: dict[tuple[str, bool, int], dict[str, int]] = once(s, "_measured", dict)
+        key = (self.fastest, self.threads > 0, above)
+        if key not in kept:
+            alone = _Counter(defaultdict(int), self.fastest)
+            alone.threads = self.threads
+            alone.own(s, above)
+            kept[key] = {name: by for name, by in alone.counts.items() if by}
+        return kept[key]
+
+    def own(self, s: n.Stmt, above: int) -> None:
         """Counts a statement without its blocks."""
+        self.add("statements")
         for x in _expressions(s):
             self.node(x)
         match s:
             case n.Let():
                 self.add("names", len(s.names))
-                self.add("hoisted", deepest - depth)
+                self.add("hoisted", above)
                 self.add("tiles", _bits(s.value.type))
             case n.Alloc() | n.View():
                 self.add("names")
-                self.add("hoisted", deepest - depth)
+                self.add("hoisted", above)
                 self.buffer(s.buffer)
             case n.Store():
                 if s.at.buffer.space == "global":
@@ -202,7 +216,7 @@ class _Counter:
                 self.add("layouts", kind == "vector")
                 self.add("lanes", kind in ("ldmatrix", "stmatrix"))
                 self.add("tiles", _bits(s.dst.type))
-                self.add("hoisted", deepest - depth)
+                self.add("hoisted", above)
                 self.add("masks", s.clip + (s.mask is not None))
                 self.add("annotations", len(s.attrs))
             case n.Mma():
@@ -217,6 +231,7 @@ class _Counter:
                     self.add("lanes")
                 elif s.kind == "thread":
                     self.add("threads")
+                    self.add("shared", 2 * _further_purposes(s.body))
                 elif s.kind != "serial":
                     self.add("annotations")
                 options = dict(s.attrs)
@@ -282,6 +297,30 @@ class _Counter:
             self.add("lanes")
         elif x.fn in _TILE_CALLS:
             self.add("reductions")
+
+
+def _further_purposes(block: n.Block) -> int:
+    """How often an array of shared memory that was read is written anew in a block, after a barrier."""
+    found, read, met = 0, set[str](), set[str]()
+    for s in block:
+        if isinstance(s, n.Eval) and s.call.fn == "barrier":
+            met |= read
+            continue
+        touched = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer.space == "shared"] if buffers_named(s) else []
+        for name in {x.buffer.name for x in touched}:
+            places = sum(x.buffer.name == name for x in touched)
+            stores = sum(isinstance(x, n.Store) and x.at.buffer.name == name for x in walk(s))
+            if stores == places:
+                found += name in met
+                read.discard(name)
+                met.discard(name)
+            else:
+                read.add(name)
+                met.discard(name)
+                ends = s.body[-1] if isinstance(s, n.For) else None
+                if isinstance(ends, n.Eval) and ends.call.fn == "barrier":
+                    met.add(name)
+    return found
 
 
 def _operations(e: n.Node) -> int:

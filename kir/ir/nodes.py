@@ -154,8 +154,10 @@ class Binary(Expr):
 
     @cached_property
     def type(self) -> Type:
-        ta = self.a.type
-        return elementwise(BOOL if self.op in COMPARISONS else dtype_of(ta), ta, self.b.type)
+        ta, tb = self.a.type, self.b.type
+        if isinstance(ta, DType) and isinstance(tb, DType):
+            return BOOL if self.op in COMPARISONS else ta
+        return elementwise(BOOL if self.op in COMPARISONS else dtype_of(ta), ta, tb)
 
 
 @node

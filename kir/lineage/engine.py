@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -54,7 +54,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class PassEngine:
-    """All passes of the registry. ``work_item`` and ``state`` are the problem's, for the predicate N; ``assume`` are precondition
+    """All passes of the registry, or some ``only``. ``work_item`` and ``state`` are the problem's, for the predicate N; ``assume`` are precondition
     ids that count as assumed where they cannot be decided; ``context`` says what hardware is aimed at. What was found for a program
     is kept, as the walk comes to the same programs that its plan has been through. ``failures`` are passes whose own code failed: the
     walk goes on without them."""
@@ -62,6 +62,7 @@ class PassEngine:
     naive_arguments: Mapping[str, Any] = field(default_factory=dict)
     assume: frozenset[str] = frozenset()
     context: Context = field(default_factory=Context)
+    only: Callable[[type[Pass]], bool] = field(default=lambda cls: True, repr=False, compare=False)
     _seen: dict[str, _Known] = field(default_factory=dict, repr=False, compare=False)
     failures: dict[str, Diagnostic] = field(default_factory=dict, repr=False, compare=False)
     _naive: dict[str, tuple[Violation, ...]] = field(default_factory=dict, repr=False, compare=False)
@@ -79,7 +80,7 @@ class PassEngine:
     @cached_property
     def passes(self) -> tuple[type[Pass], ...]:
         """Every usable pass, what is peeled first in front; ties in order of name."""
-        found = tuple(passes())
+        found = tuple(filter(self.only, passes()))
         ranks = peel_ranks(Declared(each.name, each.requires, each.provides, each.conflicts) for each in found)
         return tuple(sorted(found, key=lambda each: (ranks[each.name], each.name)))
 

@@ -10,9 +10,13 @@ from benchmarks import emitting
 from kir.analysis import normalize
 from kir.cli._main import run as kir
 from kir.diagnostic import KirError
+from kir.ir import nodes as n
 from kir.ir.parser import parse_program
+from kir.lineage import bringing
 from kir.lineage.bringing import brought
-from kir.rewrite import Trace
+from kir.rewrite import Pass, Site, Trace, apply
+from kir.rewrite.driver import Applied
+from kir.rewrite.text import Direction
 from kir.surface import backend
 
 STAGED = """kir 1
@@ -56,7 +60,35 @@ kernel main grid (row: N) threads 128
 """
     with pytest.raises(KirError) as refused:
         brought(Trace(normalize(parse_program(text, "p.kir"))), backend("tilelang"))
-    assert refused.value.diagnostics[0].id == "KIR-B306"
+    first, *_, last = refused.value.diagnostics
+    assert first.id == "KIR-B306" and last.id == "KIR-B308"
+    assert "1 at first, 1 at least" in last.message and first.message in last.witness[0] and "--emit cuda" in last.attempt
+
+
+def test_the_search_ends_where_steps_help_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of which much can be taken back, one thing not: what is left is said, after a bounded number of steps."""
+    rows = "".join(f"  fragment f{i}: f32[64] = X[row, 0 +: 64] * {i}.5\n  Y[row, {64 * i} +: 64] = f{i}\n" for i in range(30))
+    text = f"""kir 1
+program p
+  size N: i32
+  in X: f32[N, 64]
+  out Y: f32[N, 1984]
+kernel main grid (row: N) threads 128
+  shared part: f32[64]
+  part[0 +: 32] = X[row, 0 +: 32]
+  part[32 +: 32] = X[row, 32 +: 32]
+{rows}  Y[row, 1920 +: 64] = part
+"""
+    taken: list[str] = []
+
+    def counted(program: n.Program, item: Pass, site: Site, direction: Direction) -> Applied:
+        taken.append(item.name)
+        return apply(program, item, site, direction)
+    monkeypatch.setattr(bringing, "apply", counted)
+    with pytest.raises(KirError) as refused:
+        brought(Trace(normalize(parse_program(text, "p.kir"))), backend("triton"))
+    assert "'part'" in refused.value.diagnostics[-1].witness[0]
+    assert 5 < len(taken) <= bringing.MOST_LEVEL + 10
 
 
 def test_the_command_writes_it_and_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
