@@ -253,7 +253,8 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.E
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
         except KirError as bad:
-            raise error("KIR-F011", f"fact '{text}': {bad.diagnostics[0].message.removeprefix(NO_TEXT)}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",
+            said = bad.diagnostics[0].message.removeprefix(NO_TEXT)
+            raise error("KIR-F011", f"fact '{text}': {said}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",
                         attempt="name what it speaks of under sizes") from bad
         out.append(substitute(program.facts[0], sizes))
     return tuple(out)
