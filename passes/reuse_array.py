@@ -367,7 +367,7 @@ class _Elements:
     def places(self, r: n.Region, at: Numbers, here: Any) -> tuple[Any, ...]:
         """The one element of a region for each thread that comes to it, as an array for each axis."""
         import numpy as np
-        index = [self.evaluated(i, at) if isinstance(i, n.Expr) else None for i in r.index]
+        index: list[Any] = [self.evaluated(i, at) if isinstance(i, n.Expr) else None for i in r.index]
         if any(i is None for i in index) or (not index and math.prod(self.shape) != 1):
             raise _Undecided("which element it is depends on more than the thread")
         shown = [np.broadcast_to(i, (self.team.threads,)) for i in index]
@@ -381,11 +381,11 @@ class _Elements:
         import numpy as np
         while used := names_read(e) & self.values.keys():
             e = substitute(e, {name: self.values[name] for name in used})
-        found = evaluated(e, {**at, self.team.thread.name: np.arange(self.team.threads)})
+        found: Any = evaluated(e, {**at, self.team.thread.name: np.arange(self.team.threads)})
         if found is None or e.type != BOOL:
             return found
-        shown: Any = np.broadcast_to(np.asarray(found), (self.team.threads,))
-        return shown
+        values: Any = np.asarray(found)
+        return np.broadcast_to(values, (self.team.threads,))
 
     def _written(self) -> Any:
         if self.written is None:

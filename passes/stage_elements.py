@@ -356,6 +356,10 @@ def _nodes(value: object) -> list[n.Node]:
     return [x for x in (value if isinstance(value, tuple) else (value,)) if isinstance(x, n.Node)]
 
 
+UNBOUNDED = (1 << 31) - 2
+"""The last place of a range that only its dtype bounds: as good as no bound."""
+
+
 def _reach(program: n.Program, path: Path, found: Template) -> tuple[int, ...] | None:
     """How many elements along each axis the loads of a statement reach; None where that is not known."""
     most: dict[int, int] = {}
@@ -366,7 +370,7 @@ def _reach(program: n.Program, path: Path, found: Template) -> tuple[int, ...] |
             continue
         for k, e in enumerate(place):
             domain = known.domain(known.expanded(e))
-            if domain.lo is None or domain.lo < 0 or domain.hi is None:
+            if domain.lo is None or domain.lo < 0 or domain.hi is None or domain.hi >= UNBOUNDED:
                 return None
             most[k] = max(most.get(k, 0), domain.hi + 1)
     return tuple(most[k] for k in sorted(most)) if most else None

@@ -41,6 +41,8 @@ MOST_SUMS = 256
 """Places that are summed at once."""
 HARNESS = ("draw", "unit_rows", "sum", "clear", "spoil", "leave_512", "leave_4096", "leave_32768", "delay", "nothing")
 """Kernels of `harness.cu`, without their prefix."""
+LOCAL_SHARE, RESIDENT = 4, 2048
+"""The part of the free memory that filling local memory may take, and the threads that an SM holds."""
 LOCALS = (512, 4096, 32768)
 """Bytes of local memory a thread that kernels of ours fill: as many as a candidate has, or most of them."""
 GRAPH_FROM = 8
@@ -82,8 +84,8 @@ class State:
     """What lives as long as the child.
 
     `watched` are variables of modules: pointer and size; `spoiled` is how many CTAs of how many bytes fill all shared memory, `local` the most
-    bytes of local memory that a thread of the candidate's has. `plain`: L2 is not cleared and no time is bought for the host: nothing is
-    measured.
+    bytes of local memory that a thread of the candidate's has, `room` how many each thread of the device may have of ours. `plain`: L2 is not
+    cleared and no time is bought for the host: nothing is measured.
     """
 
     driver: Driver
@@ -96,6 +98,7 @@ class State:
     watched: dict[str, tuple[int, int]] = field(default_factory=dict)
     spoiled: tuple[int, int] = (0, 0)
     local: int = 0
+    room: int = 0
     guard: int = GUARD
     plain: bool = False
 
@@ -144,6 +147,7 @@ def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict
     driver.allocate(int(message.get("lead", 0)) + (0 if state.guard else GUARD))  # where buffers lie says nothing of why a kernel is called
     state.sums = driver.allocate(8 * MOST_SUMS)
     state.spoiled = (driver.attribute("sms"), driver.attribute("shared_per_cta"))
+    state.room = driver.free_bytes() // LOCAL_SHARE // (RESIDENT * state.spoiled[0])
     own["kir_spoil"].allow(state.spoiled[1])
     driver.synchronize()
     return state, {"level": level.to_json() if level else None, "device": driver.about(), "functions": about, "free": driver.free_bytes()}
@@ -194,8 +198,8 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
         d.more.forget_persisting()
         pointer, size = s.cleared
         d.launch(s.harness["spoil"], (4 * s.spoiled[0],), 1024, (ctypes.c_uint32(s.spoiled[1] // 4), ctypes.c_uint32(salt & 0xFFFFFFFF)))
-        if s.local:
-            least = next((x for x in LOCALS if x >= s.local), LOCALS[-1])
+        if s.local and (fitting := [x for x in LOCALS if x <= s.room]):
+            least = next((x for x in fitting if x >= s.local), fitting[-1])
             d.launch(s.harness[f"leave_{least}"], (CROWD * s.spoiled[0],), THREADS,
                      (ctypes.c_uint32(min(s.local, least) // 4), ctypes.c_uint32(salt & 0xFFFFFFFF)))
         own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))

@@ -136,13 +136,13 @@ def test_data_lie_as_far_from_their_alignment_as_is_asked_between_guards_that_le
 
 def test_local_memory_is_filled_for_a_kernel_that_has_some(cuda: Cuda) -> None:
     call(opened())
-    assert "kir_leave_512" in [x[0] for x in cuda.launched]
+    assert "kir_leave_512" in [x[0] for x in cuda.launched], "there is little memory here"
     cuda.launched.clear()
     state = opened()
     state.local = 0
     call(state)
     assert not [x for x in cuda.launched if str(x[0]).startswith("kir_leave")]
-    state.local = 100_000
+    state.local, state.room = 100_000, 40_000
     call(state)
     (left,) = [x for x in cuda.launched if str(x[0]).startswith("kir_leave")]
     assert left[0] == "kir_leave_32768" and left[4][0] == 8192, "as much as the largest of ours has"
