@@ -125,11 +125,14 @@ class StripMine(Pass):
         at = build.add(build.mul(tile, self.extent), i)
         inner = n.For(i, build.const(0), build.const(self.extent), build.const(1), tuple(substitute(s, {loop.var.name: at}) for s in loop.body))
         made = replace(loop, var=tile, hi=build.ceildiv(loop.hi, self.extent), body=(inner,))
-        return self._settled(program, site, made)
+        return self._settled(program, site, made, loop.hi)
 
-    def _settled(self, program: n.Program, site: Site, made: n.For) -> Rewritten:
+    def _settled(self, program: n.Program, site: Site, made: n.For, hi: n.Expr) -> Rewritten:
+        """The loop in its place; accesses are clipped where the last piece may hang over the end `hi`."""
         before = kernel_of(program, site.path)
         out = replace_stmts(program, site.path, (made,))
+        if divides(self.extent, hi, program.facts):
+            return Rewritten(out, site.path)
         kernel = settle_clips(kernel_of(out, site.path), out.facts, before)
         return Rewritten(replace_kernel(out, kernel.name, kernel), site.path)
 
@@ -160,4 +163,4 @@ class StripMine(Pass):
         assert isinstance(loop, n.For) and isinstance(loop.body[0], n.For)
         made = self._single(program, site.path, loop, loop.body[0])
         assert made is not None
-        return self._settled(program, site, made)
+        return self._settled(program, site, made, made.hi)

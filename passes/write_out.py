@@ -145,6 +145,9 @@ class WriteOut(Pass):
         for size in range(1, MOST_STATEMENTS + 1):
             found = copies_at(block, i, size, var)
             if found is not None:
+                before = copies_at(block, i - size, size, var) if i >= size else None
+                if before is not None and before[1] == found[1] + 1:
+                    return Miss("it is not the first of the copies")
                 return Site(path, self, {"copy": found[0], "count": found[1], "size": size})
         return None
 
