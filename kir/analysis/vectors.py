@@ -67,8 +67,10 @@ def _vector(s: n.Alloc, rest: list[n.Stmt], fresh: Callable[[str], str]) -> list
     if sorted(values) != list(range(width)):
         return None
     before = n.Var(fresh(b.name), TileType(b.dtype, (width,)))
-    parts = [transform(values[k], lambda x, y, k=k: build.call("pick", before, build.const(k)) if y == n.Load(build.region(b, k)) else y)
-             for k in range(width)]
+    parts: list[n.Expr] = []
+    for k in range(width):
+        old, now = n.Load(build.region(b, k)), build.call("pick", before, build.const(k))
+        parts.append(_with(values[k], old, now))
     value = side_by_side(n.Call("vec", tuple(parts)))
     if isinstance(value, n.Call) and value.fn == "vec":
         return None
@@ -86,3 +88,9 @@ def _vector(s: n.Alloc, rest: list[n.Stmt], fresh: Callable[[str], str]) -> list
         after.append(r)
     first: list[n.Stmt] = [] if s.init is None else [n.Let((before.name,), s.init, label=s.label, origin=s.origin)]
     return [*first, n.Let((b.name,), value, label=None if first else s.label, origin=s.origin), *after]
+
+
+def _with(e: n.Expr, old: n.Expr, new: n.Expr) -> n.Expr:
+    """An expression with another one in the place of `old`."""
+    made: n.Expr = transform(e, lambda x, y: new if y == old else y)
+    return made
