@@ -42,6 +42,9 @@ AREAS: Mapping[str, str] = {
 ID_PATTERN = re.compile(rf"KIR-[{''.join(AREAS)}]\d{{3}}")
 """The form of an id, for ``fullmatch``."""
 
+MOST_COLUMNS = 160
+"""Characters of a line that an excerpt shows; of a longer one, those around the span."""
+
 TAB_WIDTH = 4
 """Columns a tab takes in a printed excerpt (positions in an :class:`Origin` count a tab as one character)."""
 
@@ -286,6 +289,15 @@ def _shown(text: str) -> str:
     return "".join(" " * TAB_WIDTH if char == "\t" else char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
+def _window(row: str, start: int, stop: int) -> tuple[str, int, int]:
+    """The part of a very long line around its span, and the span there; dots where the line goes on."""
+    first = max(0, min(start - MOST_COLUMNS // 3, len(row) - MOST_COLUMNS))
+    last = first + MOST_COLUMNS
+    head, tail = ".." if first else "", ".." if last < len(row) else ""
+    shift = len(head) - first
+    return f"{head}{row[first:last]}{tail}", start + shift, min(stop, last) + shift
+
+
 def _excerpt(origin: Origin, label: str, source: str | None, gutter: int, paint: Callable[[str, str], str], tone: str) -> list[str]:
     """The source line of ``origin`` with its span underlined, or nothing when the text is not to be had."""
     if source is None:
@@ -302,6 +314,8 @@ def _excerpt(origin: Origin, label: str, source: str | None, gutter: int, paint:
     row = rows[origin.line - 1].rstrip("\r")
     start = min(max(origin.column - 1, 0), len(row))
     stop = min(origin.end_column - 1, len(row)) if origin.end_line == origin.line else len(row.rstrip())
+    if len(row) > MOST_COLUMNS:
+        row, start, stop = _window(row, start, stop)
     before, span = _shown(row[:start]), _shown(row[start : max(start, stop)])
     carets = "^" * max(1, _width(span)) + ("..." if origin.end_line > origin.line else "")
     under = f"{' ' * _width(before)}{paint(carets, tone)}{' ' + label if label else ''}"

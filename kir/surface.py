@@ -17,6 +17,8 @@ from kir.target import Target
 StatementPath = tuple[int | str, ...]
 """A structural path as in `kir.ir.anchors`: kernel name, then statement indices and block names in turn."""
 Option = int | float | str | bool
+UNCOMPILED = "not compiled"
+"""How a reason begins where nothing is known of the machine code, because a side was not compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class SourceLine:
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A run-time argument of an emitted kernel. `kind` is `pointer`, `scalar` or `map` (a tensor map), `dtype` an IR dtype name, `divisor` the largest
-    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known). `of` is the
+    power of two up to 16 that the text may take to divide it: bytes for a pointer (1: as an element is), the value for a scalar. `of` is the
     parameter, workspace or tensor map of the program that it stands for, where the text spells it otherwise."""
 
     name: str

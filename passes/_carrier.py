@@ -108,8 +108,9 @@ class Carrier(Pass):
     def _may_be_here(self, program: n.Program) -> bool:
         """Whether the program has enough tensors of the contract's dtypes; cheap, as patterns are tried everywhere."""
         have = [p.of.dtype.name for p in program.params if isinstance(p.of, n.Buffer)] + [w.buffer.dtype.name for w in program.workspaces]
-        fixed = [t.dtype for t in self.carrier.spec.tensors if t.dtype != "T"]
-        return len(have) >= len(self.carrier.spec.tensors) and all(have.count(d) >= fixed.count(d) for d in set(fixed))
+        wanted = self.carrier.operand_dtypes
+        fixed = [d for d in wanted if d != "T"]
+        return len(have) >= len(wanted) and all(have.count(d) >= fixed.count(d) for d in set(fixed))
 
     def _before(self, dtype: str) -> n.Program:
         """What stands in the place of the answer before forward."""

@@ -93,7 +93,7 @@ def _indices_apart(x: n.Expr | n.Span, y: n.Expr | n.Span) -> bool:
     if size == extent == 1 and isinstance(lo, n.Binary) and isinstance(other, n.Binary) and lo.op == other.op == "mod":
         ring, step = build.int_value(lo.b), build.int_value(build.sub(lo.a, other.a))
         return ring is not None and lo.b == other.b and step is not None and step % ring != 0
-    between = build.polynomial(build.sub(other, lo))
+    between = dict(build.polynomial(build.sub(other, lo)))
     per = between.pop((OLDER,), 0) if OLDER.of == lo.type else 0
     distance = between.pop((), 0)
     if between or size is None or extent is None:

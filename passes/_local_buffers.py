@@ -99,7 +99,7 @@ def goes_through_its_name(kernel: n.Kernel, name: str) -> Verdict:
                 return refuted(f"opaque text may touch '{name}'", s.text.splitlines()[0] if s.text else "")
             case _:
                 pass
-        if any(isinstance(x, n.Address) and x.at.buffer.name == name for e in own_parts(s) for x in walk(e)):
+        if name in buffers_named(s) and any(isinstance(x, n.Address) and x.at.buffer.name == name for e in own_parts(s) for x in walk(e)):
             return refuted(f"the address of '{name}' is taken", s.label or "", needs=f"accesses to '{name}' by its own name")
     return proved("every access goes through the buffer's name, and so through its layout")
 

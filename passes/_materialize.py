@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kir.analysis.elements import NotElementwise, element
@@ -14,7 +15,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import TileType
 from kir.ir.visit import children, names_read, once, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import Verdict, proved, refuted
 
 
@@ -30,20 +31,23 @@ def buffers_read(e: n.Expr) -> set[str]:
 
 def buffers_written(block: n.Block) -> set[str]:
     """Names of the buffers that statements may write."""
+    return set().union(*(once(s, "_written", partial(_written, s)) for s in block))
+
+
+def _written(s: n.Stmt) -> set[str]:
     out: set[str] = set()
-    for s in block:
-        for x in walk(s):
-            match x:
-                case n.Store():
-                    out.add(x.at.buffer.name)
-                case n.Copy():
-                    out.add(x.dst.buffer.name)
-                case n.Mma():
-                    out.add(x.acc.buffer.name)
-                case n.Call():
-                    out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
-                case n.Opaque():
-                    out |= set(x.writes)
+    for x in walk(s):
+        match x:
+            case n.Store():
+                out.add(x.at.buffer.name)
+            case n.Copy():
+                out.add(x.dst.buffer.name)
+            case n.Mma():
+                out.add(x.acc.buffer.name)
+            case n.Call():
+                out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+            case n.Opaque():
+                out |= set(x.writes)
     return out
 
 
@@ -52,19 +56,28 @@ def _is_code(x: n.Node) -> bool:
     return not isinstance(x, n.Buffer)
 
 
-def _expressions(s: n.Stmt) -> Iterator[n.Expr]:
-    """The expressions that a statement evaluates, inner statements included."""
+def _evaluated(s: n.Stmt) -> Counter[n.Expr]:
+    """How often a statement writes each expression out that it evaluates, inner statements included; in reading order."""
+    return once(s, "_evaluated", partial(_counted, s))
+
+
+def _counted(s: n.Stmt) -> Counter[n.Expr]:
+    found: Counter[n.Expr] = Counter()
     stack: list[n.Node] = [s]
     while stack:
         x = stack.pop()
+        if isinstance(x, n.Stmt) and x is not s:
+            found.update(_evaluated(x))
+            continue
         if isinstance(x, n.Expr):
-            yield x
+            found[x] += 1
         stack.extend(reversed([c for c in children(x) if _is_code(c)]))
+    return found
 
 
-def _uses(s: n.Stmt, e: n.Expr) -> int:
-    """How often a statement writes a value out."""
-    return once(s, "_expressions", lambda: Counter(_expressions(s)))[e]
+def _bound(s: n.Stmt) -> frozenset[str]:
+    """Names that a statement binds, inner ones included."""
+    return once(s, "_bound_names", lambda: frozenset(bound_names((s,))))
 
 
 def writes_before_last_use(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -74,7 +87,7 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     block, i = block_at(program, site.path), int(site.path[-1])
     value = params.found(block, i)
     assert value is not None
-    last = next(k for k in reversed(range(i, len(block))) if _uses(block[k], value))
+    last = next(k for k in reversed(range(i, params.end(block, i))) if _evaluated(block[k])[value])
     # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     clash = sorted(buffers_read(value) & written)
@@ -87,50 +100,56 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
 
 @dataclass(frozen=True)
 class Materialize(Pass):
-    """Base: `value` is the text of the expression that gets a name before the statement at the site."""
+    """Base: `value` is the text of the expression that gets a name before the statement at the site; `until` is how many statements from there
+    on use the name, 0 when all that follow do."""
 
     value: str = ""
+    until: int = 0
 
     def admits(self, e: n.Expr) -> bool:
         """Whether a value is of the kind that this pass names."""
         raise TypeError(type(self).__name__)
 
+    def end(self, block: n.Block, i: int) -> int:
+        """The statement after the last one in which the name may stand."""
+        return min(i + self.until, len(block)) if self.until > 0 else len(block)
+
     def found(self, block: n.Block, i: int) -> n.Expr | None:
         """The expression with the text `value` in the first statement from `i` on that has it."""
-        return next((x for s in block[i:] for x in _expressions(s) if expr_text(x) == self.value), None)
-
-    def candidates(self, program: n.Program, path: Path, s: n.Stmt) -> Iterator[n.Expr]:
-        """Values in a statement that could get a name before the place at `path`."""
-        block, i = block_at(program, path), int(path[-1])
-        inner = set(bound_names(block[i:]))
-        seen = set()
-        for x in _expressions(s):
-            if x not in seen and self.admits(x) and is_pure(x) and not names_read(x) & inner:
-                seen.add(x)
-                yield x
+        return next((x for s in block[i:self.end(block, i)] for x in _evaluated(s) if expr_text(x) == self.value), None)
 
     def sites(self, program: n.Program) -> Iterator[Site]:
         """With no `value` given, every candidate that is written out more than once in what follows."""
         yield from super().sites(program)
         if not self.value:
-            from kir.rewrite.edit import places
-            for path, node in places(program):
-                if not isinstance(node, n.Stmt):
-                    continue
-                rest = block_at(program, path)[int(path[-1]):]
-                for x in self.candidates(program, path, node):
-                    if sum(_uses(s, x) for s in rest) > 1:
-                        yield Site(path, replace(self, value=expr_text(x)))
+            found: dict[Path, list[Site]] = {}
+            for path, _ in places(program):
+                if len(path) > 1 and path[-1] == 0:
+                    found |= self._repeated(path[:-1], block_at(program, path))
+            for path, _ in places(program):
+                yield from found.get(path, ())
+
+    def _repeated(self, inside: Path, block: n.Block) -> dict[Path, list[Site]]:
+        """The sites in one block, at each of its statements: what is evaluated from there on is added up from the block's end."""
+        found: dict[Path, list[Site]] = {}
+        later: Counter[n.Expr] = Counter()
+        bound: set[str] = set()
+        for i in reversed(range(len(block))):
+            here = _evaluated(block[i])
+            later.update(here)
+            bound |= _bound(block[i])
+            found[*inside, i] = [Site((*inside, i), replace(self, value=expr_text(x))) for x in here
+                                 if later[x] > 1 and self.admits(x) and is_pure(x) and bound.isdisjoint(names_read(x))]
+        return found
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """Before the first statement that writes the value out, or further up in its block."""
         if not self.value or not isinstance(node, n.Stmt):
             return None
-        for s in block_at(program, path)[int(path[-1]):]:
-            for x in self.candidates(program, path, s):
-                if expr_text(x) == self.value:
-                    return Site(path, self)
-        return None
+        block, i = block_at(program, path), int(path[-1])
+        within = block[i:self.end(block, i)]
+        value = next((x for s in within for x in _evaluated(s) if self.admits(x) and expr_text(x) == self.value and is_pure(x)), None)
+        return None if value is None or any(not _bound(s).isdisjoint(names_read(value)) for s in block[i:]) else Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Names the value before the statement; every later place in the block that writes it out uses the name."""
@@ -141,8 +160,10 @@ class Materialize(Pass):
         var = n.Var(name, value.type)
 
         def edit(block: n.Block) -> n.Block:
-            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) if _uses(s, value) else s for s in block[i:])
-            return (*block[:i], n.Let((name,), value), *after)
+            end = self.end(block, i)
+            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) if _evaluated(s)[value] else s
+                          for s in block[i:end])
+            return (*block[:i], n.Let((name,), value), *after, *block[end:])
         return Rewritten(edit_block(program, site.path, edit), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
@@ -154,7 +175,9 @@ class Materialize(Pass):
             return Miss("the value is never used")
         if _is_computed(node.value) and any(_stretches(s, node.names[0]) for s in block[i + 1:]):
             return Miss("a reader stretches the value over another axis, which only operands are")
-        return Site(path, replace(self, value=expr_text(node.value)))
+        last = max(k for k in range(i + 1, len(block)) if node.names[0] in names_read(block[k]))
+        again = any(_evaluated(s)[node.value] for s in block[last + 1:])
+        return Site(path, replace(self, value=expr_text(node.value), until=last - i if again else 0))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Writes the value out wherever its name stood."""

@@ -53,7 +53,7 @@ from kir.analysis.elements import NotElementwise, element, tile, tile_region
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, TileType
-from kir.ir.visit import names_read, statements, transform, walk
+from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -121,7 +121,8 @@ def _is_plain(s: n.Store) -> bool:
 
 
 def _reads(s: n.Stmt, at: n.Region) -> bool:
-    return any(isinstance(x, n.Load) and _kept(x, at, None) is not None for x in walk(s))
+    loads = once(s, "_loads", lambda: tuple(x for x in walk(s) if isinstance(x, n.Load)))
+    return any(x.at.buffer.name == at.buffer.name and _kept(x, at, None) is not None for x in loads)
 
 
 def _kept(x: n.Load, at: n.Region, own: n.Buffer | None) -> n.Load | n.Const | None:

@@ -53,7 +53,7 @@ from kir.ir import nodes as n
 from kir.ir.paths import block_paths, child_blocks
 from kir.ir.printer import region_text
 from kir.ir.types import DType
-from kir.ir.visit import transform, walk
+from kir.ir.visit import buffers_named, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel, with_block
 
@@ -148,7 +148,7 @@ class PackColumns(Pass):
             return None
         if not _plain(program, path, b.name):
             return Miss(f"'{b.name}' is used as a whole, or at a tile of places")
-        if not any(_divided(r, shape[-1]) for _, r in accesses_of(program, str(path[0]), b.name)):
+        if not any(_divided(r, shape[-1]) for r in places_of(program, str(path[0]), b.name)):
             return Miss("its first axis and its last are not the quotient and the rest of one column")
         return Site(path, PackColumns(shape[-1]))
 
@@ -205,18 +205,27 @@ def _divided(r: n.Region, width: int) -> bool:
 
 def _plain(program: n.Program, path: Path, name: str) -> bool:
     """Whether every access names single columns or neighbors, and nothing is used as a whole."""
-    found = list(accesses_of(program, str(path[0]), name))
+    found = places_of(program, str(path[0]), name)
     return bool(found) and all(r.index and all(isinstance((i.lo if isinstance(i, n.Span) else i).type, DType) for i in r.index) and (
-        len(r.buffer.shape) < 3 or isinstance(r.index[0], n.Expr)) for _, r in found)
+        len(r.buffer.shape) < 3 or isinstance(r.index[0], n.Expr)) for r in found)
 
 
 def accesses_of(program: n.Program, kernel: str, name: str) -> Iterator[tuple[Facts, n.Region]]:
     """Every access to a buffer, with what is known where it stands."""
     for path, s in block_paths(kernel_of(program, (kernel,)).body, (kernel,)):
-        found = [x for part in own_parts(s) for x in walk(part) if isinstance(x, n.Region) and x.buffer.name == name]
-        if found:
+        if found := [r for r in _named(s) if r.buffer.name == name]:
             known = Facts.at(program, path)
             yield from ((known, r) for r in found)
+
+
+def places_of(program: n.Program, kernel: str, name: str) -> list[n.Region]:
+    """The place of every access to a buffer."""
+    return [r for s in statements(kernel_of(program, (kernel,)).body) if name in buffers_named(s) for r in _named(s) if r.buffer.name == name]
+
+
+def _named(s: n.Stmt) -> tuple[n.Region, ...]:
+    """The places that a statement names itself, outside of its blocks."""
+    return once(s, "_regions_named", lambda: tuple(x for part in own_parts(s) for x in walk(part) if isinstance(x, n.Region)))
 
 
 def rewritten(program: n.Program, site: Site, old: n.Buffer, made: n.Buffer, moved: Callable[[n.Region, Facts], n.Region]) -> n.Program:
@@ -229,7 +238,7 @@ def rewritten(program: n.Program, site: Site, old: n.Buffer, made: n.Buffer, mov
                 out.append(replace(s, buffer=made))
                 continue
             x: Any = s
-            if any(isinstance(y, n.Region) and y.buffer == old for part in own_parts(s) for y in walk(part)):
+            if any(r.buffer == old for r in _named(s)):
                 known = Facts.at(program, here)
 
                 def leave(a: n.Node, b: n.Node, known: Facts = known) -> n.Node:

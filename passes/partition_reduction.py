@@ -132,6 +132,12 @@ def _writes(block: n.Block, b: n.Buffer) -> bool:
     return any(isinstance(y, n.Store) and y.at.buffer.name == b.name for s in block for y in walk(s))
 
 
+def _published(block: n.Block, name: str) -> bool:
+    """Whether all threads meet after the last statement that writes an array."""
+    writers = [k for k, s in enumerate(block) if any(isinstance(y, n.Store) and y.at.buffer.name == name for y in walk(s))]
+    return bool(writers) and any(is_call(s, "barrier") for s in block[writers[-1] + 1:])
+
+
 def _wrote(block: n.Block, at: n.Region, loop: n.For) -> bool:
     """Whether the last loop that writes the buffer writes, iteration by iteration, the places that a loop reads."""
     writers = [s for s in block if any(isinstance(y, n.Store) and y.at.buffer.name == at.buffer.name for y in walk(s))]
@@ -234,7 +240,8 @@ class PartitionReduction(Pass):
             return Miss(f"'{x.slots.name}' serves more than the reduction")
         if x.fresh and is_read_later(program, (*path[:-1], at), made[1], x.value.name):
             return Miss("the thread's own value is used afterwards")
-        own = not is_in_loop(program, path) and any(isinstance(y, n.Load) and y.at.buffer.space == "shared" for y in walk(found[1]))
+        read = {y.at.buffer.name for y in walk(found[1]) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
+        own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
         return Site(path, PartitionReduction(x.fresh, own))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -54,12 +54,14 @@ class RetainTile(Materialize):
         Precondition("KIR-P030", "validity", "aliasing", "what was loaded is not overwritten while it is kept", writes_before_last_use),)
 
     def admits(self, e: n.Expr) -> bool:
-        """A load from global memory."""
-        return isinstance(e, n.Load) and e.at.buffer.space == "global"
+        """A load from global memory, turned round or not."""
+        x = e.args[0] if isinstance(e, n.Call) and e.fn == "trans" else e
+        return isinstance(x, n.Load) and x.at.buffer.space == "global"
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Registers for the tile over the threads of the CTA are not predicted; traffic falls by one read of it."""
         value = self.found(block_at(program, site.path), int(site.path[-1]))
+        value = value.args[0] if isinstance(value, n.Call) and isinstance(value.args[0], n.Expr) else value
         shape = shape_of(value.type) if value is not None else ()
         if not isinstance(value, n.Load) or not all(isinstance(d, int) for d in shape):
             return Effect()

@@ -45,7 +45,7 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kir.ir import build
@@ -72,6 +72,11 @@ def _kept(program: n.Program, site: Site, context: Context) -> Verdict:
     block, i = block_at(program, site.path), int(site.path[-1])
     fold = fold_at(block, i + 2)
     assert fold is not None
+    if not fold.fresh:
+        if is_in_loop(program, site.path) and not any(is_call(s, "barrier") for s in block[i + 4:]):
+            return refuted("the next iteration writes the slots while some threads still read the sum there",
+                           "no barrier stands between the fold and the end of the iteration", needs="a barrier after it")
+        return proved("each thread takes the sum as soon as it is complete")
     reads = [k for k in range(i + 4, len(block)) if _mentions(block[k], fold.acc.name)]
     for k in range(i + 4, (reads[-1] if reads else i + 4) + 1):
         if _mentions(block[k], fold.slots.name):
@@ -86,7 +91,7 @@ def _kept(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class SharedTree(Pass):
-    """No parameters: the site is the store of a slot."""
+    """No parameters: the site is the store of a slot. A fold into a scalar that is there already leaves a load of the sum into it."""
 
     intent: ClassVar[str] = "tree-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (44,)
@@ -104,11 +109,11 @@ class SharedTree(Pass):
             return None
         block, i = block_at(program, path), int(path[-1])
         fold = fold_at(block, i + 2)
-        if fold is None or not fold.fresh or i + 1 >= len(block) or not is_call(block[i + 1], "barrier"):
+        if fold is None or i + 1 >= len(block) or not is_call(block[i + 1], "barrier"):
             return None
         if node.at != build.region(fold.slots, team.thread) or node.mask is not None or node.clip or not _of_all(fold, team):
             return Miss("it is not the slots of all threads that are folded")
-        if any(isinstance(x, n.Store) and x.at.buffer == fold.acc for s in block[i + 4:] for x in walk(s)):
+        if fold.fresh and any(isinstance(x, n.Store) and x.at.buffer == fold.acc for s in block[i + 4:] for x in walk(s)):
             return Miss(f"'{fold.acc.name}' is written again")
         return Site(path, self)
 
@@ -119,6 +124,9 @@ class SharedTree(Pass):
         assert team is not None and fold is not None
         s = n.Var(fresh("s", names_in(program, kernel_of(program, site.path))), I32)
         sum_, own = n.Load(build.region(fold.slots, 0)), whole(fold.acc)
+        if not fold.fresh:
+            made = (_tree(fold.slots, fold.op, team, s), n.Store(n.Region(fold.acc), sum_, label=block[i + 2].label))
+            return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *made, *b[i + 4:])), site.path)
         rest = tuple(transform(x, lambda old, new: sum_ if old == own else new) for x in block[i + 4:])
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], _tree(fold.slots, fold.op, team, s), *rest)), site.path)
 
@@ -145,6 +153,13 @@ class SharedTree(Pass):
         assert team is not None and isinstance(store, n.Store)
         slots, taken = store.at.buffer, names_in(program, kernel_of(program, site.path))
         acc = n.Buffer(fresh("total", taken), slots.dtype, (), "register")
+        u = n.Var(fresh("u", taken), I32)
+        took = _taken(block, i + 3, slots)
+        if took is not None:
+            first, loop = Fold(took.at.buffer, site.captures["op"], slots, build.const(0), build.const(team.threads), False).statements(u)
+            assert isinstance(first, n.Store)
+            both = (replace(first, label=took.label), loop)
+            return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *both, *b[i + 4:])), site.path)
         fold = Fold(acc, site.captures["op"], slots, build.const(0), build.const(team.threads))
         sum_, own = n.Load(build.region(slots, 0)), whole(acc)
         rest: list[n.Stmt] = []
@@ -152,8 +167,15 @@ class SharedTree(Pass):
         for s in block[i + 3:]:
             over = over or any(isinstance(x, n.Store) and x.at.buffer == slots for x in walk(s))
             rest.append(s if over else transform(s, lambda old, new: own if old == sum_ else new))
-        made = fold.statements(n.Var(fresh("u", taken), I32))
+        made = fold.statements(u)
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *made, *rest)), site.path)
+
+
+def _taken(block: n.Block, k: int, slots: n.Buffer) -> n.Store | None:
+    """The statement that loads slot 0 into a scalar of the thread."""
+    s = block[k] if k < len(block) else None
+    scalar = isinstance(s, n.Store) and s.at.buffer.space == "register" and not s.at.buffer.shape and s.mask is None
+    return s if scalar and isinstance(s, n.Store) and s.value == n.Load(build.region(slots, 0)) else None
 
 
 def _mentions(s: n.Stmt, name: str) -> bool:

@@ -51,6 +51,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
 
+from ._readers import Readers
 from ._thread_team import (
     REDUCTIONS,
     Exchange,
@@ -90,6 +91,22 @@ def _private_slots(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("only the exchange uses the slots")
 
 
+def _first_lane_reads(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, team, made = site.params, team_at(program, site.path), _exchange(program, site.path)
+    assert isinstance(item, ShuffleExchange) and team is not None and made is not None
+    if not item.down:
+        return proved("every lane has the result")
+    width = made.count
+    found = exchange_at(block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path))
+    assert found is not None
+    reader = Readers(program, team, made.result.name, lambda t: t % width == 0).after(site.path, found[1])
+    if reader is not None:
+        return refuted(f"only the first lane of a group has the result, and {reader} reads '{made.result.name}'",
+                       "lane 1 has folded what lies above it, and its own value in place of what does not exist",
+                       needs="a branch of the first lane around every reader", attempt="down=false")
+    return proved("only the first lane of each group reads the result")
+
+
 def _exchange(program: n.Program, path: Path) -> Exchange | None:
     found = exchange_at(block_at(program, path), int(path[-1]), is_in_loop(program, path))
     return found[0] if found else None
@@ -102,7 +119,8 @@ def _group(t: n.Expr, width: int, threads: int) -> n.Expr:
 
 @dataclass(frozen=True)
 class ShuffleExchange(Pass):
-    """`rising`: lanes at distance 1 come first, otherwise those furthest apart."""
+    """`rising`: lanes at distance 1 come first, otherwise those furthest apart. `down`: each lane takes from those above it alone, so that only
+    the first of a group has the result."""
 
     intent: ClassVar[str] = "shuffle-exchange"
     catalogue: ClassVar[tuple[int, ...]] = (43,)
@@ -113,9 +131,11 @@ class ShuffleExchange(Pass):
         Precondition("KIR-P430", "validity", "shape", "the peers are the lanes of one warp, and all of them exist", _one_warp),
         Precondition("KIR-P431", "validity", "pipeline", "all lanes of a warp take part", warps_arrive),
         Precondition("KIR-P432", "validity", "storage", "nothing else reads the slots", _private_slots),
+        Precondition("KIR-P916", "validity", "storage", "where only the first lane has the result, nobody else reads it", _first_lane_reads),
     )
 
     rising: bool = False
+    down: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the store of a slot that each thread's group then folds."""
@@ -145,7 +165,7 @@ class ShuffleExchange(Pass):
         s, other = n.Var(fresh("s", taken), I32), n.Var(fresh("other", taken), made.result.dtype)
         steps, place = made.count.bit_length() - 1, n.Region(made.result)
         distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(made.count // 2), s)
-        body = (n.Let((other.name,), build.call("shfl_xor", whole(made.result), distance)),
+        body = (n.Let((other.name,), build.call("shfl_down" if self.down else "shfl_xor", whole(made.result), distance)),
                 n.Store(place, build.binary(made.op, whole(made.result), other)))
         ladder = n.For(s, build.const(0), build.const(steps), build.const(1), body, label=block[i].label)
         out, at = without_shared(replace_stmts(program, site.path, (ladder,), size), str(site.path[0]), made.slots.name)
@@ -156,18 +176,21 @@ class ShuffleExchange(Pass):
         if not isinstance(node, n.For) or node.kind != "serial":
             return None
         if not (len(node.body) == 2 and isinstance(node.body[0], n.Let) and isinstance(node.body[0].value, n.Call)
-                and node.body[0].value.fn == "shfl_xor"):
+                and node.body[0].value.fn in ("shfl_xor", "shfl_down")):
             return None
         if team_at(program, path) is None:
             return Miss("it is not inside one loop over all threads of the CTA")
-        found = ladder_of(node)
-        return Miss("its steps are not those of a reduction over a group") if found is None else Site(path, ShuffleExchange(found[2]))
+        for down in (False, True):
+            found = ladder_of(node, down)
+            if found is not None:
+                return Site(path, ShuffleExchange(found[2], down))
+        return Miss("its steps are not those of a reduction over a group")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each lane writes its slot and folds those of its group."""
         loop, team = node_at(program, site.path), team_at(program, site.path)
         assert isinstance(loop, n.For) and team is not None
-        ladder = ladder_of(loop)
+        ladder = ladder_of(loop, self.down)
         assert ladder is not None
         value, op, _, width = ladder
         taken = names_in(program, kernel_of(program, site.path))
@@ -189,12 +212,14 @@ def _labeled(s: n.Stmt, label: str | None) -> n.Stmt:
     return replace(s, label=label)
 
 
-def ladder_of(loop: n.For) -> tuple[n.Buffer, str, bool, int] | None:
-    """(scalar, operation, rising, lanes in a group) of a ladder of shuffles."""
+def ladder_of(loop: n.For, down: bool = False) -> tuple[n.Buffer, str, bool, int] | None:
+    """(scalar, operation, rising, lanes in a group) of a ladder of shuffles, between all lanes of a group or from those above."""
     steps = build.int_value(loop.hi)
     first, second = loop.body
     if not (steps and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and not loop.attrs and isinstance(first, n.Let)
             and isinstance(second, n.Store) and isinstance(first.value, n.Call) and not first.value.attrs):
+        return None
+    if first.value.fn != ("shfl_down" if down else "shfl_xor"):
         return None
     source, distance = first.value.args
     v = second.value

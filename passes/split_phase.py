@@ -109,7 +109,7 @@ class SplitPhase(Pass):
             return Miss("how often it is executed is not counted by one loop from 0")
         if not 1 <= self.count < len(block_at(program, path)) - int(path[-1]):
             return Miss(f"{self.count} statements do not follow it")
-        if any(isinstance(x, n.Jump) for x in walk(team.loop)):
+        if once(team.loop, "_jumps", lambda: any(isinstance(x, n.Jump) for x in walk(team.loop))):
             return Miss("a thread may leave early")
         return Site(path, self)
 

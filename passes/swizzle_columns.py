@@ -50,7 +50,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import kernel_of, node_at
 
 from ._local_buffers import goes_through_its_name, sizes, transfers
-from .pack_columns import accesses_of, most_of, rewritten, split
+from .pack_columns import accesses_of, most_of, places_of, rewritten, split
 
 Form = Literal["whole", "mod", "and"]
 FORMS: tuple[Form, ...] = ("whole", "mod", "and")
@@ -151,7 +151,7 @@ class SwizzleColumns(Pass):
         b = _array(node)
         if b is None or not _plain(program, path, b):
             return None
-        found = [r for _, r in accesses_of(program, str(path[0]), b.name)]
+        found = places_of(program, str(path[0]), b.name)
         out = []
         for unit in _units(found):
             periods = {("whole", 0), *((form, p) for form in ("mod", "and") for p in _periods(found, form))}
@@ -194,7 +194,7 @@ def _array(node: Place) -> n.Buffer | None:
 
 
 def _plain(program: n.Program, path: Path, b: n.Buffer) -> bool:
-    found = [r for _, r in accesses_of(program, str(path[0]), b.name)]
+    found = places_of(program, str(path[0]), b.name)
     return bool(found) and all(len(r.index) == 2 and isinstance(r.index[0], n.Expr) and r.index[0].type == I32 and (
         r.index[1].lo if isinstance(r.index[1], n.Span) else r.index[1]).type == I32 for r in found)
 

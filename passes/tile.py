@@ -30,6 +30,7 @@ kernel main grid (m_tile: ceildiv(M, 128)) threads 1
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -39,7 +40,7 @@ from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, walk
+from kir.ir.visit import buffers_named, names_read, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -85,14 +86,74 @@ def _private(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no row reads what another writes")
 
 
+def _defined(program: n.Program, site: Site, context: Context) -> Verdict:
+    params = site.params
+    assert isinstance(params, Tile)
+    if not params.undefined:
+        return proved("elements past the end count as zero")
+    return decides_nothing(kernel_of(params.optimize(program, site).program, site.path), params.undefined)
+
+
+def decides_nothing(kernel: n.Kernel, tensors: tuple[str, ...]) -> Verdict:
+    """Whether no place and no condition of a kernel depends on tensors that are undefined somewhere."""
+    poison = _computed_from(kernel, tensors)
+    for e in _decisions(kernel):
+        if used := sorted(poison & (buffers_named(e) | names_read(e))):
+            return refuted(f"'{used[0]}' decides where or whether something is read or written, and past the end of the axis it is undefined",
+                           f"an address or a condition reads '{used[0]}'", needs="elements that are zero there")
+    return proved("what is undefined past the end is computed with, and never stored")
+
+
+def _computed_from(kernel: n.Kernel, tensors: tuple[str, ...]) -> set[str]:
+    """The tensors, and the names and buffers that hold what is computed from them."""
+    out, before = set(tensors), 0
+    while len(out) != before:
+        before = len(out)
+        for s in statements(kernel.body):
+            match s:
+                case n.Let():
+                    made, value = set(s.names), s.value
+                case n.Store():
+                    made, value = {s.at.buffer.name}, s.value
+                case n.Alloc(init=n.Expr() as value):
+                    made = {s.buffer.name}
+                case _:
+                    continue
+            if out & (buffers_named(value) | names_read(value)):
+                out |= made
+    return out
+
+
+def _decisions(kernel: n.Kernel) -> Iterator[n.Expr]:
+    """What says where a kernel reads and writes, and whether it does."""
+    for x in walk(kernel):
+        match x:
+            case n.Region():
+                yield from (e for i in x.index for e in ((i,) if isinstance(i, n.Expr) else (i.lo,)))
+            case n.Load() | n.Store() if x.mask is not None:
+                yield x.mask
+            case n.If() | n.While():
+                yield x.cond
+            case n.For():
+                yield from (x.lo, x.hi, x.step)
+            case _:
+                pass
+
+
+def undefined_loads(kernel: n.Kernel) -> set[str]:
+    """Tensors of which something past the end is read, and nothing said of what that is."""
+    return {x.at.buffer.name for x in walk(kernel) if isinstance(x, n.Load) and x.clip and x.other is None and x.mask is None}
+
+
 @dataclass(frozen=True)
 class Tile(Pass):
     """`axis` is the position of the grid axis, `extent` the elements of a tile; `back` puts the new axis of values behind those that
-    they have already."""
+    they have already. Past the end of the axis loads give zero, of the tensors `undefined` anything."""
 
     axis: int = 0
     extent: int = 64
     back: bool = False
+    undefined: tuple[str, ...] = ()
 
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1,)
@@ -101,6 +162,7 @@ class Tile(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
+        Precondition("KIR-P912", "validity", "storage", "what is undefined past the end decides nothing", _defined),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -113,6 +175,10 @@ class Tile(Pass):
             self._widened(program, node, node.grid[self.axis].name)
         except CannotRetile as bad:
             return Miss(str(bad))
+        if self.undefined:
+            wide, there = (kernel_of(item.optimize(program, Site(path, item)).program, path) for item in (self, replace(self, undefined=())))
+            if set(self.undefined) != undefined_loads(wide) - undefined_loads(there) or tuple(sorted(self.undefined)) != self.undefined:
+                return Miss("the tensors of which nothing is said past the end are not those whose tiles come to hang over it")
         return Site(path, self)
 
     def _widened(self, program: n.Program, kernel: n.Kernel, tile: str) -> n.Block:
@@ -127,7 +193,7 @@ class Tile(Pass):
         tile = fresh(tile_name(axis.name), names_in(program, kernel))
         made = n.Axis(tile, build.ceildiv(axis.extent, self.extent))
         grid = (*kernel.grid[:self.axis], made, *kernel.grid[self.axis + 1:])
-        wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel)
+        wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel, self.undefined)
         return Rewritten(replace_kernel(program, kernel.name, wide), site.path)
 
     def inverse_sites_of(self, program: n.Program, kernel: n.Kernel) -> list[tuple[int, AxisClass]]:
@@ -136,7 +202,7 @@ class Tile(Pass):
         out = []
         for position, axis in enumerate(kernel.grid):
             for c in axes.classes():
-                if isinstance(c.extent, int) and c.sweeps and not c.reduced and all(_is_tile_of(lo, step, axis.name, c.extent)
+                if isinstance(c.extent, int) and c.sweeps and not c.reduced and all(is_tile_of(lo, step, axis.name, c.extent)
                                                                                      for lo, step in c.sweeps):
                     out.append((position, c))
         return out
@@ -152,11 +218,12 @@ class Tile(Pass):
             if divides_exactly(node.grid[position].extent, c.extent) is None:
                 continue
             try:
-                Tile(position, c.extent)._narrowed(program, node)
+                made = Tile(position, c.extent)._narrowed(program, node)
             except CannotRetile as bad:
                 reason = Miss(str(bad))
                 continue
-            out += [Site(path, Tile(position, c.extent, back)) for back in (False, True)]
+            undefined = tuple(sorted(undefined_loads(node) - undefined_loads(made)))
+            out += [Site(path, Tile(position, c.extent, back, undefined)) for back in (False, True)]
         return tuple(out) or reason
 
     def _narrowed(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
@@ -165,7 +232,7 @@ class Tile(Pass):
         row = build.var(fresh(element_name(tile.name), names_in(program, kernel)))
         lo = build.mul(build.var(tile.name), self.extent)
         found = [c for c in axes.classes() if c.extent == self.extent and c.sweeps and not c.reduced
-                 and all(_is_tile_of(x, step, tile.name, self.extent) for x, step in c.sweeps)]
+                 and all(is_tile_of(x, step, tile.name, self.extent) for x, step in c.sweeps)]
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the tiles of '{tile.name}'")
         body = Narrow(axes, found[0], lo, row).block(kernel.body)
@@ -194,5 +261,6 @@ def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
     return build.const(count * each, dtype) if count is not None and each is not None else None
 
 
-def _is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
-    return step in (1, build.const(1)) and isinstance(extent, int) and lo == build.mul(build.var(name), extent)
+def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
+    """Whether elements from `lo` on are those of a tile, from a place on that is the same for all tiles."""
+    return step in (1, build.const(1)) and isinstance(extent, int) and name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))

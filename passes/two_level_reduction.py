@@ -121,7 +121,7 @@ def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, i
     wanted = _publish(team, made.slots, warp.result, everyone)
     if publish != wanted or made.op != warp.op or made.count != team.threads // WARP or not build.is_const(made.base, 0):
         return None
-    if not made.fresh and (made.result != warp.result or made.onto != (made.op in IDEMPOTENT)):
+    if not made.fresh and (made.result != warp.result or (made.onto and made.op not in IDEMPOTENT)):
         return None
     size += 2 + length
     if trailing:
@@ -140,7 +140,8 @@ def _publish(team: ThreadTeam, warps: n.Buffer, value: n.Buffer, everyone: bool)
 
 @dataclass(frozen=True)
 class TwoLevelReduction(Pass):
-    """The first level is the warp. `everyone`: all its lanes write its result to one slot, otherwise the first one does."""
+    """The first level is the warp. `everyone`: all its lanes write its result to one slot, otherwise the first one does. `room` is the number
+    of slots (0: one for each warp). `anew`: the second level of a maximum begins with the identity, not with the warp's own."""
 
     intent: ClassVar[str] = "tree-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (44,)
@@ -152,6 +153,8 @@ class TwoLevelReduction(Pass):
     )
 
     everyone: bool = False
+    room: int = 0
+    anew: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the store of a slot, all of which every thread then folds."""
@@ -164,6 +167,10 @@ class TwoLevelReduction(Pass):
         if found is None or (found[0].at, found[0].sync, found[0].count) != (team.thread, "barrier", team.threads) or not build.is_const(
                 found[0].base, 0):
             return Miss("no fold of the slots of all threads follows")
+        if self.anew and (found[0].fresh or found[0].op not in IDEMPOTENT):
+            return Miss("its second level begins with the identity anyhow")
+        if 0 < self.room <= team.threads // WARP:
+            return Miss(f"{self.room} slots are not more than the {team.threads // WARP} that are needed")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -174,9 +181,9 @@ class TwoLevelReduction(Pass):
         made, size = found
         taken = names_in(program, kernel_of(program, site.path))
         t, value = team.thread, made.value
-        warps = slot_array(fresh("warps", taken), made.result.dtype, team.threads // WARP)
+        warps = slot_array(fresh("warps", taken), made.result.dtype, self.room or team.threads // WARP)
         warp = replace(made, sync="warp_sync", result=value, fresh=False, base=build.mul(build.floordiv(t, WARP), WARP), count=WARP)
-        top = replace(made, slots=warps, count=team.threads // WARP, onto=not made.fresh and made.op in IDEMPOTENT)
+        top = replace(made, slots=warps, count=team.threads // WARP, onto=not made.fresh and not self.anew and made.op in IDEMPOTENT)
         old = fold_at(block, i + 2)
         assert old is not None
         loop = block[i + 1 + old[1]]
@@ -199,7 +206,12 @@ class TwoLevelReduction(Pass):
         home = declaration(program, path, warps.name)
         if home is None or home.init is not None or uses(program, path, warps.name) > 2:
             return Miss(f"'{warps.name}' serves more than the reduction")
-        return Site(path, TwoLevelReduction(found[2]))
+        top, team = found[1], team_at(program, path)
+        room = build.int_value(warps.shape[0]) if len(warps.shape) == 1 else None
+        if room is None or team is None:
+            return None
+        anew = not top.fresh and not top.onto and top.op in IDEMPOTENT
+        return Site(path, TwoLevelReduction(found[2], 0 if room == team.threads // WARP else room, anew))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One fold of all slots."""

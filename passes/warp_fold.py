@@ -46,7 +46,7 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -54,9 +54,15 @@ from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
 
+from ._readers import Readers
 from ._thread_team import REDUCTIONS, Exchange, fold_at, is_scalar, team_at, warps_arrive, whole
 from .shuffle_exchange import WARP, ladder_of
 from .tree_reduction import identity
+
+Lanes = Literal["each", "first", "threads"]
+LANES: tuple[Lanes, ...] = ("each", "first", "threads")
+By = Literal["warp", "thread"]
+BY: tuple[By, ...] = ("warp", "thread")
 
 
 def _one_each(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -69,48 +75,91 @@ def _one_each(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved(f"{found[0].count} values for the {WARP} lanes of each warp")
 
 
+def _first_warp_reads(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, team, found = site.params, team_at(program, site.path), fold_at(block_at(program, site.path), int(site.path[-1]))
+    assert isinstance(item, WarpFold) and team is not None and found is not None
+    if item.lanes == "each" and not item.around and not item.down:
+        return proved("every lane has the result")
+    who = "the first lane" if item.down else "the first warp"
+    every = item.lanes == "each" and not item.around
+    reader = Readers(program, team, found[0].result.name, lambda t: (t % WARP if every else t) < (1 if item.down else WARP)).after(site.path, found[1])
+    if reader is not None:
+        return refuted(f"only {who} has the result, and {reader} reads '{found[0].result.name}'", "another thread has a part of it, or nothing",
+                       needs=f"a branch of {who} around every reader")
+    return proved(f"only {who} reads the result")
+
+
+@dataclass(frozen=True)
+class Warps:
+    """A fold of shared values by lanes: `made` says of what into what, `size` how many statements it has; the rest is `WarpFold`'s parameters."""
+
+    made: Exchange
+    item: WarpFold
+    size: int
+
+
 def warp_fold_at(block: n.Block, i: int, t: n.Var) -> tuple[Exchange, bool, int] | None:
-    """(the fold, rising, number of statements) of a warp's fold that begins with statement `i`."""
-    first, loop = block[i], block[i + 1] if i + 1 < len(block) else None
+    """(the fold, rising, number of statements) of a fold that each warp does, which begins with statement `i`."""
+    found = warps_at(block, i, t)
+    return None if found is None or found.item != WarpFold(found.item.rising) else (found.made, found.item.rising, found.size)
+
+
+def warps_at(block: n.Block, i: int, t: n.Var) -> Warps | None:
+    """The fold by lanes that begins with statement `i`, by each warp or by the first."""
+    first = block[i]
+    by = _first_warp(first, t)
+    if isinstance(first, n.If):
+        inner = warps_at(first.then, 0, t) if by and len(first.then) == 2 and isinstance(first.then[0], n.Store) else None
+        return None if inner is None or inner.item.around or by is None else replace(inner, item=replace(inner.item, around="both", by=by), size=1)
     if isinstance(first, n.Alloc) and is_scalar(first) and first.init is not None:
         result, value, fresh_ = first.buffer, first.init, True
     elif isinstance(first, n.Store) and not first.at.index and first.mask is None and first.at.buffer.space == "register":
         result, value, fresh_ = first.at.buffer, first.value, False
     else:
         return None
-    if not isinstance(loop, n.For) or loop.kind != "serial" or len(loop.body) != 2:
+    loop: n.Stmt | None = block[i + 1] if i + 1 < len(block) else None
+    by = _first_warp(loop, t)
+    if isinstance(loop, n.If):
+        loop = loop.then[0] if by and len(loop.then) == 1 else None
+    if not isinstance(loop, n.For) or loop.kind != "serial" or len(loop.body) != 2 or not isinstance(value, n.Load) or not value.at.buffer.shape:
         return None
-    ladder = ladder_of(loop)
-    if ladder is None or ladder[0] != result or ladder[3] != WARP or not isinstance(value, n.Load):
-        return None
-    made = Exchange(value.at.buffer, build.const(0), result, "", result, fresh_, ladder[1], build.const(0), build.int_value(value.at.buffer.shape[0]) or 0
-                    if value.at.buffer.shape else 0)
-    count = _values(value, t)
-    if count is None:
-        return None
-    made = replace(made, count=count)
-    return (made, ladder[2], 2) if value == _own(made, t) else None
+    for down in (False, True):
+        ladder = ladder_of(loop, down)
+        if ladder is None or ladder[0] != result or ladder[3] != WARP:
+            continue
+        for lanes in LANES:
+            count = _values(value)
+            made = Exchange(value.at.buffer, build.const(0), result, "", result, fresh_, ladder[1], build.const(0), count or 0)
+            item = WarpFold(ladder[2], lanes, down, "ladder" if by else "", by or "warp")
+            if count is not None and value == item.own(made, t):
+                return Warps(made, item, 2)
+    return None
 
 
-def _values(e: n.Load, t: n.Var) -> int | None:
+def _first_warp(s: n.Stmt | None, t: n.Var) -> By | None:
+    """How a branch that only the first warp takes says so."""
+    if isinstance(s, n.If) and not s.orelse and not s.static:
+        return next((by for by in BY if s.cond == _is_first(t, by)), None)
+    return None
+
+
+def _is_first(t: n.Var, by: By) -> n.Expr:
+    return build.compare("eq", build.floordiv(t, WARP), 0) if by == "warp" else build.compare("lt", t, WARP)
+
+
+def _values(e: n.Load) -> int | None:
     """How many values a warp's lanes load, one each."""
     if e.mask is None:
         return WARP
     return build.int_value(e.mask.b) if isinstance(e.mask, n.Binary) and e.mask.op == "lt" else None
 
 
-def _own(made: Exchange, t: n.Var) -> n.Load:
-    """What a lane takes: its value, or (beyond them) the identity."""
-    lane = build.mod(t, WARP)
-    place = build.region(made.slots, lane)
-    if made.count == WARP:
-        return n.Load(place)
-    return n.Load(place, build.compare("lt", lane, made.count), identity(REDUCTIONS[made.op], made.result.dtype))
-
-
 @dataclass(frozen=True)
 class WarpFold(Pass):
-    """`rising`: lanes at distance 1 come first, otherwise those furthest apart."""
+    """`rising`: lanes at distance 1 come first, otherwise those furthest apart. `lanes`: who takes a value: the first lanes of each warp, the
+    first lanes of the first (`first`), or the first threads at places of their own number (`threads`). `down`: each lane takes from those above
+    it alone. `around`: what stands under a branch of the first warp, nothing, the `ladder`, or `both` it and the loads; `by`: whether the
+    branch asks for the number of the warp or of the thread. Where not every lane has the result, nobody else may read it."""
 
     intent: ClassVar[str] = "tree-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (44, 83)
@@ -120,9 +169,22 @@ class WarpFold(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P836", "validity", "shape", "there are no more values than lanes, and all lanes exist", _one_each),
         Precondition("KIR-P837", "validity", "pipeline", "all lanes of a warp take part", warps_arrive),
+        Precondition("KIR-P917", "validity", "storage", "where only the first warp or lane has the result, nobody else reads it", _first_warp_reads),
     )
 
     rising: bool = False
+    lanes: Lanes = "each"
+    down: bool = False
+    around: Literal["", "ladder", "both"] = ""
+    by: By = "warp"
+
+    def own(self, made: Exchange, t: n.Var) -> n.Load:
+        """What a lane takes: its value, or (beyond them) the identity."""
+        lane = build.mod(t, WARP)
+        place, number = build.region(made.slots, t if self.lanes == "threads" else lane), lane if self.lanes == "each" else t
+        if made.count == WARP and self.lanes == "each":
+            return n.Load(place)
+        return n.Load(place, build.compare("lt", number, made.count), identity(REDUCTIONS[made.op], made.result.dtype))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a fold of shared values that each thread does for itself."""
@@ -134,6 +196,8 @@ class WarpFold(Pass):
             return None
         if found[0].onto or not build.is_const(found[0].base, 0) or len(found[0].slots.shape) != 1:
             return Miss("the fold does not begin with the first value")
+        if self.around == "both" and found[0].fresh:
+            return Miss("its result is declared with it, and would not outlive the branch")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -144,30 +208,34 @@ class WarpFold(Pass):
         made, size = found
         taken = names_in(program, kernel_of(program, site.path))
         s, other = n.Var(fresh("s", taken), I32), n.Var(fresh("other", taken), made.result.dtype)
-        place, own = n.Region(made.result), _own(made, team.thread)
+        place, own, t = n.Region(made.result), self.own(made, team.thread), team.thread
         distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(WARP // 2), s)
-        body = (n.Let((other.name,), build.call("shfl_xor", whole(made.result), distance)),
+        body = (n.Let((other.name,), build.call("shfl_down" if self.down else "shfl_xor", whole(made.result), distance)),
                 n.Store(place, build.binary(made.op, whole(made.result), other)))
         first: n.Stmt = n.Alloc(made.result, own, label=block[i].label) if made.fresh else n.Store(place, own, label=block[i].label)
-        ladder = n.For(s, build.const(0), build.const(WARP.bit_length() - 1), build.const(1), body)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], first, ladder, *b[i + size:])), site.path)
+        ladder: n.Stmt = n.For(s, build.const(0), build.const(WARP.bit_length() - 1), build.const(1), body)
+        if self.around == "ladder":
+            ladder = n.If(_is_first(t, self.by), (ladder,))
+        stmts: n.Block = (n.If(_is_first(t, self.by), (first, ladder)),) if self.around == "both" else (first, ladder)
+        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *stmts, *b[i + size:])), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a load of each lane's value, with a ladder of shuffles over the warp after it."""
         team = team_at(program, path)
-        if team is None or not isinstance(node, (n.Alloc, n.Store)):
+        if team is None or not isinstance(node, (n.Alloc, n.Store, n.If)):
             return None
-        found = warp_fold_at(block_at(program, path), int(path[-1]), team.thread)
-        return None if found is None else Site(path, WarpFold(found[1]))
+        found = warps_at(block_at(program, path), int(path[-1]), team.thread)
+        return None if found is None else Site(path, found.item)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all values."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
         assert team is not None
-        found = warp_fold_at(block, i, team.thread)
+        found = warps_at(block, i, team.thread)
         assert found is not None
-        made, _, size = found
-        first, *rest = made.fold(n.Var(fresh("w", names_in(program, kernel_of(program, site.path))), I32))
+        inner = block[i]
+        label = (inner.then[0] if isinstance(inner, n.If) else inner).label
+        first, *rest = found.made.fold(n.Var(fresh("w", names_in(program, kernel_of(program, site.path))), I32))
         assert isinstance(first, (n.Alloc, n.Store))
-        stmts = (replace(first, label=block[i].label), *rest)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *stmts, *b[i + size:])), site.path)
+        stmts = (replace(first, label=label), *rest)
+        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *stmts, *b[i + found.size:])), site.path)

@@ -1,4 +1,4 @@
-"""The tutorial is run as it stands: its files are written, its edits made, its commands run and their output compared."""
+"""The pages that lead by the hand are run as they stand: files are written, edits made, commands run and their output compared."""
 from __future__ import annotations
 
 import ast
@@ -12,20 +12,29 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "tutorial.md"
+DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w+)(.*)\n((?:.*\n)*?)^```$", re.M)
 
 
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    commands = 0
     package = tmp_path / "kir_mine" / "__init__.py"
     package.parent.mkdir()
     package.touch()
-    for _language, info, text in blocks:
+    assert followed("tutorial.md", tmp_path) == 6
+
+
+def test_a_binding_is_written_as_the_page_says(tmp_path: Path) -> None:
+    assert followed("writing-a-binding.md", tmp_path) == 5
+
+
+def followed(page: str, tmp_path: Path) -> int:
+    """Do what a page of the documents says in a folder; the number of commands that were run."""
+    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    commands = 0
+    for language, info, text in blocks:
         options = dict(word.partition("=")[::2] for word in info.split())
         if "file" not in options:
-            commands += session(text, tmp_path)
+            commands += session(text, tmp_path) if language == "console" else 0
             continue
         file = tmp_path / options["file"]
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +44,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
             edited(file, text)
         else:
             file.write_text(text.replace("~~~", "```"), encoding="utf-8")
-    assert commands == 6
+    return commands
 
 
 def replaced(file: Path, place: str, text: str) -> None:

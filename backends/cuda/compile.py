@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from kir.target import Target
 
 from .. import _cubin
 from .._process import run
-from .._ptxas import spilled
+from .._ptxas import Used, used
 
 SECONDS = 240.0
 """How long nvcc and ptxas may each take over one program."""
@@ -43,31 +42,26 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         back = run([found.root / "bin" / "ptxas", "-v", "-O3", f"-arch={name}", "emitted.ptx", "-o", "emitted.cubin"], folder, SECONDS)
         if back.code != 0:
             raise KirError(*_refused_by_ptxas(emitted, name, folder, found))
-        with ThreadPoolExecutor(max_workers=2) as beside:
-            usage, sass = beside.submit(_cubin.usage, folder / "emitted.cubin"), beside.submit(_cubin.sass, folder / "emitted.cubin")
-            used, disassembly = usage.result(), sass.result()
-        ptx, spills, mixes = (folder / "emitted.ptx").read_text(), spilled(back.err), _cubin.mixes(disassembly)
+        disassembly = _cubin.sass(folder / "emitted.cubin")
+        ptx, resources, mixes = (folder / "emitted.ptx").read_text(), used(back.err), _cubin.mixes(disassembly)
         cubin = (folder / "emitted.cubin").read_bytes()
         entries = list({e.function: e for e in emitted.entries}.values())
         several = len(entries) > 1
-        reserved = target.architecture.shared_reserved if target.architecture.capability >= (9, 0) else 0  # counted there by cuobjdump
         said = (front.err + front.out).strip()
-        kernels = tuple(_compiled(e, used, spills, mixes, ptx, disassembly, several, reserved, cubin, said) for e in entries)
+        kernels = tuple(_compiled(e, resources[e.function], mixes, ptx, disassembly, several, cubin, said) for e in entries)
     tools = [("nvcc", found.nvcc.version), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("cuda", name, kernels, tuple(tools))
 
 
-def _compiled(e: Entry, used: dict[str, _cubin.Usage], spills: dict[str, int], mixes: dict[str, dict[str, int]], ptx: str,
-              disassembly: str, several: bool, reserved: int, cubin: bytes, said: str) -> CompiledKernel:
-    of = used.get(e.function)
+def _compiled(e: Entry, of: Used, mixes: dict[str, dict[str, int]], ptx: str, disassembly: str, several: bool, cubin: bytes,
+              said: str) -> CompiledKernel:
     own_ptx = _of_kernel(ptx, e.function) if several else ptx
     texts = {"ptx": own_ptx} if several or not disassembly else {"ptx": own_ptx, "sass": _cubin.stripped(disassembly)}
     texts |= {"log": said} if said else {}
-    shared = int(dict(e.options).get("dynamic_shared", 0)) + max(0, of.shared - reserved if of else 0)
-    registers, mix = (of.registers if of else 0), mixes.get(e.function, {})
+    shared = int(dict(e.options).get("dynamic_shared", 0)) + of.shared
     cluster = tuple(int(x) for x in str(dict(e.options).get("cluster", "")).split("x") if x)
     image = Image(cubin, e.function, int(dict(e.options).get("dynamic_shared", 0)), cluster)
-    return CompiledKernel(e.kernel, registers, spills.get(e.function, 0), shared, e.threads, mix, texts, e.options, image)
+    return CompiledKernel(e.kernel, of.registers, of.spills, shared, e.threads, mixes.get(e.function, {}), texts, e.options, image)
 
 
 def _of_kernel(ptx: str, function: str) -> str:

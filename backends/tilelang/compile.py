@@ -15,7 +15,7 @@ from kir.target import Target
 
 from .. import _cubin
 from .._process import run
-from .._ptxas import spilled
+from .._ptxas import used
 from .._serving import Compilers
 from .emit import SIZE
 
@@ -32,7 +32,7 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
     line, KIR-B011 when it takes too long, KIR-B012 when it dies. Without TileLang or nvcc the artifact says what is absent."""
     name, found = target.architecture.name, toolkit()
     if package_version("tilelang") is None:
-        return Artifact("tilelang", name, (), (), "TileLang is not here: pip install 'kernel-lineage[tilelang]'")
+        return Artifact("tilelang", name, (), (), "TileLang is not here: `make full`, or pip install tilelang==0.1.15")
     if found is None:
         return Artifact("tilelang", name, (), (), "nvcc is not here: install the CUDA toolkit, or pip install nvidia-cuda-nvcc")
     entries = list({e.function: e for e in emitted.entries}.values())
@@ -88,9 +88,8 @@ def _compiled(found: Toolkit, e: Entry, each: dict[str, Any], include: list[str]
         said = back.err.strip().splitlines() or ["no reason given"]
         raise KirError(Diagnostic("KIR-B010", f"ptxas refuses what TileLang made of {e.kernel}: {said[-1]}", anchor=e.kernel))
     cubin, function = folder / f"{base}.cubin", str(each["function"])
-    used, disassembly = _cubin.usage(cubin).get(function), _cubin.sass(cubin)
-    reserved = target.architecture.shared_reserved if target.architecture.capability >= (9, 0) else 0  # counted there by cuobjdump
-    shared = int(each["dynamic_shared"]) + max(0, used.shared - reserved if used else 0)
+    of, disassembly = used(back.err)[function], _cubin.sass(cubin)
+    shared = int(each["dynamic_shared"]) + of.shared
     texts = {"cuda": each["source"], "ptx": (folder / f"{base}.ptx").read_text()}
     if disassembly:
         texts["sass"] = _cubin.stripped(disassembly)
@@ -98,7 +97,7 @@ def _compiled(found: Toolkit, e: Entry, each: dict[str, Any], include: list[str]
     arguments = _arguments(e, each["arguments"])
     image = None if arguments is None else Image(cubin.read_bytes(), function, int(each["dynamic_shared"]), cluster,
                                                  bool(each["cooperative"]), (), arguments, int(each["threads"]))
-    return CompiledKernel(e.kernel, used.registers if used else 0, spilled(back.err).get(function, 0), shared, int(each["threads"]),
+    return CompiledKernel(e.kernel, of.registers, of.spills, shared, int(each["threads"]),
                           _cubin.mixes(disassembly).get(function, {}), texts, e.options, image)
 
 

@@ -28,7 +28,7 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
     KIR-B011 when it takes too long, KIR-B012 when it dies. Without Triton the artifact says what is absent."""
     version = package_version("triton")
     if version is None:
-        return Artifact("triton", target.architecture.name, (), (), "Triton is not here: pip install 'kernel-lineage[triton]'")
+        return Artifact("triton", target.architecture.name, (), (), "Triton is not here: `make full`, or pip install triton==3.6.0")
     major, minor = target.architecture.capability
     with tempfile.TemporaryDirectory(prefix="kir-triton-") as name:
         folder = Path(name)

@@ -118,7 +118,7 @@ def _leftover(facts: Facts, e: n.Expr) -> bool:
     return False
 
 
-def _divided(group: dict[tuple[n.Expr, ...], int], c: int, dtype: DType) -> n.Expr:
+def _divided(group: Mapping[tuple[n.Expr, ...], int], c: int, dtype: DType) -> n.Expr:
     """A sum of products over c, or 0 where c does not divide it."""
     exact = all(k % c == 0 for k in group.values())
     return from_polynomial({m: k // c for m, k in group.items()} if exact else {}, dtype)

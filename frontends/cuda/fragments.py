@@ -316,7 +316,7 @@ def _picked(e: n.Expr) -> tuple[n.Var, int, int] | None:
 
 def _offset(at: n.Expr, size: int) -> int | None:
     """c of iota(size) + c."""
-    terms = build.polynomial(at)
+    terms = dict(build.polynomial(at))
     if terms.pop((build.iota(size),), 0) != 1:
         return None
     constant = terms.pop((), 0)

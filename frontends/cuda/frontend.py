@@ -46,6 +46,7 @@ class CudaFrontend:
     """Reads kernels of CUDA C++ from source."""
 
     surface = "cuda"
+    finds = "a __global__ function"
     suffixes = SUFFIXES
 
     def __init__(self) -> None:

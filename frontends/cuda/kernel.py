@@ -21,9 +21,9 @@ from .distribution import distributed, guarded
 from .errors import NotUnderstood
 from .fragments import joined
 from .geometry import Geometry
+from .marks import may_have_roles, unmarked
 from .memory import Finish, Place, Store, start
 from .reader import Reader
-from .roles import unmarked, with_roles
 from .scopes import Function, Index, Scope, declared_name, text
 from .source import Node, Sources
 from .statements import Frame
@@ -241,7 +241,12 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
-    return with_roles(_settled(guarded(distributed(body, r.m.fresh)), r, apart), r.m.fresh)
+    body = _settled(guarded(distributed(body, r.m.fresh)), r, apart)
+    if not may_have_roles(body):
+        return unmarked(body)
+    from .roles import with_roles
+
+    return with_roles(body, r.m.fresh)
 
 
 def _settled(body: n.Block, r: Reader, apart: frozenset[str]) -> n.Block:

@@ -4,11 +4,9 @@ products, which is exact, since both wrap.
 
 from __future__ import annotations
 
-import numpy as np
-
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, F32, I32, I64, DType, TileType, dtype_of
+from kir.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, DType, TileType, dtype_of, rounded
 
 from .errors import NotUnderstood
 
@@ -74,12 +72,21 @@ def literal(c: n.Const, to: DType) -> n.Const:
         return build.const(int(value), to)
     if to.is_bool:
         return build.const(bool(c.value), BOOL)
-    value = float(c.value)
+    return build.const(_rounded(float(c.value), to, to.bits < 32 and own.bits <= 32), to)
+
+
+def _rounded(value: float, to: DType, by_f32: bool) -> float:
+    """A number as a float dtype holds it, on the way through f32 where C++ takes that way."""
+    if to == F64:
+        return value
+    if to in (F16, BF16, F32) and abs(value) <= 65000.0:
+        return rounded(rounded(value, F32) if by_f32 else value, to)
+    import numpy as np
+
     from kir.interp.number import storage
 
     with np.errstate(over="ignore"):
-        step = float(np.float32(value)) if to.bits < 32 and own.bits <= 32 else value
-        return build.const(float(np.asarray(step).astype(storage(to))), to)
+        return float(np.asarray(np.float32(value) if by_f32 else value).astype(storage(to)))
 
 
 def zero(e: n.Expr) -> n.Const:

@@ -18,10 +18,9 @@ from kir.ir.types import I32, DType
 from kir.ir.visit import names_read, substitute, transform, walk
 
 from .emitter import has_effect
+from .marks import MARK, asked, unmarked
 from .threads import Values, over_threads
 
-MARK = "role:"
-"""Begins the label of a branch that a role's name was compared for."""
 WARP, WARPGROUP = 32, 128
 ROLE_BARRIERS, GROUP_BARRIERS = 12, 8
 """Numbers of the named barriers at which the threads of a role, and of a warpgroup of a role, meet in what KIR writes."""
@@ -54,14 +53,6 @@ def with_roles(body: n.Block, fresh: Callable[[str], str]) -> n.Block:
     return unmarked(body)
 
 
-def unmarked(body: n.Block) -> n.Block:
-    """The body without the marks of reading."""
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        return replace(new, label=None) if isinstance(new, n.If) and (new.label or "").startswith(MARK) else new
-
-    return tuple(transform(s, leave) for s in body)
-
-
 def _arms(s: n.If, before: n.Block, thread: str, threads: Values) -> list[Arm]:
     """The branches of a chain; none where they are no roles."""
     known: dict[str, Values] = {thread: threads}
@@ -81,7 +72,7 @@ def _arms(s: n.If, before: n.Block, thread: str, threads: Values) -> list[Arm]:
         here = np.flatnonzero(taken)
         if not len(here) or here[0] % WARP or (here[-1] + 1) % WARP or here[-1] - here[0] + 1 != len(here):
             return []
-        asks = _asks(block)
+        asks = asked(block)
         if asks is None and not mark.startswith(MARK):
             return []
         name = mark.removeprefix(MARK).removesuffix("_") or ("producer" if asks is not None and not asks[1] else "consumer")
@@ -89,14 +80,6 @@ def _arms(s: n.If, before: n.Block, thread: str, threads: Values) -> list[Arm]:
             name += "_"
         out.append(Arm(name, int(here[0]), int(here[-1]) + 1, block[1:] if asks else block, asks[0] if asks else 0))
     return out
-
-
-def _asks(block: n.Block) -> tuple[int, bool] | None:
-    """The registers that a branch begins by asking for, and whether they are more."""
-    first = block[0] if block else None
-    if isinstance(first, n.Eval) and first.call.fn == "set_registers" and isinstance(first.call.args[0], n.Const):
-        return int(first.call.args[0].value), bool(dict(first.call.attrs).get("grow"))
-    return None
 
 
 @dataclass

@@ -15,7 +15,7 @@ from .c_types import VOID, Auto, CType, Named, Prim, Ptr
 from .changes import mutated
 from .divisions import recognized
 from .errors import NotUnderstood
-from .roles import MARK
+from .marks import MARK
 from .scopes import Enumerator, Function, Scope, declared_name, text
 from .source import Node
 from .values import Located, Members, Nothing, Pack, Pointer, Record, Scalar, Value, Wide, constant

@@ -23,6 +23,7 @@ class TileLangFrontend:
     """Reads kernels of TileLang packages from source."""
 
     surface = "tilelang"
+    finds = "a function under @T.prim_func"
     suffixes = SUFFIXES
     marks = ("prim_func", "tilelang.jit")
 

@@ -25,6 +25,7 @@ class TritonFrontend:
     """Reads kernels of Triton packages from source."""
 
     surface = "triton"
+    finds = "a function under @triton.jit"
     suffixes = SUFFIXES
     marks = ("jit",)
 

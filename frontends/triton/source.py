@@ -149,8 +149,10 @@ def source_text(path: Path) -> str:
     """The characters of a file, line ends as they are. Raises KirError KIR-F001."""
     try:
         return path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as bad:
-        raise error("KIR-F001", f"{path} cannot be read: {bad.__class__.__name__}", needs="a Python file in UTF-8") from bad
+    except OSError as bad:
+        raise error("KIR-F001", f"{path} cannot be read: {(bad.strerror or bad.__class__.__name__).lower()}", needs="a Python file in UTF-8") from bad
+    except UnicodeDecodeError as bad:
+        raise error("KIR-F001", f"{path} is no text in UTF-8: its byte {bad.start} is not", needs="a Python file in UTF-8") from bad
 
 
 def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:

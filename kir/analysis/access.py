@@ -88,33 +88,44 @@ def _of_call(c: n.Call) -> Iterator[Access]:
         yield Access("update", ANYWHERE, None, True)
 
 
+def _roots(program: n.Program) -> dict[str, str]:
+    """For each name that is another name for some memory, the name after it on the way to the one that stands for all of them."""
+    roots: dict[str, str] = {}
+
+    def join(a: str, b: str) -> None:
+        a, b = _root(roots, a), _root(roots, b)
+        if a != b:
+            roots[a] = b
+
+    for p in program.params:
+        other = dict(p.attrs).get("alias")
+        if isinstance(other, str) and not isinstance(p.of, DType):
+            join(p.name, other)
+    for k in program.kernels:
+        for s in statements(k.body):
+            if isinstance(s, n.View):
+                join(s.buffer.name, s.at.buffer.name)
+    for f in program.functions:
+        for x in f.params:
+            if isinstance(x, n.Buffer):
+                join(x.name, ANYWHERE)
+    return roots
+
+
+def _root(roots: Mapping[str, str], name: str) -> str:
+    while name in roots:
+        name = roots[name]
+    return name
+
+
 class Aliases:
     """Which names of a program may mean the same memory."""
 
     def __init__(self, program: n.Program) -> None:
-        self._root: dict[str, str] = {}
-        for p in program.params:
-            other = dict(p.attrs).get("alias")
-            if isinstance(other, str) and not isinstance(p.of, DType):
-                self._join(p.name, other)
-        for k in program.kernels:
-            for s in statements(k.body):
-                if isinstance(s, n.View):
-                    self._join(s.buffer.name, s.at.buffer.name)
-        for f in program.functions:
-            for x in f.params:
-                if isinstance(x, n.Buffer):
-                    self._join(x.name, ANYWHERE)
+        self._root = once(program, "_alias_roots", lambda: _roots(program))
 
     def _find(self, name: str) -> str:
-        while name in self._root:
-            name = self._root[name]
-        return name
-
-    def _join(self, a: str, b: str) -> None:
-        a, b = self._find(a), self._find(b)
-        if a != b:
-            self._root[a] = b
+        return _root(self._root, name)
 
     def may_be_one(self, a: str, b: str) -> bool:
         """Whether two buffer names may share memory."""

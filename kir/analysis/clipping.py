@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import regions, transform
+from kir.ir.visit import names_read, regions, transform
 
 Ranges = Mapping[str, n.Expr]
 """Variables that run from 0 up to an exclusive end."""
@@ -51,12 +51,13 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
         value, bound = build.int_value(e), build.int_value(extent)
         if value is not None:
             return value >= 0 and ((bound is None and value == 0) or (bound is not None and value < bound))
-        end = ranges.get(e.name) if isinstance(e, n.Var) else None
+        sizes = names_read(extent) | {f.a.name for f in facts if _floor(f) >= 0 and isinstance(f, n.Binary) and isinstance(f.a, n.Var)}
+        end = _end(e, ranges, sizes)
         ends = build.int_value(end) if end is not None else None
         if end is None:
             return False
-        spare = build.int_value(build.sub(extent, end)) if extent.type == end.type else None
-        return (spare is not None and spare >= 0) or (ends is not None and bound is not None and ends <= bound)
+        spare = build.sub(extent, end) if extent.type == end.type else None
+        return (spare is not None and _is_natural(spare, sizes, facts)) or (ends is not None and bound is not None and ends <= bound)
     if not (isinstance(i.extent, int) and i.step == 1):
         return False
     lo, bound = _bare(i.lo), build.int_value(extent)
@@ -76,6 +77,33 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
     if end is None or not isinstance(tiles.type, DType):
         return False
     return end == build.sub(tiles, 1) or end == build.floordiv(extent, i.extent) or (end == tiles and divides(i.extent, extent, facts))
+
+
+def _end(e: n.Expr, ranges: Ranges, sizes: Collection[str]) -> n.Expr | None:
+    """What a sum of one variable in its range and sizes stays below; None for anything else."""
+    moving = [m[0] for m, c in build.polynomial(e).items() if len(m) == 1 and c == 1 and isinstance(m[0], n.Var) and m[0].name in ranges]
+    if len(moving) != 1:
+        return None
+    rest, end = build.sub(e, moving[0]), ranges[moving[0].name]
+    return build.add(rest, end) if end.type == e.type and _is_natural(rest, sizes, ()) else None
+
+
+def _floor(f: n.Expr) -> int:
+    """The c of a fact `x >= c`, -1 for any other."""
+    c = build.int_value(f.b) if isinstance(f, n.Binary) and f.op == "ge" else None
+    return -1 if c is None else c
+
+
+def _is_natural(e: n.Expr, sizes: Collection[str], facts: Sequence[n.Expr]) -> bool:
+    """Whether an integer is known to be 0 or more: a sum of products of sizes, none of which is negative, and a number that facts
+    `size >= c` make up for where it is negative."""
+    low = 0
+    for monomial, c in build.polynomial(e).items():
+        if monomial and (c < 0 or not all(isinstance(a, n.Var) and a.name in sizes for a in monomial)):
+            return False
+        least = max((_floor(f) for f in facts if isinstance(f, n.Binary) and (f.a,) == monomial), default=0) if monomial else 1
+        low += c * max(least, 0)
+    return low >= 0
 
 
 def _const_multiple(extent: n.Expr, k: int) -> bool:
@@ -107,9 +135,10 @@ def zero(dtype_source: n.Region) -> n.Expr:
     return build.const(0, dtype_source.buffer.dtype)
 
 
-def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | None = None) -> n.Kernel:
-    """The kernel with `clip` on exactly those accesses to global memory that may hang over; loads that gain it give zero outside,
-    loads that lose it give nothing outside. Gathers, masked accesses and the regions that `before` had already are left alone."""
+def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | None = None, undefined: Collection[str] = ()) -> n.Kernel:
+    """The kernel with `clip` on exactly those accesses to global memory that may hang over; loads that gain it give zero outside (nothing
+    defined, of the buffers `undefined`), loads that lose it give nothing outside, and those that have it stay as they are. Gathers, masked
+    accesses and the regions that `before` had already are left alone."""
     ranges = ranges_of(kernel)
     kept = set(regions(before)) if before is not None else set()
 
@@ -121,7 +150,8 @@ def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | N
         match new:
             case n.Load() if governed(new.at) and new.mask is None:
                 if hangs_over(new.at, ranges, facts):
-                    return replace(new, clip=True, other=new.other if new.other is not None else zero(new.at))
+                    bare = new.clip or new.at.buffer.name in undefined
+                    return replace(new, clip=True, other=new.other if new.other is not None or bare else zero(new.at))
                 return replace(new, clip=False, other=None)
             case n.Store() if governed(new.at) and new.mask is None:
                 return replace(new, clip=hangs_over(new.at, ranges, facts))

@@ -5,21 +5,26 @@ IR wraps, and so do domains: each is a fact about the value that a machine compu
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import gcd
 from types import MappingProxyType
+from typing import Any
 
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
 from kir.ir import nodes as n
-from kir.ir.build import int_value, polynomial
+from kir.ir.build import Monomial, int_value, polynomial
 from kir.ir.plans import guards_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
 _EMPTY: Mapping[str, Domain] = MappingProxyType({})
 _NO_LETS: Mapping[str, n.Expr] = MappingProxyType({})
+
+Inequality = tuple[Mapping[Monomial, int], tuple[tuple[Monomial, int], ...]]
+"""A sum of products that is at least 0, and those of its terms that are negative and no constants."""
 
 
 def descends(step: n.Expr) -> bool:
@@ -30,6 +35,15 @@ def descends(step: n.Expr) -> bool:
     return bool(terms) and all(c < 0 for c in terms.values())
 
 
+@dataclass
+class Sums:
+    """Inequalities between sums: those of the first `read` conditions that hold, in order, and those that a quotient, minimum or let implies."""
+
+    read: int = 0
+    held: tuple[Inequality, ...] = ()
+    about: dict[n.Expr, tuple[Inequality, ...]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Facts:
     """`ranges`: name to its domain; `lets`: name of an integer or boolean let to its value; `holds`: boolean expressions that are true
@@ -38,7 +52,14 @@ class Facts:
     ranges: Mapping[str, Domain] = field(default_factory=lambda: _EMPTY)
     lets: Mapping[str, n.Expr] = field(default_factory=lambda: _NO_LETS)
     holds: tuple[n.Expr, ...] = ()
-    _cache: dict[n.Expr, Domain] = field(default_factory=dict, compare=False, repr=False)
+    _domains: dict[n.Expr, tuple[Domain, bool]] = field(default_factory=dict, compare=False, repr=False)
+    """The domain of each expression that was asked for, and whether its outermost operation never wraps."""
+    _asked: set[str] = field(default_factory=set, compare=False, repr=False)
+    """The names that some domain depends on."""
+    sums: Sums = field(default_factory=lambda: Sums(), compare=False, repr=False)
+    """What `kir.analysis.order` has made of `holds` and of quotients; it is worked out when it is asked for."""
+    token: object = field(default=None, compare=False, repr=False)
+    """Facts with the same token say the same; others may all the same."""
 
     @classmethod
     def from_program(cls, program: n.Program) -> Facts:
@@ -49,7 +70,7 @@ class Facts:
                 low, high = p.of.range
                 ranges[p.name] = d.between(0 if p.role == "size" else low, high)
         lets = {p.name: p.value for p in program.params if p.value is not None and isinstance(p.of, DType)}
-        out = cls(MappingProxyType(ranges), MappingProxyType(lets))
+        out = cls(MappingProxyType(ranges), MappingProxyType(lets), token=_told(None, "header", tuple((p.name, p.of, p.role, p.value) for p in program.params)))
         for fact in program.facts:
             out = out.knowing(fact)
         return out
@@ -65,24 +86,23 @@ class Facts:
     @classmethod
     def at(cls, program: n.Program, path: tuple[int | str, ...]) -> Facts:
         """What holds just before the statement at a path (of a kernel's path: at the start of its body)."""
-        out = cls.in_kernel(program, str(path[0]))
-        kernel = next(k for k in program.kernels if k.name == path[0])
-        for axis in kernel.grid:
-            out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
-        block, rest = kernel.body, path[1:]
-        while rest:
-            index = int(rest[0])
-            out = out.after(block[:index])
-            if len(rest) == 1:
-                break
-            out, block, rest = out.inside(block[index], rest[1:])
-        return out
+        known, block = _entering(program, path if len(path) == 1 else path[:-1])
+        return known if len(path) == 1 else known.after(block[:int(path[-1])])
 
     def after(self, block: n.Block) -> Facts:
         """What holds after a block: its integer lets are known."""
         lets = {name: s.value for s in block if isinstance(s, n.Let) and len(s.names) == 1 for name in s.names
                 if not isinstance(s.value.type, TileType) and _is_scalar_integer(s.value)}
-        return replace(self, lets=MappingProxyType({**self.lets, **lets}), _cache={}) if lets else self
+        if not lets:
+            return self
+        return self._with(lets, _told(self.token, "lets", tuple(lets.items())), lets=MappingProxyType({**self.lets, **lets}))
+
+    def _with(self, changed: Collection[str], token: object, **said: Any) -> Facts:
+        """These facts with more said, of the names `changed` alone. What was worked out is kept where it depends on none of them."""
+        if not self._asked.isdisjoint(changed):
+            return replace(self, **said, _domains={}, _asked=set(), sums=Sums(), token=token)
+        sums = replace(self.sums, about=dict(self.sums.about) if "holds" not in said else {})
+        return replace(self, **said, _domains=self._domains.copy(), _asked=self._asked.copy(), sums=sums, token=token)
 
     def inside(self, s: n.Stmt, rest: tuple[int | str, ...]) -> tuple[Facts, n.Block, tuple[int | str, ...]]:
         """What holds in the block of `s` that `rest` leads into, that block, and the rest of the path."""
@@ -103,10 +123,11 @@ class Facts:
     def ranging(self, var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr | None = None) -> Facts:
         """With a variable that takes lo, lo + step, .. below hi, or above it where the step `descends`."""
         low, high = self.domain(lo), self.domain(hi)
+        token = _told(self.token, "range", (var, lo, hi, step))
         if step is not None and descends(step):
             known = d.between(None if high.lo is None else high.lo + 1, low.hi)
             down = (n.Binary("lt", hi, var), n.Binary("le", var, lo))
-            return replace(self, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *down), _cache={})
+            return self._with({var.name}, token, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *down))
         stride = 1 if step is None else int_value(step)
         start = low
         known = d.between(start.lo, None if high.hi is None else high.hi - 1)
@@ -117,19 +138,21 @@ class Facts:
                 last = start.value + (high.value - start.value - 1) // stride * stride
                 known = d.meet(known, d.between(None, last))
         bounds = (n.Binary("le", lo, var), n.Binary("lt", var, hi))
-        return replace(self, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *bounds), _cache={})
+        return self._with({var.name}, token, ranges=MappingProxyType({**self.ranges, var.name: known}), holds=(*self.holds, *bounds))
 
     def knowing(self, fact: n.Expr) -> Facts:
         """With a boolean expression that holds. Conjunctions are taken apart; bounds and congruences of names become domains."""
         if isinstance(fact, n.Const) or any(isinstance(x, (n.Load, n.Call)) for x in walk(fact)):
             return self
-        out = replace(self, holds=(*self.holds, fact), _cache={})
+        out = self._with((), _told(self.token, "fact", fact), holds=(*self.holds, fact))
         if isinstance(fact, n.Binary) and fact.op == "and":
             return self.knowing(fact.a).knowing(fact.b)
         if isinstance(fact, n.Binary) and fact.op in n.COMPARISONS and dtype_of(fact.a.type).is_integer:
             for name, known in self._bounds(fact):
-                narrowed = d.meet(out.ranges.get(name, d.TOP), known)
-                out = replace(out, ranges=MappingProxyType({**out.ranges, name: narrowed}), _cache={})
+                before = out.ranges.get(name, d.TOP)
+                narrowed = d.meet(before, known)
+                if narrowed != before or name not in out.ranges:
+                    out = replace(out, ranges=MappingProxyType({**out.ranges, name: narrowed}), _domains={}, _asked=set(), sums=Sums())
         return out
 
     def _bounds(self, fact: n.Binary) -> Iterator[tuple[str, Domain]]:
@@ -161,26 +184,31 @@ class Facts:
     def domain(self, e: n.Expr) -> Domain:
         """The values that an integer expression (of a tile: each element) may take, wrapping included: where a result may leave its
         dtype, its range is the dtype's and its congruence is kept modulo powers of two only."""
-        found = self._cache.get(e)
-        if found is None:
-            found = self._domain(e)
-            dtype = dtype_of(e.type)
-            if dtype.is_integer and not found.is_empty and not _inside(found, dtype):
-                low, high = dtype.range
-                found = d.between(low, high, gcd(found.modulus, 1 << dtype.bits) if found.modulus else 1 << dtype.bits, found.residue)
-            self._cache[e] = found
-        return found
+        return self._known(e)[0]
 
     def is_exact(self, e: n.Expr) -> bool:
         """Whether the outermost operation of `e` never wraps, so that it equals the same operation on mathematical integers."""
-        dtype = dtype_of(e.type)
-        return not dtype.is_integer or not isinstance(e, (n.Binary, n.Unary)) or _inside(self._domain(e), dtype)
+        return self._known(e)[1]
+
+    def _known(self, e: n.Expr) -> tuple[Domain, bool]:
+        kept = self._domains.get(e)
+        if kept is None:
+            found, exact = self._domain(e), True
+            dtype = dtype_of(e.type)
+            if dtype.is_integer and not _inside(found, dtype):
+                exact = not isinstance(e, (n.Binary, n.Unary))
+                if not found.is_empty:
+                    low, high = dtype.range
+                    found = d.between(low, high, gcd(found.modulus, 1 << dtype.bits) if found.modulus else 1 << dtype.bits, found.residue)
+            kept = self._domains[e] = found, exact
+        return kept
 
     def _domain(self, e: n.Expr) -> Domain:
         match e:
             case n.Const():
                 return d.exactly(int(e.value)) if not isinstance(e.value, float) else d.TOP
             case n.Var():
+                self._asked.add(e.name)
                 known = self.ranges.get(e.name, d.TOP)
                 if e.name in self.lets:
                     known = d.meet(known, self.domain(self.lets[e.name]))
@@ -252,6 +280,28 @@ class Facts:
     def divides(self, c: int, e: n.Expr) -> bool:
         """Whether `e` is proved a multiple of `c`: by congruences of its names, or of the lets it is made of."""
         return self.domain(e).is_multiple_of(c) or self.domain(self.expanded(e)).is_multiple_of(c)
+
+
+@lru_cache(maxsize=1 << 15)
+def _told(before: object, kind: str, what: object) -> object:
+    """What stands for facts after something more was said: the same again for the same."""
+    return object()
+
+
+@lru_cache(maxsize=128)
+def _entering(program: n.Program, steps: tuple[int | str, ...]) -> tuple[Facts, n.Block]:
+    """What holds at the start of the block that steps from a kernel lead to, and that block; the last ones asked for are kept."""
+    if len(steps) == 1:
+        kernel = next(k for k in program.kernels if k.name == steps[0])
+        out = Facts.in_kernel(program, kernel.name)
+        for axis in kernel.grid:
+            out = out.ranging(n.Var(axis.name, dtype_of(axis.extent.type)), n.Const(0, dtype_of(axis.extent.type)), axis.extent)
+        return out, kernel.body
+    into = 3 if len(steps) > 3 and steps[-3] == "roles" else 1
+    outer, field = steps[:-into], steps[-into:]
+    around, block = _entering(program, outer[:-1])
+    known, inner, _ = around.after(block[:int(outer[-1])]).inside(block[int(outer[-1])], (*field, 0))
+    return known, inner
 
 
 def _inside(found: Domain, dtype: DType) -> bool:

@@ -10,7 +10,7 @@ from kir.analysis.simplify import simplified
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64, DType, dtype_of
-from kir.ir.visit import names_read, substitute, transform
+from kir.ir.visit import names_read, substitute, transform, updated
 
 S = TypeVar("S", bound=n.Node)
 LOW, HIGH = -(1 << 31), (1 << 31) - 1
@@ -49,7 +49,7 @@ def narrowed_lets(program: n.Program) -> n.Program:
     return replace(
         program,
         kernels=tuple(
-            replace(k, body=_block(k.body, Facts.at(program, (k.name,)), {a.name: a.extent for a in k.grid})) for k in program.kernels
+            updated(k, body=_block(k.body, Facts.at(program, (k.name,)), {a.name: a.extent for a in k.grid})) for k in program.kernels
         ),
     )
 
@@ -67,14 +67,14 @@ def _block(body: n.Block, known: Facts, grid: dict[str, n.Expr]) -> n.Block:
                 s = replace(s, value=value)
                 changed[name] = build.cast(n.Var(name, I32), I64)
             case n.For():
-                s = replace(s, hi=rounded_up(simplified(s.hi, known), known))
-                s = replace(s, body=_block(s.body, known.ranging(s.var, s.lo, s.hi, s.step), {**grid, s.var.name: s.hi}))
+                s = updated(s, hi=rounded_up(simplified(s.hi, known), known))
+                s = updated(s, body=_block(s.body, known.ranging(s.var, s.lo, s.hi, s.step), {**grid, s.var.name: s.hi}))
             case n.If():
-                s = replace(s, then=_block(s.then, known.knowing(s.cond), grid), orelse=_block(s.orelse, known, grid))
+                s = updated(s, then=_block(s.then, known.knowing(s.cond), grid), orelse=_block(s.orelse, known, grid))
             case n.While():
-                s = replace(s, body=_block(s.body, known, grid))
+                s = updated(s, body=_block(s.body, known, grid))
             case n.Roles():
-                s = replace(s, roles=tuple(replace(r, body=_block(r.body, known, grid)) for r in s.roles))
+                s = updated(s, roles=tuple(updated(r, body=_block(r.body, known, grid)) for r in s.roles))
             case _:
                 s = _comparisons(s, known)
         out.append(s)

@@ -89,7 +89,11 @@ def without_copies(k: n.Kernel) -> n.Kernel:
 def _block(block: n.Block, known: Facts) -> n.Block:
     out: list[n.Stmt] = []
     for s in block:
-        made = tuple(x for x in _stmt(s, known) if not _says_nothing(x))
+        made: n.Block = (s,)
+        if known.token is None or s.__dict__.get("_settled") is not known.token:
+            made = tuple(x for x in _stmt(s, known) if not _says_nothing(x))
+            if len(made) == 1 and made[0] is s:
+                s.__dict__["_settled"] = known.token  # in normal form already, and looked at again only where something else is known
         out.extend(made)
         for x in made:
             known = after(known, x)
@@ -116,9 +120,12 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
             then, orelse = _block(s.then, known.knowing(cond)), _block(s.orelse, known.knowing(build.invert(cond)))
             return (s if (cond, then, orelse) == (s.cond, s.then, s.orelse) else replace(s, cond=cond, then=then, orelse=orelse),)
         case n.While():
-            return (replace(s, body=_block(s.body, known)),)
+            body = _block(s.body, known)
+            return (s if body == s.body else replace(s, body=body),)
         case n.Roles():
-            return (replace(s, roles=tuple(replace(r, body=_block(r.body, known)) for r in s.roles)),)
+            bodies = tuple(_block(r.body, known) for r in s.roles)
+            same = all(body == r.body for body, r in zip(bodies, s.roles, strict=True))
+            return (s if same else replace(s, roles=tuple(replace(r, body=body) for body, r in zip(bodies, s.roles, strict=True))),)
         case n.Opaque():
             return (s,)
         case _:

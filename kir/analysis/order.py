@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
-from kir.analysis.facts import Facts
+from kir.analysis.facts import Facts, Inequality
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, int_value, polynomial
@@ -112,10 +112,11 @@ def _never_positive(terms: Terms, known: Facts, depth: int) -> bool:
         return True
     if depth == 0:
         return False
-    for fact in _nonnegative(terms, known):
-        for m, c in terms.items():
-            if m and c > 0 and fact.get(m, 0) < 0 and c % -fact[m] == 0:
-                factor = c // -fact[m]
+    for fact, falling in _nonnegative(terms, known):
+        for m, c in falling:
+            have = terms.get(m, 0)
+            if have > 0 and have % -c == 0:
+                factor = have // -c
                 added = dict(terms)
                 for x, k in fact.items():
                     added[x] = added.get(x, 0) + k * factor
@@ -124,43 +125,57 @@ def _never_positive(terms: Terms, known: Facts, depth: int) -> bool:
     return False
 
 
-def _nonnegative(terms: Terms, known: Facts) -> Iterator[dict[Monomial, int]]:
+def _nonnegative(terms: Terms, known: Facts) -> Iterator[Inequality]:
     """Sums of products that are known to be at least 0 and that may cancel a positive term of `terms`."""
-    for fact in known.holds:
-        yield from _inequality(fact, known)
-    atoms = dict.fromkeys(a for m in terms for a in m)
-    for atom in atoms:
-        if isinstance(atom, n.Var) and atom.name in known.lets:
+    sums = known.sums
+    if sums.read < len(known.holds):
+        sums.held += tuple(_falling(s) for fact in known.holds[sums.read:] for s in _inequality(fact, known))
+        sums.read = len(known.holds)
+    yield from sums.held
+    for atom in dict.fromkeys(a for m in terms for a in m):
+        if isinstance(atom, (n.Var, n.Binary)):
+            about = sums.about.get(atom)
+            if about is None:
+                about = sums.about[atom] = tuple(map(_falling, _about(atom, known)))
+            yield from about
+
+
+def _falling(fact: Terms) -> Inequality:
+    return fact, tuple((m, c) for m, c in fact.items() if m and c < 0)
+
+
+def _about(atom: n.Var | n.Binary, known: Facts) -> Iterator[Terms]:
+    """What a name's value, a quotient, a minimum or a remainder says of itself."""
+    itself: Terms = {(atom,): 1}
+    if isinstance(atom, n.Var):
+        if atom.name in known.lets:
             told = known.lets[atom.name]
             if known.is_exact(told) and dtype_of(told.type).is_integer:
-                value = polynomial(told)
-                yield _minus(value, {(atom,): 1})
-                yield _minus({(atom,): 1}, value)
-        if not isinstance(atom, n.Binary):
-            continue
-        itself: Terms = {(atom,): 1}
-        c = int_value(atom.b)
-        if atom.op in ("floordiv", "ceildiv") and c is not None and c > 0 and known.is_exact(atom.a):
-            top = polynomial(atom.a)
-            scaled: Terms = {(atom,): c}
-            if atom.op == "floordiv":
-                yield _minus(top, scaled)
-                yield _minus(_minus(scaled, {(): 1 - c}), top)
-            else:
-                yield _minus(scaled, top)
-                yield _minus(_minus(top, scaled), {(): 1 - c})
-        if atom.op == "floordiv" and c is None and known.is_exact(atom.a) and known.is_exact(atom.b) and is_positive(atom.b, known):
-            yield _minus(polynomial(atom.a), _product(polynomial(atom.b), itself))
-        if atom.op == "min":
-            for side in (atom.a, atom.b):
-                if known.is_exact(side):
-                    yield _minus(polynomial(side), itself)
-        if atom.op == "max":
-            for side in (atom.a, atom.b):
-                if known.is_exact(side):
-                    yield _minus(itself, polynomial(side))
-        if atom.op == "mod" and (low := known.domain(atom.b).lo) is not None and low > 0 and known.is_exact(atom.b):
-            yield _minus({**polynomial(atom.b), (): polynomial(atom.b).get((), 0) - 1}, itself)
+                yield _minus(polynomial(told), itself)
+                yield _minus(itself, polynomial(told))
+        return
+    c = int_value(atom.b)
+    if atom.op in ("floordiv", "ceildiv") and c is not None and c > 0 and known.is_exact(atom.a):
+        top = polynomial(atom.a)
+        scaled: Terms = {(atom,): c}
+        if atom.op == "floordiv":
+            yield _minus(top, scaled)
+            yield _minus(_minus(scaled, {(): 1 - c}), top)
+        else:
+            yield _minus(scaled, top)
+            yield _minus(_minus(top, scaled), {(): 1 - c})
+    if atom.op == "floordiv" and c is None and known.is_exact(atom.a) and known.is_exact(atom.b) and is_positive(atom.b, known):
+        yield _minus(polynomial(atom.a), _product(polynomial(atom.b), itself))
+    if atom.op == "min":
+        for side in (atom.a, atom.b):
+            if known.is_exact(side):
+                yield _minus(polynomial(side), itself)
+    if atom.op == "max":
+        for side in (atom.a, atom.b):
+            if known.is_exact(side):
+                yield _minus(itself, polynomial(side))
+    if atom.op == "mod" and (low := known.domain(atom.b).lo) is not None and low > 0 and known.is_exact(atom.b):
+        yield _minus({**polynomial(atom.b), (): polynomial(atom.b).get((), 0) - 1}, itself)
 
 
 def _minus(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monomial, int]:

@@ -5,7 +5,7 @@ named on its own (by a literal, apart from all other places) stays one.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kir.analysis.facts import Facts
@@ -14,7 +14,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import child_blocks
 from kir.ir.types import dtype_of
-from kir.ir.visit import children, transform
+from kir.ir.visit import buffers_named, children, once, transform
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ def separated(program: n.Program) -> n.Program:
     for k in program.kernels:
         taken = set(bound_names(k.body)) | {p.name for p in program.params}
         lines = [s.buffer for s in k.body if isinstance(s, n.Alloc) and s.init is None and _is_line(s.buffer)]
-        pools = {b.name: found for b in lines if (found := _pool(program, k, b, taken)) is not None}
+        placed = tuple(_placed(k.body, Facts.at(replace(program, kernels=(k,)), (k.name,)))) if lines else ()
+        pools = {b.name: found for b in lines if (found := _pool(placed, b, taken)) is not None}
         made.append(_taken_apart(k, pools) if pools else k)
     return replace(program, kernels=tuple(made))
 
@@ -61,14 +62,14 @@ def _is_line(b: n.Buffer) -> bool:
     return b.space == "shared" and len(b.shape) == 1 and build.int_value(b.shape[0]) is not None and b.layout is None and b.strides is None
 
 
-def _pool(program: n.Program, k: n.Kernel, b: n.Buffer, taken: set[str]) -> Pool | None:
-    """The arrays that a buffer falls into; None where it stays one."""
+def _pool(placed: Sequence[tuple[Facts, n.Stmt]], b: n.Buffer, taken: set[str]) -> Pool | None:
+    """The arrays that a buffer falls into, by the statements of its kernel and what is known at each; None where it stays one."""
     size = build.int_value(b.shape[0]) or 0
     reach: dict[n.Region, tuple[int, int]] = {}
-    for known, s in _placed(k.body, Facts.at(replace(program, kernels=(k,)), (k.name,))):
+    for known, s in placed:
         if isinstance(s, n.Opaque) or (isinstance(s, n.View) and s.at.buffer.name == b.name):
             return None
-        for region, mask in _regions(s, None):
+        for region, mask in _places(s) if b.name in buffers_named(s) else ():
             if region.buffer.name == b.name:
                 found = _range(region, mask, known)
                 if found is None:
@@ -94,12 +95,16 @@ def _pool(program: n.Program, k: n.Kernel, b: n.Buffer, taken: set[str]) -> Pool
 
 def _placed(block: n.Block, known: Facts) -> Iterator[tuple[Facts, n.Stmt]]:
     """Every statement with what is known just before it."""
-    for i, s in enumerate(block):
-        here = known.after(block[:i])
-        yield here, s
+    for s in block:
+        yield known, s
         for field, _ in child_blocks(s):
-            inner, body, _ = here.inside(s, (*field, 0))
+            inner, body, _ = known.inside(s, (*field, 0))
             yield from _placed(body, inner)
+        known = known.after((s,))
+
+
+def _places(s: n.Stmt) -> tuple[tuple[n.Region, n.Expr | None], ...]:
+    return once(s, "_places_named", lambda: tuple(_regions(s, None)))
 
 
 def _regions(x: n.Node, mask: n.Expr | None) -> Iterator[tuple[n.Region, n.Expr | None]]:

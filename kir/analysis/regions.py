@@ -16,14 +16,14 @@ from kir.analysis.elements import NotElementwise, element, element_region, tile,
 from kir.analysis.facts import Facts
 from kir.analysis.narrow import narrowed_lets
 from kir.analysis.normal_form import normalize, normalized_again
-from kir.analysis.order import less
+from kir.analysis.order import is_positive, less
 from kir.analysis.unsigned import signed
 from kir.analysis.wrapped import unwrapped
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
 from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
-from kir.ir.visit import statements, transform, walk
+from kir.ir.visit import statements, transform, updated, walk
 
 ROUNDS = 6
 HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
@@ -41,7 +41,7 @@ def raised(program: n.Program) -> n.Program:
     made = replace(made, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in made.params))
     taken = frozenset(p.name for p in made.params)
     return normalized_again(program, replace(made, kernels=tuple(
-        replace(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in made.kernels)))
+        updated(k, body=promoted(k.body, taken | {a.name for a in k.grid})) for k in made.kernels)))
 
 
 def without_hints(k: n.Kernel) -> n.Kernel:
@@ -72,7 +72,7 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
         views = {}
     known = Facts.at(program, (k.name,))
     exact = frozenset(p.name for p in program.params if dict(p.attrs).get("exact"))
-    return replace(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
+    return updated(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
 
 
 def _loaded(k: n.Kernel) -> frozenset[str]:
@@ -117,32 +117,32 @@ class _Raiser:
     def stmt(self, s: n.Stmt, known: Facts) -> n.Stmt:
         match s:
             case n.For():
-                return replace(s, body=self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step)))
+                return updated(s, body=self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step)))
             case n.If():
-                return replace(
+                return updated(
                     s,
                     cond=self.loads(s.cond, known),
                     then=self.block(s.then, known.knowing(s.cond)),
                     orelse=self.block(s.orelse, known.knowing(build.invert(s.cond))),
                 )
             case n.While():
-                return replace(s, body=self.block(s.body, known))
+                return updated(s, body=self.block(s.body, known))
             case n.Roles():
-                return replace(s, roles=tuple(replace(r, body=self.block(r.body, known)) for r in s.roles))
+                return updated(s, roles=tuple(updated(r, body=self.block(r.body, known)) for r in s.roles))
             case n.Store() if s.at.index and s.at.buffer.space == "global":
-                return self.store(replace(s, value=self.loads(s.value, known)), known)
+                return self.store(updated(s, value=self.loads(s.value, known)), known)
             case n.Copy() if s.via == "tma" and s.src.at.buffer.space == "global" and s.dst.buffer.space == "fragment":
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
                 return self.descriptor_store(s, known)
             case n.Copy() if (s.via == "plain" or s.via.startswith("vector")) and s.dst.buffer.space == "global" and s.dst.index and not s.clip:
-                return self.vectors(replace(s, src=self.loads(s.src, known)), known)
+                return self.vectors(updated(s, src=self.loads(s.src, known)), known)
             case n.View() | n.Opaque():
                 return s
             case n.Eval() if s.call.fn.startswith("atomic_") and isinstance(s.call.args[0], n.Region):
                 made: n.Stmt = self.loads(s, known)
                 assert isinstance(made, n.Eval)
-                return self.masked(replace(made, call=self.atomic(made.call, known)))
+                return self.masked(updated(made, call=self.atomic(made.call, known)))
             case _:
                 made = self.loads(s, known)
                 return made
@@ -285,6 +285,8 @@ class _Raiser:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         if index is None:
             return None, mask, clip
+        if at.buffer.name in self.views:
+            index = _unfolded(index, base, known)
         atoms = tuple(a for a in conjuncts(mask) if not _holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
@@ -371,15 +373,23 @@ def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
     a, b, i, d = bare(atom.a), bare(atom.b), bare(index), bare(extent)
     match atom.op:
         case "lt":
-            return _same(a, i) and _same(b, d)
+            return (_same(a, i) and _same(b, d)) or _same_distance(a, b, i, d)
         case "gt":
-            return _same(b, i) and _same(a, d)
+            return (_same(b, i) and _same(a, d)) or _same_distance(b, a, i, d)
         case "le":
             return (_same(a, i) and _same(build.add(b, 1), d)) or (build.is_const(a, 0) and _same(b, i))
         case "ge":
             return (_same(b, i) and _same(build.add(a, 1), d)) or (_same(a, i) and build.is_const(b, 0))
         case _:
             return False
+
+
+def _same_distance(a: n.Expr, b: n.Expr, i: n.Expr, d: n.Expr) -> bool:
+    """Whether `a < b` says `i < d` of an index that begins at a place `i - a` from 0 on: `j < K - k * 32` of `k * 32 + j`."""
+    if not a.type == b.type == i.type == d.type:
+        return False
+    start = build.sub(i, a)
+    return all(c > 0 for c in build.polynomial(start).values()) and _same(build.add(b, start), d)
 
 
 def _holds(atom: n.Expr, known: Facts) -> bool:
@@ -407,8 +417,29 @@ def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> boo
 
 
 def inside(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
-    """Whether an index is known to be below an extent, be it because the first of its chunk is."""
-    return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known))
+    """Whether an index is known to be below an extent, be it because the first of its chunk is, or what it is a quotient of below a multiple."""
+    return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known)) or _is_quotient(
+        known.expanded(index), extent, known)
+
+
+def _is_quotient(e: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether an index is `x // c` with x below `c * extent`."""
+    return (isinstance(e, n.Binary) and e.op == "floordiv" and e.b.type == extent.type and is_positive(e.b, known)
+            and less(e.a, build.mul(e.b, extent), known))
+
+
+def _unfolded(index: tuple[n.Expr, ...], base: n.Buffer, known: Facts) -> tuple[n.Expr, ...]:
+    """The index of a row-major tensor, where a counter that runs over two axes at once stands for both: `X[0, bh]` with bh below B * H is
+    `X[bh // H, bh % H]`."""
+    if base.strides is not None:
+        return index
+    out = list(index)
+    for k in range(len(out) - 1):
+        both, inner = out[k + 1], bare(base.shape[k + 1])
+        if build.is_const(out[k], 0) and isinstance(both, n.Var) and both.type == inner.type and not less(both, inner, known) and is_positive(
+                inner, known) and less(both, build.mul(bare(base.shape[k]), inner), known):
+            out[k], out[k + 1] = build.floordiv(both, inner), build.mod(both, inner)
+    return tuple(out)
 
 
 def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:

@@ -1,20 +1,22 @@
 """One spelling for what can be written in several ways: the structural half of the normal form.
 
 Loops start at 0 and step by 1 (or from the CTA's number by the grid's size); reductions, scans and sorts stand in lets of their own;
-integer index arithmetic is written out where it is used, except divisions, which keep their name; new tile axes are introduced at the
-leaves of an expression; a fragment that only takes over another one, and a name for a fragment that no longer changes, vanish.
+integer index arithmetic is written out where it is used, except divisions, which keep their name, and which shifts and masks of indices
+are spelled as; new tile axes are introduced at the leaves of an expression; a fragment that only takes over another one, and a name for a
+fragment that no longer changes, vanish.
 """
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kir.analysis.bit_indices import divided
 from kir.analysis.elements import NotElementwise, canonical_tile, element
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import names_read, substitute, substitute_buffers, transform, updated, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "sort"})
 DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max"})
@@ -23,7 +25,7 @@ DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max
 def spell(program: n.Program) -> n.Program:
     """The program in the one spelling; idempotent."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
-    return replace(program, kernels=tuple(_Speller(k, taken).kernel() for k in program.kernels))
+    return replace(program, kernels=tuple(_Speller(divided(k, taken), taken).kernel() for k in program.kernels))
 
 
 class _Speller:
@@ -59,11 +61,11 @@ class _Speller:
             case n.For() if s.kind in ("serial", "pipelined", "unroll") and not self.is_canonical(s):
                 yield self.unit_step(s)
             case n.For() | n.While():
-                yield replace(s, body=self.block(s.body))
+                yield updated(s, body=self.block(s.body))
             case n.If():
-                yield replace(s, then=self.block(s.then), orelse=self.block(s.orelse))
+                yield updated(s, then=self.block(s.then), orelse=self.block(s.orelse))
             case n.Roles():
-                yield replace(s, roles=tuple(replace(r, body=self.block(r.body)) for r in s.roles))
+                yield updated(s, roles=tuple(updated(r, body=self.block(r.body)) for r in s.roles))
             case n.Let() | n.Store() | n.Mma() | n.Copy() | n.Alloc():
                 hoisted: list[n.Stmt] = []
                 made = self.hoist(s, hoisted)
@@ -231,13 +233,13 @@ def _canonical(s: n.Stmt) -> n.Stmt:
     """Tile values with their axes at the leaves."""
     match s:
         case n.Let() if isinstance(s.value.type, TileType) or (isinstance(s.value, n.Call) and s.value.fn in COLLECTIVE):
-            return replace(s, value=_spelled(s.value))
+            return updated(s, value=_spelled(s.value))
         case n.Store():
-            return replace(s, value=_stretched(_spelled(s.value), s.at), mask=None if s.mask is None else _spelled(s.mask))
+            return updated(s, value=_stretched(_spelled(s.value), s.at), mask=None if s.mask is None else _spelled(s.mask))
         case n.Alloc(init=n.Call(fn="broadcast", args=(n.Expr() as value, *_))) if not shape_of(value.type):
             return replace(s, init=value)
         case n.Mma():
-            return _exact_product(replace(s, a=_spelled(s.a), b=_spelled(s.b)))
+            return _exact_product(updated(s, a=_spelled(s.a), b=_spelled(s.b)))
         case _:
             return s
 

@@ -13,7 +13,7 @@ from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, dtype_of, shape_of
-from kir.ir.visit import substitute, transform
+from kir.ir.visit import substitute, transform, updated
 
 HIGH = (1 << 31) - 1
 EXACT = frozenset({"floordiv", "mod", "ceildiv", "tdiv", "trem", "min", "max", "shr", "and", "or", "xor"})
@@ -22,7 +22,7 @@ EXACT = frozenset({"floordiv", "mod", "ceildiv", "tdiv", "trem", "min", "max", "
 def signed(program: n.Program) -> n.Program:
     """The program with unsigned lets, loops, comparisons and indices in i32 where the facts prove that they fit."""
     return replace(
-        program, kernels=tuple(replace(k, body=_block(k.body, Facts.at(program, (k.name,)))) for k in program.kernels)
+        program, kernels=tuple(updated(k, body=_block(k.body, Facts.at(program, (k.name,)))) for k in program.kernels)
     )
 
 
@@ -78,14 +78,14 @@ def _block(body: n.Block, known: Facts) -> n.Block:
                 made = _loop(made, known)
         match made:
             case n.For():
-                made = replace(made, body=_block(made.body, known.ranging(made.var, made.lo, made.hi, made.step)))
+                made = updated(made, body=_block(made.body, known.ranging(made.var, made.lo, made.hi, made.step)))
             case n.If():
                 then = _block(made.then, known.knowing(made.cond))
-                made = replace(made, then=then, orelse=_block(made.orelse, known.knowing(build.invert(made.cond))))
+                made = updated(made, then=then, orelse=_block(made.orelse, known.knowing(build.invert(made.cond))))
             case n.While():
-                made = replace(made, body=_block(made.body, known))
+                made = updated(made, body=_block(made.body, known))
             case n.Roles():
-                made = replace(made, roles=tuple(replace(r, body=_block(r.body, known)) for r in made.roles))
+                made = updated(made, roles=tuple(updated(r, body=_block(r.body, known)) for r in made.roles))
             case _:
                 pass
         out.append(made)
@@ -132,11 +132,11 @@ def _statement(s: n.Stmt, known: Facts) -> Any:
     match s:
         case n.For():
             head = transform(replace(s, body=()), leave)
-            return replace(head, body=s.body)
+            return updated(s, **{name: getattr(head, name) for name in s.tree_fields if name != "body"})
         case n.If():
-            return replace(s, cond=transform(s.cond, leave))
+            return updated(s, cond=transform(s.cond, leave))
         case n.While():
-            return replace(s, cond=transform(s.cond, leave))
+            return updated(s, cond=transform(s.cond, leave))
         case n.Roles() | n.Opaque():
             return s
         case _:

@@ -12,6 +12,7 @@ package). Recorded answers lie beside it. A pass that leaves holes declares its 
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -45,6 +46,16 @@ class Contract:
         """The contents of `contract.toml`. Raises KirError KIR-H101."""
         from kir.carrier.schema import read_contract
         return read_contract(self.folder / "contract.toml")
+
+    @cached_property
+    def operand_dtypes(self) -> tuple[str, ...]:
+        """The dtype of each operand, `T` where it is the contract's variable: what rules a hole out before the whole file is checked.
+        Raises KirError KIR-H101."""
+        try:
+            told = tomllib.loads((self.folder / "contract.toml").read_text(encoding="utf-8"))
+            return tuple(str(t["dtype"]) for t in told["tensors"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return tuple(t.dtype for t in self.spec.tensors)  # says what is wrong with the file
 
     @cached_property
     def id(self) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +20,11 @@ from kir.cli._result import Result
 from kir.diagnostic import Diagnostic, KirError, UsageError, did_you_mean, usage
 
 FOLDER = Path(__file__).parent
+EPILOG = "Every command also takes --json (one JSON object on standard output) and --debug."
+
+
+class _Usage(Result):
+    """What a command says of its own use, as a result."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -47,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     except Exception as fault:
         if debug:
             traceback.print_exc()
-        _report((_internal(fault),), as_json)
+        _report((_of_the_machine(fault) or _internal(fault),), as_json)
         return 1
 
 
@@ -79,11 +86,41 @@ def _dispatch(words: Sequence[str], as_json: bool) -> int:
         kind = "option" if name.startswith("-") else "command"
         hint = did_you_mean(name, commands() if kind == "command" else ("--help", "--version", "--json", "--debug"))
         raise usage("KIR-C001", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir --help")
-    outcome = _call(name, arguments)
+    outcome = _alone(name, arguments) if as_json else _call(name, arguments)
     if isinstance(outcome, Result):
-        _print(outcome, name, as_json)
+        _print(outcome, "help" if isinstance(outcome, _Usage) else name, as_json)
         return outcome.code
     return outcome if isinstance(outcome, int) else 0
+
+
+def _alone(name: str, arguments: list[str]) -> Any:
+    """As `_call`, with standard output kept for the one JSON object: what a command says of its own use is a result too, and what the
+    processes that it starts print there goes to standard error."""
+    with _kept_output(), contextlib.redirect_stdout(io.StringIO()) as said:
+        outcome = _call(name, arguments)
+    text = said.getvalue()
+    if isinstance(outcome, Result):
+        print(text, end="", file=sys.stderr)
+        return outcome
+    return _Usage({"command": name, "usage": text}, text, outcome if isinstance(outcome, int) else 0)
+
+
+@contextlib.contextmanager
+def _kept_output() -> Iterator[None]:
+    """The process's standard output is its standard error inside."""
+    try:
+        number = sys.stdout.fileno()
+        kept = os.dup(number)
+    except (OSError, ValueError, AttributeError):  # no file behind it: nothing that another process could write to
+        yield
+        return
+    sys.stdout.flush()
+    os.dup2(sys.stderr.fileno(), number)
+    try:
+        yield
+    finally:
+        os.dup2(kept, number)
+        os.close(kept)
 
 
 def _call(name: str, arguments: list[str]) -> Any:
@@ -96,15 +133,19 @@ def _call(name: str, arguments: list[str]) -> Any:
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(epilog="Every command also takes --json (one JSON object on standard output) and --debug.")(module.command)
+        app.command()(module.command)
+    made = typer.main.get_command(app)
+    for each in (made, *getattr(made, "commands", {}).values()):
+        each.epilog = EPILOG
     try:
-        return typer.main.get_command(app)(arguments, prog_name=f"kir {name}", standalone_mode=False)
+        return made(arguments, prog_name=f"kir {name}", standalone_mode=False)
     except complaint as fault:
         if type(fault).__name__ == "NoArgsIsHelpError":
             print(fault)
             return 2
         text = str(fault.format_message()).strip()
-        raise usage("KIR-C002", text[:1].lower() + text[1:].rstrip("."), subject=f"kir {name}", attempt=f"kir {name} --help") from fault
+        words = getattr(getattr(fault, "ctx", None), "command_path", "") or f"kir {name}"
+        raise usage("KIR-C002", text[:1].lower() + text[1:].rstrip("."), subject=words, attempt=f"{words} --help") from fault
     except typer.Abort:
         return 1
 
@@ -134,7 +175,7 @@ def _print(result: Result, name: str, as_json: bool) -> None:
     else:
         from rich.console import Console
 
-        Console(highlight=False).print(result.text)
+        Console(highlight=False, markup=False).print(result.text)  # brackets are ours: lists of parameters, places
         sys.stdout.flush()
     if result.diagnostics:
         _report(result.diagnostics, as_json=False)
@@ -150,6 +191,19 @@ def _report(diagnostics: Sequence[Diagnostic], as_json: bool) -> None:
 
 def _json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+
+
+def _of_the_machine(fault: Exception) -> Diagnostic | None:
+    """What files and memory refuse, which is no fault of KIR's own: in words."""
+    if isinstance(fault, OSError) and fault.filename is not None and fault.strerror:
+        place = fault.filename2 or fault.filename
+        return Diagnostic("KIR-C006", f"{place if isinstance(place, str) else os.fsdecode(place)}: {fault.strerror[:1].lower()}{fault.strerror[1:]}",
+                          needs="a place that can be read and written")
+    if isinstance(fault, MemoryError):
+        text = str(fault)
+        said = f": {text[:1].lower()}{text[1:]}" if text else ""
+        return Diagnostic("KIR-C007", f"there is not memory enough{said}", needs="smaller sizes, or a machine with more memory")
+    return None
 
 
 def _internal(fault: Exception) -> Diagnostic:

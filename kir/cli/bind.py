@@ -1,6 +1,7 @@
 """write a skeleton of a binding for a generic kernel, from what its source says
 
-The skeleton is TOML. A "?" stands where a person must decide: shapes over the sizes, the grid, the values of scalars.
+The skeleton is TOML. A "?" stands where a person must decide: shapes over the sizes, the grid, the values of scalars. What stands in a
+binding, and what for: docs/writing-a-binding.md.
 """
 
 from __future__ import annotations
@@ -12,13 +13,22 @@ import typer
 
 from kir.cli._result import Result
 
+HEADER = """\
+# {place}: put values in the places of "?" (docs/writing-a-binding.md).
+# sizes = ["M", "N"]                 names that you choose: shapes, scalars and the grid are expressions over them
+# facts = ["N >= 1", "N % 8 == 0"]   what callers promise of the sizes; the more, the more passes are legal
+# problem = "softmax"                what it computes, where KIR has that problem (`kir run --problem`)
+"""
+"""What a skeleton begins with: the fields that no source can fill in."""
+
 
 def command(
-    file: Annotated[str, typer.Argument(help="FILE.py::KERNEL")],
+    file: Annotated[str, typer.Argument(help="FILE[::KERNEL] of a surface: Triton, TileLang or CUDA; package:path names a file of an installed package")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="write it there")] = None,
 ) -> Result:
     """Write a skeleton of a binding for a generic kernel."""
     from kir.diagnostic import error
+    from kir.ir.binding import unfilled
     from kir.lineage.source import kernel_of, located
     from kir.store import write_atomic
 
@@ -29,7 +39,10 @@ def command(
     if make is None:
         raise error("KIR-F005", f"the frontend '{frontend.surface}' writes no skeletons of bindings", needs="a binding by hand")
     binding = make(path, name)
-    text = binding.text()
+    text = HEADER.format(place=file) + binding.text()
     if output is not None:
         write_atomic(output, text)
-    return Result({"kernel": name, "binding": binding.model_dump(), "text": text, "output": str(output) if output else None}, text)
+        left = unfilled(binding)
+        said = f"{output}: to be filled in: {', '.join(left)}" if left else f"{output}: nothing is left open"
+        return Result({"kernel": name, "binding": binding.model_dump(), "text": text, "output": str(output)}, said)
+    return Result({"kernel": name, "binding": binding.model_dump(), "text": text, "output": None}, text)

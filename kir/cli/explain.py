@@ -13,6 +13,14 @@ from kir.cli._result import Result
 from kir.diagnostic import AREAS, ID_PATTERN, Explanation, did_you_mean, explanations, usage
 from kir.registry import registry
 
+OF_KIND = {
+    "validity": "Where it does not hold, the pass would change what the program computes: it is refused when refuted (the witness shows where) and when\n"
+                "unknown. What to do: state the fact that is missing (`fact` in the IR, `facts` in a binding); or take another parameter or place. Where\n"
+                "it is unknown, `--assume ID` takes it on trust and on record, and `--guard ID` (`guard ID` in a pipeline) has it checked at launch.",
+    "profit": "It is advice: where it does not hold the pass is applied all the same, with a warning that it may gain nothing.",
+}
+"""What the kind of a precondition means for whoever meets it."""
+
 
 def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001; without it, all ids are listed")] = "") -> Result:
     """Say what a diagnostic's id means, and what to do about it."""
@@ -24,9 +32,14 @@ def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001; with
     if wanted in rows:
         return _explained(rows[wanted])
     if ID_PATTERN.fullmatch(wanted) and wanted[4] == "P" and (places := _declared_in_passes(wanted)):
-        text = [f"{wanted}  ({AREAS['P']})", "", "declared by:"]
-        text += [f"  {place['pass']}  {place['file']}:{place['line']}\n    {place['text']}" for place in places]
+        said = list(dict.fromkeys(str(place["sentence"]) for place in places))
+        kinds = sorted({str(place["kind"]) for place in places})
+        text = [f"{wanted}  {'; '.join(said)}  ({AREAS['P']}, {', '.join(kinds)})", "", *(OF_KIND[kind] for kind in kinds if kind in OF_KIND), ""]
+        text += ["declared by:", *(f"  {place['pass']}  {place['file']}:{place['line']}" for place in places)]
+        text += ["", f"More of a pass, with the programs before and after it: kir passes {places[0]['pass']}"]
         return Result({"id": wanted, "area": AREAS["P"], "declared": places}, "\n".join(text))
+    if id in registry("kir.passes"):
+        raise usage("KIR-C004", f"'{id}' is a pass, no id of a diagnostic", attempt=f"kir passes {id}")
     hint = did_you_mean(wanted, rows)
     raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
 
@@ -39,10 +52,17 @@ def _explained(row: Explanation) -> Result:
 
 def _declared_in_passes(id: str) -> list[dict[str, str | int]]:
     """Where passes declare a precondition, found in their text so that a pass that fails to import is no obstacle."""
+    import ast
+
+    from kir.rewrite.catalog import conditions
+
     places: list[dict[str, str | int]] = []
     for entry in registry("kir.passes"):
-        for number, line in enumerate(entry.file.read_text(encoding="utf-8").splitlines(), start=1):
-            if f'"{id}"' in line:
-                places.append({"pass": entry.name, "file": str(entry.file), "line": number, "text": line.strip()})
-                break
+        text = entry.file.read_text(encoding="utf-8")
+        if f'"{id}"' not in text:
+            continue
+        for each in conditions(ast.parse(text)):
+            if each.id == id:
+                places.append({"pass": entry.name, "file": str(entry.file), "line": each.line, "sentence": each.sentence, "kind": each.kind,
+                               "category": each.category})
     return places

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kir.cli._options import belong
 from kir.cli._result import Result
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def command(
     emit: Annotated[Path | None, typer.Option(help="a file to write the emitted source to")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="on a GPU: a shape to time (may be repeated); by default all timed ones")] = None,
-    panel: Annotated[bool, typer.Option(help="on a GPU: time the problem's references too")] = True,
-    sanitize: Annotated[bool, typer.Option(help="on a GPU: run compute-sanitizer once")] = True,
+    panel: Annotated[bool | None, typer.Option(help="on a GPU: time the problem's references too (it does)", show_default=False)] = None,
+    sanitize: Annotated[bool | None, typer.Option(help="on a GPU: run compute-sanitizer once (it does)", show_default=False)] = None,
     trace: Annotated[Path | None, typer.Option(help="a folder to which definition, solution and traces are written (FlashInfer-Trace)")] = None,
     records: Annotated[Path | None, typer.Option(help="a file to which the verdict is added as one JSON line")] = None,
 ) -> Result:
@@ -48,11 +49,21 @@ def command(
     from kir.gate import gate_cpu, realized, summary
     from kir.problem import load_problem
     from kir.store import write_atomic
+    from kir.surface import backend
     from kir.target import target as named
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
         require_device()
+    else:
+        without = {"--no-panel": panel is False, "--no-sanitize": sanitize is False}
+        belong("gate", "--on gpu", {"--shape": shape, "--panel": panel, "--sanitize": sanitize, **without})
+    if against_bind is not None and not against:
+        belong("gate", "--against FILE", {"--against-bind": against_bind})
+    if trace is not None and not problem:
+        raise usage("KIR-G001", "a trace needs a definition", needs="--problem P")
+    if surface:
+        backend(surface)
     if not problem and not against:
         raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE")
     targets = [named(each) for each in target.split(",") if each.strip()]
@@ -64,7 +75,7 @@ def command(
         require_known(wanted)
     own = others if own == "kir" and others else own
     if on == "gpu":
-        verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel, sanitize)
+        verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel is not False, sanitize is not False)
         targets = [_device_target(verdict)] if verdict.artifacts else targets
     else:
         verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache)
@@ -83,10 +94,12 @@ def command(
         append(records, verdict)
     if trace is not None:
         from kir.gate.trace import written
-        if wanted is None:
-            raise usage("KIR-G001", "a trace needs a definition", needs="--problem P")
+        assert wanted is not None
         written(trace, verdict, wanted)
-    return Result(json, _shown(kernel.name, verdict, reached), 0 if verdict.accepted else 1, verdict.diagnostics())
+    shown = _shown(kernel.name, verdict, reached)
+    if verdict.compile.absent and not any(a.kernels for a in verdict.artifacts) and _nvcc_would(kernel, verdict.compile.surface):
+        shown.renderables.append("--surface cuda compiles it with the nvcc that is here")
+    return Result(json, shown, 0 if verdict.accepted else 1, verdict.diagnostics())
 
 
 def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Program | None, cache: Path | None, shapes: tuple[str, ...],
@@ -97,6 +110,14 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
     with Gpu.open(cache) as gpu:
         judged_by = problem if problem is not None else program_problem(other, kernel)
         return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
+
+
+def _nvcc_would(kernel: Program, surface: str) -> bool:
+    """Whether a kernel that its own surface's compiler is lacking for could be compiled as CUDA on this machine."""
+    from kir import machine
+    from kir.surface import backend
+
+    return surface != "cuda" and machine.toolkit() is not None and not backend("cuda").accepts(kernel)
 
 
 def _device_target(verdict: Verdict) -> Target:
@@ -124,16 +145,16 @@ def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
 
     word = ("accepted", "bold green") if verdict.accepted else (f"refused at {verdict.stage}", "bold red")
     parts: list[Any] = [Text.assemble((name, "bold"), " ", word, f": {verdict.reason}")]
-    if verdict.artifacts:
+    if any(artifact.kernels for artifact in verdict.artifacts):
         table = Table("compiled", "registers", "spills", "shared", "threads", "SASS", box=None, header_style="dim", title_justify="left")
         for artifact in verdict.artifacts:
             for k in artifact.kernels:
                 order = sorted(k.mix.items(), key=lambda kv: (-kv[1], kv[0]))
                 top = [x for x in order if x[0] in TELLING] + [x for x in order if x[0] not in TELLING][:4]
                 table.add_row(f"{k.kernel} {artifact.target}", str(k.registers), str(k.spills), str(k.shared_bytes), str(k.threads),
-                              f"{sum(k.mix.values())}: " + " ".join(f"{opcode} {count}" for opcode, count in top))
+                              f"{sum(k.mix.values())}: " + " ".join(f"{opcode} {count}" for opcode, count in top) if k.mix else "no disassembler")
         parts.append(table)
-    parts += [Text(f"not compiled: {absent}", style="yellow") for absent in verdict.compile.absent]
+    parts += [Text(f"not compiled: {absent}", style="yellow") for absent in verdict.compile.absent if absent not in verdict.reason]
     if verdict.correctness is not None:
         right = verdict.correctness
         worst = max((r.worst for r in right.runs), default=0.0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kir.cli._options import conditions
 from kir.cli._result import Result
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def command(
         problem=problem,
         gate=on,
         targets=tuple(each.strip() for each in target.split(",") if each.strip()) or usual_targets(expert.program),
-        assume=tuple(sorted(assume or ())),
+        assume=tuple(sorted(conditions(assume, "--assume"))),
         budget=budget.to_json(),
         tools=_tools(),
     )
@@ -89,7 +90,7 @@ def command(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
         table(lineage),
         code=0 if replayed.ok else 1,
-        diagnostics=(*replayed.diagnostics, *notes),
+        diagnostics=(*replayed.diagnostics, *notes, *engine.failures.values()),
     )
 
 

@@ -9,13 +9,16 @@ With --in-place, what the passes changed is written into the kernel's source: sh
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kir.cli._options import belong, conditions
 from kir.cli._program import read
 from kir.cli._result import Result
+from kir.diagnostic import KirError
 
 if TYPE_CHECKING:
     from kir.diagnostic import Diagnostic
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
     pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="steps, or a file that holds them")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"], typer.Option(help="what to print")] = "kir",
@@ -49,23 +52,34 @@ def command(
     from kir.ir.verify import is_generic
     from kir.rewrite import Context, Pipeline, Trace, pass_class
     from kir.rewrite.driver import notes
+    from kir.rewrite.registry import failed
     from kir.target import target as named
 
+    if not tuned:
+        belong("opt", "--tuned", {"--shape": shape, "--general": general})
+    if not in_place:
+        belong("opt", "--in-place", {"--write": write})
     if tuned:
         base, steps = _tuned(file, pipeline, bind, tuned, shape, target or "h200", general)
     else:
         base, steps = read(file, bind), _pipeline(pipeline).steps if pipeline else ()
     done, context = Trace(base), Context(named(target)) if target else Context()
-    wanted, checked = frozenset(assume or ()), frozenset(guard or ())
-    warnings, taken = [], []
+    wanted, checked = conditions(assume, "--assume"), conditions(guard, "--guard")
+    warnings: list[Diagnostic] = []
+    taken: list[Step] = []
     for step in steps:
         cls = pass_class(step.name)
         known = {p.id for p in cls.preconditions}
         step = replace(step, assume=step.assume | (wanted & known), guard=step.guard | (checked & known), force=step.force or force)
-        done = done.then(step, context)
+        try:
+            done = done.then(step, context)
+        except KirError as bad:
+            raise _led(bad, file, bind, step, len(taken)) from bad
+        except Exception as bad:
+            raise KirError(replace(failed(cls, "here", bad), severity="error")) from bad
         taken.append(step)
         warnings += list(notes(done.steps[-1].witness.params, done.steps[-1].record.verdicts))
-    if in_place or write:
+    if in_place:
         return _edited(file, bind, done, str(Pipeline(tuple(taken))), write, warnings)
     text = program_text(done.program)
     if left := unfilled(done.program):
@@ -90,6 +104,14 @@ def command(
     if trace:
         data["trace"] = json.loads(json.dumps(done.to_json()))
     return Result(data, shown, diagnostics=tuple(warnings))
+
+
+def _led(bad: KirError, file: str, bind: Path | None, step: Step, before: int) -> KirError:
+    """A refusal because a step applies nowhere, with the command that says why."""
+    from dataclasses import replace
+
+    look = f"kir sites {file} {f'--bind {bind} ' if bind else ''}--pass {step.name}{' (of what the steps before it make)' if before else ''}"
+    return type(bad)(*(replace(d, attempt=look) if d.id == "KIR-R004" and not d.attempt else d for d in bad.diagnostics))
 
 
 def _edited(file: str, bind: Path | None, done: Trace, pipeline: str, write: bool, warnings: list[Diagnostic]) -> Result:
@@ -155,7 +177,9 @@ def _pipeline(text: str) -> Pipeline:
     from kir.rewrite import Pipeline
 
     path = Path(text)
-    if len(text) < 200 and path.suffix in (".json", ".pipeline") and path.is_file():
-        held = path.read_text(encoding="utf-8")
+    if len(text) < 200 and (path.suffix in (".json", ".pipeline") or (os.sep in text and "@" not in text and "{" not in text)):
+        from kir.lineage.source import read_text
+
+        held = read_text(path)
         return Pipeline.from_json(json.loads(held)) if path.suffix == ".json" else Pipeline.parse(held, str(path))
     return Pipeline.parse(text)

@@ -16,7 +16,7 @@ from kir.cli._result import Result
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="FILE.py::KERNEL, or FILE.kir")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
     bind: Annotated[Path | None, typer.Option(help="specialize with this binding (TOML)")] = None,
     normal: Annotated[bool, typer.Option("--normal", help="with a binding: flat accesses raised, in normal form")] = False,
 ) -> Result:

@@ -1,22 +1,25 @@
 """list the passes: intent, parameters, preconditions
 
-Read from the text of the modules, so that nothing is imported; `kir plugins` says what is broken. --check NAME runs the
+Read from the text of the modules, so that nothing is imported; `kir plugins` says what is broken. `kir passes NAME` shows one at length. --check NAME runs the
 conformance suite on one pass: its declarations, its box, its cases, and the law that its two directions are inverse.
 """
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kir.cli._options import belong
 from kir.cli._result import Result
-from kir.rewrite.catalog import summaries, table
+from kir.rewrite.catalog import described, summaries, table
 
 
 def command(
+    name: Annotated[str, typer.Argument(help="one pass: all that it says of itself, with the program before and after it")] = "",
     markdown: Annotated[bool, typer.Option(help="the table of docs/passes.md")] = False,
     check: Annotated[str, typer.Option(metavar="NAME", help="hold this pass to the conformance suite")] = "",
     cases: Annotated[Path | None, typer.Option(metavar="FILE", help="with --check: the pass's case file")] = None,
@@ -24,6 +27,9 @@ def command(
     """List the registered passes with their parameters, preconditions and catalogue rows."""
     if check:
         return _checked(check, cases)
+    if name:
+        return _described(name)
+    belong("passes", "--check NAME", {"--cases": cases})
     rows = summaries()
     if markdown:
         return Result({"passes": [asdict(r) for r in rows]}, table(rows))
@@ -36,6 +42,23 @@ def command(
         if r.preconditions:
             lines.append(f"{'':<{width}}    needs {' '.join(r.preconditions)}")
     return Result({"passes": [asdict(r) for r in rows]}, "\n".join(lines))
+
+
+def _described(name: str) -> Result:
+    """One pass at length."""
+    from kir.registry import registry
+
+    page = described(registry("kir.passes").entry(name))
+    r = page.summary
+    rows = f"; row{'s' if len(r.catalogue) > 1 else ''} {', '.join(map(str, r.catalogue))} of the catalogue" if r.catalogue else ""
+    lines = [f"{r.name}  ({r.intent}{rows})", r.claim, "", "parameters:" if r.parameters else "no parameters"]
+    lines += [f"  {each}" for each in r.parameters]
+    lines += [f"  {line}" for line in textwrap.wrap(page.parameters, 110)]
+    lines += ["", "preconditions of the forward direction:" if page.conditions else "no preconditions"]
+    lines += [f"  {c.id}  {c.sentence}  ({c.kind}, {c.category})" for c in page.conditions]
+    lines += ["", page.about, "", f"file: {page.file}"]
+    json = {**asdict(r), "about": page.about, "conditions": [asdict(c) for c in page.conditions], "file": str(page.file)}
+    return Result({"passes": [json]}, "\n".join(lines))
 
 
 def _checked(name: str, cases: Path | None) -> Result:

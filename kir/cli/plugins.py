@@ -5,6 +5,8 @@ Imports every module once, which is how a broken one shows.
 
 from __future__ import annotations
 
+import textwrap
+
 from kir.cli._result import Result
 from kir.registry import GROUPS, registry
 
@@ -22,7 +24,8 @@ def command() -> Result:
         for source in known.sources:
             names = [entry.name for entry in known if entry.source == source and entry.name in modules]
             sources.append({"distribution": source.distribution, "version": source.version, "package": source.package, "names": names})
-            lines.append(f"  {source.distribution} {source.version} ({source.package}): {', '.join(names) or 'nothing usable'}")
+            lines.append(f"  {source.distribution} {source.version} ({source.package})")
+            lines += textwrap.wrap(", ".join(names) or "nothing usable", 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
         groups[group] = {
             "sources": sources,
             "broken": [{"name": each.name, "distribution": each.distribution, "reason": each.reason} for each in broken],

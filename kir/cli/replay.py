@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from kir.cli._options import belong, conditions
 from kir.cli._result import Result
 
 GATES = ("none", "cpu", "gpu")
@@ -35,8 +36,10 @@ def command(
         return _recovered(lineage, on)
     if on not in GATES:
         return _crossed(lineage, on, bind, emit, fact or [], assume or [], gate, output)
-    if given := [name for name, value in (("--bind", bind), ("--emit", emit), ("--fact", fact), ("--assume", assume), ("--output", output)) if value]:
-        raise usage("KIR-C002", f"{given[0]} needs --on FILE", subject="kir replay", attempt="--on FILE[::KERNEL]")
+    belong("replay", "--on FILE[::KERNEL]", {"--bind": bind, "--emit": emit, "--fact": fact, "--assume": assume, "--output": output})
+    if gate != "none":
+        raise usage("KIR-C002", "--gate judges another kernel (--on FILE); --on is what gates the states of the lineage itself", subject="kir replay",
+                    attempt=f"kir replay {lineage} --on {gate}")
     return _rebuilt(lineage, on)
 
 
@@ -112,7 +115,8 @@ def _crossed(lineage: Path, on: str, bind: Path | None, emit: str | None, facts:
     surface = emit or target.surface
     writer = backend(surface) if surface != "kir" else None
     engine = PassEngine.of(record.header)
-    done = cross(record, folder, promised(target.program, facts), writer.accepts if writer else lambda _: (), assume, engine.context)
+    allowed = sorted(conditions(assume, "--assume"))
+    done = cross(record, folder, promised(target.program, facts), writer.accepts if writer else lambda _: (), allowed, engine.context)
     text = writer.emit(done.program).text if writer else program_text(done.program)
     diagnostics: tuple[Diagnostic, ...] = ()
     accepted = None

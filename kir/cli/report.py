@@ -23,6 +23,7 @@ def command(
     from kir.lineage.folder import opened
     from kir.lineage.meeting import meetings
     from kir.report.surfaces import surfaces
+    from kir.report.terminal import realized_text
     from kir.store import write_atomic
 
     folders = [opened(each) for each in lineages]
@@ -41,8 +42,9 @@ def command(
     ]
     one = len(set(met)) == 1
     lines = [
-        f"{row['surface']:<9} {row['expert']}: {row['realized']} of {row['steps']} steps realized, ends {row['ended']} at {str(row['meets'])[:16]}"
-        for row in ends
+        f"{row['surface']:<9} {row['expert']}: {realized_text(record)}, ends {row['ended']} at {str(row['meets'])[:16]}"
+        for row, record in zip(ends, records, strict=True)
     ]
-    lines.append("they meet in one program" if one else "they do not meet in one program")
+    if len(records) > 1:
+        lines.append("they meet in one program" if one else "they do not meet in one program")
     return Result({"problem": problems[0], "lineages": ends, "one": one, "report": str(output)}, "\n".join([*lines, f"the page: {output}"]))

@@ -7,6 +7,7 @@ or an error finding.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kir.cli._options import belong
 from kir.cli._program import read
 from kir.cli._result import Result
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
     problem: Annotated[str, typer.Option(help="what it must compute: a name, or a folder with problem.toml")] = "",
     check: Annotated[bool, typer.Option("--check", help="play the adversary: races, undefined values, bounds, timing")] = False,
     shape: Annotated[str, typer.Option(help="one of the problem's shapes (default: the first with a tail; with --check, all that are small)")] = "",
@@ -39,14 +41,20 @@ def command(
     from kir.interp import run
 
     program = read(file, bind, problem)
+    given = _values(sizes or [], program)
+    if problem:
+        _meets(program, problem, given)
+    else:
+        belong("run", "--problem", {"--shape": shape, "--distribution": distribution})
     if check and problem:
-        return _checked(program, problem, shape, distribution, seed, _values(sizes or []))
-    arrays, scalars, judge = _inputs(program, problem, shape, distribution or "normal", seed, _values(sizes or []))
+        return _checked(program, problem, shape, distribution, seed, given)
+    arrays, scalars, judge = _inputs(program, problem, shape, distribution or "normal", seed, given)
     ran = run(program, arrays, scalars, mode="check" if check else "fast")
     verdict = judge(ran.outputs) if judge is not None else None
     code = 1 if ran.errors or (verdict is not None and not verdict.ok) else 0
     data = _data(program.name, ran, verdict, scalars, check)
-    return Result(data, _shown(program.name, ran, verdict, check), code, tuple(f.diagnostic() for f in ran.findings))
+    said = "" if problem else _chosen(scalars, given)
+    return Result(data, _shown(program, ran, verdict, check, said), code, tuple(f.diagnostic() for f in ran.findings))
 
 
 def _data(name: str, ran: Ran, verdict: Comparison | None, scalars: Mapping[str, int | float], check: bool) -> dict[str, Any]:
@@ -79,7 +87,7 @@ def _checked(program: Program, problem: str, shape: str, distribution: str, seed
     said = f"{len(ran)} case{'s' * (len(ran) != 1)}: {', '.join(named(c.case) for c in ran)}"
     said += f"; too long for one run: {', '.join(named(c) for c in left)}" if left and worst.ok else ""
     wrong = (worst.wrong,) if worst.wrong is not None else ()
-    return Result(data, _shown(program.name, shown, worst.verdict, True, said), 0 if worst.ok else 1,
+    return Result(data, _shown(program, shown, worst.verdict, True, said), 0 if worst.ok else 1,
                   (*(f.diagnostic() for f in findings), *wrong))
 
 
@@ -93,17 +101,53 @@ def _shape(program: Program, problem: Problem, name: str) -> Shape:
     return problem.shape(name) if name else next((s for s in allowed if "tail" in s.tags and "one" not in s.tags), allowed[0])
 
 
-def _values(given: list[str]) -> dict[str, int | float]:
-    from kir.diagnostic import usage
+def _values(given: list[str], program: Program) -> dict[str, int | float]:
+    """What --set gives: sizes and scalars of the program, each a number that it may be."""
+    from kir.diagnostic import did_you_mean, usage
+    from kir.ir.types import DType
 
+    own = {p.name: p for p in program.params if isinstance(p.of, DType)}
     out: dict[str, int | float] = {}
     for text in given:
         name, _, value = text.partition("=")
         try:
             out[name] = float(value) if any(c in value for c in ".en") else int(value)
         except ValueError:
-            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER") from None
+            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER", subject="kir run") from None
+        if name not in own:
+            raise usage("KIR-C002", f"--set {text}: '{program.name}' has no size or scalar '{name}'", subject="kir run", attempt=did_you_mean(name, own),
+                        needs=f"one of {', '.join(own)}" if own else "no --set: it has none")
+        if own[name].role == "size" and (not isinstance(out[name], int) or out[name] < 0):
+            raise usage("KIR-C002", f"--set {text}: a size is a whole number of 0 or more", subject="kir run")
     return out
+
+
+def _meets(program: Program, problem: str, given: Mapping[str, int | float]) -> None:
+    """A problem's shapes give its sizes, and its tensors are those of the program. Raises UsageError for another."""
+    from kir.diagnostic import usage
+    from kir.gate.correctness import tensor_names
+    from kir.ir.nodes import Buffer
+    from kir.problem import load_problem
+
+    known = load_problem(problem)
+    if twice := sorted(set(given) & set(known.shapes[0].sizes)):
+        raise usage("KIR-C002", f"--set {twice[0]}={given[twice[0]]}: problem '{known.name}' gives '{twice[0]}'", subject="kir run",
+                    needs="--shape NAME, one of its shapes; or --set without --problem")
+    own = {p.name for p in program.params if isinstance(p.of, Buffer) and p.role in ("in", "inout")}
+    names = tensor_names(program, known, {})
+    missing = sorted(name for name in own if names[name] not in {t.name for t in known.spec.tensors if t.role != "out"})
+    if missing:
+        raise usage("KIR-C002", f"'{program.name}' reads '{missing[0]}', which problem '{known.name}' does not have", subject="kir run",
+                    witness=(f"tensors of the problem: {', '.join(t.name for t in known.spec.tensors)}", f"read by the program: {', '.join(sorted(own))}"),
+                    needs="the problem that this kernel computes; or, under [tensors] of its binding, the problem's names")
+
+
+def _chosen(scalars: Mapping[str, int | float], given: Mapping[str, int | float]) -> str:
+    """The sizes of a run without a problem, and who chose them."""
+    if not scalars:
+        return ""
+    free = [name for name in scalars if name not in given]
+    return f"at {', '.join(f'{name}={value}' for name, value in scalars.items())}{' (--set NAME=VALUE for others)' if free else ''}; inputs are random"
 
 
 def _inputs(program: Program, problem: str, shape: str, distribution: str, seed: int, given: Mapping[str, int | float]) -> Any:
@@ -141,24 +185,44 @@ def _random(program: Program, given: Mapping[str, int | float], seed: int) -> tu
     if missing:
         raise usage("KIR-C002", f"no value for '{missing[0]}'", needs=f"--set {missing[0]}=NUMBER, or --problem")
     known = {p.name: const(values[p.name], p.of) for p in program.params if p.name in values and isinstance(p.of, DType)}
-    random, arrays = np.random.default_rng(seed), {}
+    random, arrays, shapes = np.random.default_rng(seed), {}, {}
     for p in program.params:
-        if not isinstance(p.of, n.Buffer) or p.role == "out":
+        if not isinstance(p.of, n.Buffer):
             continue
         extents = [int_value(substitute(d, known)) for d in p.of.shape]
-        if any(d is None for d in extents):
+        shapes[p.name] = [d for d in extents if d is not None]
+        if len(shapes[p.name]) != len(extents):
             raise usage("KIR-C002", f"the shape of '{p.name}' is not given by sizes alone", needs="--problem")
-        drawn = random.standard_normal(extents) if p.of.dtype.is_float else random.integers(0, 2, extents)  # type: ignore[arg-type]  # no None: checked above
-        arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
+    _fits(shapes)
+    for p in program.params:
+        if isinstance(p.of, n.Buffer) and p.role != "out":
+            drawn = random.standard_normal(shapes[p.name]) if p.of.dtype.is_float else random.integers(0, 2, shapes[p.name])
+            arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     return arrays, values
 
 
-def _shown(name: str, ran: Ran, verdict: Comparison | None, check: bool, cases: str = "") -> Group:
+def _fits(shapes: Mapping[str, list[int]]) -> None:
+    """Raises MemoryError, before anything is drawn, for tensors that this machine cannot hold beside what is known of them."""
+    import os
+
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = {name: 8 * math.prod(shape) for name, shape in shapes.items()}  # drawn as float64
+    if sum(needed.values()) > there:
+        largest = max(needed, key=lambda name: needed[name])
+        raise MemoryError(f"the tensors take {sum(needed.values()) / 2**30:.0f} GiB as they are drawn, most of it '{largest}' {shapes[largest]}")
+
+
+def _shown(program: Program, ran: Ran, verdict: Comparison | None, check: bool, cases: str = "") -> Group:
     """The verdict for a terminal; the findings themselves are printed as diagnostics."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    from kir.ir.nodes import For
+    from kir.ir.visit import statements
+
+    name = program.name
+    threads = any(isinstance(s, For) and s.kind == "thread" for k in program.kernels for s in statements(k.body))
     errors, weak = len(ran.errors), len(ran.findings) - len(ran.errors)
     parts: list[Any] = []
     if verdict is not None:
@@ -166,15 +230,17 @@ def _shown(name: str, ran: Ran, verdict: Comparison | None, check: bool, cases: 
         tail = f", worst error {verdict.worst:.3g} of its bound" if verdict.ok else f": {verdict.reason}"
         parts.append(Text.assemble((name, "bold"), " ", word, tail))
     hazards = f"{errors} error finding{'s' * (errors != 1)}, {weak} weak" if check or ran.findings else "hazards not looked for (--check)"
-    parts.append(Text.assemble((name, "bold"), " ", hazards) if verdict is None else Text(hazards))
+    parts.append(Text.assemble((name, "bold"), " ran: ", hazards) if verdict is None else Text(hazards))
     parts += [Text(cases, style="dim")] if cases else []
     table = Table("counted", "", box=None, header_style="dim")
     for key, value in sorted(ran.counters.bytes.items()):
         table.add_row(f"bytes {key}", f"{value:,}")
     for key, value in sorted(ran.counters.flops.items()):
         table.add_row(f"flops {key}", f"{value:,}")
-    if check:
+    if check and threads:
         table.add_row("sectors", f"{ran.counters.sectors:,}")
         table.add_row("bank conflicts", f"{ran.counters.bank_conflicts:,}")
-    table.add_row("barriers", f"{ran.counters.barriers:,}")
-    return Group(*parts, table)
+    if threads or ran.counters.barriers:
+        table.add_row("barriers", f"{ran.counters.barriers:,}")
+    parts += [table] if table.row_count else []
+    return Group(*parts, *([] if threads else [Text("sectors, bank conflicts and barriers are counted once a program says what its threads do", style="dim")]))

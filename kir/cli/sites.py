@@ -7,66 +7,121 @@ model says they gain.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kir.cli._options import belong
 from kir.cli._program import read
 from kir.cli._result import Result
 
+if TYPE_CHECKING:
+    from kir.diagnostic import Diagnostic
+    from kir.ir.nodes import Program
+    from kir.rewrite import Pass
+
+NEAREST = 6
+"""Near misses that are shown of a pass that applies nowhere."""
+
 
 def command(
-    file: Annotated[str, typer.Argument(help="IR text, or FILE::kernel of a surface")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; with --package a folder of recorded bindings")],
     name: Annotated[str, typer.Option("--pass", help="only this pass")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     near: Annotated[bool, typer.Option(help="also near misses, each with its reason")] = False,
     package: Annotated[bool, typer.Option("--package", help="rank the forward sites of a folder of recorded bindings")] = False,
-    target: Annotated[str, typer.Option(help="with --package: the device that is modelled")] = "sm_90a",
-    most: Annotated[int, typer.Option(help="with --package: how many suggestions are shown")] = 40,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", help="with --package: processes at once (0: one a core)")] = 0,
-    seconds: Annotated[float, typer.Option(help="with --package: how long one kernel may be looked at")] = 60.0,
+    target: Annotated[str, typer.Option(help="with --package: the device that is modelled (sm_90a)")] = "",
+    most: Annotated[int | None, typer.Option(help="with --package: how many suggestions are shown (40)")] = None,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", help="with --package: processes at once (one a core)")] = None,
+    seconds: Annotated[float | None, typer.Option(help="with --package: how long one kernel may be looked at (60)")] = None,
 ) -> Result:
     """Show where each pass applies, forward and backward, with the verdict of every precondition."""
     if package:
-        return _ranked(Path(file), target, most, jobs, seconds, name)
+        return _ranked(Path(file), target or "sm_90a", 40 if most is None else most, jobs or 0, 60.0 if seconds is None else seconds, name)
+    belong("sites", "--package", {"--target": target, "--most": most, "--jobs": jobs, "--seconds": seconds})
+    from dataclasses import replace
+
     from kir.diagnostic import KirError
-    from kir.rewrite import judge, misses, pass_class, passes, sites
-    from kir.rewrite.anchor import anchor_text
-    from kir.rewrite.driver import forward_site, run_backward
-    from kir.rewrite.text import Direction
+    from kir.rewrite import pass_class, passes
+    from kir.rewrite.registry import failed
 
     program = read(file, bind)
     chosen = [pass_class(name)] if name else list(passes())
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
-    directions: tuple[Direction, ...] = ("forward", "backward")
+    warnings: list[Diagnostic] = []
     for cls in chosen:
-        item = cls.with_options({})
+        try:
+            _of(cls, program, near, rows, lines)
+        except Exception as fault:
+            told = failed(cls, "here", fault)
+            if name:
+                raise KirError(replace(told, severity="error")) from fault
+            warnings.append(told)
+    if not rows and name and not near:
+        lines = [f"{name} applies nowhere", *_nearest(chosen[0].with_options({}), program)]
+    lines += [_summed(rows)] if rows else []
+    return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies", diagnostics=tuple(warnings))
+
+
+def _of(cls: type[Pass], program: Program, near: bool, rows: list[dict[str, Any]], lines: list[str]) -> None:
+    """The sites of one pass, and its near misses where they are wanted: added to both lists."""
+    from kir.rewrite import judge, misses, sites
+    from kir.rewrite.anchor import anchor_text
+    from kir.rewrite.driver import forward_site, run_backward
+    from kir.rewrite.text import Direction
+
+    item = cls.with_options({})
+    directions: tuple[Direction, ...] = ("forward", "backward")
+    for direction in directions:
+        mark = "~" if direction == "backward" else ""
+        for site in sites(item, program, direction):
+            if direction == "forward":
+                verdicts = judge(program, site)
+            else:
+                simpler, witness = run_backward(program, site)
+                verdicts = judge(simpler, forward_site(simpler, witness.params, witness.path))
+            anchor = anchor_text(program, site.path)
+            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
+                         "verdicts": {id_: v.to_json() for id_, v in verdicts}})
+            advice = {p.id for p in site.params.preconditions if p.kind == "profit"}
+            open_ = [(id_, v) for id_, v in verdicts if not v]
+            rows[-1]["refused"] = [id_ for id_, _ in open_ if id_ not in advice]
+            lines.append(f"{mark}{site.params}@{anchor}  " + ("refused" if rows[-1]["refused"] else "applies"))
+            for id_, v in open_:
+                lines.append(f"    {id_} {'advises against it' if id_ in advice else v.kind}: {v.reason}")
+                lines += [f"      witness: {w}" for w in v.witness]
+        for path, reason in misses(item, program, direction) if near else ():
+            anchor = anchor_text(program, path)
+            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
+            lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
+
+
+def _summed(rows: list[dict[str, Any]]) -> str:
+    """How many places there are, and what the mark before some of them means."""
+    places = [row for row in rows if "step" in row]
+    refused = sum(bool(row["refused"]) for row in places)
+    back = "; ~ takes a pass back" if any(row["direction"] == "backward" for row in places) else ""
+    return f"{len(places)} place{'' if len(places) == 1 else 's'}, {refused} refused{back}"
+
+
+def _nearest(item: Pass, program: Program) -> list[str]:
+    """Why a pass that was asked for does not apply: the places it came near to, a few of them."""
+    from kir.diagnostic import KirError
+    from kir.rewrite import misses
+    from kir.rewrite.anchor import anchor_text
+    from kir.rewrite.text import Direction
+
+    found: list[str] = []
+    try:
+        directions: tuple[Direction, ...] = ("forward", "backward")
         for direction in directions:
-            mark = "~" if direction == "backward" else ""
-            for site in sites(item, program, direction):
-                if direction == "forward":
-                    verdicts = judge(program, site)
-                else:
-                    simpler, witness = run_backward(program, site)
-                    verdicts = judge(simpler, forward_site(simpler, witness.params, witness.path))
-                anchor = anchor_text(program, site.path)
-                rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
-                             "verdicts": {id_: v.to_json() for id_, v in verdicts}})
-                refused = [(id_, v) for id_, v in verdicts if not v]
-                lines.append(f"{mark}{site.params}@{anchor}  " + ("applies" if not refused else "refused"))
-                for id_, v in refused:
-                    lines.append(f"    {id_} {v.kind}: {v.reason}")
-                    lines += [f"      witness: {w}" for w in v.witness]
-            if near:
-                try:
-                    for path, reason in misses(item, program, direction):
-                        anchor = anchor_text(program, path)
-                        rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
-                        lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
-                except KirError as bad:
-                    lines.append(f"{mark}{cls.name}: {bad.diagnostics[0].message}")
-    return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies")
+            mark = "" if direction == "forward" else "~"
+            found += [f"  {mark}{item.name}@{anchor_text(program, path)}  {reason}" for path, reason in misses(item, program, direction)]
+    except KirError as bad:
+        found.append(f"  {bad.diagnostics[0].message}")
+    more = [f"  .. and {len(found) - NEAREST} more (--near)"] if len(found) > NEAREST else []
+    return [*found[:NEAREST], *more] or [f"  no kernel or statement has the form that it looks for; `kir passes {item.name}` shows one"]
 
 
 def _ranked(folder: Path, name: str, most: int, jobs: int, seconds: float, only: str) -> Result:

@@ -10,20 +10,17 @@ import typer
 from kir.cli._result import Result
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+EMPTY = "no cards: `kir lineage .. -o DIR` writes one for each step to DIR/cards; `--library DIR/cards` looks there"
 Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder of cards, searched first (may be repeated)")]
 
 
-def _listing(found: Any, faults: Any) -> Result:
-    from rich.table import Table
-
-    shown = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("card", "intent", "status", "verified on", "carrier"):
-        shown.add_column(heading, overflow="fold")
+def _listing(found: Any, faults: Any, nothing: str) -> Result:
+    lines: list[str] = []
     rows = []
     for each in found:
         card = each.card
         where = f"{card.scope.case} / {card.scope.surface} / {', '.join(card.scope.platforms)}"
-        shown.add_row(card.name, card.intent, card.status, where, card.carrier.text)
+        lines += [f"{card.name}  ({card.intent}, {card.status})", f"    {card.carrier.text}", f"    verified on {where}"]
         scope = card.scope.model_dump(mode="json")
         rows.append(
             {
@@ -35,7 +32,7 @@ def _listing(found: Any, faults: Any) -> Result:
                 "file": str(each.path),
             }
         )
-    return Result({"cards": rows}, shown if rows else "no cards", diagnostics=tuple(faults))
+    return Result({"cards": rows}, "\n".join(lines) or nothing, diagnostics=tuple(faults))
 
 
 @app.command("list")
@@ -43,7 +40,7 @@ def list_(library: Shelves = None) -> Result:
     """List the cards of the library; files that are no cards are reported."""
     from kir.library.shelf import library as open_library
 
-    return _listing(*open_library(library or ()).cards())
+    return _listing(*open_library(library or ()).cards(), EMPTY)
 
 
 @app.command()
@@ -54,7 +51,8 @@ def search(words: Annotated[list[str], typer.Argument(help="words, all of which 
 
     found, faults = open_library(library or ()).cards()
     wanted = [word.casefold() for word in words]
-    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults)
+    nothing = f"no card has {' and '.join(words)}" if found else EMPTY
+    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults, nothing)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kir.surface import Artifact, CompiledKernel
+from kir.surface import UNCOMPILED, Artifact, CompiledKernel
 
 _PTX_NAMES = re.compile(r"\b(?!(?:tid|ctaid|ntid|nctaid|laneid|warpid|clock|smid)\b)[A-Za-z_$][\w$]*_param_(\d+)\b")
 _LOCATION = re.compile(r"^\s*\.(?:loc|file)\b.*$", re.MULTILINE)
@@ -35,7 +35,7 @@ def realized(before: Artifact, after: Artifact) -> Realized:
     """Compare two artifacts of one surface and target, that of the state before a step and that after. Without both compiled the
     answer is no, with that reason: a step counts only when it was seen to arrive."""
     if not (before.compiled and after.compiled):
-        return Realized(False, f"not compiled: {before.absent or after.absent}")
+        return Realized(False, f"{UNCOMPILED}: {before.absent or after.absent}")
     if (before.surface, before.target) != (after.surface, after.target):
         return Realized(False, f"{before.surface} on {before.target} and {after.surface} on {after.target} cannot be compared")
     differs: list[str] = []
@@ -95,7 +95,7 @@ def summary(differences: Mapping[str, Realized]) -> Realized:
     """Over several targets: realized where any target's code changed."""
     rows = list(differences.items())
     if not rows:
-        return Realized(False, "nothing was compiled")
+        return Realized(False, f"{UNCOMPILED}: no target was asked for")
     differs = tuple(f"{target}: {text}" for target, each in rows for text in each.differs)
     first = next((each for _, each in rows if each.realized), rows[0][1])
     return Realized(first.realized, first.reason, differs)

@@ -263,6 +263,8 @@ def _miss(program: n.Program, place: _Place, segment: str, text: str) -> KirErro
     names = list(dict.fromkeys(effective_name(s) for _, s in there))
     direct = list(dict.fromkeys(segments(tuple(s for _, s in place.direct()))))
     hint = did_you_mean(segment, [*names, *(kind_of(s) for _, s in there)] + ([] if place.text else [name for name, _ in roots(program)]))
+    own = [] if place.text else [f"kernel {name}" for name, _ in roots(program)]
+    direct = [*own, *direct]
     notes = (f"directly in {where}: {', '.join(direct[:12])}{', ..' if len(direct) > 12 else ''}",) if direct else (f"{where} is empty",)
     return error("KIR-A002", f"there is no '{segment}' in {where}", subject=text, attempt=hint, notes=notes)
 

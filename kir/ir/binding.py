@@ -38,6 +38,7 @@ A scalar that is neither a size nor bound stays a run-time parameter. Strides ar
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,12 +46,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kir.diagnostic import did_you_mean, error
+from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import name_text
 from kir.ir.types import DTYPES
 
 Setting = int | float | bool | str
+NO_TEXT = "this is no IR text: "
 LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "threads"})
 """Names in a configuration that are options of the launch, not metas."""
 
@@ -106,15 +109,29 @@ class Binding(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Binding:
-        """The binding of a TOML file; `FILE#2` is that of its third configuration. Raises KirError KIR-F010 with the field that is wrong."""
+        """The binding of a TOML file; `FILE#2` is that of its third configuration. Raises KirError KIR-F010 with the field that is wrong,
+        and KIR-F012 for a skeleton that is not filled in."""
         name, mark, number = str(path).rpartition("#")
         if mark and number.isdigit() and not path.exists():
             return cls.read(Path(name)).configured(int(number))
         try:
             text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as bad:
+            beside = [each.name for each in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+            raise usage("KIR-F010", f"there is no binding {path}", attempt=did_you_mean(path.name, beside)) from bad
+        except IsADirectoryError as bad:
+            raise usage("KIR-F010", f"the binding {path} is a folder", needs="a TOML file") from bad
         except OSError as bad:
-            raise error("KIR-F010", f"the binding {path} cannot be read: {bad.__class__.__name__}") from bad
-        return cls.parse(text, str(path))
+            raise usage("KIR-F010", f"the binding {path} cannot be read: {(bad.strerror or bad.__class__.__name__).lower()}") from bad
+        except UnicodeDecodeError as bad:
+            raise usage("KIR-F010", f"the binding {path} is no text: its byte {bad.start} is not UTF-8", needs="a TOML file") from bad
+        found = cls.parse(text, str(path))
+        if left := unfilled(found):
+            line = next((number for number, row in enumerate(text.splitlines(), start=1) if '"?"' in row.partition("#")[0]), 1)
+            column = text.splitlines()[line - 1].find('"?"') + 1
+            raise error("KIR-F012", f"the binding is not filled in yet: {', '.join(left)}", origin=Origin(str(path), line, column, line, column + 3),
+                        needs="numbers, dtypes, and expressions over the sizes, in the places of \"?\"; docs/writing-a-binding.md goes through them")
+        return found
 
     def configured(self, number: int) -> Binding:
         """The binding with the metas and options of a configuration, without the others. Raises KirError KIR-F010 when there is none
@@ -131,9 +148,11 @@ class Binding(BaseModel):
     def parse(cls, text: str, file: str = "<binding>") -> Binding:
         """The binding of a TOML text. Raises KirError KIR-F010."""
         try:
-            return cls.model_validate(tomllib.loads(text))
+            return cls.model_validate(tomllib.loads(text.removeprefix("\ufeff")))
         except tomllib.TOMLDecodeError as bad:
-            raise error("KIR-F010", f"{file} is no TOML: {bad}") from bad
+            line, column = _place_of(str(bad))
+            raise error("KIR-F010", f"{file} is no TOML: {str(bad).partition(' (at ')[0].lower()}", needs="a binding as `kir bind` writes one",
+                        origin=Origin(file, line, column, line, column + 1) if line else None) from bad
         except ValidationError as bad:
             first = bad.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -171,6 +190,24 @@ class Binding(BaseModel):
         return "\n".join(lines).lstrip("\n") + "\n"
 
 
+def _place_of(words: str) -> tuple[int, int]:
+    """Line and column that tomllib's words end with; zeros where they name none."""
+    found = re.search(r"at line (\d+), column (\d+)", words)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def unfilled(binding: Binding) -> tuple[str, ...]:
+    """The fields of a skeleton that a person has not filled in: those that still hold a question mark."""
+    def open_in(value: object) -> bool:
+        return value == "?" or (isinstance(value, (list, tuple)) and any(open_in(each) for each in value))
+
+    found = [name for name in ("sizes", "facts", "grid") if open_in(getattr(binding, name))]
+    for table in ("metas", "dtypes", "scalars", "options"):
+        found += [f"{table}.{name}" for name, value in getattr(binding, table).items() if open_in(value)]
+    found += [f"tensors.{name}.{field}" for name, t in binding.tensors.items() for field in ("shape", "dtype", "strides") if open_in(getattr(t, field))]
+    return tuple(found)
+
+
 def _value(v: object) -> str:
     if isinstance(v, float) and v != v:
         return "nan"
@@ -181,19 +218,24 @@ def _value(v: object) -> str:
 
 def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], what: str) -> dict[str, n.Expr]:
     """IR expressions of texts over named integers, with those names replaced. Raises KirError KIR-F011 with the text that is wrong."""
-    from kir.diagnostic import KirError
     from kir.ir.parser import parse_program
     from kir.ir.visit import substitute
 
     out: dict[str, n.Expr] = {}
     header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
     for key, text in texts.items():
+        if str(text).isdecimal() and int(text) < 1 << 31:
+            out[key] = build.const(int(text))
+            continue
+        if text in sizes:
+            out[key] = sizes[str(text)]
+            continue
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
         except KirError as bad:
             raise error(
                 "KIR-F011",
-                f"{what} '{key}' = '{text}': {bad.diagnostics[0].message}",
+                f"{what} '{key}' = '{text}': {bad.diagnostics[0].message.removeprefix(NO_TEXT)}",
                 needs=f"an expression over {', '.join(sizes) or 'numbers'}",
             ) from bad
         out[key] = substitute(program.kernels[0].grid[0].extent, sizes)
@@ -202,7 +244,6 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
 
 def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.Expr, ...]:
     """Facts over the sizes. Raises KirError KIR-F011."""
-    from kir.diagnostic import KirError
     from kir.ir.parser import parse_program
     from kir.ir.visit import substitute
 
@@ -212,7 +253,8 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.E
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
         except KirError as bad:
-            raise error("KIR-F011", f"fact '{text}': {bad.diagnostics[0].message}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",
+            said = bad.diagnostics[0].message.removeprefix(NO_TEXT)
+            raise error("KIR-F011", f"fact '{text}': {said}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",
                         attempt="name what it speaks of under sizes") from bad
         out.append(substitute(program.facts[0], sizes))
     return tuple(out)

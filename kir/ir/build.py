@@ -7,6 +7,7 @@ or facts belongs to `kir.analysis`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from kir.diagnostic import error
 from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
@@ -47,8 +48,17 @@ def _sort_key(e: Expr) -> str:
     return expr_text(e)
 
 
-def polynomial(e: Expr) -> dict[Monomial, int]:
-    """`e` as a sum of products: atoms (sorted) to their integer coefficient; () is the constant term. Only for integer dtypes."""
+def polynomial(e: Expr) -> Mapping[Monomial, int]:
+    """`e` as a sum of products: atoms (sorted) to their integer coefficient; () is the constant term. Only for integer dtypes. Worked out
+    once for each expression."""
+    kept = e.__dict__
+    found: Mapping[Monomial, int] | None = kept.get("_polynomial")
+    if found is None:
+        found = kept["_polynomial"] = _polynomial(e)
+    return found
+
+
+def _polynomial(e: Expr) -> dict[Monomial, int]:
     if isinstance(e, Const):
         return {(): int(e.value)} if e.value else {}
     if isinstance(e, Unary) and e.op == "neg":
@@ -65,13 +75,13 @@ def polynomial(e: Expr) -> dict[Monomial, int]:
             out = {}
             for ma, ca in pa.items():
                 for mb, cb in pb.items():
-                    m = tuple(sorted(ma + mb, key=_sort_key))
+                    m = tuple(sorted(ma + mb, key=_sort_key)) if ma and mb else ma or mb
                     out[m] = out.get(m, 0) + ca * cb
             return {m: c for m, c in out.items() if c}
     return {(e,): 1}
 
 
-def from_polynomial(terms: dict[Monomial, int], dtype: DType) -> Expr:
+def from_polynomial(terms: Mapping[Monomial, int], dtype: DType) -> Expr:
     """The canonical expression of a sum of products: terms in the order of their text, the constant last."""
     out: Expr | None = None
     keyed = sorted((("*".join(map(_sort_key, m)), m) for m in terms if m), key=lambda kv: kv[0])

@@ -8,30 +8,37 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from kir.ir import nodes as n
 from kir.ir.printer import program_text
-from kir.ir.visit import names_mentioned, once, statements, transform
+from kir.ir.visit import blocks_of, names_mentioned, once, transform
 
 N = TypeVar("N", bound=n.Node)
 
 
 def bound_names(body: n.Block) -> Iterator[str]:
     """Names that a block binds, in reading order."""
-    for s in statements(body):
-        match s:
-            case n.Let():
-                yield from s.names
-            case n.Alloc():
-                yield s.buffer.name
-            case n.View():
-                yield from s.axes
-                yield s.buffer.name
-            case n.For():
-                yield s.var.name
-            case _:
-                pass
+    for s in body:
+        yield from once(s, "_binds", partial(_binds, s))
+
+
+def _binds(s: n.Stmt) -> tuple[str, ...]:
+    """Names that a statement binds, those of statements inside it after its own; worked out once for each statement."""
+    own: tuple[str, ...] = ()
+    match s:
+        case n.Let():
+            own = s.names
+        case n.Alloc():
+            own = (s.buffer.name,)
+        case n.View():
+            own = (*s.axes, s.buffer.name)
+        case n.For():
+            own = (s.var.name,)
+        case _:
+            pass
+    return (*own, *(name for block in blocks_of(s) for name in bound_names(block)))
 
 
 def rename(item: N, names: Mapping[str, str], labels: bool = True) -> N:

@@ -16,7 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import child_blocks
 from kir.ir.types import TileType, Type, dtype_of
-from kir.ir.visit import children, once, statements
+from kir.ir.visit import buffers_named, children, once, statements, walk
 
 
 class Measure(NamedTuple):
@@ -41,7 +41,7 @@ class Measure(NamedTuple):
     synchronization: int
     """Barriers, fences and atomics."""
     shared: int
-    """Buffers and views in shared and cluster memory."""
+    """Buffers and views in shared and cluster memory, and twice each further purpose of one: that it is written anew, after a meeting."""
     layouts: int
     """Local buffers with a layout, strides or alignment of their own; vector copies."""
     coupling: int
@@ -231,6 +231,7 @@ class _Counter:
                     self.add("lanes")
                 elif s.kind == "thread":
                     self.add("threads")
+                    self.add("shared", 2 * _further_purposes(s.body))
                 elif s.kind != "serial":
                     self.add("annotations")
                 options = dict(s.attrs)
@@ -296,6 +297,30 @@ class _Counter:
             self.add("lanes")
         elif x.fn in _TILE_CALLS:
             self.add("reductions")
+
+
+def _further_purposes(block: n.Block) -> int:
+    """How often an array of shared memory that was read is written anew in a block, after a barrier."""
+    found, read, met = 0, set[str](), set[str]()
+    for s in block:
+        if isinstance(s, n.Eval) and s.call.fn == "barrier":
+            met |= read
+            continue
+        touched = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer.space == "shared"] if buffers_named(s) else []
+        for name in {x.buffer.name for x in touched}:
+            places = sum(x.buffer.name == name for x in touched)
+            stores = sum(isinstance(x, n.Store) and x.at.buffer.name == name for x in walk(s))
+            if stores == places:
+                found += name in met
+                read.discard(name)
+                met.discard(name)
+            else:
+                read.add(name)
+                met.discard(name)
+                ends = s.body[-1] if isinstance(s, n.For) else None
+                if isinstance(ends, n.Eval) and ends.call.fn == "barrier":
+                    met.add(name)
+    return found
 
 
 def _operations(e: n.Node) -> int:

@@ -39,19 +39,20 @@ class Node:
     tree_fields: ClassVar[tuple[str, ...]] = ()
     """Names of those that may hold nodes."""
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((type(self).__name__, *(getattr(self, f) for f in self.compared_fields)))
-
     def __hash__(self) -> int:
-        return self._hash
+        kept = self.__dict__
+        found: int | None = kept.get("_hash")
+        if found is None:
+            found = kept["_hash"] = hash((type(self).__name__, *[kept[f] for f in self.compared_fields]))
+        return found
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
-        return all(getattr(self, f) == getattr(other, f) for f in self.compared_fields)
+        ours, theirs = self.__dict__, other.__dict__
+        return [ours[f] for f in self.compared_fields] == [theirs[f] for f in self.compared_fields]
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: cached hashes differ from process to process, so they must not travel in a pickle."""
@@ -104,7 +105,11 @@ class Const(Expr):
         return repr(rounded(self.value, self.dtype) if self.dtype.is_float else self.value)
 
     def __hash__(self) -> int:
-        return hash((self._bits, self.dtype))
+        kept = self.__dict__
+        found: int | None = kept.get("_hash")
+        if found is None:
+            found = kept["_hash"] = hash((self._bits, self.dtype))
+        return found
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Const) and (self._bits, self.dtype) == (other._bits, other.dtype))
@@ -149,8 +154,10 @@ class Binary(Expr):
 
     @cached_property
     def type(self) -> Type:
-        ta = self.a.type
-        return elementwise(BOOL if self.op in COMPARISONS else dtype_of(ta), ta, self.b.type)
+        ta, tb = self.a.type, self.b.type
+        if isinstance(ta, DType) and isinstance(tb, DType):
+            return BOOL if self.op in COMPARISONS else ta
+        return elementwise(BOOL if self.op in COMPARISONS else dtype_of(ta), ta, tb)
 
 
 @node

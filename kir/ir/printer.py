@@ -24,7 +24,7 @@ _UNARY, _ATOM = 8, 9
 def reserved() -> frozenset[str]:
     """Words of the grammar: a name equal to one is written with a leading `%`."""
     from importlib import resources
-    grammar = resources.files("kir.grammars").joinpath("kir.lark").read_text()
+    grammar = resources.files("kir.grammars").joinpath("kir.lark").read_text(encoding="utf-8")
     classes = re.findall(r"^[A-Z]+\.\d: /\(([a-z|]+)\)", grammar, re.MULTILINE)
     return frozenset(re.findall(r'"([a-z]+)"', grammar)) | {w for c in classes for w in c.split("|")} | {"inf", "nan"}
 

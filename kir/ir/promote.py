@@ -13,7 +13,7 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.localize import localized
-from kir.ir.visit import children, substitute, transform, walk
+from kir.ir.visit import children, substitute, transform, updated, walk
 
 
 def promoted(body: n.Block, taken: frozenset[str] = frozenset()) -> n.Block:
@@ -35,9 +35,9 @@ def without_snapshots(block: n.Block) -> n.Block:
                 rest = [substitute(t, {name: s.value}) for t in rest]
                 continue
             case n.For() | n.While():
-                s = replace(s, body=without_snapshots(s.body))
+                s = updated(s, body=without_snapshots(s.body))
             case n.If():
-                s = replace(s, then=without_snapshots(s.then), orelse=without_snapshots(s.orelse))
+                s = updated(s, then=without_snapshots(s.then), orelse=without_snapshots(s.orelse))
             case _:
                 pass
         out.append(s)
@@ -159,11 +159,11 @@ class _Promotion:
     def _inner(self, s: n.Stmt) -> n.Stmt:
         match s:
             case n.For() | n.While():
-                return replace(s, body=self.block(s.body))
+                return updated(s, body=self.block(s.body))
             case n.If():
-                return replace(s, then=self.block(s.then), orelse=self.block(s.orelse))
+                return updated(s, then=self.block(s.then), orelse=self.block(s.orelse))
             case n.Roles():
-                return replace(s, roles=tuple(replace(r, body=self.block(r.body)) for r in s.roles))
+                return updated(s, roles=tuple(updated(r, body=self.block(r.body)) for r in s.roles))
             case _:
                 return s
 
@@ -304,7 +304,7 @@ def _swept(body: n.Block, used: set[str]) -> n.Block:
             case n.For():
                 inner = _swept(s.body, used)
                 if inner:
-                    out.append(s if inner == s.body else replace(s, body=inner))
+                    out.append(updated(s, body=inner))
             case n.If():
                 then, orelse = _swept(s.then, used), _swept(s.orelse, used)
                 if not then and not orelse:
@@ -312,10 +312,10 @@ def _swept(body: n.Block, used: set[str]) -> n.Block:
                 if not then:
                     out.append(replace(s, cond=build.invert(s.cond), then=orelse, orelse=()))
                 else:
-                    out.append(s if (then, orelse) == (s.then, s.orelse) else replace(s, then=then, orelse=orelse))
+                    out.append(updated(s, then=then, orelse=orelse))
             case n.While():
                 inner = _swept(s.body, used)
-                out.append(s if inner == s.body else replace(s, body=inner))
+                out.append(updated(s, body=inner))
             case _:
                 out.append(s)
     return tuple(out)

@@ -1,15 +1,8 @@
 """Text -> syntax tree, after the grammar `grammars/kir.lark`; every failure is located."""
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
-import os
-import sys
-from collections.abc import Iterator
-from functools import cache
-from importlib import resources
-from pathlib import Path
+import re
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from lark import Lark, Token, Tree
@@ -17,6 +10,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.indenter import DedentError, Indenter
 
 from kir.diagnostic import KirError, Origin, error
+from kir.ir.tables import parser
 
 
 class _Misaligned(Exception):
@@ -47,45 +41,22 @@ class _Blocks(Indenter):
             raise _Misaligned(token) from None
 
 
-@cache
+OPENING = "a program: the line `kir 1`, then `program NAME`"
+_CHOICE = re.compile(r"\((\w+(?:\|\w+)*)\)\\b")
+_WORDS = {
+    "NAME": "a name", "INT": "an integer", "SIGNED": "a negative number", "FLOAT": "a float", "STRING": "a text in quotes", "SYMBOLIC": "a dtype such as $<T>",
+    "COMPARE": "a comparison", "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "$END": "the end of the text",
+}
+
+
 def _lark() -> Lark:
-    grammar = resources.files("kir.grammars").joinpath("kir.lark").read_text()
-    kept = _kept(grammar)
-    try:
-        seal, _, data = kept.read_bytes().partition(b"\n")
-        if seal == _seal(data):
-            return Lark.load(io.BytesIO(data))
-    except OSError:
-        pass  # not there yet
-    made = Lark(grammar, parser="lalr", postlex=_Blocks(), propagate_positions=True, maybe_placeholders=True, start="start")
-    tables = io.BytesIO()
-    made.save(tables)
-    with contextlib.suppress(OSError):  # where nothing can be kept, they are worked out again
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        own = kept.with_suffix(f".{os.getpid()}")
-        own.write_bytes(_seal(tables.getvalue()) + b"\n" + tables.getvalue())
-        os.replace(own, kept)
-    return made
-
-
-def _kept(grammar: str) -> Path:
-    """Where the parser's tables of a grammar are kept between runs: they take a fifth of a second to work out."""
-    import lark
-    import platformdirs
-
-    key = hashlib.sha256(f"{grammar}{lark.__version__}{sys.version}".encode()).hexdigest()[:24]
-    return Path(platformdirs.user_cache_dir("kir")) / "grammar" / f"{key}.tables"
-
-
-def _seal(data: bytes) -> bytes:
-    """What shows that tables are whole."""
-    return hashlib.sha256(data).hexdigest().encode()
+    return parser("kir", _Blocks, positions=True)
 
 
 def syntax_tree(text: str, file: str) -> Tree[Token]:
     """The tree of an IR text. Raises KirError KIR-T001."""
     try:
-        return _lark().parse(text if text.endswith("\n") else text + "\n")
+        return _lark().parse(text.removeprefix("\ufeff").removesuffix("\n") + "\n")
     except UnexpectedInput as bad:
         raise _syntax_error(bad, file, text) from None
     except _Misaligned as bad:
@@ -99,10 +70,24 @@ def _syntax_error(bad: UnexpectedInput, file: str, text: str) -> KirError:
     lines = text.splitlines()
     rest = lines[line - 1][column - 1:].split() if line <= len(lines) else []
     found = f"'{rest[0]}'" if rest else "the end of the line"
-    expected = ""
+    if not text.strip():
+        return error("KIR-T001", "this is no IR text: it is empty", origin=Origin(file, 1, 1, 1, 1), needs=OPENING)
+    allowed: Iterable[str] = ()
     if isinstance(bad, UnexpectedToken):
-        expected = ", ".join(sorted(t.lower().strip("_") for t in bad.accepts or bad.expected)[:12])
+        allowed = bad.accepts or bad.expected
     elif isinstance(bad, UnexpectedCharacters):
-        expected = ", ".join(sorted(t.lower().strip("_") for t in bad.allowed or ())[:12])
-    return error("KIR-T001", f"this is no IR text: unexpected {found}", origin=Origin(file, line, column, line, column + 1),
-                 needs=f"one of {expected}" if expected else "")
+        allowed = bad.allowed or ()
+    expected = list(dict.fromkeys(word for name in sorted(allowed) for word in _readable(name)))
+    needs = OPENING if (line, column) == (1, 1) else expected[0] if len(expected) == 1 else f"one of {', '.join(expected[:16])}" if expected else ""
+    return error("KIR-T001", f"this is no IR text: unexpected {found}", origin=Origin(file, line, column, line, column + 1), needs=needs)
+
+
+def _readable(terminal: str) -> tuple[str, ...]:
+    """A terminal of the grammar as one would say it: what is written as such in quotes, the rest in words."""
+    if terminal in _WORDS:
+        return (_WORDS[terminal],)
+    found = next((t for t in _lark().terminals if t.name == terminal), None)
+    if found is None:
+        return (terminal.lower().strip("_"),)
+    choice = _CHOICE.fullmatch(found.pattern.value)
+    return tuple(f"'{word}'" for word in (choice[1].split("|") if choice else [found.pattern.value]))

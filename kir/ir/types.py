@@ -203,6 +203,8 @@ def with_dtype(t: Type, dtype: DType) -> Type:
 
 def broadcast_shapes(a: tuple[int | Expr, ...], b: tuple[int | Expr, ...]) -> tuple[int | Expr, ...] | None:
     """The common shape of two shapes aligned at the right, where 1 stretches; None when they do not agree."""
+    if a == b:
+        return a
     rank = max(len(a), len(b))
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     out: list[int | Expr] = []

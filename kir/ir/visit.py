@@ -93,6 +93,21 @@ def once(n: Node, key: str, make: Callable[[], V]) -> V:
     return value
 
 
+def updated(old: N, **fields: Any) -> N:
+    """`old` with fields replaced; `old` itself where none of them differs, so that what was worked out for it stays with it."""
+    if all(_is_same(old.__dict__[name], value) for name, value in fields.items()):
+        return old
+    made: N = replace(old, **fields)  # type: ignore[type-var]  # every concrete node is a dataclass
+    return made
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two values of a field are one, labels included."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_is_same, a, b))
+    return a is b or (not isinstance(a, Stmt) and bool(a == b))
+
+
 def rebuild(old: Node, changes: Mapping[str, Any]) -> Node:
     """`old` with some fields replaced; expressions are built anew in normal form."""
     if not changes:

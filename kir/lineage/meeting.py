@@ -15,7 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import canonical, content_hash, outer_names, rename
 from kir.ir.nodes import Program
 from kir.ir.types import TileType
-from kir.ir.visit import substitute, transform, walk
+from kir.ir.visit import buffers_named, substitute, transform, walk
 
 ROLES = ("size", "scalar", "in", "inout", "out")
 
@@ -31,16 +31,41 @@ def common_form(program: Program) -> Program:
 
 
 def _without_steps(program: Program) -> Program:
-    """The program without pure lets: names for steps of one computation. One stays whose memory is written before its last reader."""
+    """The program without pure lets, and without private scalars that are set once: names for steps of one computation. One stays whose memory is
+    written before its last reader."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         for name, kind in (("body", None), ("then", None), ("orelse", None)):
             block = getattr(new, name, kind)
             if isinstance(block, tuple) and block and all(isinstance(s, n.Stmt) for s in block):
-                new = replace(new, **{name: _folded(block)})  # type: ignore[type-var]  # every node is a dataclass
+                new = replace(new, **{name: _folded(_named_once(block))})  # type: ignore[type-var]  # every node is a dataclass
         return new
 
     made: Program = transform(program, leave)
     return made
+
+
+def _named_once(block: n.Block) -> n.Block:
+    """The block with private scalars that are declared empty and set by one of its own statements as values with a name."""
+    out = list(block)
+    for s in block:
+        if not (isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape and s.init is None):
+            continue
+        place, name = n.Region(s.buffer), s.buffer.name
+        using = [k for k, x in enumerate(out) if x is not s and name in buffers_named(x)]
+        first = out[using[0]] if using else None
+        places = [x for k in using for x in walk(out[k]) if isinstance(x, n.Region) and x.buffer.name == name]
+        reads = [x for k in using[1:] for x in walk(out[k]) if isinstance(x, n.Load) and x.at == place]
+        if not (isinstance(first, n.Store) and first.at == place and first.mask is None and len(places) == len(reads) + 1):
+            continue
+        var = n.Var(name, s.buffer.dtype)
+
+        def leave(old: n.Node, new: n.Node, place: n.Region = place, var: n.Var = var) -> n.Node:
+            return var if isinstance(new, n.Load) and new.at == place else new
+        for k in using[1:]:
+            out[k] = transform(out[k], leave)
+        out[using[0]] = n.Let((name,), first.value, label=first.label)
+        out = [x for x in out if x is not s]
+    return tuple(out)
 
 
 def _folded(block: n.Block) -> n.Block:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kir.diagnostic import KirError, Origin, did_you_mean, error
 from kir.lineage.locate import span_of
+from kir.surface import UNCOMPILED
 
 SCHEMA: Literal["kir.lineage/1"] = "kir.lineage/1"
 """The schema this KIR reads and writes."""
@@ -62,6 +63,11 @@ class Realization(Record):
     realized: bool
     reason: str
     differences: dict[str, str] = {}
+
+    @property
+    def compiled(self) -> bool:
+        """Whether there was compiled code to compare: where there was none, nothing is known of the step."""
+        return self.realized or not self.reason.startswith(UNCOMPILED)
 
 
 class Step(Record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,14 +30,36 @@ class Expert:
 
 
 def read_text(path: Path) -> str:
-    """The text of a source file; raises :class:`UsageError` (KIR-S018) for one that is not there, with near names."""
+    """The text of a source file, its line ends as they are everywhere else. Raises :class:`UsageError` (KIR-S018) for one that is not there,
+    with near names, and for one that is no text."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        folder = path.parent
-        near = did_you_mean(path.name, [each.name for each in folder.iterdir()]) if folder.is_dir() else ""
-        reason = f"there is no file {path}" if isinstance(fault, FileNotFoundError) else f"{path} cannot be read: {fault}"
-        raise usage("KIR-S018", f"{reason}{f'; {near}' if near else ''}") from fault
+        return _readable(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as fault:
+        raise usage("KIR-S018", f"{path} is no text: its byte {fault.start} is not UTF-8", needs="IR text, or a source file, in UTF-8") from fault
+
+
+def _readable(path: Path) -> bytes:
+    """What a file holds. Raises :class:`UsageError` (KIR-S018) for one that is not there, or may not be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as fault:
+        near = _near(path)
+        raise usage("KIR-S018", f"there is no file {path}{f'; {near}' if near else ''}") from fault
+    except IsADirectoryError as fault:
+        raise usage("KIR-S018", f"{path} is a folder", needs="a file in it") from fault
+    except OSError as fault:
+        raise usage("KIR-S018", f"{path} cannot be read: {(fault.strerror or type(fault).__name__).lower()}") from fault
+
+
+def _near(path: Path) -> str:
+    """Files beside a missing one that it may have been: by their names without the ending, where that is the same."""
+    try:
+        beside = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        return ""
+    alike = [Path(name).stem for name in beside if Path(name).suffix == path.suffix and name != path.suffix]
+    hint = did_you_mean(path.stem, alike) if path.suffix else ""
+    return re.sub(r"'([^']*)'", rf"'\1{path.suffix}'", hint) if hint else did_you_mean(path.name, [name for name in beside if Path(name).stem == path.stem])
 
 
 def located(text: str) -> tuple[Path, str]:
@@ -52,7 +75,7 @@ def located(text: str) -> tuple[Path, str]:
             raise usage("KIR-S018", f"the package '{package}' is not installed", attempt=f"pip install --no-deps {package}")
         place = str(folder / inside)
     path = Path(place)
-    read_text(path)
+    _readable(path)
     return path, kernel
 
 
@@ -151,10 +174,12 @@ def read_generic(text: str, binding: Path | None = None) -> tuple[Program, str, 
 def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     """The frontend that finds the kernel in a file, and where. Raises :class:`UsageError` (KIR-S018) with the nearest names."""
     names: list[str] = []
+    wanted: list[str] = []
     for entry in registry("kir.frontends"):
         if not reads(entry.name, path.suffix):
             continue
         reader = frontend(entry.name)
+        wanted.append(f"{getattr(reader, 'finds', 'a kernel')} ({entry.name})")
         refs = reader.kernels(path)
         names += [ref.name for ref in refs]
         plain = kernel.partition("<")[0].strip().split("::")[-1]
@@ -162,12 +187,21 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
             if ref.name == plain or (not kernel and len(refs) == 1):
                 return reader, ref
     if not names:
-        raise usage("KIR-S018", f"no frontend finds a kernel in {path}", attempt="kir plugins")
-    hint = did_you_mean(kernel, names) if kernel else f"name one: {', '.join(names[:8])}"
+        if path.suffix == ".kir":
+            raise usage("KIR-S018", f"{path} is IR text, and this command takes a source file", needs="a kernel of a surface: FILE.py::KERNEL, FILE.cu")
+        if not wanted:
+            raise usage("KIR-S018", f"no frontend reads {f'files that end in {path.suffix}' if path.suffix else 'files without an ending'}: {path}",
+                        needs="IR text (.kir), or a source file of one of them", attempt="kir plugins")
+        raise usage("KIR-S018", f"no frontend finds a kernel in {path}", needs=" or ".join(wanted))
+    hint = (did_you_mean(kernel, names) or f"it has {_some(names)}") if kernel else f"name one: {_some(names)}"
     raise usage(
         "KIR-S018",
         f"there is no kernel '{kernel}' in {path}{f'; {hint}' if hint else ''}" if kernel else f"{path} has several kernels; {hint}",
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:8])}{', ..' if len(names) > 8 else ''}"
 
 
 def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = ()) -> Program:
@@ -182,6 +216,8 @@ def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = 
 
         program = specialize(program, settled(Binding.read(binding)))
     if is_generic(program):
-        raise error("KIR-S016", f"{program.name} is generic", attempt=" or ".join(f"--bind {_short(each)}" for each in known) or "--bind BINDING.toml")
+        shipped = " or ".join(f"--bind {_short(each)}" for each in known)
+        raise error("KIR-S016", f"{program.name} is generic", needs="a binding: what its sizes, dtypes and compile-time values are (docs/writing-a-binding.md)",
+                    attempt=shipped or "kir bind FILE::KERNEL -o BINDING.toml writes a skeleton; then --bind BINDING.toml")
     check(program)
     return raised(program)

@@ -84,7 +84,7 @@ class Problem:
             if s.name == name:
                 return s
         names = [s.name for s in self.shapes]
-        raise error("KIR-G902", f"problem '{self.name}' has no shape '{name}'", attempt=did_you_mean(name, names),
+        raise usage("KIR-G902", f"problem '{self.name}' has no shape '{name}'", attempt=did_you_mean(name, names),
                     needs=f"one of {', '.join(names)}")
 
     def tagged(self, *tags: str) -> tuple[Shape, ...]:
@@ -151,7 +151,7 @@ class Problem:
         """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. Raises KirError KIR-G902, KIR-G903."""
         at = self.shape(shape) if isinstance(shape, str) else shape
         if distribution not in self.spec.distributions:
-            raise error("KIR-G903", f"problem '{self.name}' has no distribution '{distribution}'",
+            raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{distribution}'",
                         attempt=did_you_mean(distribution, self.distributions), needs=f"one of {', '.join(self.distributions)}")
         draws, usual = self.spec.distributions[distribution], self.spec.distributions["normal"]
         out: Arrays = {}
@@ -282,7 +282,7 @@ def shape_of(problem: Problem, text: str) -> Shape:
     parts = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in text.split(","))}
     wanted = list(problem.shapes[0].sizes)
     if set(parts) != set(wanted) or not all(value.isdigit() and int(value) for value in parts.values()):
-        raise error("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}'", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")
+        raise usage("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}'", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")
     sizes = {name: int(parts[name]) for name in wanted}
     known = next((s for s in problem.shapes if s.sizes == sizes), None)
     return known or Shape(name=" ".join(f"{k}{v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes)
@@ -401,7 +401,7 @@ def load_problem(name_or_path: str | Path) -> Problem:
         said = f"'{where}' is missing" if first["type"] == "missing" else f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
         raise error("KIR-G905", f"{file}: {said}", origin=_origin(file, first["loc"]), needs=NEEDED.get(where, "")) from None
     if dtype and dtype not in spec.dtypes:
-        raise error("KIR-G906", f"problem '{spec.name}' is not defined for dtype '{dtype}'", attempt=did_you_mean(dtype, spec.dtypes),
+        raise usage("KIR-G906", f"problem '{spec.name}' is not defined for dtype '{dtype}'", attempt=did_you_mean(dtype, spec.dtypes),
                     needs=f"one of {', '.join(spec.dtypes) or 'none: its dtypes are fixed'}")
     return Problem(spec, dtype or (spec.dtypes[0] if spec.dtypes else ""), file.parent, home)
 

@@ -3,13 +3,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 
-from lark import Lark, Token, Tree
+from lark import Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from kir.diagnostic import KirError, Origin, error
+from kir.ir.tables import parser
 
 
 @dataclass(frozen=True)
@@ -122,16 +121,10 @@ class Form:
     registers: dict[str, str] = field(default_factory=dict)
 
 
-@cache
-def _lark() -> Lark:
-    grammar = resources.files("kir.grammars").joinpath("ptx_asm.lark").read_text()
-    return Lark(grammar, parser="lalr", propagate_positions=True, maybe_placeholders=True)
-
-
 def parse(text: Text) -> Form:
     """The form of an asm text. Raises KirError KIR-F300 (not PTX) and KIR-F302 (a register that is declared twice)."""
     try:
-        tree = _lark().parse(text.text.rstrip("\0"))
+        tree = parser("ptx_asm", positions=True).parse(text.text.rstrip("\0"))
     except UnexpectedInput as bad:
         raise _syntax(text, bad) from None
     form = Form(text)

@@ -40,7 +40,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Edge:
-    """A transition: the middle of its place on the axis, its number and intent, and whether the compiled code changed."""
+    """A transition: the middle of its place on the axis, its number and intent, and whether the compiled code is known to change."""
 
     x: float
     number: int
@@ -58,7 +58,8 @@ class Tick:
 
 @dataclass(frozen=True)
 class Chart:
-    """Everything the picture shows. ``unit`` says what the curves measure."""
+    """Everything the picture shows. ``unit`` says what the curves measure; ``scale`` is how much wider the picture is than the page, by which
+    letters and margins grow, so that a long chain is as readable as a short one."""
 
     width: float
     height: float
@@ -70,15 +71,18 @@ class Chart:
     curves: tuple[Curve, ...]
     ticks: tuple[Tick, ...]
     unit: str
+    scale: float = 1.0
 
 
 def chart(lineage: Lineage) -> Chart:
     """The picture of a lineage, naive on the left and the expert on the right."""
     states = tuple(reversed(lineage.states))
     count = len(states)
-    step = max(LEAST_STEP, (WIDTH - LEFT - RIGHT) / max(1, count - 1))
-    xs = [LEFT + step * index for index in range(count)]
-    base = TOP + HEIGHT
+    scale = max(1.0, (count - 1) * LEAST_STEP / (WIDTH - LEFT - RIGHT))
+    left, right, top = LEFT * scale, RIGHT * scale, TOP * scale
+    step = (WIDTH * scale - left - right) / max(1, count - 1)
+    xs = [left + step * index for index in range(count)]
+    base = top + HEIGHT
     targets = sorted({target for state in states for target in state.modelled})
     series: list[tuple[str, list[float | None]]] = [(target, [state.modelled.get(target) for state in states]) for target in targets]
     devices = sorted({device for state in states for device in state.measured})
@@ -91,7 +95,7 @@ def chart(lineage: Lineage) -> Chart:
         Curve(
             name,
             tuple(
-                Dot(x, _height(value, low, high), f"K{index}, {name}: {seconds(value) if timed else f'{value:g}'}")
+                Dot(x, top + _depth(value, low, high), f"K{index}, {name}: {seconds(value) if timed else f'{value:g}'}")
                 for index, (x, value) in enumerate(zip(xs, values, strict=True))
                 if value
             ),
@@ -103,10 +107,10 @@ def chart(lineage: Lineage) -> Chart:
         Edge((xs[number - 1] + xs[number]) / 2, number, each.intent, bool(each.realization and each.realization.realized))
         for number, each in lineage.transitions()
     )
-    ticks = tuple(Tick(_height(value, low, high), seconds(value) if timed else f"{value:g}") for value in _decades(low, high))
+    ticks = tuple(Tick(top + _depth(value, low, high), seconds(value) if timed else f"{value:g}") for value in _decades(low, high))
     marks = tuple((x, f"K{index}") for index, x in enumerate(xs))
     unit = f"{'' if devices else 'modelled '}time, log scale" if timed else "IR nodes, log scale"
-    return Chart(xs[-1] + RIGHT, base + LABELS, LEFT, xs[-1], base, marks, edges, curves, ticks, unit)
+    return Chart(xs[-1] + right, base + LABELS * scale, left, xs[-1], base, marks, edges, curves, ticks, unit, scale)
 
 
 def seconds(value: float) -> str:
@@ -129,9 +133,9 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     return (low / 1.3, high * 1.3)
 
 
-def _height(value: float, low: float, high: float) -> float:
+def _depth(value: float, low: float, high: float) -> float:
     span = math.log(high) - math.log(low)
-    return TOP + HEIGHT * (1 - (math.log(value) - math.log(low)) / span)
+    return HEIGHT * (1 - (math.log(value) - math.log(low)) / span)
 
 
 def _decades(low: float, high: float) -> tuple[float, ...]:

@@ -38,6 +38,8 @@ def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replay
         "steps": steps,
         "rejected": _grouped(lineage.rejected),
         "rejected_count": len(lineage.rejected),
+        "compiled": sum(each.compiled for each in steps),
+        "uncompiled": next((each.step.realization.reason for each in steps if each.step.realization and not each.compiled), ""),
         "intents": len({each.step.intent for each in steps if each.realized}),
         "overall": _overall(lineage),
         "naive": folder.store.get(lineage.states[-1].text),

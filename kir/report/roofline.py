@@ -88,4 +88,4 @@ def _roof(target: str, rows: list[Mapping[str, Any]]) -> Roof | None:
     roof = f"{across(corner):.1f},{up(corner):.1f} {across(1.0):.1f},{up(1.0):.1f} {across(high_x):.1f},{up(1.0):.1f}"
     ticks = [10.0**k for k in range(-12, 12)]
     return Roof(target, roof, points, tuple((across(t), f"{t:g}") for t in ticks if low_x <= t <= high_x),
-                tuple((up(t), f"{t:.0%}" if t >= 0.01 else f"{t:g}") for t in ticks if low_y <= t <= 1.0))
+                tuple((up(t), f"{100 * t:g} %") for t in ticks if low_y <= t <= 1.0))

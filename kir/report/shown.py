@@ -49,6 +49,11 @@ class Shown:
         """Whether the compiled code differs between the two sides."""
         return bool(self.step.realization and self.step.realization.realized)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether both sides were compiled, so that it is known whether the step is realized."""
+        return bool(self.step.realization and self.step.realization.compiled)
+
 
 def shown(lineage: Lineage, folder: Folder, diff_html: DiffHtml) -> tuple[Shown, ...]:
     """The transitions of a lineage, from the naive end. ``diff_html`` renders the structural difference of two programs."""

@@ -25,6 +25,10 @@ class Cell:
     def realized(self) -> int:
         return sum(each.realized for each in self.steps)
 
+    @property
+    def compiled(self) -> int:
+        return sum(each.compiled for each in self.steps)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -43,6 +47,7 @@ class Column:
     chart: Chart
     roofs: tuple[Roof, ...]
     meeting: int
+    compiled: int
     intents: int
     overall: tuple[tuple[str, float], ...]
     naive: str
@@ -90,4 +95,5 @@ def _column(lineage: Lineage, folder: Folder, meeting: int, steps: Sequence[Show
     slow, fast = lineage.states[-1].modelled, lineage.start.modelled
     overall = tuple((target, slow[target] / fast[target]) for target in sorted(slow) if fast.get(target))
     intents = len({each.step.intent for each in steps if each.realized})
-    return Column(lineage, chart(lineage), roofline(lineage), meeting, intents, overall, folder.store.get(lineage.states[-1].text))
+    compiled = sum(each.compiled for each in steps)
+    return Column(lineage, chart(lineage), roofline(lineage), meeting, compiled, intents, overall, folder.store.get(lineage.states[-1].text))

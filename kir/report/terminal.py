@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from kir.library.lift import measured_speedups, speedups
@@ -64,25 +65,50 @@ def table(lineage: Lineage) -> Table:
     outcome = lineage.outcome
     share = 100 * outcome.residue_bytes / outcome.expert_bytes if outcome.expert_bytes else 0.0
     ended = {"naive": "walked back to naive", "stuck": "not naive yet", "budget": "the budget ended"}[outcome.ended]
-    title = f"{lineage.header.expert}: {ended}; {outcome.realized} of {len(lineage.accepted)} steps realized; residue {share:.1f} %"
-    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    title = f"{lineage.header.expert}: {ended}; {realized_text(lineage)}; residue {share:.1f} %"
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim", caption_justify="left")
+    shown.caption = _uncompiled(lineage) or None
     shown.add_column("#", justify="right")
     shown.add_column("intent", no_wrap=True)
     shown.add_column("forward step", overflow="fold")
+    kernels = {step.forward.rpartition("@")[2].partition("/")[0] for _, step in lineage.transitions()}
     shown.add_column("realized", no_wrap=True)
     measured = any(state.measured for state in lineage.states)
     shown.add_column("measured" if measured else "modelled", justify="right", no_wrap=True)
     shown.add_column("residue", justify="right", no_wrap=True)
     for number, step in lineage.transitions():
-        realized = bool(step.realization and step.realization.realized)
-        mark = Text("yes", style="green") if realized else Text("no", style="yellow")
+        realized, known = bool(step.realization and step.realization.realized), bool(step.realization and step.realization.compiled)
+        mark = Text("yes", style="green") if realized else Text("no", style="yellow") if known else Text("-", style="dim")
         ratio = next(iter(speedups(step).values()), None)
         faster = times(ratio) if ratio else ""
         if measured:
             found = next(iter(measured_speedups(step).values()), None)
             faster = f"{times(found[0])} ({found[1]:.3g} .. {found[2]:.3g})" if found else ""
-        shown.add_row(str(number), step.intent, Text(step.forward), mark, faster, f"{step.residue_bytes} B")
+        shown.add_row(str(number), step.intent, Text(_brief(step.forward, len(kernels) == 1)), mark, faster, f"{step.residue_bytes} B")
     return shown
+
+
+def realized_text(lineage: Lineage) -> str:
+    """How many steps arrived in the compiled code; where nothing was compiled, that this is not known."""
+    count = len(lineage.accepted)
+    if count and not any(step.realization and step.realization.compiled for step in lineage.accepted):
+        return f"{count} step{'' if count == 1 else 's'}, not compiled"
+    return f"{lineage.outcome.realized} of {count} steps realized"
+
+
+def _uncompiled(lineage: Lineage) -> str:
+    """Why steps were not compared in compiled form ("" where all were)."""
+    return next((step.realization.reason for _, step in lineage.transitions() if step.realization and not step.realization.compiled), "")
+
+
+def _brief(forward: str, alone: bool) -> str:
+    """A step for a narrow column: long quoted texts shortened, and no kernel's name where the program has one kernel."""
+    step, at, anchor = forward.rpartition("@")
+    if not at:
+        return forward
+    step = re.sub(r'"[^"]{24,}"', lambda quoted: f"{quoted[0][:20]}..\"", step)
+    place = anchor.partition("/")[2] if alone else anchor
+    return f"{step}@{place}" if place else step
 
 
 def replay_json(replayed: Replayed) -> dict[str, Any]:

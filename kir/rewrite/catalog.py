@@ -21,6 +21,49 @@ class Summary:
     distribution: str
 
 
+@dataclass(frozen=True)
+class Condition:
+    """A precondition as its pass declares it: `kind` is validity or profit, `line` that of its declaration."""
+
+    id: str
+    kind: str
+    category: str
+    sentence: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that a pass says of itself: its summary, what its module and its class say at length (the box among it), and its preconditions."""
+
+    summary: Summary
+    about: str
+    parameters: str
+    conditions: tuple[Condition, ...]
+    file: Path
+
+
+def described(entry: Entry) -> Page:
+    """The page of a registered pass."""
+    tree = ast.parse(entry.file.read_bytes())
+    own = [c for c in tree.body if isinstance(c, ast.ClassDef) and not c.name.startswith("_")]
+    said = " ".join((ast.get_docstring(own[-1]) or "").split()) if own else ""
+    return Page(summary(entry), ast.get_docstring(tree) or "", said, conditions(tree), entry.file)
+
+
+def conditions(tree: ast.Module) -> tuple[Condition, ...]:
+    """The preconditions that a module declares, by id."""
+    found: dict[str, Condition] = {}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Precondition"):
+            continue
+        texts = [str(a.value) if isinstance(a, ast.Constant) else "" for a in node.args[:4]]
+        if texts and texts[0]:
+            kind, category, sentence = [*texts[1:], "", "", ""][:3]
+            found[texts[0]] = Condition(texts[0], kind, category, sentence, node.lineno)
+    return tuple(found[each] for each in sorted(found))
+
+
 def summaries() -> tuple[Summary, ...]:
     """Every registered pass, in order of name."""
     return tuple(summary(e) for e in registry("kir.passes"))
@@ -30,15 +73,11 @@ def summary(entry: Entry) -> Summary:
     """The summary of a registered pass."""
     values: dict[str, object] = {}
     parameters: dict[str, str] = {}
-    ids: set[str] = set()
     tree = ast.parse(entry.file.read_bytes())
     for c in tree.body:
         if isinstance(c, ast.ClassDef) and not c.name.startswith("_"):
             _collect(c, tree, entry.file, values, parameters)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Precondition" and node.args and \
-                isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
-            ids.add(node.args[0].value)
+    ids = {each.id for each in conditions(tree)}
     rows = values.get("catalogue")
     return Summary(entry.name, str(values.get("intent") or ""), str(values.get("claim") or ""),
                    tuple(r for r in rows if isinstance(r, int)) if isinstance(rows, tuple) else (),

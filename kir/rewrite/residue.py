@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kir.diagnostic import usage
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.visit import once
-from kir.rewrite.edit import Path, edit_block, fields_of, node_at, places, replace_kernel, replace_stmts
+from kir.ir.visit import names_mentioned, once
+from kir.rewrite.edit import Path, edit_block, fields_of, node_at, replace_kernel, replace_stmts, with_block
+
+N = TypeVar("N", bound=n.Node)
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,24 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
             names.append((a.name, paired))
     partial = Residue(tuple(names), tuple(order))
     close = restore(made, partial)
-    labels = tuple((path, y.label) for (path, x), (_, y) in zip(places(close), places(wanted), strict=True) if x.label != y.label)
+    labels = tuple(label for x, y in zip(close.kernels, wanted.kernels, strict=True) for label in _labels(x, y))
     whole = replace(partial, labels=labels)
     return _with_kernel(whole, made.kernels[0].name, "") if len(made.kernels) == 1 else whole
+
+
+def _labels(a: n.Kernel, b: n.Kernel) -> Iterator[tuple[Path, str | None]]:
+    """The labels of `b`, in reading order, that `a`, which is alike, has otherwise; what both share is passed over."""
+    def below(x: n.Block, y: n.Block, prefix: Path) -> Iterator[tuple[Path, str | None]]:
+        for i, (s, t) in enumerate(zip(x, y, strict=True)):
+            if s is t:
+                continue
+            if s.label != t.label:
+                yield (*prefix, i), t.label
+            for (fragment, inner), (_, other) in zip(fields_of(s), fields_of(t), strict=True):
+                yield from below(inner, other, (*prefix, i, *fragment))
+    if a.label != b.label:
+        yield (a.name,), b.label
+    yield from below(a.body, b.body, (a.name,))
 
 
 def restore(made: n.Program, left: Residue) -> n.Program:
@@ -184,7 +201,29 @@ def _pairs(a: n.Kernel, b: n.Kernel) -> tuple[tuple[str, str], ...] | None:
 
 
 def _blank(k: n.Kernel) -> n.Kernel:
-    return once(k, "_blank", lambda: rename(k, dict.fromkeys(local_names(k), "_"), labels=False))
+    """The kernel with every local name as `_`, without labels."""
+    return once(k, "_blank", lambda: replace(_nameless(replace(k, body=()), frozenset(local_names(k))),
+                                             body=_blank_block(k.body, frozenset(local_names(k)))))
+
+
+def _blank_block(block: n.Block, local: frozenset[str]) -> n.Block:
+    return tuple(_blank_stmt(s, local & names_mentioned(s)) for s in block)
+
+
+def _blank_stmt(s: n.Stmt, local: frozenset[str]) -> n.Stmt:
+    """A statement with local names as `_`; worked out once for each statement and the names in it that are local."""
+    kept: dict[frozenset[str], n.Stmt] = once(s, "_blank", dict)
+    if local not in kept:
+        inner = fields_of(s)
+        made = _nameless(_hollow(s) if inner else s, local)
+        for steps, block in inner:
+            made = with_block(made, steps, _blank_block(block, local))
+        kept[local] = made
+    return kept[local]
+
+
+def _nameless(item: N, local: frozenset[str]) -> N:
+    return rename(item, dict.fromkeys(local, "_"), labels=False)
 
 
 def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tuple[int, ...]]] | None:
@@ -212,22 +251,25 @@ def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tup
     return found if below(_blank(a).body, _blank(b).body, (a.name,)) else None
 
 
-def shape_key(s: n.Stmt) -> n.Stmt | tuple[Any, ...]:
-    """A statement up to the order of the statements inside it."""
-    inner = list(fields_of(s))
-    if not inner:
-        return s
-    hollow: Any = s
+def _hollow(s: n.Stmt) -> n.Stmt:
+    """A statement with nothing in its blocks."""
     match s:
         case n.For() | n.While():
-            hollow = replace(s, body=())
+            return replace(s, body=())
         case n.If():
-            hollow = replace(s, then=(), orelse=())
+            return replace(s, then=(), orelse=())
         case n.Roles():
-            hollow = replace(s, roles=tuple(replace(r, body=()) for r in s.roles))
+            return replace(s, roles=tuple(replace(r, body=()) for r in s.roles))
         case _:
-            pass
-    return (hollow, *(tuple(sorted(hash(shape_key(x)) for x in block)) for _, block in inner))
+            return s
+
+
+def shape_key(s: n.Stmt) -> n.Stmt | tuple[Any, ...]:
+    """A statement up to the order of the statements inside it."""
+    inner = fields_of(s)
+    if not inner:
+        return s
+    return once(s, "_shape_key", lambda: (_hollow(s), *(tuple(sorted(hash(shape_key(x)) for x in block)) for _, block in inner)))
 
 
 def _permuted(start: int, permutation: tuple[int, ...], block: n.Block) -> n.Block:

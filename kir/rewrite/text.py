@@ -5,15 +5,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 from types import MappingProxyType
 from typing import Any, Literal
 
-from lark import Lark, Token, Tree
+from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
 
 from kir.diagnostic import Origin, usage
+from kir.ir.tables import parser
 from kir.rewrite.base import Option, Pass
 from kir.rewrite.edit import Path
 from kir.rewrite.residue import NOTHING, Residue
@@ -125,7 +124,7 @@ class Pipeline:
     def parse(cls, text: str, file: str = "<pipeline>") -> Pipeline:
         """The pipeline of a text. Raises UsageError KIR-R001 with the place."""
         try:
-            tree = _lark().parse(text)
+            tree = parser("pipeline").parse(text)
         except UnexpectedInput as bad:
             line, column = max(bad.line, 1), max(bad.column, 1)
             rows = text.splitlines() or [""]
@@ -134,11 +133,6 @@ class Pipeline:
                         origin=Origin(file, line, column, line, column + 1),
                         needs="steps such as `unroll{factor=4}@main/k_loop`, separated by `;`") from None
         return cls(tuple(_step(t) for t in tree.children if isinstance(t, Tree)))
-
-
-@cache
-def _lark() -> Lark:
-    return Lark(resources.files("kir.grammars").joinpath("pipeline.lark").read_text(), parser="lalr", maybe_placeholders=True)
 
 
 def _step(t: Tree[Token]) -> Step:

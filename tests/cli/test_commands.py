@@ -70,7 +70,7 @@ def test_plugins_shows_what_works_and_what_is_broken(
     monkeypatch.setattr(kir.cli.plugins, "registry", known)
     assert run(["plugins"]) == 0
     out, err = capsys.readouterr()
-    assert "half-good-dist 7 (half_good): works" in out
+    assert "half-good-dist 7 (half_good)\n    works\n" in out
     assert err.startswith("warning[KIR-X003] 'fails' of half-good-dist cannot be used: ZeroDivisionError")
     value = json.loads(output(capsys, "plugins", "--json"))
     assert value["groups"]["kir.passes"]["sources"][0]["names"] == ["works"]

@@ -1,0 +1,55 @@
+"""Parsers of KIR's own grammars, whose tables are kept between runs: working them out takes up to a fifth of a second."""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import sys
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lark import Lark
+
+if TYPE_CHECKING:
+    from lark.lark import PostLex
+
+
+@cache
+def parser(name: str, postlex: type[PostLex] | None = None, positions: bool = False) -> Lark:
+    """The LALR parser of `grammars/<name>.lark`, with what its token stream goes through, and with positions in its trees where they are
+    asked for."""
+    grammar = resources.files("kir.grammars").joinpath(f"{name}.lark").read_text(encoding="utf-8")
+    options: dict[str, Any] = {"parser": "lalr", "maybe_placeholders": True, "propagate_positions": positions}
+    kept = _kept(grammar, repr(options))
+    try:
+        seal, _, data = kept.read_bytes().partition(b"\n")
+        if seal == _seal(data):
+            return Lark.load(io.BytesIO(data))
+    except OSError:
+        pass  # not there yet
+    made = Lark(grammar, postlex=postlex() if postlex is not None else None, **options)
+    tables = io.BytesIO()
+    made.save(tables)
+    with contextlib.suppress(OSError):  # where nothing can be kept, they are worked out again
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        own = kept.with_suffix(f".{os.getpid()}")
+        own.write_bytes(_seal(tables.getvalue()) + b"\n" + tables.getvalue())
+        os.replace(own, kept)
+    return made
+
+
+def _kept(grammar: str, options: str) -> Path:
+    """Where the tables of a grammar are kept."""
+    import lark
+    import platformdirs
+
+    key = hashlib.sha256(f"{grammar}{options}{lark.__version__}{sys.version}".encode()).hexdigest()[:24]
+    return Path(platformdirs.user_cache_dir("kir")) / "grammar" / f"{key}.tables"
+
+
+def _seal(data: bytes) -> bytes:
+    """What shows that tables are whole."""
+    return hashlib.sha256(data).hexdigest().encode()
