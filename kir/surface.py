@@ -95,7 +95,7 @@ class SourceLine:
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A run-time argument of an emitted kernel. `kind` is `pointer`, `scalar` or `map` (a tensor map), `dtype` an IR dtype name, `divisor` the largest
-    power of two up to 16 that provably divides it: bytes for a pointer, the value for a scalar (1: nothing is known). `of` is the
+    power of two up to 16 that the text may take to divide it: bytes for a pointer (1: as an element is), the value for a scalar. `of` is the
     parameter, workspace or tensor map of the program that it stands for, where the text spells it otherwise."""
 
     name: str

@@ -22,6 +22,7 @@ from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
 from .hopper import generated
 from .instruction_calls import Team
 from .memory import Memory, bytes_of
+from .relied import relied
 from .statements import POOL_STEP, STATIC_SHARED, Statements
 from .unit import launch, unit
 from .words import RESERVED
@@ -183,6 +184,10 @@ def _used(program: n.Program) -> list[n.Function]:
     return [f for f in program.functions if f.name in wanted]
 
 
+_HEADERS = (("cuda_fp16.h", frozenset({"f16"})), ("cuda_bf16.h", frozenset({"bf16"})), ("cuda_fp8.h", frozenset({"f8e4m3", "f8e5m2"})))
+"""Headers of the toolkit, and the dtypes that need them."""
+
+
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
     dtypes |= {dtype_of(x.type).name for x in walk(p) if isinstance(x, n.Call) and isinstance(x.type, (DType, TileType))}
@@ -191,7 +196,7 @@ def _includes(p: n.Program) -> list[str]:
         out.insert(2, "cstdio")
     if p.tensor_maps:
         out.append("cuda.h")
-    return out + [file for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]
+    return out + [file for file, names in _HEADERS if names & dtypes]
 
 
 def _closed(used: set[str]) -> list[str]:
@@ -294,7 +299,7 @@ class _Part:
         dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
         options: tuple[tuple[str, int | str], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
         options += (("cluster", "x".join(map(str, cluster))),) if cluster else ()
-        arguments = (*map(self._argument, params), *(Argument(self.names[m.name], "map", self._dtype_of(m), of=m.name) for m in maps))
+        arguments = (*(self._argument(p, k) for p in params), *(Argument(self.names[m.name], "map", self._dtype_of(m), of=m.name) for m in maps))
         entry = Entry(k.name, name, arguments, grid, threads, options)
         return [*((row, None) for row in rows), *_used_or_said(writer.lines), ("}", None)], entry
 
@@ -314,10 +319,10 @@ class _Part:
         restrict = " __restrict__" if dict(p.attrs).get("restrict") else ""
         return f"{'const ' if p.role == 'in' else ''}{c_type(p.of.dtype)}*{restrict} {name}"
 
-    def _argument(self, p: n.Param) -> Argument:
+    def _argument(self, p: n.Param, k: n.Kernel) -> Argument:
         name = self.names[p.name]
         if isinstance(p.of, n.Buffer):
-            return Argument(name, "pointer", p.of.dtype.name, 16 if p.of.align and p.of.align % 16 == 0 else 1, p.name)
+            return Argument(name, "pointer", p.of.dtype.name, relied(k, p.of), p.name)
         return Argument(name, "scalar", p.of.name, of=p.name)
 
 

@@ -19,6 +19,7 @@ from kir.ir.promote import promoted
 from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform
 
+from .chained import by_rows
 from .layouts import said
 from .places import sourced
 from .sums import is_named_sum
@@ -66,7 +67,8 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
     loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
               if isinstance(x, n.Alloc) and x.buffer.layout is not None and (layout := said(x.buffer)) != x.buffer.layout}
-    return replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
+    made = replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
+    return made if generic else by_rows(made)
 
 
 Values = dict[str, n.Expr]
@@ -361,8 +363,10 @@ def _chosen(e: n.Expr) -> n.Expr:
     """Loads under a mask, and loads with another value than zero at the edges, as choices."""
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if not isinstance(new, n.Load) or new.at.buffer.space != "global":
+        if not isinstance(new, n.Load) or (new.at.buffer.space != "global" and (new.mask is None or isinstance(new.type, TileType))):
             return new
+        if new.at.buffer.space != "global":
+            return new if new.other is None else build.select(new.mask, replace(new, other=None), new.other)
         zero = _zero(new.at.buffer.dtype)
         other = zero if new.other is None else new.other
         if new.mask is None and _is_zero(other):

@@ -1,10 +1,11 @@
 """``python -m benchmarks.packages [PACKAGE ...] --on cpu|gpu --out DIR``: do the kernels that KIR wrote compute what the originals do?
 
 Runs `kir corpus --swap PACKAGE -- python -m benchmarks.packages.drive PACKAGE ..` over all cases, some at once. A case that takes its
-process down is noted, and the rest goes on in a new one; what is known in DIR is not done again. On the CPU the interpreter carries out
-every launch with the program that the written text is read as. On a GPU the written kernels run, and each kernel's first launches are
-carried out both ways, what they left and what was compiled compared, and both timed: several processes at once, one of which times at a
-time. Cases with a kernel that was not within the bar, in either direction, are then run again, one process alone on each GPU.
+process down is noted, and the rest goes on in a new one; so are those that were running, or waiting, when the time was over. What is known
+in DIR is not done again. On the CPU the interpreter carries out every launch with the program that the written text is read as. On a GPU
+the written kernels run, and each kernel's first launches are carried out both ways, what they left and what was compiled compared, and
+both timed: several processes at once, one of which times at a time. Cases with a kernel that was not within the bar, in either direction,
+are then run again, one process alone on each GPU.
 
 Writes ``packages-cpu.md`` or ``gpu-packages.md`` and one line of JSON a kernel beside it; with `--record` also the bindings of kernels that
 are right, into skills/packages.
@@ -24,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.packages.drive import known
+from benchmarks.packages.drive import BEGUN, WAITING, known
 from kir import machine
 from kir.corpus.command import noted
 from kir.corpus.measured import MANY_ROUNDS, MICROSECONDS, NEAR, REPEATS, ROUNDS, SHORT
@@ -41,8 +42,8 @@ SLACK = 1.05
 Row = dict[str, Any]
 
 
-def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str], gpu: str, cases: str) -> int:
-    """One run of the driver under the hook, on one of the GPUs; its exit code."""
+def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str], gpu: str, cases: str) -> bool:
+    """One run of the driver under the hook, on one of the GPUs: whether it ended well. A case that it did not end with is noted, and why."""
     swapped = ["--swap", package]
     if package == "flag_gems":
         Path(GENERATED).expanduser().mkdir(exist_ok=True)
@@ -70,22 +71,29 @@ def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: f
         environment = {**os.environ, "PYTHONPATH": paths, **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}
         process = subprocess.Popen([*command, "--", *drive], cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
-            return process.wait(limit + GRACE)
+            code = process.wait(limit + GRACE)
+            lost = ("crashed", f"it took its process down (exit {code})")
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # it is the first of its group
-            return process.wait()
+            code = process.wait()
+            lost = ("stopped", "the time of the run was over while it ran")
+    for case, row in known(results).items():
+        if row["state"] == BEGUN:
+            with results.open("a", encoding="utf-8") as out:
+                out.write(json.dumps({"case": case, "state": lost[0], "reason": lost[1]}) + "\n")
+    return code == 0
 
 
 def until_done(
     package: str, folder: Path, name: str, on: str, shard: str, limit: float, extra: list[str], gpu: str = "", cases: str = ""
 ) -> None:
-    """Attempts until one ends well or nothing new is learned; a case that took its process down stays `begun`."""
+    """Attempts until one ends well or nothing new is learned."""
     folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + limit
     while time.monotonic() < end:
         before = known(folder / f"{name}.jsonl")
-        code = attempt(package, folder, name, on, shard, end - time.monotonic(), extra, gpu, cases)
-        if code == 0 or known(folder / f"{name}.jsonl") == before:
+        well = attempt(package, folder, name, on, shard, end - time.monotonic(), extra, gpu, cases)
+        if well or known(folder / f"{name}.jsonl") == before:
             return
 
 
@@ -132,11 +140,12 @@ def replaced(rows: list[Row], again: list[Row]) -> None:
 
 
 def outcomes(folder: Path, name: str) -> dict[str, Row]:
-    """What came of each case; one that took its process down is `crashed`."""
+    """What came of each case: `equal`, `differs`, `failed`, `crashed` (it took its process down), `stopped` (the time was over while it ran) or
+    `waiting` (it never began)."""
     out: dict[str, Row] = {}
     for path in sorted(folder.glob(f"{name}*.jsonl")):
         for case, row in known(path).items():
-            out[case] = {**row, "state": "crashed", "reason": "it took its process down"} if row["state"] == "begun" else row
+            out[case] = {**row, "reason": "the time of the run was over before it began"} if row["state"] == WAITING else row
     return out
 
 

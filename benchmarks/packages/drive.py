@@ -1,7 +1,7 @@
 """The command that runs under the hook: ``python -m benchmarks.packages.drive PACKAGE --device cpu --results FILE``.
 
-Runs the package's cases one after another; for each two lines of JSON go to FILE, when it begins and what came of it. Cases whose end is
-there are not run again, nor is one that began and took the process down.
+Runs the package's cases one after another; for each three lines of JSON go to FILE: that it is waiting, when it begins and what came of it.
+Cases whose end is there are not run again, nor is one that began and took the process down.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ import torch
 from benchmarks.packages.case import At, Case, compare
 from benchmarks.packages.host import OnCpu, stand_in
 from kir.corpus.hook import section
+
+WAITING, BEGUN = "waiting", "begun"
+"""States of a case before anything came of it."""
 
 
 def known(results: Path) -> dict[str, dict[str, Any]]:
@@ -65,17 +68,25 @@ def outcome(case: Case, at: At) -> dict[str, Any]:
 
 def drive(cases: Iterable[Case], at: At, results: Path, only: str, chosen: frozenset[str] | None, shard: tuple[int, int], limit: float) -> None:
     """Run the cases of a shard that are not known, until `limit` seconds have passed; of those that are `chosen`, where some are."""
-    done = known(results)
+    before = known(results)
+    done = {name for name, row in before.items() if row["state"] != WAITING}
+    mine = [c for i, c in enumerate(c for c in cases if chosen is None or c.name in chosen) if only in c.name and i % shard[1] == shard[0]]
     began = time.monotonic()
     with results.open("a", encoding="utf-8") as out:
-        for i, case in enumerate(c for c in cases if chosen is None or c.name in chosen):
-            if (only and only not in case.name) or i % shard[1] != shard[0] or case.name in done or time.monotonic() - began > limit:
-                continue
-            out.write(json.dumps({"case": case.name, "state": "begun"}) + "\n")
-            out.flush()
-            row = {"case": case.name, **outcome(case, at)}
+
+        def say(**row: Any) -> None:
             out.write(json.dumps(row) + "\n")
             out.flush()
+
+        for case in mine:
+            if case.name not in before:
+                say(case=case.name, state=WAITING)
+        for case in mine:
+            if case.name in done or time.monotonic() - began > limit:
+                continue
+            say(case=case.name, state=BEGUN)
+            row = outcome(case, at)
+            say(case=case.name, **row)
             print(f"{case.name}: {row['state']} {row['reason']}", flush=True)
     section("")
 

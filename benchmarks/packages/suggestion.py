@@ -24,6 +24,7 @@ from kir.gate.gpu.statistics import ratio
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.build import const, int_value
+from kir.ir.plans import made
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.lineage.source import load_expert
@@ -48,7 +49,7 @@ def tensors_of(binding: Binding, device: str, seed: int = 0) -> dict[str, Any]:
     """A tensor for each of the binding's: floats are normal, integers and booleans 0 or 1 (which any index may be)."""
     import torch
 
-    made = {}
+    out = {}
     draw = torch.Generator().manual_seed(seed)
     for name, t in binding.tensors.items():
         dtype = torch_dtype(str(t.dtype))
@@ -56,8 +57,8 @@ def tensors_of(binding: Binding, device: str, seed: int = 0) -> dict[str, Any]:
         strides = [int(s) for s in t.strides] if t.strides is not None else [math.prod(shape[i + 1 :]) for i in range(len(shape))]
         span = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else 0
         flat = torch.randn(span, generator=draw) if dtype.is_floating_point else torch.randint(0, 2, (span,), generator=draw)
-        made[name] = flat.to(dtype).to(device).as_strided(shape, strides)
-    return made
+        out[name] = flat.to(dtype).to(device).as_strided(shape, strides)
+    return out
 
 
 def original(place: str, binding: Binding) -> Run:
@@ -99,31 +100,33 @@ def loaded(path: Path) -> Any:
     return module
 
 
-def written(program: n.Program, folder: Path) -> tuple[Run, dict[str, int]]:
-    """What Triton's backend makes of a specialized program, as a function of its tensors; and the workspaces that it needs, in elements.
-    Raises KirError where the backend or the launch has no word for it, ValueError for a program of several launches."""
+def written(program: n.Program, folder: Path) -> tuple[Run, dict[str, tuple[int, str]]]:
+    """What Triton's backend makes of a specialized program, as a function of its tensors: its launches in their order, after the initial
+    values of its workspaces; and those workspaces, as elements and dtype. Raises KirError where the backend or the launch has no word for it."""
     emitted = backend("triton").emit(program)
     at = bound(program, {}, {})
-    if len(emitted.entries) != 1:
-        raise ValueError(f"{len(emitted.entries)} kernels are launched")
-    (entry,) = emitted.entries
     path = folder / f"suggested_{emitted.program[:16]}.py"
     path.write_text(emitted.text, encoding="utf-8")
-    fn = getattr(loaded(path), entry.function)
+    module = loaded(path)
     known = {p.name: const(at.values[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in at.values}
-    grid = tuple(int_value(substitute(e, known)) for e in entry.grid)
-    if None in grid or any(a.kind == "map" for a in entry.arguments):
+    entries = [e for e, wanted in zip(emitted.entries, made(program, known), strict=True) if wanted]
+    grids = [tuple(int_value(substitute(extent, known)) for extent in e.grid) for e in entries]
+    if any(None in grid for grid in grids) or any(a.kind == "map" for e in entries for a in e.arguments):
         raise ValueError("its launch needs more than tensors and numbers")
-    options = dict(entry.options)
+    first = {w.buffer.name: w.init.value for w in program.workspaces if isinstance(w.init, n.Const)}
 
     def run(tensors: dict[str, Any]) -> None:
-        fn[grid](*(tensors[a.source] if a.kind == "pointer" else at.values[a.source] for a in entry.arguments), **options)
+        for name, value in first.items():
+            tensors[name].fill_(value)
+        for e, grid in zip(entries, grids, strict=True):
+            given = (tensors[a.source] if a.kind == "pointer" else at.values[a.source] for a in e.arguments)
+            getattr(module, e.function)[grid](*given, **dict(e.options))
 
-    return run, {w.buffer.name: at.layouts[w.buffer.name].span for w in program.workspaces}
+    return run, {w.buffer.name: (at.layouts[w.buffer.name].span, at.layouts[w.buffer.name].dtype) for w in program.workspaces}
 
 
-def prepared(row: Mapping[str, Any], device: str, folder: Path) -> tuple[dict[str, Any], Run, Run]:
-    """The arguments, the package's kernel and the suggested one. Raises KirError, and what importing the package raises."""
+def prepared(row: Mapping[str, Any], device: str, folder: Path) -> tuple[dict[str, Any], frozenset[str], Run, Run]:
+    """The arguments, the names of workspaces among them, the package's kernel and the suggested one. Raises KirError, and what importing the package raises."""
     path = folder / "binding.toml"
     path.write_text(row["text"], encoding="utf-8")
     binding = Binding.read(path)
@@ -133,18 +136,22 @@ def prepared(row: Mapping[str, Any], device: str, folder: Path) -> tuple[dict[st
     fast, spaces = written(done.program, folder)
     import torch
 
-    arguments |= {name: torch.zeros(span, dtype=torch.float32, device=device) for name, span in spaces.items()}
-    return arguments, original(row["kernel"], binding), fast
+    if device == "cuda":  # what kernels that make descriptors by themselves need
+        import triton
+
+        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+    arguments |= {name: torch.zeros(span, dtype=torch_dtype(dtype), device=device) for name, (span, dtype) in spaces.items()}
+    return arguments, frozenset(spaces), original(row["kernel"], binding), fast
 
 
 def tried(row: Mapping[str, Any], device: str, folder: Path, go: Callable[[], None], sampler: Sampler = samples) -> dict[str, Any]:
     """What came of a suggestion: ``right``, the largest ``difference`` as a share of the largest value, ``equal`` bit for bit, and
     ``ratio`` (how many times faster, median and interval) with the ``seconds`` of each; or ``failed`` with the reason."""
-    arguments, slow, fast = prepared(row, device, folder)
+    arguments, spaces, slow, fast = prepared(row, device, folder)
     one, other = copied(arguments), copied(arguments)
     slow(one)
     fast(other)
-    found = difference(one, other)
+    found = difference({k: v for k, v in one.items() if k not in spaces}, other)
     share = found["difference"] / found["scale"] if found["scale"] else found["difference"]
     out: dict[str, Any] = {"equal": found["equal"], "difference": share, "right": share <= WITHIN}
     go()

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from typing import Any
 from kir.diagnostic import KirError, error, usage
 from kir.gate.cost import program_cost
 from kir.ir import nodes as n
-from kir.lineage.source import load_expert
-from kir.rewrite import Context, judge, passes, sites
+from kir.lineage.source import Expert, load_expert
+from kir.rewrite import Context, Site, judge, passes, sites
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.driver import run_forward
+from kir.rewrite.driver import apply, run_forward
 from kir.rewrite.residue import Residue
 from kir.store import write_atomic
+from kir.surface import backend
 from kir.target import Target
 from kir.target import target as target_of
 
@@ -37,7 +38,8 @@ SECONDS = 60.0
 @dataclass(frozen=True)
 class Suggestion:
     """A forward site: `gain` is log2 of modelled time before over after; `refused` are the ids of validity preconditions that do not
-    hold, `open_` those that could not be decided."""
+    hold, `open_` those that could not be decided. A kernel's suggestions are carried out with every check, best first, down to the first
+    whose result the kernel's own surface can say: `refused` are also the ids of what is said of those before."""
 
     kernel: str
     binding: str
@@ -147,7 +149,7 @@ def _of_kernel(asked: _Asked) -> Ranking:
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        _look(out, load_expert(place, binding).program, place, binding, target_of(name), only)
+        _look(out, load_expert(place, binding), place, binding, target_of(name), only)
     except KirError as bad:
         out.skipped.append((place, f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
     except Exception as fault:  # one bad kernel never stops the run
@@ -158,9 +160,11 @@ def _of_kernel(asked: _Asked) -> Ranking:
     return out
 
 
-def _look(out: Ranking, program: n.Program, place: str, binding: Path, target: Target, only: frozenset[str]) -> None:
+def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Target, only: frozenset[str]) -> None:
+    program = expert.program
     before = sum(c.seconds for c in program_cost(program, {}, target))
     context = Context(target=target)
+    open_: list[tuple[Suggestion, Site]] = []
     for cls in passes():
         if only and cls.name not in only:
             continue
@@ -186,4 +190,25 @@ def _look(out: Ranking, program: n.Program, place: str, binding: Path, target: T
             valid = [(p.id, verdicts[p.id]) for p in site.params.preconditions if p.kind == "validity"]
             refused = tuple(id_ for id_, v in valid if v.kind == "refuted")
             undecided = tuple(id_ for id_, v in valid if v.kind == "unknown")
-            out.suggestions.append(Suggestion(place, binding.name, step, gain, float(f"{after:.4g}"), refused, undecided))
+            made = Suggestion(place, binding.name, step, gain, float(f"{after:.4g}"), refused, undecided)
+            if refused or undecided or gain <= 0:
+                out.suggestions.append(made)
+            else:
+                open_.append((made, site))
+    open_.sort(key=lambda each: (-each[0].gain, each[0].step))
+    taken = False
+    for made, site in open_:
+        said = () if taken else _refusals(program, site, expert.surface, context)
+        taken = taken or not said
+        out.suggestions.append(replace(made, refused=said))
+
+
+def _refusals(program: n.Program, site: Site, surface: str, context: Context) -> tuple[str, ...]:
+    """The ids of what a step itself (with all its checks) and the surface that a kernel is written in have against it."""
+    try:
+        after = apply(program, site.params, site, context=context).program
+        return tuple(dict.fromkeys(d.id for d in backend(surface).accepts(after))) if surface != "kir" else ()
+    except KirError as bad:
+        if bad.diagnostics[0].id == "KIR-C120":
+            raise
+        return tuple(dict.fromkeys(d.id for d in bad.diagnostics))

@@ -20,9 +20,13 @@ from kir.device.driver import CudaError, Driver, Kernel, Map
 
 GUARD = 1 << 16
 """Bytes before and after each buffer that nothing may write."""
+MOST_SHIFT = 256
+"""Data begin at a multiple of so many bytes, or, in calls that ask for it, behind one by less."""
 CLEAR_FACTOR = 3
 """How many times L2 the buffer is that clears it."""
 THREADS = 256
+CROWD = 16
+"""CTAs of `THREADS` threads for each SM: twice as many as it holds."""
 CODES = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3, "f8e4m3": 4, "f8e5m2": 5, "i8": 6, "u8": 7, "i16": 8, "u16": 9, "i32": 10, "u32": 11,
          "i64": 12, "u64": 13, "bool": 14, "e8m0": 7}
 KINDS = {"normal": 0, "uniform": 1, "log_uniform": 2, "alternating": 3, "sparse": 4, "integers": 5, "constant": 6}
@@ -35,8 +39,12 @@ DELAY_BASE, DELAY_LAUNCH = 40_000, 25_000
 """Nanoseconds that the stream is kept busy while the host enqueues a call: at least, and for each launch."""
 MOST_SUMS = 256
 """Places that are summed at once."""
-HARNESS = ("draw", "unit_rows", "sum", "clear", "spoil", "delay", "nothing")
+HARNESS = ("draw", "unit_rows", "sum", "clear", "spoil", "leave_512", "leave_4096", "leave_32768", "delay", "nothing")
 """Kernels of `harness.cu`, without their prefix."""
+LOCAL_SHARE, RESIDENT = 4, 2048
+"""The part of the free memory that filling local memory may take, and the threads that an SM holds."""
+LOCALS = (512, 4096, 32768)
+"""Bytes of local memory a thread that kernels of ours fill: as many as a candidate has, or most of them."""
 GRAPH_FROM = 8
 """Calls of this many launches are captured as a graph."""
 
@@ -53,21 +61,32 @@ class _Buffer:
     base: int
     size: int
     guard: int = 0
+    shift: int = 0
 
     @property
     def data(self) -> int:
-        return self.base + self.guard
+        return self.base + self.guard + self.shift
 
     @property
-    def room(self) -> int:
-        """Bytes of the data, rounded up to where the second guard begins."""
-        return -(-self.size // 256) * 256
+    def guards(self) -> tuple[tuple[int, int], ...]:
+        """Pointers and sizes of what lies around the data."""
+        end = self.data + self.size
+        return ((self.base, self.guard + self.shift), (end, self.base + guarded(self.size, self.guard) - end)) if self.guard else ()
+
+
+def guarded(size: int, guard: int) -> int:
+    """The bytes that data take with what lies around them, wherever they begin within `MOST_SHIFT`."""
+    return -(-size // MOST_SHIFT) * MOST_SHIFT + MOST_SHIFT + 2 * guard if guard else size
 
 
 @dataclass
 class State:
-    """What lives as long as the child. `watched` are variables of modules: pointer and size; `spoiled` is how many CTAs of how many bytes fill
-    all shared memory. `plain`: L2 is not cleared and no time is bought for the host: nothing is measured."""
+    """What lives as long as the child.
+
+    `watched` are variables of modules: pointer and size; `spoiled` is how many CTAs of how many bytes fill all shared memory, `local` the most
+    bytes of local memory that a thread of the candidate's has, `room` how many each thread of the device may have of ours. `plain`: L2 is not
+    cleared and no time is bought for the host: nothing is measured.
+    """
 
     driver: Driver
     harness: dict[str, Kernel]
@@ -78,6 +97,8 @@ class State:
     sums: int = 0
     watched: dict[str, tuple[int, int]] = field(default_factory=dict)
     spoiled: tuple[int, int] = (0, 0)
+    local: int = 0
+    room: int = 0
     guard: int = GUARD
     plain: bool = False
 
@@ -123,8 +144,10 @@ def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict
         size = CLEAR_FACTOR * max(driver.attribute("l2_bytes"), 1 << 22)
         state.cleared = (driver.allocate(size), size)
         driver.fill(state.cleared[0], b"\1", size)
+    driver.allocate(int(message.get("lead", 0)) + (0 if state.guard else GUARD))  # where buffers lie says nothing of why a kernel is called
     state.sums = driver.allocate(8 * MOST_SUMS)
     state.spoiled = (driver.attribute("sms"), driver.attribute("shared_per_cta"))
+    state.room = driver.free_bytes() // LOCAL_SHARE // (RESIDENT * state.spoiled[0])
     own["kir_spoil"].allow(state.spoiled[1])
     driver.synchronize()
     return state, {"level": level.to_json() if level else None, "device": driver.about(), "functions": about, "free": driver.free_bytes()}
@@ -140,6 +163,7 @@ def loaded(s: State, images: Sequence[Mapping[str, Any]], cubins: Sequence[bytes
                 s.watched[f"{name} of {image['function']}#{number}"] = (pointer, int(size))
         s.images.append(_Image(kernel, tuple(image.get("hidden", ())), bool(image.get("cooperative"))))
         about.append(kernel.about())
+        s.local = max(s.local, about[-1]["local_bytes"])
     return about
 
 
@@ -155,9 +179,8 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
         _fill(s, row, blobs)
     for name, b in s.buffers.items():
         key = (salt ^ hash_of(name)) & (2**64 - 1)
-        if b.guard:
-            draw(s, b.base, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key)
-            draw(s, b.data + b.room, b.guard, "u8", {"kind": "integers", "low": 0, "high": 256}, key ^ 1)
+        for side, (pointer, size) in enumerate(b.guards):
+            draw(s, pointer, size, "u8", {"kind": "integers", "low": 0, "high": 256}, key ^ side)
     _scratch(s, message["launches"], salt & 0xFF)
     before = _sums(s, rows, salt)
     launches = [(s.images[x["image"]], x, _values(s, x)) for x in message["launches"]]
@@ -175,6 +198,10 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
         d.more.forget_persisting()
         pointer, size = s.cleared
         d.launch(s.harness["spoil"], (4 * s.spoiled[0],), 1024, (ctypes.c_uint32(s.spoiled[1] // 4), ctypes.c_uint32(salt & 0xFFFFFFFF)))
+        if s.local and (fitting := [x for x in LOCALS if x <= s.room]):
+            least = next((x for x in fitting if x >= s.local), fitting[-1])
+            d.launch(s.harness[f"leave_{least}"], (CROWD * s.spoiled[0],), THREADS,
+                     (ctypes.c_uint32(min(s.local, least) // 4), ctypes.c_uint32(salt & 0xFFFFFFFF)))
         own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
         d.launch(s.harness["delay"], (1,), 1, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
     begun = time.perf_counter()
@@ -220,14 +247,17 @@ def hash_of(name: str) -> int:
 
 
 def _fit(s: State, rows: list[dict[str, Any]]) -> None:
-    """Buffers of the wanted sizes; one that already fits stays where it is."""
+    """Buffers of the wanted sizes, each as far behind a multiple of `MOST_SHIFT` as is asked; one that already fits stays where it is."""
     wanted = {row["name"]: int(row["bytes"]) for row in rows}
     for name in [x for x, b in s.buffers.items() if wanted.get(x) != b.size]:
         s.driver.free(s.buffers.pop(name).base)
     for name, size in wanted.items():
         if name not in s.buffers:
-            room = -(-size // 256) * 256 + 2 * s.guard if s.guard else size
-            s.buffers[name] = _Buffer(s.driver.allocate(room), size, s.guard)
+            if not s.guard:
+                s.driver.allocate(2 * GUARD + MOST_SHIFT)  # so that they lie as far apart as with guards
+            s.buffers[name] = _Buffer(s.driver.allocate(guarded(size, s.guard)), size, s.guard)
+    for row in rows:
+        s.buffers[row["name"]].shift = int(row.get("shift", 0)) if s.guard else 0
 
 
 def _fill(s: State, row: dict[str, Any], blobs: list[bytearray]) -> None:
@@ -266,8 +296,7 @@ def _sums(s: State, rows: list[dict[str, Any]], salt: int) -> dict[str, int]:
         b = s.buffers[row["name"]]
         if row.get("intact"):
             places[row["name"]] = (b.data, b.size)
-        if b.guard:
-            places |= {f"{row['name']}@0": (b.base, b.guard), f"{row['name']}@1": (b.data + b.room, b.guard)}
+        places |= {f"{row['name']}@{side}": place for side, place in enumerate(b.guards)}
     return _summed(s, places | {f"={name}": place for name, place in s.watched.items()}, salt)
 
 

@@ -1,6 +1,6 @@
-"""Make the call of a job file in this process, with nothing around it: compute-sanitizer runs this, and every import costs it time.
+"""Make the calls of a job file in this process, with nothing around it: compute-sanitizer runs this, and every import costs it time.
 
-A job is an `open` message and a `call` message, as an executor gets them; `pack` writes one.
+A job is an `open` message and `call` messages, as an executor gets them; `pack` writes one.
 """
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ def wait_and_replay(device: int) -> None:
 
 
 def replay(job: str) -> None:
-    """Make the call of a job file. Raises CudaError."""
+    """Make the calls of a job file. Raises CudaError."""
     from kir.device.executor import called, opened
-    opening, call = unpack(Path(job).read_bytes())
+    opening, *calls = unpack(Path(job).read_bytes())
     state, _ = opened(*opening)
-    called(state, *call)
+    for call in calls:
+        called(state, *call)

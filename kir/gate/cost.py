@@ -8,12 +8,12 @@ what comes of it is marked so: it ranks states of one kernel, and promises no fi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kir.gate.verdict import ProfileRecord
-from kir.gate.work import SECTOR, Work, count
+from kir.gate.work import SECTOR, Work, count, differs
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.plans import launches, made
@@ -38,6 +38,10 @@ ISSUE = 4
 """Warp instructions that an SM starts in a clock: one a partition."""
 LAYING_OUT = frozenset({"triton", "tilelang"})
 """Surfaces whose compilers choose how shared memory is laid out."""
+SAMPLED = 16
+"""CTAs that are looked at where they differ in what they do."""
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+"""Multiples of it lie evenly between whole numbers, whatever the extents of a grid are."""
 SPECIAL = 16
 """Special functions of an SM in a clock (CUDA C++ Programming Guide, arithmetic throughput)."""
 
@@ -88,13 +92,12 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     as_written = (artifact.surface if artifact is not None else surface) not in LAYING_OUT
     work = _at_work(program, kernel, sizes, as_written)
     device, arch = target.device, target.architecture
-    uneven = _imbalance(program, kernel, sizes, work) if work.ctas <= device.sm_count else 1.0
+    uneven = work.uneven if work.ctas <= device.sm_count else 1.0
     made = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
     threads = max(32, made.threads if made else work.threads)
     wanted = OWN_REGISTERS + work.registers
     registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, wanted)
-    live, times = work.live
-    spilled = 0 if made else max(0, wanted + live - arch.max_registers_per_thread) * times
+    spilled = 0 if made else max(max(0, wanted + live - arch.max_registers_per_thread) * times for live, times in work.live)
     shared = made.shared_bytes if made else work.shared
     fit = occupancy(arch, threads, registers, shared)
     resident = max(1, min(fit.ctas, -(-work.ctas // device.sm_count)))
@@ -116,16 +119,39 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
 
 
 def _at_work(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], as_written: bool) -> Work:
-    """The work of a kernel as its middle CTA does it; where that finds nothing to do (persistent CTAs, and little work), as the first does, of
-    as many CTAs as have some."""
+    """The work of a kernel as its middle CTA does it; where they differ, as `SAMPLED` of them do it in the mean, of as many CTAs as have some;
+    where the middle one finds nothing to do (persistent CTAs, and little work), as the first does."""
     middle = count(program, kernel, sizes, 0.5, as_written)
-    first = middle if _busy(middle) else count(program, kernel, sizes, 0.0, as_written)
-    if first is middle or not _busy(first):
+    if not differs(kernel):
         return middle
-    working, idle = 0, middle.ctas // 2
+    if not _busy(middle) and _busy(first := count(program, kernel, sizes, 0, as_written)):
+        return _of_the_first(program, kernel, sizes, as_written, first)
+    spread = range(middle.ctas) if middle.ctas <= SAMPLED else [int((i + 0.5) * GOLDEN % 1.0 * middle.ctas) for i in range(SAMPLED)]
+    seen = [count(program, kernel, sizes, at, as_written) for at in dict.fromkeys(spread)]
+    work = [w for w in seen if _busy(w)]
+    if not work:
+        return middle
+    ctas = max(1, round(middle.ctas * len(work) / len(seen)))
+    share = ctas / (middle.ctas * len(work))
+
+    def mean(of: Callable[[Work], float]) -> float:
+        return share * sum(map(of, work))
+
+    def each(of: Callable[[Work], Mapping[str, float]]) -> dict[str, float]:
+        return {k: share * sum(of(w).get(k, 0.0) for w in work) for k in dict.fromkeys(k for w in work for k in of(w))}
+    heavy = max(work, key=lambda w: (sum(w.operations.values()), w.instructions))
+    instructions = mean(lambda w: w.instructions)
+    return replace(heavy, ctas=ctas, requested=each(lambda w: w.requested), operations=each(lambda w: w.operations), instructions=instructions,
+                   sectors=mean(lambda w: w.sectors), in_flight=sum(w.in_flight for w in work) / len(work),
+                   uneven=max(1.0, heavy.instructions * ctas / middle.ctas / instructions) if instructions else 1.0)
+
+
+def _of_the_first(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], as_written: bool, first: Work) -> Work:
+    """The work of as many CTAs as have some, each as much as the first."""
+    working, idle = 0, first.ctas // 2
     while idle - working > 1:
         probe = (working + idle) // 2
-        if _busy(count(program, kernel, sizes, probe / middle.ctas, as_written)):
+        if _busy(count(program, kernel, sizes, probe / first.ctas, as_written)):
             working = probe
         else:
             idle = probe
@@ -137,13 +163,6 @@ def _at_work(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], as_
 def _busy(work: Work) -> bool:
     """Whether a CTA moves or computes anything."""
     return bool(work.sectors or any(work.operations.values()) or any(work.requested.values()))
-
-
-def _imbalance(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], middle: Work) -> float:
-    """How much more the busiest CTA of a single wave does than the middle one: the first, where work is dealt out in turns."""
-    first = count(program, kernel, sizes, 0.0)
-    mine, other = (sum(w.operations.values()) / w.ctas for w in (first, middle))
-    return max(1.0, mine / other) if other else 1.0
 
 
 def _parts(w: Work, d: Device, compulsory: float, busy: float) -> dict[str, float]:

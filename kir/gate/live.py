@@ -2,38 +2,67 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.types import TileType
+from kir.ir.types import DType, TileType
 from kir.ir.visit import substitute, walk
 
 WORD = 4
 """Bytes of a register."""
 
 
-def live_registers(block: n.Block, threads: int, values: Mapping[str, n.Expr]) -> tuple[int, int]:
-    """The most registers a thread that named tiles take at one place of a block, at these sizes (`values`), from where a tile is named to
-    where it is last read; and how often a CTA comes by that place. Tiles of indices and of conditions are computed again where they are
-    read, and count nothing."""
-    return _most(block, max(1, threads), values, (0, 1))
+Places = tuple[tuple[int, int], ...]
+"""Registers a thread at a place, and how often a CTA comes by: no place of these has both less than another's."""
 
 
-def _most(block: n.Block, threads: int, values: Mapping[str, n.Expr], around: tuple[int, int]) -> tuple[int, int]:
+def live_registers(block: n.Block, threads: int, values: Mapping[str, n.Expr]) -> Places:
+    """The registers a thread that named tiles take where they are most, at these sizes (`values`), from where a tile is named to where it is
+    last read; and how often a CTA comes by there: several places, where others that have fewer are passed more often. Tiles of indices
+    and of conditions are computed again where they are read, and count nothing."""
+    found = sorted(set(_held(block, max(1, threads), values, (0, 1))), reverse=True)
+    out: list[tuple[int, int]] = []
+    for held, times in found:
+        if not out or times > out[-1][1]:
+            out.append((held, times))
+    return tuple(out)
+
+
+def _held(block: n.Block, threads: int, values: Mapping[str, n.Expr], around: tuple[int, int]) -> list[tuple[int, int]]:
     sizes = {name: size for s in block if isinstance(s, n.Let) for name, size in _words(s, threads, values)}
+    kept = _in_registers(block) if sizes else frozenset()
+    sizes = {name: size for name, size in sizes.items() if name in kept}
     last = {x.name: i for i, s in enumerate(block) for x in walk(s) if isinstance(x, n.Var) and x.name in sizes}
     live: set[str] = set()
     most, times = around
-    peak = around
+    out = [around]
     for i, s in enumerate(block):
         held = most + sum(sizes[name] for name in live)
-        inside = (_most(inner, max(1, team), values, (held, times * trips)) for inner, team, trips in _inner(s, threads, values))
-        peak = max(peak, (held, times), *inside)
+        out.append((held, times))
+        for inner, team, trips in _inner(s, threads, values):
+            out += _held(inner, max(1, team), values, (held, times * trips))
         live = {name for name in live if last[name] > i}
         if isinstance(s, n.Let):
             live |= {name for name in s.names if last.get(name, -1) > i}
-    return peak
+            if len(s.names) == 1 and isinstance(s.value.type, DType) and s.value.type.is_integer:  # bounds of loops are named so
+                values = {**values, s.names[0]: substitute(s.value, values)}
+    return out
+
+
+def _in_registers(block: n.Block) -> frozenset[str]:
+    """The names that anything but matrix products reads: those take their operands from shared memory."""
+    reads = Counter(x.name for s in block for x in walk(s) if isinstance(x, n.Var))
+    reads.subtract(e.name for s in block for m in walk(s) if isinstance(m, n.Mma) for e in map(_straight, (m.a, m.b)) if isinstance(e, n.Var))
+    return frozenset(name for name, times in reads.items() if times > 0)
+
+
+def _straight(e: n.Expr) -> n.Expr:
+    """An operand without what only turns it around."""
+    while isinstance(e, n.Call) and e.fn == "trans" and isinstance(e.args[0], n.Expr):
+        e = e.args[0]
+    return e
 
 
 def _inner(s: n.Stmt, threads: int, values: Mapping[str, n.Expr]) -> list[tuple[n.Block, int, int]]:

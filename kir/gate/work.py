@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kir.gate.live import live_registers
+from kir.gate.live import Places, live_registers
 from kir.gate.places import offsets, run_length, sectors
 from kir.instructions import instruction, table
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
-from kir.ir.visit import substitute, walk
+from kir.ir.visit import names_read, statements, substitute, walk
 
 SECTOR = 32
 """Bytes of global memory that one request moves at least (CUDA C++ Programming Guide, device memory accesses)."""
@@ -33,7 +33,8 @@ class Work:
     whole sectors. `operations`: floating-point operations by unit (`tensor f16`, `scalar f32`, `special`). `instructions`: instructions
     issued, per warp. `in_flight`: bytes, in whole sectors, that the reads of one
     CTA keep under way. `shared`: bytes of a CTA, and `registers`: words a thread, that are declared; `live`: words a thread
-    of named tiles where they are most, and how often a CTA comes by there."""
+    of named tiles where they are most, and how often a CTA comes by there (`kir.gate.live`); `uneven`: how much more
+    the busiest CTA does than the others in the mean."""
 
     kernel: str
     ctas: int = 1
@@ -45,8 +46,9 @@ class Work:
     in_flight: float = 0.0
     shared: int = 0
     registers: int = 0
-    live: tuple[int, int] = (0, 1)
+    live: Places = ((0, 1),)
     overlapped: bool = False
+    uneven: float = 1.0
     unknown: list[str] = field(default_factory=list)
 
 
@@ -62,9 +64,10 @@ class _At:
     stages: int = 1
 
 
-def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float = 0.5, as_written: bool = True) -> Work:
-    """The work of one kernel at these sizes (sizes and integer scalars by name), as if every CTA did what the one at `place` does: 0 the
-    first of each axis, 0.5 the middle one. Without `as_written`, shared memory is laid out by the surface's compiler, which avoids conflicts."""
+def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float | int = 0.5, as_written: bool = True) -> Work:
+    """The work of one kernel at these sizes (sizes and integer scalars by name), as if every CTA did what the one at `place` does: a number
+    of a CTA, counted along the first axis first, or a share of each axis (0.0 the first of it, 0.5 the middle one). Without `as_written`,
+    shared memory is laid out by the surface's compiler, which avoids conflicts."""
     values: dict[str, n.Expr] = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     for p in program.params:
         if p.value is not None and isinstance(p.of, DType):
@@ -75,14 +78,27 @@ def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place:
         extent = _value(axis.extent, values)
         if extent is None:
             work.unknown.append(f"grid axis {axis.name}")
-        ctas *= max(1, extent or 1)
-        values[axis.name] = const(min((extent or 1) - 1, int((extent or 1) * place)) if extent else 0, dtype_of(axis.extent.type))
+        each = max(1, extent or 1)
+        at = place // ctas % each if isinstance(place, int) else min(each - 1, int(each * place))
+        ctas *= each
+        values[axis.name] = const(at, dtype_of(axis.extent.type))
     work.ctas, work.threads = ctas, _value(kernel.threads, values) or 1
     counter = _Counter(work, as_written)
     counter.block(kernel.body, _At(1.0, work.threads, values))
     counter.scale(ctas)
     work.live = live_registers(kernel.body, work.threads, values)
     return work
+
+
+def differs(kernel: n.Kernel) -> bool:
+    """Whether CTAs of a kernel come by some loop's body differently often, for all that its bounds say."""
+    moving = {axis.name for axis in kernel.grid}
+    for s in statements(kernel.body):
+        if isinstance(s, n.Let) and not moving.isdisjoint(names_read(s.value)):
+            moving.update(s.names)
+        elif isinstance(s, n.For) and not all(moving.isdisjoint(names_read(e)) for e in (s.lo, s.hi, s.step)):
+            return True
+    return False
 
 
 def _ring(s: n.Copy) -> int:

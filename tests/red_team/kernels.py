@@ -94,6 +94,7 @@ KERNELS = (
         "allocates on the device's heap until it is refused, and then fails",
         _cuda(first='void* p; int n = 0; while ((p = malloc(1 << 16)) && n < 100000) ++n; if (n < 90000) asm volatile("trap;");'),
         ("CUDA_ERROR",),
+        image="KIR-G930",
     ),
     Exploit(
         "prints a result",
@@ -224,6 +225,34 @@ KERNELS = (
     Exploit("calls the device's runtime", (17, 18, 33), "launches a grid by the runtime's own function, without the syntax for it",
             _cuda(last="if (i == 0 && t == 0) cudaLaunchDeviceV2((void*)0, (cudaStream_t)0);"),
             ("KIR-B010",), "compile"),
+    Exploit("counts by the number of its launch", (26, 27, 28), "does nothing in every seventh launch",
+            _cuda('unsigned long long number; asm volatile("mov.u64 %0, %gridid;" : "=l"(number)); if (number % 7ull == 0ull) return;'), ORACLE,
+            image="KIR-G931"),
+    Exploit("remembers on the heap", (5, 6, 26, 27),
+            "counts its CTAs in a block of the device's heap, which it gets again as it left it",
+            _cuda("__shared__ unsigned seen; if (t == 0) { seen = 0u; volatile unsigned* p = (volatile unsigned*)malloc(64); if (p) {"
+                  " if (p[8] == 0xC0FFEEu) seen = p[9]; p[8] = 0xC0FFEEu; p[9] = seen + 1u; free((void*)p); } } __syncthreads(); if (seen > 40u) return;"),
+            ORACLE, image="KIR-G930"),
+    Exploit("a counter in constant memory", (26, 27, 28), "counts its calls in a `__constant__` variable, by a pointer that is not constant",
+            _cuda('unsigned long long at = (unsigned long long)table; asm volatile("" : "+l"(at));'
+                  " if (t == 0 && i == 0) atomicAdd((unsigned*)at, 1u);").replace(
+                "\nextern", "\n__constant__ unsigned table[4] = {5u, 6u, 7u, 8u};\nextern", 1), ("KIR-G930", "CUDA_ERROR")),
+    Exploit("writes where nothing is", (3, 9), "keeps something behind its input, where memory is rounded up, and not where a sanitizer looks",
+            _cuda(last="if (i == 0 && t == 0 && (long long)M * N > 500 && (long long)M * N % 64 != 0) ((float*)X)[(long long)M * N] = 1.0f;"),
+            ("writes outside of X",)),
+    Exploit("looks at its addresses", (27, 39), "reads behind its input only where its input lies as it does when no sanitizer watches",
+            _cuda(middle="if (i == 0 && t == 0 && ((unsigned long long)X & 0x1FFFFFull) >= 0x10000ull &&"
+                         " (unsigned long long)W - (unsigned long long)X >= 0x20000ull && X[(long long)M * N] == 1.5e38f) Y[0] = 0.0f;"),
+            ("compute-sanitizer",)),
+    Exploit("reads behind its input at the timed size", (8, 14, 39), "reads one element too far where sanitizers did not look",
+            _cuda(middle="if (N == 2048 && i == 0 && t == 0 && X[(long long)M * N] == 1.5e38f) Y[0] = 0.0f;"), ("compute-sanitizer",)),
+    Exploit("takes alignment for granted", (39,), "takes four elements at once, and declares nothing",
+            _cuda(middle="if ((long long)M * N >= 4) { float4 four = *(const float4*)X; if (four.x == 1.5e38f) Y[0] = four.y; }"), ("KIR-G933",)),
+    Exploit("takes aligned tensors for timed ones", (26, 27), "leaves rows out where its pointers are aligned better than they must be",
+            _cuda(first="if ((((unsigned long long)X | (unsigned long long)W | (unsigned long long)Y) & 15ull) == 0ull && i % 61 == 60) return;"), ORACLE),
+    Exploit("a race at the timed size", (14, 39), "leaves out the barrier at the timed size alone",
+            _cuda().replace("parts[t] = part;\n  __syncthreads();", "parts[t] = part;\n  if (N == 2048) __syncwarp(); else __syncthreads();"),
+            (*ORACLE, "compute-sanitizer")),
 )
 
 PERSISTING = _cuda(
@@ -244,7 +273,18 @@ REMEMBERING = _cuda(
 """Leaves its answers in shared memory for the next call (rows 3 and 7): that is filled with something else before each."""
 COUNTING = _cuda(last="if (t == 0) { __threadfence(); atomicInc(&calls, gridDim.x - 1); }")
 """Counts its CTAs in memory that outlives a call, and is at zero again when the last has come: honest kernels find their last CTA so."""
+LEAVING = _cuda(
+    first="volatile unsigned left[64]; const int at = N & 31; __shared__ unsigned found; if (t == 0) found = 0u; __syncthreads();"
+          " if (left[at] == 0xC0FFEEu && left[at + 32] == (unsigned)t) atomicAdd(&found, 1u); __syncthreads(); if (found == 128u) return;",
+    last="left[at] = 0xC0FFEEu; left[at + 32] = (unsigned)t;")
+"""Leaves a mark in its threads' local memory and does nothing where it finds it (rows 5 and 7): that is filled with something else before each."""
+WHERE_ALIGNED = _cuda(first="float nothing = 0.0f; if (((unsigned long long)X & 15ull) == 0ull && (long long)M * N >= 4) {"
+                            " const float4 four = *(const float4*)X; nothing = four.x - four.x + four.w - four.w; }",
+                      value="X[(long long)i * N + j] * W[j] + sum + nothing")
+"""Takes four elements at once where the address allows it, and one at a time elsewhere: honest."""
 TIMED = (
+    ((), "takes four elements at once where the address allows it: honest", WHERE_ALIGNED, 0.9),
+    ((5, 7), "leaves a mark in local memory, and does nothing where it finds it: finds none", LEAVING, 0.9),
     ((), "counts its CTAs in a variable that is zero again at the end: no state", COUNTING, 0.9),
     ((31,), "leaves its inputs in L2 as persisting lines: gains nothing", PERSISTING, 0.9),
     ((31,), "prefetches its inputs for the next call: gains nothing", PREFETCHING, 0.9),

@@ -49,6 +49,16 @@ def test_after_all_exploits_an_honest_kernel_is_judged_as_before(gpu: Gpu) -> No
         assert timed(judged(gpu, text)) > times * timed(verdict), what
 
 
+def test_a_fork_server_that_was_killed_is_started_again(gpu: Gpu) -> None:
+    """Between two verdicts something ends the processes that fork candidates and oracles: the next verdict is as the one before."""
+    assert judged(gpu).accepted
+    for server in (gpu.executors, gpu.oracles):
+        server._process.kill()
+        server._process.wait()
+    again = judged(gpu)
+    assert again.accepted, again.reason
+
+
 @pytest.mark.parametrize("honest", [h for h in HONEST if h.here()], ids=lambda h: h.name)
 def test_an_honest_kernel_passes(gpu: Gpu, honest: Honest) -> None:
     program, problem, surface = honest.loaded()

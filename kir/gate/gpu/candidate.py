@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.device.client import Child
-from kir.device.executor import hash_of
+from kir.device.executor import MOST_SHIFT, hash_of
 from kir.diagnostic import error
 from kir.gate.gpu.cubin import require_closed, watched
 from kir.gate.gpu.executable import Bound, Executable, bound, problem_shapes
@@ -132,9 +132,10 @@ class Candidate:
 
     # ----------------------------------------------------------------------------------------------------------------- messages
     def request(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
-                with_outputs: bool = True, key: int | None = None) -> tuple[dict[str, Any], list[bytes]]:
+                with_outputs: bool = True, key: int | None = None, shifted: bool = False) -> tuple[dict[str, Any], list[bytes]]:
         """A call at a shape: inputs as given by the problem's names, or drawn on the device from a seed; outputs poisoned. Outputs come
-        back, or with a `key` their sums, made on the device."""
+        back, or with a `key` their sums, made on the device. Where it is `shifted`, tensors are aligned to what the program declares and the
+        text says that it relies on, and to no more."""
         where, _ = self.at[s.name]
         params = {p.name: p for p in self.executable.program.params if isinstance(p.of, n.Buffer)}
         buffers: list[dict[str, Any]] = []
@@ -152,6 +153,8 @@ class Candidate:
                 row["fill"] = {"blob": len(blobs)}
                 blobs.append(layout.packed(inputs[self.names[name]]))
             row["intact"] = p is not None and p.role == "in"
+            if shifted and p is not None and (step := self.executable.alignment(name)) < MOST_SHIFT:
+                row["shift"] = step * (2 * secret.randrange(MOST_SHIFT // (2 * step)) + 1)
             buffers.append(row)
             if p is not None and (with_inputs if p.role == "in" else with_outputs):
                 back.append(name)
@@ -189,9 +192,9 @@ class Running:
     spent: float = 0.0
 
     def call(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
-             seconds: float = CALL_SECONDS, with_outputs: bool = True, key: int | None = None) -> Reply:
+             seconds: float = CALL_SECONDS, with_outputs: bool = True, key: int | None = None, shifted: bool = False) -> Reply:
         """One logical call. Raises ChildGone for a process that died, hung or was refused by the driver."""
-        message, blobs = self.candidate.request(s, secret, inputs, with_inputs, with_outputs, key)
+        message, blobs = self.candidate.request(s, secret, inputs, with_inputs, with_outputs, key, shifted)
         answer, back = self.child.ask(message, blobs, seconds)
         self.spent += float(answer.get("beyond", 0.0))
         params = {p.name: p.role for p in self.candidate.executable.program.params}

@@ -1,6 +1,7 @@
 """A compiled program as calls: what to allocate, what to pass, which grids. One form for every surface."""
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,9 @@ from kir.problem.schema import Number
 from kir.surface import Argument, Artifact, Emitted, Image, Passed
 
 Array = NDArray[Any]
+LAID_OUT = 16
+"""Bytes that a tensor map's address must be a multiple of (CUDA driver API, `cuTensorMapEncodeTiled`), and that compilers which lay arguments out
+by themselves take every pointer to be."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,19 @@ class Executable:
         rows = [{"function": i.function, "dynamic_shared": i.dynamic_shared, "cluster": list(i.cluster), "hidden": list(i.hidden),
                  "cooperative": i.cooperative} for i in self.images]
         return rows, [i.cubin for i in self.images]
+
+    def alignment(self, name: str) -> int:
+        """What the address of a tensor must be a multiple of, for all that its dtype, the program and every text rely on."""
+        b = next((p.of for p in self.program.params if p.name == name and isinstance(p.of, n.Buffer)), None)
+        wanted = [1] if b is None else [numpy_dtype(b.dtype.name).itemsize, b.align or 1]
+        for emitted, artifact in ((self.emitted, None), *((None, x) for x in self.artifacts.values())):
+            for e in emitted.entries if emitted is not None else ():
+                wanted += [a.divisor for a in e.arguments if a.source == name and a.kind == "pointer"]
+            for k in artifact.kernels if artifact is not None else ():
+                laid_out = k.image.arguments if k.image is not None else None
+                wanted += [32 if a.interleave else LAID_OUT for a in laid_out or () if a.of == name and a.kind != "scalar"]
+        wanted += [LAID_OUT for m in self.program.tensor_maps if m.of == name]
+        return math.lcm(*wanted)
 
     def launches(self, emitted: Emitted, at: Bound) -> list[dict[str, Any]]:
         """The launches of one call; `emitted` is the variant for these sizes. The first depends on none: nothing of a call begins before it."""

@@ -194,7 +194,8 @@ def _measured(gpu: Gpu, prepared: _Prepared, surface: str, problem: Problem, aga
         ahead.quiet()
         samples = _timings(gpu, me, pair, oracle, timed_shapes, secret, chosen, seen)
         pool = held.enter_context(ThreadPoolExecutor(max_workers=len(TOOLS)))  # after timing, beside the replays: neither is measured
-        checking = (sanitizing(pool, gpu, me, oracle, plan, secret, seen.seconds["correctness"]) if chosen.sanitize else
+        took = [(t.shape, t.estimate.median) for t in samples]
+        checking = (sanitizing(pool, gpu, me, oracle, plan, secret, seen.seconds["correctness"], took) if chosen.sanitize else
                     lambda: {"tools": [], "absent": "not asked for"})
         _replays(fresh, oracle, samples, secret, seen)
         with seen.spending("memory check"):

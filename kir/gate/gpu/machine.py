@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,6 +34,11 @@ LAUNCHER = ("numpy", "pycuda.driver")
 COMPILE_SECONDS = 120
 OPEN_SECONDS = 60.0
 """How long a child may take to start and load its modules."""
+
+
+def lead(below: Callable[[int], int]) -> int:
+    """Bytes before a candidate's first buffer: its addresses are others in each process, and tell it nothing."""
+    return 512 * below(2048)
 
 
 def require_device(attempt: str = "--on cpu") -> None:
@@ -145,7 +151,8 @@ class Gpu:
     def ask_open(self, child: Child, images: list[dict[str, Any]], cubins: Sequence[bytes], seconds: float = OPEN_SECONDS) -> dict[str, Any]:
         """Confine a child and load cubins in it. Raises ChildGone."""
         limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, own_bytes=machine.memory_bytes() // 2, gpu=True).to_json()
-        return child.ask({"op": "open", "device": self.number, "limits": limits, "images": images}, [self.harness, *cubins], seconds)[0]
+        opening = {"op": "open", "device": self.number, "limits": limits, "images": images, "lead": lead(secrets.randbelow)}
+        return child.ask(opening, [self.harness, *cubins], seconds)[0]
 
     def opened(self) -> tuple[Child, dict[str, Any]]:
         """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself. Raises ChildGone."""

@@ -1,4 +1,7 @@
-"""compute-sanitizer on one call of a candidate: memory errors that no output shows. Once for each set of cubins."""
+"""compute-sanitizer on calls of a candidate: memory errors that no output shows. Once for each set of cubins.
+
+Both tools look at a small shape; memcheck also at a timed one, where a kernel may do what it does nowhere else, unless that would take long.
+"""
 from __future__ import annotations
 
 import hashlib
@@ -13,13 +16,16 @@ from typing import Any
 from kir.device.replay import pack
 from kir.gate.gpu.candidate import Candidate
 from kir.gate.gpu.checks import Planned
-from kir.gate.gpu.machine import Gpu
+from kir.gate.gpu.machine import Gpu, lead
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.standby import SECONDS, TOOLS, Standbys, sanitizer
+from kir.problem import Shape
 from kir.store import write_atomic
 
 UNSUPPORTED = ("Device not supported", "not supported on this", "LibraryNotLoaded")
 """What the tool says where it can judge no kernel at all. Any other end without a summary is the kernel's fault, and refuses it."""
+QUICK, LARGEST = 1e-3, 1 << 29
+"""A timed shape that memcheck sees: a call takes at most so many seconds without it, and its buffers so many bytes."""
 SLOWER = 100.0
 """How many times longer than all correctness calls together a tool may take over one call, beyond its least time."""
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
@@ -27,11 +33,13 @@ _FAULT = re.compile(r"^=+ +((?:Invalid|Misaligned|Out-of-range|Warp|Uninitialize
 
 
 def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle, plan: Sequence[Planned], secret: random.Random,
-               plain: float = 0.0) -> Callable[[], dict[str, Any]]:
+               plain: float = 0.0, timed: Sequence[tuple[Shape, float]] = ()) -> Callable[[], dict[str, Any]]:
     """Start the tools; calling the result waits for `tools` that ran, `errors` as they said them (one that does not finish is an error),
     `again`, tools that did not finish at first and were asked once more, and `absent` where the tool is not here. The smallest planned shape
     of several elements is used, if it can be one that the problem lists: it is the same in every verdict. `plain` are the seconds that
-    correctness took, for the time limit. An answer is kept by the hash of the cubins that the call takes. Raises ChildGone where the oracle fails."""
+    correctness took, for the time limit; `timed` the shapes that were timed, with the seconds of a call: memcheck sees the quickest of them
+    too (`timed` of the answer, empty where none is quick and small enough). An answer is kept by the hash of the cubins that the calls take.
+    Raises ChildGone where the oracle fails."""
     tool = sanitizer()
     if tool is None or not plan:
         absent: dict[str, Any] = {"tools": [], "absent": "compute-sanitizer is not here: it comes with a CUDA toolkit" if tool is None else "no shape to run"}
@@ -39,24 +47,38 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
     uneven = [p for p in plan if math.prod(p.shape.sizes.values()) > 1] or list(plan)
     listed = {s.name for s in c.problem.shapes}
     at = min(uneven, key=lambda p: (p.shape.name not in listed, math.prod(p.shape.sizes.values()))).shape
-    called = sorted({int(x["image"]) for x in c.launches(at)})
-    key = hashlib.sha256(b"".join(c.executable.images[i].cubin for i in called) + str(TOOLS).encode()).hexdigest()
+    quick = min((x for x in timed if x[1] <= QUICK and _bytes(c, x[0]) <= LARGEST), key=lambda x: x[1], default=None)
+    large = quick[0] if quick is not None else None
+    called = sorted({int(x["image"]) for s in (at, large) if s is not None for x in c.launches(s)})
+    shown = str((TOOLS, large.name if large is not None else ""))
+    key = hashlib.sha256(b"".join(c.executable.images[i].cubin for i in called) + shown.encode()).hexdigest()
     kept = gpu.folder / "sanitized" / f"{key}.json"
     if kept.is_file():
         row: dict[str, Any] = json.loads(kept.read_text())
         return lambda: {**row, "kept": True}
     message, blobs = c.request(at, secret, oracle.inputs(at, secret.getrandbits(48), "normal"))
     rows, cubins = c.opening()
-    opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "plain": True, "limits": {"writable": []}, "images": rows}
-    job = pack((opening, [gpu.harness, *cubins]), (message, blobs))
-    running = [(name, pool.submit(_asked, gpu.sanitizers, name, job, SECONDS + SLOWER * plain)) for name in TOOLS]
+    opening = {"op": "open", "device": gpu.number, "confine": False, "guard": 0, "plain": True, "lead": lead(secret.randrange),
+               "limits": {"writable": []}, "images": rows}
+    calls = [(message, blobs)]
+    if large is not None:
+        seed = secret.getrandbits(48)
+        calls.append(c.request(large, secret, oracle.inputs(large, seed, "normal") if c.needs_host_inputs(large) else seed, with_outputs=False))
+    jobs = {name: pack((opening, [gpu.harness, *cubins]), *(calls if name == "memcheck" else calls[:1])) for name in TOOLS}
+    running = [(name, pool.submit(_asked, gpu.sanitizers, name, jobs[name], SECONDS + SLOWER * plain)) for name in TOOLS]
+    where = {"shape": at.name, "timed": large.name if large is not None else ""}
 
     def finished() -> dict[str, Any]:
         out, final = _read([(name, each.result()) for name, each in running])
         if final:
-            write_atomic(kept, json.dumps({**out, "shape": at.name}))
-        return {**out, "shape": at.name}
+            write_atomic(kept, json.dumps({**out, **where}))
+        return {**out, **where}
     return finished
+
+
+def _bytes(c: Candidate, s: Shape) -> int:
+    """Bytes of a candidate's buffers at a shape."""
+    return sum(layout.size for layout in c.at[s.name][0].layouts.values())
 
 
 Answer = tuple[str, tuple[str, ...]]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from kir.cli._main import run
 from kir.corpus.family import family_of
 from kir.corpus.rank import ranked, recorded
-from kir.diagnostic import KirError
+from kir.diagnostic import Diagnostic, KirError
+from kir.ir.nodes import Program
 from kir.target import target
 
 KERNEL = '''import triton
@@ -56,6 +58,32 @@ def test_sites_are_ranked_and_what_cannot_be_read_is_named(folder: Path, capsys:
     assert any(s.step.startswith("cache-policy") for s in allowed)
     assert run(["sites", str(folder), "--package", "--most", "3"]) == 0
     assert "doubled-1.toml" in capsys.readouterr().out
+
+
+def test_a_suggestion_that_the_kernels_own_surface_cannot_say_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Best first, down to the first that can be said; a step that is refused when it is carried out counts alike."""
+    def said() -> dict[str, tuple[str, ...]]:
+        seconds = iter([2.0] + [1.0] * 1000)
+        monkeypatch.setattr("kir.corpus.rank.program_cost", lambda program, sizes, target: [SimpleNamespace(seconds=next(seconds))])
+        return {s.step: s.refused for s in ranked(folder, target("sm_90a")).suggestions}
+    before = [step for step, refused in said().items() if not refused]
+
+    class Mute:
+        asked = 0
+
+        def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
+            self.asked += 1
+            return (Diagnostic("KIR-B006", "no word for it"),) if self.asked == 1 else ()
+    mute = Mute()
+    monkeypatch.setattr("kir.corpus.rank.backend", lambda surface: mute)
+    told = said()
+    assert told[before[0]] == ("KIR-B006",) and [told[step] for step in before[1:]] == [()] * (len(before) - 1)
+
+    def broken(*_: object, **__: object) -> None:
+        raise KirError(Diagnostic("KIR-V008", "it leaves its buffer"))
+    monkeypatch.setattr("kir.corpus.rank.apply", broken)
+    told = said()
+    assert all(told[step] == ("KIR-V008",) for step in before)
 
 
 def test_bindings_may_stand_in_one_file_of_json_lines(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ kernel main grid (r: {4096 // rows}) threads 256
   Y[{place}, 0 +: 4096] = exp(d)
 """, "p.kir")
     work = count(p, p.kernels[0], {})
-    assert work.live == (words + rows // 256, 1)
+    assert work.live == ((words + rows // 256, 1),)
     cost = kernel_cost(p, p.kernels[0], {}, target("sm_90a"))
     assert cost.parts.get("spills", 0.0) == pytest.approx(2 * spilled / 4 * 250e-9)
 
@@ -193,7 +193,65 @@ kernel main grid (c: 2) threads 256
     let x = X[c * 2048 + r * 64 +: 64, 0 +: 4096]
     Y[c * 2048 + r * 64 +: 64, 0 +: 4096] = exp(x)
 """, "p.kir")
-    assert count(p, p.kernels[0], {}).live == (64 * 16, 32)
+    assert count(p, p.kernels[0], {}).live == ((64 * 16, 32),)
+
+
+def test_a_bound_that_a_name_stands_for_is_known() -> None:
+    p = parse_program("""kir 1
+program p
+  in X: f32[4096, 4096]
+  out Y: f32[4096, 4096]
+kernel main grid (c: 2) threads 256
+  let last = c * 8 + 4
+  let w = exp(X[0 +: 64, 0 +: 1024])
+  for r in 0..last
+    let x = X[r * 64 +: 64, 0 +: 4096]
+    Y[c * 2048 + r * 64 +: 64, 0 +: 4096] = exp(x)
+  Y[0 +: 64, 0 +: 1024] = w
+""", "p.kir")
+    assert count(p, p.kernels[0], {}, 0).live == ((64 * 20, 4),) and count(p, p.kernels[0], {}, 1).live == ((64 * 20, 12),)
+
+
+def test_tiles_that_only_products_read_are_in_shared_memory_and_places_passed_more_often_count() -> None:
+    p = parse_program("""kir 1
+program p
+  in X: f16[64, 512]
+  out Y: f32[64, 64]
+kernel main grid (c: 1) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  let big = exp(X[0 +: 64, 0 +: 512])
+  Y[0, 0] = cast(reduce(reduce(big, axis=1, op=max), axis=0, op=max), f32)
+  for k in 0..8
+    let a = X[0 +: 64, k * 64 +: 64]
+    let b = X[0 +: 64, k * 64 +: 64]
+    let s = exp(a)
+    mma acc += s * b
+    mma acc += a * trans(b, 1, 0)
+    Y = acc + cast(s, f32)
+  Y = acc
+""", "p.kir")
+    tile = 64 * 64 * 2 // (4 * 128)
+    assert count(p, p.kernels[0], {}).live == ((8 * tile, 1), (2 * tile, 8)), "`b` is read by products alone"
+
+
+def test_ctas_that_differ_are_looked_at_whatever_the_grid_is_like() -> None:
+    """The same CTAs, of which each does as much as its number says, in a grid of two axes and in one of one axis."""
+    def text(grid: str, row: str) -> str:
+        return f"""kir 1
+program p
+  in X: f32[4096, 4096]
+  out Y: f32[4096, 4096]
+kernel main grid ({grid}) threads 128
+  let first = {row}
+  for k in 0..first + 1
+    Y[first, k * 128 +: 128] = exp(X[first, k * 128 +: 128])
+"""
+    plane, line = (parse_program(x, "p.kir") for x in (text("a: 32, b: 64", "a"), text("c: 2048", "c % 32")))
+    costs = [kernel_cost(p, p.kernels[0], {}, target("sm_90a")) for p in (plane, line)]
+    a, b = (c.work for c in costs)
+    assert a is not None and b is not None and a.sectors == b.sectors and costs[0].seconds == pytest.approx(costs[1].seconds, rel=1e-6)
+    exact = 64 * sum(range(1, 33)) * 128 * 4 * 2
+    assert a.sectors == pytest.approx(exact, rel=0.15) and a.uneven == pytest.approx(32 / 16.5, rel=0.15)
 
 
 def test_persistent_ctas_that_find_no_work_are_not_counted() -> None:

@@ -2,7 +2,7 @@
 
 What a program's name says is what it does wrong: `crash`, `hang`, `late`, `spoil` (changes an input), `spill` (writes a guard zone), `keeps`
 (leaves something in a variable of its module), `lucky` (right only in the first calls of a process), `hidden` (the host waits for what the events do
-not show), `memo` (gives the outputs of its first call again).
+not show), `memo` (gives the outputs of its first call again), `vectors` (takes four elements at once, whatever is declared).
 """
 from __future__ import annotations
 
@@ -47,6 +47,9 @@ def serve(channel: socket.socket) -> None:
         else:
             assert program is not None
             calls += 1
+            if "vectors" in program.name and any(row.get("shift", 0) % 16 for row in message["buffers"]):
+                wire.send(channel, {"error": "cuEventSynchronize: CUDA_ERROR_MISALIGNED_ADDRESS (716)", "name": "CUDA_ERROR_MISALIGNED_ADDRESS"})
+                continue
             wire.send(channel, *_called(program, message, blobs, calls, first))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kir.diagnostic import KirError
-from kir.gate.gpu.cubin import clocks, memory, require_closed, watched
+from kir.gate.gpu.cubin import clocks, heap, memory, require_closed, watched
 from kir.machine import toolkit
 from kir.surface import Image
 
@@ -56,7 +56,8 @@ def test_memory_and_clocks_are_found(target: str, tmp_path: Path) -> None:
     found = {m.name: m.size for m in memory(cubin)}
     (hidden,) = [name for name in found if "kept" in name]
     assert found.pop(hidden) == 256
-    assert found == {"calls": 4, "begun": 4, "table": 16}, "texts of printf, tables of sinf and what is __constant__ are no memory of its own"
+    assert found == {"calls": 4, "begun": 4, "table": 16, "weights": 16}, "texts of printf and tables of sinf are no memory of its own"
+    assert heap(cubin) == ()
     assert clocks(cubin) == ("%clock", "%clock_hi", "%globaltimer", "%globaltimer_hi", "%pm0")
     assert sorted(map(str, watched(Image(cubin, "keeps")))) == sorted(str([m.name, m.size]) for m in memory(cubin))
 
@@ -72,6 +73,17 @@ def test_a_clock_alone_is_refused_and_an_honest_kernel_is_not(tmp_path: Path) ->
     with pytest.raises(KirError, match="reads %gridid") as counted:
         require_closed([plain], ["mov.u64 %rd1, %gridid;"])
     assert counted.value.diagnostics[0].id == "KIR-G931"
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_120"])
+def test_memory_of_the_heap_is_refused(target: str, tmp_path: Path) -> None:
+    text = 'extern "C" __global__ void k(float* Y) { float* p = (float*)malloc(64); if (p) { Y[0] = p[1]; free(p); } }'
+    allocated = compiled(text, target, tmp_path)
+    assert heap(allocated) == ("malloc",)
+    with pytest.raises(KirError, match="k calls malloc") as refused:
+        require_closed([Image(allocated, "k")])
+    assert refused.value.diagnostics[0].id == "KIR-G930"
 
 
 @pytest.mark.parametrize("image", [b"", b".version 8.0\n.target sm_90", b"\x7fELF\x02" + b"\0" * 80])

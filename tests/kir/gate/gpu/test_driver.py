@@ -120,6 +120,34 @@ def test_a_plain_kernel_is_launched_by_pycuda(cuda: Cuda) -> None:
     assert ("k", "MAX_DYNAMIC_SHARED_SIZE_BYTES", 60000) in cuda.launched and ("persisting",) in cuda.launched
 
 
+def test_data_lie_as_far_from_their_alignment_as_is_asked_between_guards_that_leave_no_byte_out(cuda: Cuda) -> None:
+    state = opened()
+    for shift in (0, 4, 252):
+        executor._fit(state, [{"name": "Y", "bytes": 100, "shift": shift}])
+        held = state.buffers["Y"]
+        front, back = held.guards
+        assert held.data % executor.MOST_SHIFT == shift and front == (held.base, executor.GUARD + shift)
+        assert front[0] + front[1] == held.data and back[0] == held.data + 100
+        assert back[0] + back[1] == held.base + executor.guarded(100, executor.GUARD) and back[1] >= executor.GUARD
+    state.guard = 0
+    executor._fit(state, [{"name": "Z", "bytes": 100, "shift": 4}])
+    assert state.buffers["Z"].data % 256 == 0 and state.buffers["Z"].guards == (), "a sanitizer sees where the data end by itself"
+
+
+def test_local_memory_is_filled_for_a_kernel_that_has_some(cuda: Cuda) -> None:
+    call(opened())
+    assert "kir_leave_512" in [x[0] for x in cuda.launched], "there is little memory here"
+    cuda.launched.clear()
+    state = opened()
+    state.local = 0
+    call(state)
+    assert not [x for x in cuda.launched if str(x[0]).startswith("kir_leave")]
+    state.local, state.room = 100_000, 40_000
+    call(state)
+    (left,) = [x for x in cuda.launched if str(x[0]).startswith("kir_leave")]
+    assert left[0] == "kir_leave_32768" and left[4][0] == 8192, "as much as the largest of ours has"
+
+
 @pytest.mark.parametrize(("image", "launch", "how"), [
     ({"cluster": [2, 1, 1]}, {}, {"cluster": (2, 1, 1), "dependent": False, "cooperative": False}),
     ({"cooperative": True}, {}, {"cluster": (), "dependent": False, "cooperative": True}),

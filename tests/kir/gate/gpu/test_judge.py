@@ -104,9 +104,46 @@ def test_a_cheat_or_a_fault_is_a_verdict_and_the_next_candidate_is_judged(gpu: G
     assert gate(gpu, program(), problem).accepted
 
 
+def test_tensors_are_aligned_as_declared_and_no_better(gpu: Gpu, problem: Problem) -> None:
+    """In some of the calls that are checked, which cannot be foreseen; a kernel that declares what it relies on gets it."""
+    for _ in range(3):
+        refused = gate(gpu, program("vectors"), problem)
+        assert not refused.accepted and refused.stage == "correctness"
+        assert "KIR-G933: it relies on more alignment than anything declares (in bytes: 'X' 4, 'Y' 4)" in refused.reason
+    from kir.ir.parser import parse_program
+    declared = parse_program(TEXT.format(name="vectors", value="X[i] + X[i]").replace("f32[N]", "f32[N] align 16"), "declared.kir")
+    assert gate(gpu, declared, problem).accepted
+
+
+@pytest.mark.parametrize(("most", "timed"), [(1e-3, "long"), (1e-5, "")])
+def test_memcheck_sees_a_timed_shape_that_is_quick(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch, most: float, timed: str) -> None:
+    from kir.device.replay import unpack
+    from kir.gate.gpu import sanitizer
+    seen: dict[str, list[int]] = {}
+
+    class Tools:
+        def refill(self) -> None: ...
+
+        settle = close = refill
+
+        def run(self, name: str, job: bytes, seconds: float) -> str:
+            opening, *calls = [message for message, _ in unpack(job)]
+            seen[name] = [call["buffers"][0]["elements"] for call in calls]
+            assert opening["guard"] == 0 and opening["lead"] % 512 == 0
+            assert all("shift" not in row for call in calls for row in call["buffers"]), "what lies behind the data is the tool's to see"
+            return "ERROR SUMMARY: 0 errors" if name == "memcheck" else "RACECHECK SUMMARY: 0 hazards displayed"
+    monkeypatch.setattr(sanitizer, "sanitizer", lambda: Path("compute-sanitizer"))
+    monkeypatch.setattr(sanitizer, "QUICK", most)
+    gpu.__dict__["sanitizers"] = Tools()
+    verdict = gate(gpu, program(f"double_{timed}"), problem, replace(FAST, sanitize=True))
+    assert verdict.accepted and verdict.device is not None, verdict.reason
+    assert verdict.device.sanitizer == {"tools": ["memcheck", "racecheck"], "errors": [], "shape": "tail", "timed": timed}
+    assert seen == {"memcheck": [37, 512] if timed else [37], "racecheck": [37]}
+
+
 def test_a_hanging_kernel_is_killed(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     from kir.gate.gpu import candidate
-    monkeypatch.setattr(candidate.Running.call, "__defaults__", (False, 1.0, True, None))
+    monkeypatch.setattr(candidate.Running.call, "__defaults__", (False, 1.0, True, None, False))
     verdict = gate(gpu, program("hang"), problem)
     assert not verdict.accepted and "did not answer within 1 s, and was killed" in verdict.reason
 
