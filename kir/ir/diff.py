@@ -345,9 +345,11 @@ def _marked_sides(row: Row) -> Iterator[tuple[str, str, Marked]]:
     words = [re.findall(r"\w+|\s+|[^\w\s]", text) for _, text in sides]
     match = difflib.SequenceMatcher(None, words[0], words[1], autojunk=False)
     alike = match.ratio() >= LEAST_ALIKE
-    for side, (sign, text) in enumerate(sides):
-        parts = [("".join(words[side][op[1 + 2 * side]:op[2 + 2 * side]]), op[0] != "equal") for op in match.get_opcodes()]
-        yield sign, text, tuple((part, marked) for part, marked in parts if part) if alike else ((text, False),)
+    codes = match.get_opcodes()
+    ranges = ([(op, i1, i2) for op, i1, i2, _, _ in codes], [(op, j1, j2) for op, _, _, j1, j2 in codes])
+    for (sign, text), own, taken in zip(sides, words, ranges, strict=True):
+        parts = [("".join(own[first:last]), op != "equal") for op, first, last in taken if first < last]
+        yield sign, text, tuple(parts) if alike else ((text, False),)
 
 
 def to_json(d: Diff) -> dict[str, Any]:
