@@ -42,8 +42,8 @@ from kir.analysis.retile import CannotRetile, Narrow, Widen
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import dtype_of
-from kir.ir.visit import names_read, statements, walk
+from kir.ir.types import TileType, dtype_of
+from kir.ir.visit import names_read, once, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -147,7 +147,8 @@ class TileLoop(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over tiles, one axis of whose values numbers their elements."""
-        if not (_counts(node) and isinstance(node, n.For)):
+        if not (_counts(node) and isinstance(node, n.For)) or not once(node, "_has_tiles", lambda: any(
+                isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(node))):
             return None
         reason: Miss | None = None
         out: list[Site] = []

@@ -74,25 +74,44 @@ def copy_of(block: n.Block, var: n.Var, number: int) -> n.Block:
     return tuple(unshared(substitute(s, {var.name: build.const(number)})) for s in block)
 
 
-def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, int] | None:
-    """(one copy over `var`, how many) of the statements from `i` on, `size` to a copy; None for fewer than two."""
+def _copy(block: n.Block, i: int, size: int, var: n.Var) -> n.Block | None:
+    """What two neighboring runs of `size` statements are copies of, over `var`, with the names of the first."""
     first, second = block[i:i + size], block[i + size:i + 2 * size]
+    if i < 0 or [type(s) for s in first] != [type(s) for s in second] or not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in first):
+        return None
     names, others = list(bound_names(first)), list(bound_names(second))
-    if len(second) != size or len(names) != len(others) or not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in first):
+    if len(names) != len(others):
         return None
     again = dict(zip(others, names, strict=True))
+    if _free(first, names) != {again.get(x, x) for x in _free(second, others)}:
+        return None
     try:
         made: n.Block = between(first, tuple(rename(s, again) for s in second), var)
     except (Unlike, TypeError, ValueError):
         return None
-    if not any(var.name in names_read(s) for s in made):
+    return made if any(var.name in names_read(s) for s in made) else None
+
+
+def _free(block: n.Block, bound: list[str]) -> set[str]:
+    """The names that statements read from outside."""
+    return set().union(*map(names_read, block)) - set(bound)
+
+
+def _is_copy(block: n.Block, i: int, made: n.Block, var: n.Var, number: int) -> bool:
+    """Whether the statements from `i` on are the copy for a number, up to the names that they bind."""
+    part, names = block[i:i + len(made)], list(bound_names(made))
+    own = list(bound_names(part))
+    return len(part) == len(made) and len(own) == len(names) and (
+        tuple(rename(s, dict(zip(own, names, strict=True))) for s in part) == copy_of(made, var, number))
+
+
+def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, int] | None:
+    """(one copy over `var`, how many) of the statements from `i` on, `size` to a copy; None for fewer than two."""
+    made = _copy(block, i, size, var)
+    if made is None:
         return None
     count = 0
-    while count < MOST_COPIES:
-        part = block[i + count * size:i + (count + 1) * size]
-        own = list(bound_names(part))
-        if len(part) != size or len(own) != len(names) or tuple(rename(s, dict(zip(own, names, strict=True))) for s in part) != copy_of(made, var, count):
-            break
+    while count < MOST_COPIES and _is_copy(block, i + count * size, made, var, count):
         count += 1
     rest = block[i + count * size:]
     bound = {x for k in range(count) for x in bound_names(block[i + k * size:i + (k + 1) * size])}
@@ -143,11 +162,11 @@ class WriteOut(Pass):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
         for size in range(1, MOST_STATEMENTS + 1):
+            before = _copy(block, i - size, size, var)
+            if before is not None and _is_copy(block, i + size, before, var, 2):
+                return Miss("it is not the first of the copies")
             found = copies_at(block, i, size, var)
             if found is not None:
-                before = copies_at(block, i - size, size, var) if i >= size else None
-                if before is not None and before[1] == found[1] + 1:
-                    return Miss("it is not the first of the copies")
                 return Site(path, self, {"copy": found[0], "count": found[1], "size": size})
         return None
 
