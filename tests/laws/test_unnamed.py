@@ -199,8 +199,8 @@ __global__ void kernel(const __nv_fp8_e5m2* X, __nv_fp8_e4m3* Y, int N) {
 ''', Binding(sizes=["N"], facts=within("N"), grid=["ceildiv(N, 128)"], metas={"threads_x": 128},
              tensors={"X": tensor("f8e5m2", "N"), "Y": tensor("f8e4m3", "N")}), {"N": 300},
     {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": TAKEN_BACK})
-KERNELS = {"an embedding": EMBEDDING, "boxes": BOXES, "a quantization": QUANTIZED, "a gate": GATED, "a scatter": SCATTERED, "attention": ATTENTION, "a norm": NORM,
-           "vectors": VECTORS, "a product of padded tiles": PADDED, "fp8": NARROWED}
+KERNELS = {"an embedding": EMBEDDING, "boxes": BOXES, "a quantization": QUANTIZED, "a gate": GATED, "a scatter": SCATTERED, "attention": ATTENTION,
+           "a norm": NORM, "vectors": VECTORS, "a product of padded tiles": PADDED, "fp8": NARROWED}
 
 
 def loaded(case: Kernel, folder: Path) -> n.Program:
