@@ -219,7 +219,8 @@ class Expressions:
         if e.op not in _INFIX:
             raise refuse("KIR-B002", f"the CUDA backend has no operator '{e.op}'")
         sign, level = _INFIX[e.op]
-        text = f"{self.element(e.a, at, level)} {sign} {self.element(e.b, at, level + 1)}"
+        tighter = SUM if e.op in n.COMPARISONS else level + 1  # a shift on the right stands in parentheses: `a < b >> c` begins like a template
+        text = f"{self.element(e.a, at, level)} {sign} {self.element(e.b, at, tighter)}"
         if dtype.is_integer and dtype.bits < 32 and e.op not in n.COMPARISONS:
             return f"static_cast<{c_type(dtype)}>({text})", ATOM
         return text, level
