@@ -61,7 +61,7 @@ def called(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tupl
     ("parse one.py --bind folder", 2, "the binding folder is a folder"),
     ("parse one.py --bind words.toml", 1, "--> words.toml:2:6"),
     ("bind GEMM", 2, "is IR text, and this command takes a source file"),
-    ("sites one.py", 1, "kir bind FILE::KERNEL -o BINDING.toml"),
+    ("sites one.py", 1, "kir bind one.py -o one.toml"),
     ("opt GEMM -p nope.pipeline", 2, "there is no file nope.pipeline"),
     ("opt GEMM -p unroll --assume KIR-P999", 2, "no pass declares such a precondition"),
     ("opt GEMM -p unroll --guard x", 2, "--guard x: no pass declares"),
@@ -84,6 +84,8 @@ def called(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tupl
     ("run GEMM --problem gemm --shape tial", 2, "did you mean 'tall' or 'tail'?"),
     ("run GEMM --set M=300000000 --set N=300000000 --set K=1", 1, "KIR-C007"),
     ("bind one.py -o folder", 1, "KIR-C006] folder: is a directory"),
+    ("corpus folder", 2, "'folder' holds no file"),
+    ("corpus words.txt", 2, "a package, a folder or a file of Python or CUDA source"),
     ("skills apply", 2, "kir skills apply --help"),
 ])
 def test_what_goes_wrong_is_said(folder: Path, capsys: pytest.CaptureFixture[str], line: str, code: int, said: str) -> None:
