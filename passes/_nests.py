@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,6 @@ from ._by_number import NAMES, computed
 MOST = 1 << 18
 """Most iterations that are counted out one by one."""
 KINDS = ("serial", "unroll", "vectorize", "thread")
-_ALIKE = {"tdiv": "floordiv", "trem": "mod"}
-"""Operations that are the same of what is never negative."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +134,13 @@ def counted_out(names: Sequence[n.Var], counts: Sequence[int], exprs: Sequence[n
         return f"{math.prod(counts)} iterations are too many to count out"
     import numpy as np
     grids = dict(zip([v.name for v in names], np.indices(tuple(counts)), strict=True))
-    values = [evaluated(e, grids) for e in exprs]
+    values = [_evaluated(e, grids) for e in exprs]
     if any(v is None for v in values):
         return "the place is not computed from the loops alone"
     return [np.broadcast_to(v, tuple(counts)) for v in values]
 
 
-def evaluated(e: n.Expr, grids: Mapping[str, Any]) -> Any:
-    """An integer or boolean expression at numbers or arrays of its variables; None where it depends on more, or has a form that is not
-    counted out."""
+def _evaluated(e: n.Expr, grids: dict[str, Any]) -> Any:
     import numpy as np
     match e:
         case n.Const():
@@ -152,15 +148,13 @@ def evaluated(e: n.Expr, grids: Mapping[str, Any]) -> Any:
         case n.Var():
             return grids.get(e.name)
         case n.Cast() if e.rounding == "rn" and isinstance(e.dtype.is_integer, bool) and e.dtype.is_integer:
-            return evaluated(e.x, grids)
+            return _evaluated(e.x, grids)
         case n.Unary(op="neg" | "not"):
-            x = evaluated(e.x, grids)
+            x = _evaluated(e.x, grids)
             return None if x is None else np.negative(x) if e.op == "neg" else np.invert(x)
-        case n.Binary() if (op := _ALIKE.get(e.op, e.op)) in NAMES:
-            a, b = evaluated(e.a, grids), evaluated(e.b, grids)
-            if a is None or b is None or (op in ("floordiv", "mod") and not np.all(b)) or (op != e.op and not (np.all(a >= 0) and np.all(b > 0))):
-                return None
-            return computed(op, a, b)
+        case n.Binary() if e.op in NAMES:
+            a, b = _evaluated(e.a, grids), _evaluated(e.b, grids)
+            return None if a is None or b is None else computed(e.op, a, b)
         case _:
             return None
 

@@ -46,26 +46,25 @@ kernel main grid (row: M) threads 64
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL
 from kir.ir.visit import buffers_named, names_read, once, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 
+from ._by_thread import Numbers, numbers
 from ._local_buffers import byte_count, sizes
-from ._nests import evaluated
 from ._thread_team import ThreadTeam, barrier, is_call, whole_team
 
-MOST_ELEMENTS = 1 << 20
+MOST_ELEMENTS = 1 << 17
 """Accesses that are gone through one by one, at most."""
 
 
@@ -269,8 +268,8 @@ class _Whole(Exception):
     """Every element has been written."""
 
 
-Numbers = Mapping[str, Any]
-"""The number of each thread, as an array, and those of the counters of loops around a place."""
+Here = frozenset[int] | None
+"""The threads that come to a place; None for all."""
 
 
 class _Elements:
@@ -279,7 +278,7 @@ class _Elements:
     def __init__(self, buffer: n.Buffer, team: ThreadTeam) -> None:
         self.buffer, self.team = buffer, team
         self.shape = tuple(build.int_value(d) or 0 for d in buffer.shape)
-        self.written: Any = None
+        self.written: set[tuple[int, ...]] = set()
         self.values: dict[str, n.Expr] = {}
         """What names stand for, over the number of the thread and the counters of loops."""
         self.left = MOST_ELEMENTS
@@ -293,8 +292,8 @@ class _Elements:
         except _Whole:
             return None
 
-    def block(self, block: n.Block, at: Numbers, here: Any) -> tuple[int, ...] | None:
-        """Each statement for each thread that comes to it (`here` says which do, None that all), before the next one."""
+    def block(self, block: n.Block, at: Mapping[str, Numbers], here: Here) -> tuple[int, ...] | None:
+        """Each statement for each thread that comes to it, before the next one; `at` are the counters of the loops around."""
         for s in block:
             if isinstance(s, n.Let) and len(s.names) == 1:
                 self.values[s.names[0]] = s.value
@@ -312,14 +311,15 @@ class _Elements:
         return (isinstance(s, n.Store) and s.at.buffer.name == self.buffer.name and s.mask is None and s.at.index == (self.team.thread,)
                 and self.shape[0] <= self.team.threads)
 
-    def stmt(self, s: n.Stmt, at: Numbers, here: Any) -> tuple[int, ...] | None:
+    def stmt(self, s: n.Stmt, at: Mapping[str, Numbers], here: Here) -> tuple[int, ...] | None:
         """One statement that touches the array."""
         match s:
             case n.If():
-                met = self.evaluated(s.cond, at)
+                met = self.meeting(s.cond, at, here)
                 if met is None:
                     raise _Undecided("whether a thread comes there depends on more than its number")
-                return self.reads((s.cond,), at, here) or self.block(s.then, at, _both(here, met)) or self.block(s.orelse, at, _both(here, ~met))
+                others = frozenset(range(self.team.threads) if here is None else here) - met
+                return self.reads((s.cond,), at, here) or self.block(s.then, at, met) or self.block(s.orelse, at, others)
             case n.For() if s.kind in ("serial", "unroll"):
                 lo, hi, step = (build.int_value(e) for e in (s.lo, s.hi, s.step))
                 if lo is None or hi is None or not step:
@@ -332,9 +332,9 @@ class _Elements:
             case n.Store():
                 found = self.reads((*s.at.index, s.value, *((s.mask,) if s.mask is not None else ())), at, here)
                 if found is None and s.at.buffer.name == self.buffer.name and not (here is None and self.is_whole(s)):
-                    met = True if s.mask is None else self.evaluated(s.mask, at)
-                    if met is not None:
-                        self.write(self.places(s.at, at, _both(here, met)))
+                    met = here if s.mask is None else self.meeting(s.mask, at, here)
+                    if s.mask is None or met is not None:
+                        self.written |= set(self.places(s.at, at, met))
                 return found
             case n.Let():
                 return self.reads((s.value,), at, here)
@@ -343,65 +343,40 @@ class _Elements:
             case _:
                 raise _Undecided(f"a {type(s).__name__.lower()} uses it")
 
-    def reads(self, parts: tuple[n.Node, ...], at: Numbers, here: Any) -> tuple[int, ...] | None:
+    def reads(self, parts: tuple[n.Node, ...], at: Mapping[str, Numbers], here: Here) -> tuple[int, ...] | None:
         """An element that these read and nobody has written."""
         loads = [x for e in parts for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.name == self.buffer.name]
         if len(loads) != sum(isinstance(x, n.Region) and x.buffer.name == self.buffer.name for e in parts for x in walk(e)):
             raise _Undecided("it is used by reference")
         for x in loads:
-            met = True if x.mask is None else self.evaluated(x.mask, at)
-            places = self.places(x.at, at, here if met is None else _both(here, met))
-            inside = self._inside(places)
-            known = inside.copy()
-            known[inside] = self._written()[tuple(p[inside] for p in places)]
-            if not known.all():
-                first = int(known.argmin())
-                return tuple(int(p[first]) for p in places)
+            met = here if x.mask is None else self.meeting(x.mask, at, here)
+            for place in self.places(x.at, at, here if met is None else met):
+                if place not in self.written:
+                    return place
         return None
 
-    def write(self, places: tuple[Any, ...]) -> None:
-        """Elements are written."""
-        inside = self._inside(places)
-        self._written()[tuple(p[inside] for p in places)] = True
+    def meeting(self, cond: n.Expr, at: Mapping[str, Numbers], here: Here) -> frozenset[int] | None:
+        """Which threads come to a place under a further condition; None where that depends on more than their numbers."""
+        found = self.evaluated(cond, at)
+        return None if found is None else frozenset(t for t in (range(self.team.threads) if here is None else here) if found[t])
 
-    def places(self, r: n.Region, at: Numbers, here: Any) -> tuple[Any, ...]:
-        """The one element of a region for each thread that comes to it, as an array for each axis."""
-        import numpy as np
-        index: list[Any] = [self.evaluated(i, at) if isinstance(i, n.Expr) else None for i in r.index]
-        if any(i is None for i in index) or (not index and math.prod(self.shape) != 1):
+    def places(self, r: n.Region, at: Mapping[str, Numbers], here: Here) -> list[tuple[int, ...]]:
+        """The one element of a region for each thread that comes to it."""
+        index = [self.evaluated(i, at) if isinstance(i, n.Expr) else None for i in r.index]
+        known = [i for i in index if i is not None]
+        if len(known) < len(index) or (not index and math.prod(self.shape) != 1):
             raise _Undecided("which element it is depends on more than the thread")
-        shown = [np.broadcast_to(i, (self.team.threads,)) for i in index]
         self.left -= self.team.threads
         if self.left < 0:
             raise _Undecided("there are too many accesses to go through")
-        return tuple(i if here is None else i[here] for i in shown)
+        if not index:
+            return [()]
+        found = list(zip(*known, strict=True))
+        return found if here is None else [found[t] for t in here]
 
-    def evaluated(self, e: n.Expr, at: Numbers) -> Any:
-        """The values of an integer or boolean expression; None where it depends on more than the thread and the counters of loops."""
-        import numpy as np
+    def evaluated(self, e: n.Expr, at: Mapping[str, Numbers]) -> Sequence[int] | None:
+        """The value of an integer or boolean expression for each thread; None where it depends on more than its number."""
         while used := names_read(e) & self.values.keys():
             e = substitute(e, {name: self.values[name] for name in used})
-        found: Any = evaluated(e, {**at, self.team.thread.name: np.arange(self.team.threads)})
-        if found is None or e.type != BOOL:
-            return found
-        values: Any = np.asarray(found)
-        return np.broadcast_to(values, (self.team.threads,))
-
-    def _written(self) -> Any:
-        if self.written is None:
-            import numpy as np
-            self.written = np.zeros(self.shape, dtype=bool)
-        return self.written
-
-    def _inside(self, places: tuple[Any, ...]) -> Any:
-        """Which places are elements of the array."""
-        import numpy as np
-        inside = np.ones(places[0].shape if places else (), dtype=bool)
-        for p, extent in zip(places, self.shape, strict=True):
-            inside &= (p >= 0) & (p < extent)
-        return inside
-
-
-def _both(here: Any, met: Any) -> Any:
-    """Which threads come to a place under a further condition; None for all."""
-    return here if met is True else met if here is None else here & met
+        found = numbers(e, {**at, self.team.thread.name: range(self.team.threads)})
+        return [found] * self.team.threads if isinstance(found, int) else found

@@ -92,8 +92,8 @@ def _there(program: n.Program, site: Site, found: Template, item: StageByThreads
     if found.load.clip:
         return proved("the copy stops at the edges of the tensor")
     known = Facts.at(program, site.path)
-    for k, d in enumerate(item.shape[::-1] if item.turned else item.shape):
-        known = known.ranging(hole(k), build.const(0), build.const(d))
+    for k, extent in enumerate(item.shape[::-1] if item.turned else item.shape):
+        known = known.ranging(hole(k), build.const(0), build.const(extent))
     all_there: n.Expr = build.const(True, BOOL)
     for i, d in zip(found.load.at.index, found.load.at.buffer.shape, strict=True):
         assert isinstance(i, n.Expr)

@@ -26,7 +26,7 @@ def by_rows(k: n.Kernel) -> n.Kernel:
         return k
     chained: set[n.Mma] = set()
     for s in products:
-        before = _reached(k, {b for b in _fragments(s.a)})
+        before = _reached(k, set(_fragments(s.a)))
         if held := [x for x in products if x.acc.buffer.name in before]:
             chained |= {s, *held}
     if not chained or any(POLICY in dict(s.attrs) or not _divides(s, ROWS * warps) for s in chained):
