@@ -5,7 +5,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kir.analysis.facts import Facts
 from kir.ir import build
@@ -95,6 +95,11 @@ def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> boo
     is bound inside the loop can."""
     inner = set(bound_names(loop.body))
     known = Facts.at(program, where)
+    whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
+    return _moves(r, loop, inner, known) or (whole != r and _moves(whole, loop, inner, known))
+
+
+def _moves(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
     for i in r.index:
         if not isinstance(i, n.Expr):
             continue

@@ -39,9 +39,10 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import node_at, replace_stmts
 
 ROWS = {"exp2": "exp2_approx", "log2": "log2_approx", "rsqrt": "rsqrt_approx", "sin": "sin_approx", "cos": "cos_approx",
-        "tanh": "tanh_approx", "rcp": "rcp_approx", "div": "div_approx"}
+        "tanh": "tanh_approx", "sqrt": "sqrt_approx", "rcp": "rcp_approx", "div": "div_approx"}
 """The approximation of each function; `rcp` is 1 / x, `div` any quotient."""
-NEVER_FLUSHES = frozenset({"tanh"})
+NEVER_FLUSHES = frozenset({"tanh", "sqrt"})
+"""`tanh.approx` has no form that does; `sqrt_approx` is Triton's square root, which does not say."""
 HARMLESS = frozenset({"exp2", "sin", "cos", "tanh"})
 """Functions whose value near zero does not change when a subnormal operand counts as zero."""
 LEAST = 2.0 ** -126
@@ -103,7 +104,7 @@ def _is_quotient(x: n.Node, fn: str) -> bool:
 
 @dataclass(frozen=True)
 class ApproximateIntrinsic(Pass):
-    """`fn` names the function (exp2, log2, rsqrt, sin, cos, tanh, rcp, div), in every place of the statement. With `flush`, subnormal
+    """`fn` names the function (exp2, log2, rsqrt, sin, cos, tanh, sqrt, rcp, div), in every place of the statement. With `flush`, subnormal
     numbers count as zeros."""
 
     intent: ClassVar[str] = "approximate-intrinsic"

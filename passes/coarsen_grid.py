@@ -40,14 +40,14 @@ from kir.analysis.clipping import divides
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import names_read, statements, substitute
+from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 
 from .tile import divides_exactly
 
-Where = Literal["around", "first", "last"]
-PLACES: tuple[Where, ...] = ("around", "first", "last")
+Where = Literal["around", "first", "last", "stores", "stores last"]
+PLACES: tuple[Where, ...] = ("around", "first", "last", "stores", "stores last")
 
 
 def _on_its_own(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -60,8 +60,9 @@ def _on_its_own(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class CoarsenGrid(Pass):
     """`axis` is the position of the grid axis, `extent` the items of a tile. Beyond the end of the axis nothing happens: `guard` says
-    where that is asked, around the whole body, or in the innermost branch of its loops, as the first or the last condition. Where tiles
-    cover the axis exactly, `floor` says that their number is written as a quotient that rounds down."""
+    where that is asked, around the whole body, in the innermost branch of its loops, as the first or the last condition, or only where
+    something is stored (then too as the first condition or the last). Where tiles cover the axis exactly, `floor` says that their number is
+    written as a quotient that rounds down."""
 
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1,)
@@ -88,8 +89,17 @@ class CoarsenGrid(Pass):
             return Miss("the axis has one element")
         if self.floor and not self._whole(program, node):
             return Miss("tiles do not cover the axis exactly")
-        if self.guard != "around" and (_innermost(node.body) is None or self._whole(program, node)):
-            return Miss("there is no branch inside, or nothing to ask there")
+        if self.guard != "around" and self._whole(program, node):
+            return Miss("there is nothing to ask")
+        if self.guard in ("first", "last") and _innermost(node.body) is None:
+            return Miss("there is no branch inside")
+        if self.guard.startswith("stores"):
+            name = node.grid[self.axis].name
+            if len(node.body) == 1 and _stores(node.body):
+                return Miss("its one statement is what is stored")
+            why = _overhangs(node.body, {name})
+            if why:
+                return Miss(why)
         return Site(path, self)
 
     def _whole(self, program: n.Program, kernel: n.Kernel) -> bool:
@@ -173,6 +183,8 @@ def _with_innermost(body: n.Block, made: n.Block) -> n.Block:
 def _guarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block:
     """The body, which does nothing unless a condition holds."""
     inner = _innermost(body)
+    if where.startswith("stores"):
+        return _asked(body, cond, where)
     if where == "around" or inner is None:
         return (n.If(cond, body),)
     both = build.logical_and(cond, inner.cond) if where == "first" else build.logical_and(inner.cond, cond)
@@ -181,6 +193,11 @@ def _guarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block:
 
 def _unguarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block | None:
     """The inverse of `_guarded`; None where the condition is not asked there."""
+    if where.startswith("stores"):
+        try:
+            return _unasked(body, cond, where)
+        except _Unguarded:
+            return None
     if where == "around":
         s = body[0] if len(body) == 1 else None
         return s.then if isinstance(s, n.If) and s.cond == cond and not s.orelse and not s.static else None
@@ -195,3 +212,81 @@ def _unguarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block | None:
 def _halves(e: n.Expr) -> Iterator[tuple[n.Expr, n.Expr]]:
     if isinstance(e, n.Binary) and e.op == "and":
         yield e.a, e.b
+
+
+class _Unguarded(Exception):
+    """Something is stored for items past the end."""
+
+
+def _stores(block: n.Block) -> bool:
+    """Whether a block itself, not what is nested in it, writes what others see."""
+    return any((isinstance(s, n.Store) and s.at.buffer.space != "register") or isinstance(s, n.Eval) for s in block)
+
+
+def _asked(block: n.Block, cond: n.Expr, where: Where) -> n.Block:
+    """A block in which a condition is asked wherever something is stored: of a branch around stores as well, or by one of its own."""
+    out: list[n.Stmt] = []
+    own = False
+    for s in block:
+        last = out[-1] if out else None
+        if _stores((s,)):
+            if isinstance(last, n.If) and own:
+                out[-1] = replace(last, then=(*last.then, s))
+            else:
+                out.append(n.If(cond, (s,)))
+            own = True
+            continue
+        own = False
+        match s:
+            case n.For() | n.While():
+                s = replace(s, body=_asked(s.body, cond, where))
+            case n.If() if _stores(s.then) and not s.orelse:
+                s = replace(s, cond=build.logical_and(s.cond, cond) if where == "stores last" else build.logical_and(cond, s.cond))
+            case n.If():
+                s = replace(s, then=_asked(s.then, cond, where), orelse=_asked(s.orelse, cond, where))
+            case _:
+                pass
+        out.append(s)
+    return tuple(out)
+
+
+def _unasked(block: n.Block, cond: n.Expr, where: Where) -> n.Block:
+    """The inverse of `_asked`; raises _Unguarded where something is stored without it."""
+    out: list[n.Stmt] = []
+    for s in block:
+        if _stores((s,)):
+            raise _Unguarded
+        match s:
+            case n.For() | n.While():
+                out.append(replace(s, body=_unasked(s.body, cond, where)))
+            case n.If() if _stores(s.then) and not s.orelse and s.cond == cond:
+                out.extend(s.then)
+            case n.If() if _stores(s.then) and not s.orelse:
+                own, rest = _first_or_last(s.cond, where)
+                if own != cond:
+                    raise _Unguarded
+                out.append(replace(s, cond=rest))
+            case n.If():
+                out.append(replace(s, then=_unasked(s.then, cond, where), orelse=_unasked(s.orelse, cond, where)))
+            case _:
+                out.append(s)
+    return tuple(out)
+
+
+def _first_or_last(e: n.Expr, where: Where) -> tuple[n.Expr, n.Expr]:
+    if not (isinstance(e, n.Binary) and e.op == "and"):
+        raise _Unguarded
+    return (e.b, e.a) if where == "stores last" else (e.a, e.b)
+
+
+def _overhangs(body: n.Block, names: set[str]) -> str:
+    """Why an item past the end would do harm though it stores nothing: it reads outside a tensor, or decides something by its place."""
+    for s in statements(body):
+        if isinstance(s, n.Let) and names_read(s.value) & names:
+            names |= set(s.names)
+        for x in walk(s):
+            if isinstance(x, n.Load) and x.at.buffer.space == "global" and not x.clip and names_read(x.at) & names and not (isinstance(s, n.If)):
+                return f"an item past the end reads '{x.at.buffer.name}' outside of it"
+        if isinstance(s, (n.For, n.While)) and any(names_read(e) & names for e in ((s.lo, s.hi) if isinstance(s, n.For) else (s.cond,))):
+            return "how often a loop runs depends on the item"
+    return ""

@@ -46,22 +46,25 @@ kernel main grid (row: M) threads 64
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import buffers_named, substitute, substitute_buffers, walk
+from kir.ir.visit import buffers_named, names_read, once, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 
+from ._by_thread import Numbers, numbers
 from ._local_buffers import byte_count, sizes
 from ._thread_team import ThreadTeam, barrier, is_call, whole_team
 
-MOST_ELEMENTS = 1 << 16
+MOST_ELEMENTS = 1 << 17
 """Accesses that are gone through one by one, at most."""
 
 
@@ -77,17 +80,18 @@ def _over(program: n.Program, site: Site, context: Context) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
     second, first = _span(block, b.name), _span(block, home)
-    if first is None or second is None or first[1] < second[0]:
-        return proved("its first purpose is over when the second begins")
+    if first is None or second is None:
+        return proved("one of them is not used")
+    if first[1] < second[0]:
+        return _handed_over(program, site)
     return refuted(f"'{home}' is still in use when '{b.name}' is", f"statement {first[1]} of the loop over threads", needs="lifetimes that do not overlap")
 
 
-def _handed_over(program: n.Program, site: Site, context: Context) -> Verdict:
+def _handed_over(program: n.Program, site: Site) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
     second, first = _span(block, b.name), _span(block, home)
-    if first is None or second is None:
-        return proved("one of them is not used")
+    assert first is not None and second is not None
     item, used = site.params, block[first[1]]
     assert isinstance(item, ReuseArray)
     ends = item.meet >= 0 or (isinstance(used, n.For) and is_call(used.body[-1], "barrier"))
@@ -118,8 +122,7 @@ class ReuseArray(Pass):
     claim: ClassVar[str] = "A CTA needs less shared memory, so that more of them fit on a processor."
     provides: ClassVar[tuple[str, ...]] = ()
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P913", "validity", "storage", "the array's first purpose is over when the second begins", _over),
-        Precondition("KIR-P914", "validity", "pipeline", "all threads meet between the two", _handed_over),
+        Precondition("KIR-P913", "validity", "storage", "the array's first purpose is over, for all threads, when the second begins", _over),
         Precondition("KIR-P915", "validity", "storage", "no element is read before it was written anew", _written_first))
 
     buffer: str = ""
@@ -154,7 +157,8 @@ class ReuseArray(Pass):
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=body)), (site.path[0], at))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At an array that is written anew after a meeting: one site for each statement from which on it could be another."""
+        """At an array that is written anew after a meeting: the last statements from which on it could be another, back to one from which on
+        each element is written before it is read."""
         if not (isinstance(node, n.Alloc) and _plain(node) and len(path) == 2):
             return None
         team = _team(program, kernel_of(program, path))
@@ -162,10 +166,13 @@ class ReuseArray(Pass):
             return None
         block, name, out = team.loop.body, node.buffer.name, list[Site]()
         used = [k for k, s in enumerate(block) if name in buffers_named(s)]
-        for last, k in pairwise(used):
+        for last, k in reversed(list(pairwise(used))):
             if _writes_first(block[k], name):
-                spare = [b for b in range(last + 1, k) if is_call(block[b], "barrier") and _orders_nothing(block, b, name)]
+                spare = [b for b in range(last + 1, k) if is_call(block[b], "barrier") and _orders_nothing(team.loop, b, name)]
                 out += [Site(path, ReuseArray(name, k - 1, b)) for b in spare] + [Site(path, ReuseArray(name, k))]
+                with suppress(_Undecided):
+                    if _Elements(node.buffer, team).missing(k) is None:
+                        break  # what comes before goes when this has gone
         return tuple(out) or None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -199,16 +206,24 @@ def _with_meeting(program: n.Program, site: Site) -> n.Kernel:
     return replace(kernel, body=tuple(replace(s, body=block) if s is team.loop else s for s in kernel.body))
 
 
-def _orders_nothing(block: n.Block, at: int, name: str) -> bool:
+def _touched(s: n.Stmt) -> tuple[frozenset[str], frozenset[str]]:
+    """The memory that a statement may write, and all that it names, but for the thread's own."""
+    found = tuple(walk(s))
+    written = {x.at.buffer.name for x in found if isinstance(x, n.Store)} | {
+        a.buffer.name for x in found if isinstance(x, n.Call) for a in x.args if isinstance(a, n.Region)} | {
+        x.at.buffer.name for x in found if isinstance(x, n.Address)} | {x.dst.buffer.name for x in found if isinstance(x, n.Copy)}
+    own = {x.buffer.name for x in found if isinstance(x, n.Region) and x.buffer.space in ("register", "fragment")}
+    return frozenset(written - own), frozenset({x.buffer.name for x in found if isinstance(x, n.Region)} - own)
+
+
+def _orders_nothing(loop: n.For, at: int, name: str) -> bool:
     """Whether no thread touches, between a barrier and the next one, memory that another one touches since the barrier before, unless it is
     read by both, or the array called `name`."""
+    block = loop.body
+
     def touched(stmts: Iterable[n.Stmt]) -> tuple[set[str], set[str]]:
-        found = [x for s in stmts for x in walk(s)]
-        written = {x.at.buffer.name for x in found if isinstance(x, n.Store)} | {
-            a.buffer.name for x in found if isinstance(x, n.Call) for a in x.args if isinstance(a, n.Region)} | {
-            x.at.buffer.name for x in found if isinstance(x, n.Address)} | {x.dst.buffer.name for x in found if isinstance(x, n.Copy)}
-        own = {x.buffer.name for x in found if isinstance(x, n.Region) and x.buffer.space in ("register", "fragment")} | {name}
-        return written - own, {x.buffer.name for x in found if isinstance(x, n.Region)} - own
+        found = [once(s, "_touched", partial(_touched, s)) for s in stmts]
+        return {x for written, _ in found for x in written} - {name}, {x for _, named in found for x in named} - {name}
 
     def until(stmts: Iterable[n.Stmt]) -> list[n.Stmt]:
         out: list[n.Stmt] = []
@@ -217,7 +232,7 @@ def _orders_nothing(block: n.Block, at: int, name: str) -> bool:
                 break
             out.append(s)
         return out
-    if any(isinstance(x, (n.Opaque, n.Hole, n.Jump, n.Mma)) for s in block for x in walk(s)):
+    if once(loop, "_is_special", lambda: any(isinstance(x, (n.Opaque, n.Hole, n.Jump, n.Mma)) for s in block for x in walk(s))):
         return False
     (wrote, saw), (writes, sees) = touched(until(reversed(block[:at]))), touched(until(block[at + 1:]))
     return not (wrote & sees or writes & saw)
@@ -249,6 +264,14 @@ class _Undecided(Exception):
     """A place or a condition that is not known for each thread."""
 
 
+class _Whole(Exception):
+    """Every element has been written."""
+
+
+Here = frozenset[int] | None
+"""The threads that come to a place; None for all."""
+
+
 class _Elements:
     """The elements of an array that the threads of a CTA write and read, gone through in the order of the statements."""
 
@@ -256,90 +279,104 @@ class _Elements:
         self.buffer, self.team = buffer, team
         self.shape = tuple(build.int_value(d) or 0 for d in buffer.shape)
         self.written: set[tuple[int, ...]] = set()
+        self.values: dict[str, n.Expr] = {}
+        """What names stand for, over the number of the thread and the counters of loops."""
         self.left = MOST_ELEMENTS
 
-    def missing(self) -> tuple[int, ...] | None:
-        """An element that is read before any thread has written it."""
-        names: list[dict[str, n.Expr]] = [{self.team.thread.name: build.const(t)} for t in range(self.team.threads)]
-        return self.block(self.team.loop.body, names)
+    def missing(self, start: int = 0) -> tuple[int, ...] | None:
+        """An element that is read before any thread has written it, from a statement of the loop over threads on. Raises _Undecided."""
+        block = self.team.loop.body
+        self.values |= {s.names[0]: s.value for s in block[:start] if isinstance(s, n.Let) and len(s.names) == 1}
+        try:
+            return self.block(block[start:], {}, None)
+        except _Whole:
+            return None
 
-    def block(self, block: n.Block, threads: list[dict[str, n.Expr]]) -> tuple[int, ...] | None:
-        """Each statement for each thread that comes to it, before the next one."""
+    def block(self, block: n.Block, at: Mapping[str, Numbers], here: Here) -> tuple[int, ...] | None:
+        """Each statement for each thread that comes to it, before the next one; `at` are the counters of the loops around."""
         for s in block:
             if isinstance(s, n.Let) and len(s.names) == 1:
-                for names in threads:
-                    names[s.names[0]] = substitute(s.value, names)
+                self.values[s.names[0]] = s.value
             if self.buffer.name not in buffers_named(s):
                 continue
-            found = self.stmt(s, threads)
+            found = self.stmt(s, at, here)
             if found is not None:
                 return found
+            if here is None and self.is_whole(s):
+                raise _Whole
         return None
 
-    def stmt(self, s: n.Stmt, threads: list[dict[str, n.Expr]]) -> tuple[int, ...] | None:
+    def is_whole(self, s: n.Stmt) -> bool:
+        """Whether a statement that all threads come to stores to the whole array, each thread to the element of its number."""
+        return (isinstance(s, n.Store) and s.at.buffer.name == self.buffer.name and s.mask is None and s.at.index == (self.team.thread,)
+                and self.shape[0] <= self.team.threads)
+
+    def stmt(self, s: n.Stmt, at: Mapping[str, Numbers], here: Here) -> tuple[int, ...] | None:
         """One statement that touches the array."""
         match s:
             case n.If():
-                met = [self.truth(s.cond, names) for names in threads]
-                if None in met:
+                met = self.meeting(s.cond, at, here)
+                if met is None:
                     raise _Undecided("whether a thread comes there depends on more than its number")
-                return self.reads((s.cond,), threads) or self.block(s.then, [dict(x) for x, c in zip(threads, met, strict=True) if c]) or self.block(
-                    s.orelse, [dict(x) for x, c in zip(threads, met, strict=True) if not c])
+                others = frozenset(range(self.team.threads) if here is None else here) - met
+                return self.reads((s.cond,), at, here) or self.block(s.then, at, met) or self.block(s.orelse, at, others)
             case n.For() if s.kind in ("serial", "unroll"):
                 lo, hi, step = (build.int_value(e) for e in (s.lo, s.hi, s.step))
                 if lo is None or hi is None or not step:
                     raise _Undecided(f"the iterations of the loop over '{s.var.name}' are not literal")
                 for k in range(lo, hi, step):
-                    found = self.block(s.body, [{**x, s.var.name: build.const(k)} for x in threads])
+                    found = self.block(s.body, {**at, s.var.name: k}, here)
                     if found is not None:
                         return found
                 return None
             case n.Store():
-                found = self.reads((*s.at.index, s.value, *((s.mask,) if s.mask is not None else ())), threads)
-                if found is None and s.at.buffer.name == self.buffer.name:
-                    for names in threads:
-                        if s.mask is None or self.truth(s.mask, names):
-                            self.written.add(self.place(s.at, names))
+                found = self.reads((*s.at.index, s.value, *((s.mask,) if s.mask is not None else ())), at, here)
+                if found is None and s.at.buffer.name == self.buffer.name and not (here is None and self.is_whole(s)):
+                    met = here if s.mask is None else self.meeting(s.mask, at, here)
+                    if s.mask is None or met is not None:
+                        self.written |= set(self.places(s.at, at, met))
                 return found
             case n.Let():
-                return self.reads((s.value,), threads)
+                return self.reads((s.value,), at, here)
             case n.Alloc():
-                return None if s.init is None else self.reads((s.init,), threads)
+                return None if s.init is None else self.reads((s.init,), at, here)
             case _:
                 raise _Undecided(f"a {type(s).__name__.lower()} uses it")
 
-    def reads(self, parts: tuple[n.Node, ...], threads: list[dict[str, n.Expr]]) -> tuple[int, ...] | None:
+    def reads(self, parts: tuple[n.Node, ...], at: Mapping[str, Numbers], here: Here) -> tuple[int, ...] | None:
         """An element that these read and nobody has written."""
         loads = [x for e in parts for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.name == self.buffer.name]
         if len(loads) != sum(isinstance(x, n.Region) and x.buffer.name == self.buffer.name for e in parts for x in walk(e)):
             raise _Undecided("it is used by reference")
         for x in loads:
-            for names in threads:
-                if x.mask is not None and self.truth(x.mask, names) is False:
-                    continue
-                for place in self.places(x.at, names):
-                    if place not in self.written:
-                        return place
+            met = here if x.mask is None else self.meeting(x.mask, at, here)
+            for place in self.places(x.at, at, here if met is None else met):
+                if place not in self.written:
+                    return place
         return None
 
-    def truth(self, e: n.Expr, names: Mapping[str, n.Expr]) -> bool | None:
-        """Whether a condition holds for a thread; None when that is not known."""
-        value = substitute(e, names)
-        return bool(value.value) if isinstance(value, n.Const) else None
+    def meeting(self, cond: n.Expr, at: Mapping[str, Numbers], here: Here) -> frozenset[int] | None:
+        """Which threads come to a place under a further condition; None where that depends on more than their numbers."""
+        found = self.evaluated(cond, at)
+        return None if found is None else frozenset(t for t in (range(self.team.threads) if here is None else here) if found[t])
 
-    def place(self, r: n.Region, names: Mapping[str, n.Expr]) -> tuple[int, ...]:
-        """The one element of a store."""
-        found = tuple(self.places(r, names))
-        if len(found) != 1:
-            raise _Undecided("several elements are written at once")
-        return found[0]
-
-    def places(self, r: n.Region, names: Mapping[str, n.Expr]) -> Iterator[tuple[int, ...]]:
-        """The elements of a region, for a thread."""
-        self.left -= 1
+    def places(self, r: n.Region, at: Mapping[str, Numbers], here: Here) -> list[tuple[int, ...]]:
+        """The one element of a region for each thread that comes to it."""
+        index = [self.evaluated(i, at) if isinstance(i, n.Expr) else None for i in r.index]
+        known = [i for i in index if i is not None]
+        if len(known) < len(index) or (not index and math.prod(self.shape) != 1):
+            raise _Undecided("which element it is depends on more than the thread")
+        self.left -= self.team.threads
         if self.left < 0:
             raise _Undecided("there are too many accesses to go through")
-        index = tuple(build.int_value(substitute(i, names)) if isinstance(i, n.Expr) else None for i in r.index)
-        if None in index or (not index and math.prod(self.shape) != 1):
-            raise _Undecided("which element it is depends on more than the thread")
-        yield tuple(i for i in index if i is not None)
+        if not index:
+            return [()]
+        found = list(zip(*known, strict=True))
+        return found if here is None else [found[t] for t in here]
+
+    def evaluated(self, e: n.Expr, at: Mapping[str, Numbers]) -> Sequence[int] | None:
+        """The value of an integer or boolean expression for each thread; None where it depends on more than its number."""
+        while used := names_read(e) & self.values.keys():
+            e = substitute(e, {name: self.values[name] for name in used})
+        found = numbers(e, {**at, self.team.thread.name: range(self.team.threads)})
+        return [found] * self.team.threads if isinstance(found, int) else found

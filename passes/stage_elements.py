@@ -222,7 +222,7 @@ class StageElements(Pass):
             reach = self.shape or _reach(program, path, found)
             if reach is None or len(reach) != len(found.dims) or any(d >= len(found.load.at.index) for d in self.guard):
                 continue
-            if any(below for below, _, _ in _reads(program, path, found, reach)):
+            if any(below for below, _, _ in staged_reads(program, path, found, reach)):
                 out.append(Site(path, replace(self, value=text, shape=reach)))
         return tuple(out) or (Miss("it reads no elements of global memory whose number is known") if isinstance(node, n.For) else None)
 
@@ -234,7 +234,7 @@ class StageElements(Pass):
         b = found.load.at.buffer
         made = n.Buffer(fresh(f"{b.name}s", taken), b.dtype, tuple(map(build.const, shape)), "shared")
         places = tuple(n.Var(fresh("e", taken), I32) for _ in shape)
-        inside = {x: place for _, x, place in _reads(program, site.path, found, shape)}
+        inside = {x: place for _, x, place in staged_reads(program, site.path, found, shape)}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return n.Load(build.region(made, *inside[old])) if isinstance(old, n.Load) and old in inside else new
@@ -330,7 +330,7 @@ def _guards(found: Template) -> Iterator[tuple[int, ...]]:
             yield chosen[::-1]
 
 
-def _reads(program: n.Program, path: Path, found: Template, shape: tuple[int, ...]) -> Iterator[tuple[bool, n.Load, tuple[n.Expr, ...]]]:
+def staged_reads(program: n.Program, path: Path, found: Template, shape: tuple[int, ...]) -> Iterator[tuple[bool, n.Load, tuple[n.Expr, ...]]]:
     """The loads from the statement at a path to the end of its block that read staged elements, with the place, and whether they are in
     that statement itself."""
     for here, known, x in _loads_with_facts(program, path):
@@ -356,6 +356,10 @@ def _nodes(value: object) -> list[n.Node]:
     return [x for x in (value if isinstance(value, tuple) else (value,)) if isinstance(x, n.Node)]
 
 
+UNBOUNDED = (1 << 31) - 2
+"""The last place of a range that only its dtype bounds: as good as no bound."""
+
+
 def _reach(program: n.Program, path: Path, found: Template) -> tuple[int, ...] | None:
     """How many elements along each axis the loads of a statement reach; None where that is not known."""
     most: dict[int, int] = {}
@@ -366,7 +370,7 @@ def _reach(program: n.Program, path: Path, found: Template) -> tuple[int, ...] |
             continue
         for k, e in enumerate(place):
             domain = known.domain(known.expanded(e))
-            if domain.lo is None or domain.lo < 0 or domain.hi is None:
+            if domain.lo is None or domain.lo < 0 or domain.hi is None or domain.hi >= UNBOUNDED:
                 return None
             most[k] = max(most.get(k, 0), domain.hi + 1)
     return tuple(most[k] for k in sorted(most)) if most else None

@@ -42,8 +42,8 @@ from kir.analysis.retile import CannotRetile, Narrow, Widen
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import dtype_of
-from kir.ir.visit import names_read, statements, walk
+from kir.ir.types import TileType, dtype_of
+from kir.ir.visit import names_read, once, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -59,6 +59,8 @@ def _loop(program: n.Program, site: Site) -> tuple[n.For, TileLoop]:
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, item = _loop(program, site)
+    if item.undefined and not (found := decides_nothing(kernel_of(item.optimize(program, site).program, site.path), item.undefined)):
+        return found
     if divides(item.extent, loop.hi, program.facts):
         return proved(f"{item.extent} divides the number of iterations")
     for s in statements(loop.body):
@@ -84,13 +86,6 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no iteration reads what another writes")
 
 
-def _defined(program: n.Program, site: Site, context: Context) -> Verdict:
-    _, item = _loop(program, site)
-    if not item.undefined:
-        return proved("elements past the end count as zero")
-    return decides_nothing(kernel_of(item.optimize(program, site).program, site.path), item.undefined)
-
-
 @dataclass(frozen=True)
 class TileLoop(Pass):
     """`extent` elements in an iteration; `back` puts the new axis of values behind those that they have already. Past the end loads give zero, of
@@ -104,9 +99,8 @@ class TileLoop(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1, 52)
     claim: ClassVar[str] = "Neighbors move and are computed together, by threads side by side."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P918", "validity", "shape", "the tile divides the iterations, or every store ends where they end", _tails),
+        Precondition("KIR-P918", "validity", "shape", "what lies past the last iteration is never stored, and where it is undefined decides nothing", _tails),
         Precondition("KIR-P919", "validity", "aliasing", "no iteration reads what another writes", _independent),
-        Precondition("KIR-P920", "validity", "storage", "what is undefined past the end decides nothing", _defined),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -153,7 +147,8 @@ class TileLoop(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over tiles, one axis of whose values numbers their elements."""
-        if not (_counts(node) and isinstance(node, n.For)):
+        if not (_counts(node) and isinstance(node, n.For)) or not once(node, "_has_tiles", lambda: any(
+                isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(node))):
             return None
         reason: Miss | None = None
         out: list[Site] = []

@@ -39,3 +39,12 @@ def test_links_between_documents_lead_somewhere() -> None:
             if "://" not in link and not (file.parent / link).exists():
                 broken.append(f"{file.relative_to(ROOT)}: {link}")
     assert broken == []
+
+
+def test_what_the_architecture_points_at_is_there() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.search(r"## Where to look\n(.*?)\n## ", page, re.S)
+    assert rows is not None
+    filled = [each.replace("SURFACE", surface).replace("some_pass", "tile").replace("some_command", "opt")
+              for each in re.findall(r"`([\w/.\-]+/[\w/.\-]*)`", rows[1]) for surface in ("cuda", "triton", "tilelang")]
+    assert len(filled) > 60 and [each for each in filled if not (ROOT / each).exists()] == []

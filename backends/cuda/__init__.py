@@ -12,7 +12,7 @@ from kir.surface import Artifact, Emitted, SourceLine
 from kir.target import Target
 
 from .emit import Written, write
-from .lowering import placed, thread_code
+from .lowering import placed, thread_code, worded
 
 
 class CudaBackend:
@@ -47,12 +47,15 @@ def _written(program: Program) -> Written:
 
 
 def _write(program: Program) -> Written:
+    plain, _ = worded(program)
     threads, places, why = thread_code(program)
     if why:
         return Written(None, why)
     written = write(threads)
     if written.emitted is None or threads is program:
         return written
+    if threads is plain:
+        return Written(replace(written.emitted, program=content_hash(program)), ())
     lines = tuple(SourceLine(each.line, path) for each in written.emitted.source_map
                   if (path := placed(each.path, places) if places else ()))
     return Written(replace(written.emitted, program=content_hash(program), source_map=lines), ())

@@ -184,6 +184,10 @@ def _used(program: n.Program) -> list[n.Function]:
     return [f for f in program.functions if f.name in wanted]
 
 
+_HEADERS = (("cuda_fp16.h", frozenset({"f16"})), ("cuda_bf16.h", frozenset({"bf16"})), ("cuda_fp8.h", frozenset({"f8e4m3", "f8e5m2"})))
+"""Headers of the toolkit, and the dtypes that need them."""
+
+
 def _includes(p: n.Program) -> list[str]:
     dtypes = {b.dtype.name for b in walk(p) if isinstance(b, n.Buffer)} | {x.dtype.name for x in walk(p) if isinstance(x, n.Cast)}
     dtypes |= {dtype_of(x.type).name for x in walk(p) if isinstance(x, n.Call) and isinstance(x.type, (DType, TileType))}
@@ -192,7 +196,7 @@ def _includes(p: n.Program) -> list[str]:
         out.insert(2, "cstdio")
     if p.tensor_maps:
         out.append("cuda.h")
-    return out + [file for name, file in (("f16", "cuda_fp16.h"), ("bf16", "cuda_bf16.h")) if name in dtypes]
+    return out + [file for file, names in _HEADERS if names & dtypes]
 
 
 def _closed(used: set[str]) -> list[str]:

@@ -15,7 +15,7 @@ from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, mul
 from kir.ir.printer import expr_text
-from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
+from kir.ir.types import F32, FP8, DType, TileType, Type, dtype_of, shape_of
 from kir.ptx.writing import spelled
 
 from .._wrap import wrapped
@@ -23,7 +23,7 @@ from .._wrap import wrapped
 TYPES: Mapping[str, str] = {
     "bool": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long", "u8": "unsigned char",
     "u16": "unsigned short", "u32": "unsigned", "u64": "unsigned long long", "f16": "__half", "bf16": "__nv_bfloat16", "f32": "float",
-    "f64": "double", "mbarrier": "unsigned long long",
+    "f64": "double", "f8e4m3": "__nv_fp8_e4m3", "f8e5m2": "__nv_fp8_e5m2", "mbarrier": "unsigned long long",
 }
 """IR dtype to C++ type."""
 CONDITIONAL, OR, AND, BIT_OR, BIT_XOR, BIT_AND, EQUAL, COMPARE, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(13)
@@ -70,7 +70,8 @@ def literal(c: n.Const) -> str:
     if isinstance(v, float):
         number = "NAN" if math.isnan(v) else "INFINITY" if math.isinf(v) else repr(abs(v)) + ("" if name == "f64" else "f")
         text = f"-{number}" if math.copysign(1.0, v) < 0 and not math.isnan(v) else number
-        return {"f16": f"__float2half_rn({text})", "bf16": f"__float2bfloat16_rn({text})"}.get(name, text)
+        return {"f16": f"__float2half_rn({text})", "bf16": f"__float2bfloat16_rn({text})",
+                "f8e4m3": f"__nv_fp8_e4m3({text})", "f8e5m2": f"__nv_fp8_e5m2({text})"}.get(name, text)
     if v == c.dtype.range[0] and c.dtype.kind == "int" and c.dtype.bits >= 32:
         return f"({v + 1}{'LL' if c.dtype.bits == 64 else ''} - 1)"
     suffix = {"u32": "u", "i64": "LL", "u64": "ULL"}.get(name, "")
@@ -238,9 +239,16 @@ class Expressions:
         narrow = {"f16": "half", "bf16": "bfloat16"}
         if source.name in narrow:
             x = f"__{narrow[source.name]}2float({x})"
-            source = DType("f32", "float", 32)
+            source = F32
+        if source in FP8:
+            x, source = f"static_cast<float>({x})", F32
         if to == source:
             return x
+        if to in FP8:
+            if e.rounding != "rn" or not source.is_float:
+                raise refuse("KIR-B004", f"CUDA has no conversion of {source} to {to} with rounding '{e.rounding}'",
+                             needs="a cast from a float, which rounds to nearest and saturates")
+            return f"{c_type(to)}({x})"
         if to.name in narrow:
             if e.rounding not in ("rn", "rz", "ru", "rd"):
                 raise refuse("KIR-B004", f"CUDA has no conversion to {to} with rounding '{e.rounding}'")
@@ -263,7 +271,7 @@ class Expressions:
         if not conditions:
             return text, ATOM
         other = self.element(e.other, at, OR) if e.other is not None else f"{c_type(dtype_of(e.type))}(0)"
-        if e.other is None and dtype_of(e.type).name in ("f16", "bf16"):
+        if e.other is None and dtype_of(e.type).is_float and dtype_of(e.type).bits < 32:
             other = literal(n.Const(0.0, dtype_of(e.type)))
         return f"{' && '.join(conditions)} ? {text} : {other}", CONDITIONAL
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.diagnostic import Diagnostic, KirError
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.paths import paths
-from kir.ir.visit import statements, substitute_buffers
+from kir.ir.types import dtype_of
+from kir.ir.visit import once, statements, substitute_buffers, transform, walk
 from kir.lowering import is_tiled, lowered_kernel
 from kir.rewrite.base import Miss, found_sites
 from kir.rewrite.edit import names_in, replace_kernel
 from kir.rewrite.registry import pass_class
 from kir.surface import StatementPath
 
+from .maps import described
 from .memory import bytes_of
 from .planning import is_open, planned
 from .rolling import in_loops, rolled
@@ -25,7 +28,8 @@ LOWERING = ("lower-mma",)
 
 def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, StatementPath], tuple[Diagnostic, ...]]:
     """The program with every tile kernel lowered, which statement each new one was written for, and why kernels were not lowered."""
-    refusals: list[Diagnostic] = []
+    program, why_not = worded(program)
+    refusals = list(why_not)
     places: dict[StatementPath, StatementPath] = {}
     for k in program.kernels:
         if not is_tiled(k) and not _multiplies(k):
@@ -45,6 +49,21 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
         program = replace_kernel(program, k.name, in_pool(rolled(made, k)))
         places |= own
     return program, places, tuple(refusals)
+
+
+def worded(program: n.Program) -> tuple[n.Program, tuple[Diagnostic, ...]]:
+    """The program with what CUDA has no word for said in other words: functions as arithmetic, boxes by tensor maps; and what has none."""
+    return once(program, "_cuda_words", lambda: described(_in_words(program)))
+
+
+def _in_words(program: n.Program) -> n.Program:
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Call) and new.fn == "sigmoid" and new.of is None and isinstance(x := new.args[0], n.Expr):
+            one = build.const(1.0, dtype_of(x.type))
+            return build.binary("div", one, build.add(one, build.call("exp", build.unary("neg", x))))
+        return new
+    made: n.Program = transform(program, leave) if any(isinstance(x, n.Call) and x.fn == "sigmoid" for x in walk(program)) else program
+    return made
 
 
 def in_pool(k: n.Kernel) -> n.Kernel:

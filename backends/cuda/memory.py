@@ -55,7 +55,7 @@ class Memory(Places):
         return self.element(to, n.Region(self.peers[r.buffer.name], r.index[1:]), at), to.scalar(r.index[0])
 
     def _indices(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> tuple[str, ...]:
-        """The index along each dimension, spans taking their place from `at`."""
+        """The index along each dimension, spans taking their place from `at`; in parentheses where it binds more loosely than a sum."""
         index = r.index or tuple(n.Span(n.Const(0, dtype_of(d.type)), d) for d in r.buffer.shape)
         spans, out = iter(at), []
         for i in index:
@@ -63,15 +63,15 @@ class Memory(Places):
                 place = next(spans)
                 step = "" if i.step == 1 else f" * {i.step if isinstance(i.step, int) else to.scalar(i.step, PRODUCT + 1)}"
                 if place == "0":
-                    out.append(to.scalar(i.lo))
+                    out.append(to.scalar(i.lo, SUM))
                 elif is_const(i.lo, 0):
                     out.append(f"{place}{step}")
                 else:
                     out.append(f"{to.scalar(i.lo, SUM)} + {place}{step}")
             elif isinstance(i.type, TileType):
-                out.append(to.element(i, at))
+                out.append(to.element(i, at, SUM))
             else:
-                out.append(to.scalar(i))
+                out.append(to.scalar(i, SUM))
         return tuple(out)
 
     def _offset(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
@@ -98,14 +98,13 @@ class Memory(Places):
         for i, text, size in zip(index, self._indices(to, r, at), r.buffer.shape, strict=True):
             lo = to.facts.expanded(i.lo if isinstance(i, n.Span) else i)
             known = to.facts.domain(lo)
-            shown = text if text.replace("_", "").isalnum() else f"{text}"
             if known.lo is None or known.lo < 0:
-                out.append(f"{shown} >= 0")
+                out.append(f"{text} >= 0")
             reach = (int_value(i.extent) or 1) * (int_value(i.step) or 1) if isinstance(i, n.Span) else 1
             least = to.facts.domain(size).lo
             certain = known.hi is not None and least is not None and known.hi + reach <= least
             if not certain and not at_most(lo, size, to.facts, reach):
-                below.append(f"{shown} < {to.scalar(size, COMPARE + 1)}")
+                below.append(f"{text} < {to.scalar(size, COMPARE + 1)}")
         return " && ".join(out + below)
 
     # ---------------------------------------------------------------------------------------------------------------- vectors

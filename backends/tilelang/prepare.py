@@ -19,6 +19,7 @@ from kir.ir.promote import promoted
 from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform
 
+from .chained import by_rows
 from .layouts import said
 from .places import sourced
 from .sums import is_named_sum
@@ -66,7 +67,26 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
     loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
               if isinstance(x, n.Alloc) and x.buffer.layout is not None and (layout := said(x.buffer)) != x.buffer.layout}
-    return replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
+    k = _lone(k)
+    made = replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
+    return made if generic else by_rows(made)
+
+
+def _lone(k: n.Kernel) -> n.Kernel:
+    """The kernel with single elements of shared memory as arrays of one: TileLang's have dimensions."""
+    alone = {x.buffer.name for x in statements(k.body)
+             if isinstance(x, n.Alloc) and x.buffer.space == "shared" and not x.buffer.shape and x.buffer.dtype.kind != "token"}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Buffer() if new.name in alone and not new.shape:
+                return replace(new, shape=(build.const(1),))
+            case n.Region() if new.buffer.name in alone and not new.index:
+                return n.Region(new.buffer, (build.const(0),))
+            case _:
+                return new
+    made: n.Kernel = transform(k, leave) if alone else k
+    return made
 
 
 Values = dict[str, n.Expr]
@@ -361,8 +381,10 @@ def _chosen(e: n.Expr) -> n.Expr:
     """Loads under a mask, and loads with another value than zero at the edges, as choices."""
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if not isinstance(new, n.Load) or new.at.buffer.space != "global":
+        if not isinstance(new, n.Load) or (new.at.buffer.space != "global" and (new.mask is None or isinstance(new.type, TileType))):
             return new
+        if new.at.buffer.space != "global":
+            return new if new.mask is None or new.other is None else build.select(new.mask, replace(new, other=None), new.other)
         zero = _zero(new.at.buffer.dtype)
         other = zero if new.other is None else new.other
         if new.mask is None and _is_zero(other):

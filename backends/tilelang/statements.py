@@ -230,6 +230,9 @@ class Statements:
         if b.dtype.kind == "token":
             raise refuse("KIR-B303", f"the barriers '{b.name}' are initialized in another way than T.alloc_barrier does",
                          "a number of arrivals for each, right after its declaration")
+        if b.strides is not None:
+            strides = ", ".join(to.text(d) for d in b.strides)
+            raise refuse("KIR-B302", f"'{b.name}' has rows with gaps (strides {strides}), and TileLang hands out dense ones", "no padding, or a swizzle")
         match b.space:
             case "shared":
                 self.put(f"{name} = T.alloc_shared({shown}, {to.dtype(b.dtype)})", depth, path)

@@ -49,6 +49,9 @@ class ThreadForm:
             case n.Alloc() if s.init is not None and not s.buffer.shape:
                 before, value = self.folded(s.init)
                 return [*before, replace(s, init=value)]
+            case n.Alloc() if s.init is not None and isinstance(s.init.type, TileType):
+                filled = n.Store(n.Region(s.buffer), s.init, label=s.label, origin=s.origin)
+                return [replace(s, init=None), *self.store(filled)]
             case n.Store():
                 return self.store(s)
             case n.Eval() if is_idle(s):

@@ -30,8 +30,6 @@ def converted(e: n.Expr, to: DType) -> n.Expr:
         inner = dtype_of(e.x.type)
         if inner.bits <= own.bits and (inner.kind == "uint" or own.kind == "int"):
             return converted(e.x, to)
-    if to.name in ("f8e4m3", "f8e5m2") and own.is_float:
-        return build.cast(e, to, "sat")
     return build.cast(e, to)
 
 

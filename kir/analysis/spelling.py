@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from kir.analysis.bit_indices import divided
 from kir.analysis.elements import NotElementwise, canonical_tile, element
+from kir.analysis.vectors import put_together, side_by_side
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -48,7 +49,7 @@ class _Speller:
     def block(self, block: n.Block) -> n.Block:
         out: list[n.Stmt] = []
         values: dict[str, n.Expr] = {}
-        for s in block:
+        for s in put_together(block, self.fresh):
             for made in self.stmt(_inlined(s, values) if values else s):
                 if isinstance(made, n.Let) and len(made.names) == 1 and is_index_arithmetic(made.value, self.header):
                     values[made.names[0]] = made.value
@@ -255,6 +256,8 @@ def _exact_product(s: n.Mma) -> n.Mma:
 
 
 def _spelled(e: n.Expr) -> n.Expr:
+    if isinstance(e, n.Call) and e.fn == "vec":
+        return side_by_side(e)
     if isinstance(e, n.Call) and e.fn in COLLECTIVE:
         return replace(e, args=tuple(_spelled(a) if isinstance(a, n.Expr) else a for a in e.args))
     return canonical_tile(e) if shape_of(e.type) else e

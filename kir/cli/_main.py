@@ -175,7 +175,7 @@ def _print(result: Result, name: str, as_json: bool) -> None:
     else:
         from rich.console import Console
 
-        Console(highlight=False).print(result.text)
+        Console(highlight=False, markup=False).print(result.text)  # brackets are ours: lists of parameters, places
         sys.stdout.flush()
     if result.diagnostics:
         _report(result.diagnostics, as_json=False)

@@ -15,7 +15,8 @@ from kir.cli._result import Result
 
 HEADER = """\
 # {place}: put values in the places of "?" (docs/writing-a-binding.md).
-# sizes = ["M", "N"]                 names that you choose: shapes, scalars and the grid are expressions over them
+# sizes = ["M", "N"]                 names that you choose: shapes, scalars and the grid are expressions over them;
+#                                    an extent under [metas] may be named here instead, and is a size then
 # facts = ["N >= 1", "N % 8 == 0"]   what callers promise of the sizes; the more, the more passes are legal
 # problem = "softmax"                what it computes, where KIR has that problem (`kir run --problem`)
 """

@@ -36,4 +36,6 @@ def command(
     rows = by_kernel(notes)
     lines = [f"{r['kernel']}: {r['launches']} launches, {r['bindings']} bindings, {r['how']}{': ' + r['reason'] if r['reason'] else ''}" for r in rows]
     lines.append(f"{len(written)} bindings in {output}; the command ended with {code}")
+    if not rows:
+        lines.append("no launch of a Triton kernel was seen: does the command launch one, in a Python process in which KIR can be imported?")
     return Result({"exit": code, "kernels": rows, "bindings": written}, "\n".join(lines), 0 if code == 0 else 1)

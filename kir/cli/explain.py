@@ -13,7 +13,6 @@ from kir.cli._result import Result
 from kir.diagnostic import AREAS, ID_PATTERN, Explanation, did_you_mean, explanations, usage
 from kir.registry import registry
 
-
 OF_KIND = {
     "validity": "Where it does not hold, the pass would change what the program computes: it is refused when refuted (the witness shows where) and when\n"
                 "unknown. What to do: state the fact that is missing (`fact` in the IR, `facts` in a binding); or take another parameter or place. Where\n"

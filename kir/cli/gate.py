@@ -96,7 +96,10 @@ def command(
         from kir.gate.trace import written
         assert wanted is not None
         written(trace, verdict, wanted)
-    return Result(json, _shown(kernel.name, verdict, reached), 0 if verdict.accepted else 1, verdict.diagnostics())
+    shown = _shown(kernel.name, verdict, reached)
+    if verdict.compile.absent and not any(a.kernels for a in verdict.artifacts) and _nvcc_would(kernel, verdict.compile.surface):
+        shown.renderables.append("--surface cuda compiles it with the nvcc that is here")
+    return Result(json, shown, 0 if verdict.accepted else 1, verdict.diagnostics())
 
 
 def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Program | None, cache: Path | None, shapes: tuple[str, ...],
@@ -107,6 +110,14 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
     with Gpu.open(cache) as gpu:
         judged_by = problem if problem is not None else program_problem(other, kernel)
         return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
+
+
+def _nvcc_would(kernel: Program, surface: str) -> bool:
+    """Whether a kernel that its own surface's compiler is lacking for could be compiled as CUDA on this machine."""
+    from kir import machine
+    from kir.surface import backend
+
+    return surface != "cuda" and machine.toolkit() is not None and not backend("cuda").accepts(kernel)
 
 
 def _device_target(verdict: Verdict) -> Target:

@@ -90,7 +90,7 @@ def command(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
         table(lineage),
         code=0 if replayed.ok else 1,
-        diagnostics=(*replayed.diagnostics, *notes),
+        diagnostics=(*replayed.diagnostics, *notes, *engine.failures.values()),
     )
 
 

@@ -52,6 +52,7 @@ def command(
     from kir.ir.verify import is_generic
     from kir.rewrite import Context, Pipeline, Trace, pass_class
     from kir.rewrite.driver import notes
+    from kir.rewrite.registry import failed
     from kir.target import target as named
 
     if not tuned:
@@ -74,6 +75,8 @@ def command(
             done = done.then(step, context)
         except KirError as bad:
             raise _led(bad, file, bind, step, len(taken)) from bad
+        except Exception as bad:
+            raise KirError(replace(failed(cls, "here", bad), severity="error")) from bad
         taken.append(step)
         warnings += list(notes(done.steps[-1].witness.params, done.steps[-1].record.verdicts))
     if in_place:

@@ -7,6 +7,7 @@ or an error finding.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -184,16 +185,31 @@ def _random(program: Program, given: Mapping[str, int | float], seed: int) -> tu
     if missing:
         raise usage("KIR-C002", f"no value for '{missing[0]}'", needs=f"--set {missing[0]}=NUMBER, or --problem")
     known = {p.name: const(values[p.name], p.of) for p in program.params if p.name in values and isinstance(p.of, DType)}
-    random, arrays = np.random.default_rng(seed), {}
+    random, arrays, shapes = np.random.default_rng(seed), {}, {}
     for p in program.params:
-        if not isinstance(p.of, n.Buffer) or p.role == "out":
+        if not isinstance(p.of, n.Buffer):
             continue
         extents = [int_value(substitute(d, known)) for d in p.of.shape]
-        if any(d is None for d in extents):
+        shapes[p.name] = [d for d in extents if d is not None]
+        if len(shapes[p.name]) != len(extents):
             raise usage("KIR-C002", f"the shape of '{p.name}' is not given by sizes alone", needs="--problem")
-        drawn = random.standard_normal(extents) if p.of.dtype.is_float else random.integers(0, 2, extents)  # type: ignore[arg-type]  # no None: checked above
-        arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
+    _fits(shapes)
+    for p in program.params:
+        if isinstance(p.of, n.Buffer) and p.role != "out":
+            drawn = random.standard_normal(shapes[p.name]) if p.of.dtype.is_float else random.integers(0, 2, shapes[p.name])
+            arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     return arrays, values
+
+
+def _fits(shapes: Mapping[str, list[int]]) -> None:
+    """Raises MemoryError, before anything is drawn, for tensors that this machine cannot hold beside what is known of them."""
+    import os
+
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = {name: 8 * math.prod(shape) for name, shape in shapes.items()}  # drawn as float64
+    if sum(needed.values()) > there:
+        largest = max(needed, key=lambda name: needed[name])
+        raise MemoryError(f"the tensors take {sum(needed.values()) / 2**30:.0f} GiB as they are drawn, most of it '{largest}' {shapes[largest]}")
 
 
 def _shown(program: Program, ran: Ran, verdict: Comparison | None, check: bool, cases: str = "") -> Group:

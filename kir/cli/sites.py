@@ -16,6 +16,7 @@ from kir.cli._program import read
 from kir.cli._result import Result
 
 if TYPE_CHECKING:
+    from kir.diagnostic import Diagnostic
     from kir.ir.nodes import Program
     from kir.rewrite import Pass
 
@@ -38,46 +39,70 @@ def command(
     if package:
         return _ranked(Path(file), target or "sm_90a", 40 if most is None else most, jobs or 0, 60.0 if seconds is None else seconds, name)
     belong("sites", "--package", {"--target": target, "--most": most, "--jobs": jobs, "--seconds": seconds})
+    from dataclasses import replace
+
     from kir.diagnostic import KirError
-    from kir.rewrite import judge, misses, pass_class, passes, sites
-    from kir.rewrite.anchor import anchor_text
-    from kir.rewrite.driver import forward_site, run_backward
-    from kir.rewrite.text import Direction
+    from kir.rewrite import pass_class, passes
+    from kir.rewrite.registry import failed
 
     program = read(file, bind)
     chosen = [pass_class(name)] if name else list(passes())
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
-    directions: tuple[Direction, ...] = ("forward", "backward")
+    warnings: list[Diagnostic] = []
     for cls in chosen:
-        item = cls.with_options({})
-        for direction in directions:
-            mark = "~" if direction == "backward" else ""
-            for site in sites(item, program, direction):
-                if direction == "forward":
-                    verdicts = judge(program, site)
-                else:
-                    simpler, witness = run_backward(program, site)
-                    verdicts = judge(simpler, forward_site(simpler, witness.params, witness.path))
-                anchor = anchor_text(program, site.path)
-                rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
-                             "verdicts": {id_: v.to_json() for id_, v in verdicts}})
-                refused = [(id_, v) for id_, v in verdicts if not v]
-                lines.append(f"{mark}{site.params}@{anchor}  " + ("applies" if not refused else "refused"))
-                for id_, v in refused:
-                    lines.append(f"    {id_} {v.kind}: {v.reason}")
-                    lines += [f"      witness: {w}" for w in v.witness]
-            if near:
-                try:
-                    for path, reason in misses(item, program, direction):
-                        anchor = anchor_text(program, path)
-                        rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
-                        lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
-                except KirError as bad:
-                    lines.append(f"{mark}{cls.name}: {bad.diagnostics[0].message}")
+        try:
+            _of(cls, program, near, rows, lines)
+        except Exception as fault:
+            told = failed(cls, "here", fault)
+            if name:
+                raise KirError(replace(told, severity="error")) from fault
+            warnings.append(told)
     if not rows and name and not near:
         lines = [f"{name} applies nowhere", *_nearest(chosen[0].with_options({}), program)]
-    return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies")
+    lines += [_summed(rows)] if rows else []
+    return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies", diagnostics=tuple(warnings))
+
+
+def _of(cls: type[Pass], program: Program, near: bool, rows: list[dict[str, Any]], lines: list[str]) -> None:
+    """The sites of one pass, and its near misses where they are wanted: added to both lists."""
+    from kir.rewrite import judge, misses, sites
+    from kir.rewrite.anchor import anchor_text
+    from kir.rewrite.driver import forward_site, run_backward
+    from kir.rewrite.text import Direction
+
+    item = cls.with_options({})
+    directions: tuple[Direction, ...] = ("forward", "backward")
+    for direction in directions:
+        mark = "~" if direction == "backward" else ""
+        for site in sites(item, program, direction):
+            if direction == "forward":
+                verdicts = judge(program, site)
+            else:
+                simpler, witness = run_backward(program, site)
+                verdicts = judge(simpler, forward_site(simpler, witness.params, witness.path))
+            anchor = anchor_text(program, site.path)
+            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
+                         "verdicts": {id_: v.to_json() for id_, v in verdicts}})
+            advice = {p.id for p in site.params.preconditions if p.kind == "profit"}
+            open_ = [(id_, v) for id_, v in verdicts if not v]
+            rows[-1]["refused"] = [id_ for id_, _ in open_ if id_ not in advice]
+            lines.append(f"{mark}{site.params}@{anchor}  " + ("refused" if rows[-1]["refused"] else "applies"))
+            for id_, v in open_:
+                lines.append(f"    {id_} {'advises against it' if id_ in advice else v.kind}: {v.reason}")
+                lines += [f"      witness: {w}" for w in v.witness]
+        for path, reason in misses(item, program, direction) if near else ():
+            anchor = anchor_text(program, path)
+            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
+            lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
+
+
+def _summed(rows: list[dict[str, Any]]) -> str:
+    """How many places there are, and what the mark before some of them means."""
+    places = [row for row in rows if "step" in row]
+    refused = sum(bool(row["refused"]) for row in places)
+    back = "; ~ takes a pass back" if any(row["direction"] == "backward" for row in places) else ""
+    return f"{len(places)} place{'' if len(places) == 1 else 's'}, {refused} refused{back}"
 
 
 def _nearest(item: Pass, program: Program) -> list[str]:

@@ -15,16 +15,12 @@ Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder 
 
 
 def _listing(found: Any, faults: Any, nothing: str) -> Result:
-    from rich.table import Table
-
-    shown = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("card", "intent", "status", "verified on", "carrier"):
-        shown.add_column(heading, overflow="fold")
+    lines: list[str] = []
     rows = []
     for each in found:
         card = each.card
         where = f"{card.scope.case} / {card.scope.surface} / {', '.join(card.scope.platforms)}"
-        shown.add_row(card.name, card.intent, card.status, where, card.carrier.text)
+        lines += [f"{card.name}  ({card.intent}, {card.status})", f"    {card.carrier.text}", f"    verified on {where}"]
         scope = card.scope.model_dump(mode="json")
         rows.append(
             {
@@ -36,7 +32,7 @@ def _listing(found: Any, faults: Any, nothing: str) -> Result:
                 "file": str(each.path),
             }
         )
-    return Result({"cards": rows}, shown if rows else nothing, diagnostics=tuple(faults))
+    return Result({"cards": rows}, "\n".join(lines) or nothing, diagnostics=tuple(faults))
 
 
 @app.command("list")
@@ -55,7 +51,8 @@ def search(words: Annotated[list[str], typer.Argument(help="words, all of which 
 
     found, faults = open_library(library or ()).cards()
     wanted = [word.casefold() for word in words]
-    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults, f"no card has {' and '.join(words)}" if found else EMPTY)
+    nothing = f"no card has {' and '.join(words)}" if found else EMPTY
+    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults, nothing)
 
 
 @app.command()

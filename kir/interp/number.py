@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.diagnostic import error
-from kir.ir.types import DType
+from kir.ir.types import FP8, DType
 
 Array = NDArray[Any]
 
@@ -130,7 +130,7 @@ def unary(op: str, dtype: DType, x: Array) -> Array:
 def cast(x: Array, source: DType, target: DType, rounding: str) -> Array:
     """`x` converted from `source` to `target`. `rn` rounds to nearest even between floats and from integers; to an integer a float
     is truncated unless `ru` or `rd` is asked for (`cvt.rzi`, what a C cast does), clamped to the range, NaN giving 0. `sat` clamps
-    to the finite range of the target. `bits` reinterprets elements of equal width."""
+    to the finite range of the target, and so does `rn` to fp8. `bits` reinterprets elements of equal width."""
     kind = storage(target)
     if rounding == "bits":
         if source.bytes != target.bytes:
@@ -144,7 +144,7 @@ def cast(x: Array, source: DType, target: DType, rounding: str) -> Array:
     if not source.is_float:
         wide = x.astype(np.int64) if source.bits < 64 else x
         return wide.astype(np.float32).astype(kind) if narrow(target) else wide.astype(kind)
-    if rounding == "sat":
+    if rounding == "sat" or (rounding == "rn" and target in FP8):
         largest = np.float64(ml_dtypes.finfo(kind).max)
         wide = x.astype(np.float64)
         return np.asarray(np.clip(wide, -largest, largest)).astype(kind)

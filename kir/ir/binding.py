@@ -53,6 +53,7 @@ from kir.ir.printer import name_text
 from kir.ir.types import DTYPES
 
 Setting = int | float | bool | str
+NO_TEXT = "this is no IR text: "
 LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "threads"})
 """Names in a configuration that are options of the launch, not metas."""
 
@@ -234,7 +235,7 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
         except KirError as bad:
             raise error(
                 "KIR-F011",
-                f"{what} '{key}' = '{text}': {bad.diagnostics[0].message}",
+                f"{what} '{key}' = '{text}': {bad.diagnostics[0].message.removeprefix(NO_TEXT)}",
                 needs=f"an expression over {', '.join(sizes) or 'numbers'}",
             ) from bad
         out[key] = substitute(program.kernels[0].grid[0].extent, sizes)
@@ -252,7 +253,8 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.E
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
         except KirError as bad:
-            raise error("KIR-F011", f"fact '{text}': {bad.diagnostics[0].message}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",
+            said = bad.diagnostics[0].message.removeprefix(NO_TEXT)
+            raise error("KIR-F011", f"fact '{text}': {said}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",
                         attempt="name what it speaks of under sizes") from bad
         out.append(substitute(program.facts[0], sizes))
     return tuple(out)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from kir.diagnostic import error
 from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
-from kir.ir.types import BOOL, F32, I32, DType, TileType, Type, dtype_of, shape_of
+from kir.ir.types import BOOL, F32, FP8, I32, DType, TileType, Type, dtype_of, shape_of
 
 Monomial = tuple[Expr, ...]
 MAX_TERMS = 64
@@ -302,8 +302,10 @@ def select(cond: Expr, a: Expr, b: Expr) -> Expr:
 
 
 def cast(x: Expr, dtype: DType, rounding: str = "rn") -> Expr:
-    """x converted; a cast to the own dtype vanishes, an integer literal folds where no rounding is involved."""
+    """x converted; a cast to the own dtype vanishes, an integer literal folds where no rounding is involved. To fp8, `rn` saturates."""
     own = dtype_of(x.type)
+    if rounding == "sat" and dtype in FP8 and own.is_float:
+        rounding = "rn"
     if own == dtype and rounding in ("rn", "bits"):
         return x
     if isinstance(x, Const) and not own.is_symbolic and rounding == "rn":

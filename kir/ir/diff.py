@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import html
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -302,9 +303,13 @@ def render_terminal(d: Diff, context: int = CONTEXT, color: bool = False) -> str
 
 _CSS = """.kir-diff{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-x:auto;margin:0;
 border:1px solid #d0d7de;border-radius:6px;padding:.5em 0;color:#1f2328;background:#fff}
-.kir-diff div{padding:0 1em;white-space:pre}.kir-diff .add{background:#dafbe1}.kir-diff .del{background:#ffebe9}
+.kir-diff div{padding:0 1em 0 calc(1em + var(--in,4ch));text-indent:calc(-1*var(--in,4ch));white-space:pre-wrap;overflow-wrap:anywhere}
+.kir-diff .add{background:#dafbe1}.kir-diff .del{background:#ffebe9}.kir-diff mark{color:inherit;background:none;border-radius:2px}
+.kir-diff .add mark,.kir-diff .mov mark{background:#9be9a8}.kir-diff .del mark{background:#ffb8b0}
 .kir-diff .mov{background:#ddf4ff}
 .kir-diff .gone{background:#f6f8fa;color:#59636e}.kir-diff .skip{color:#59636e;background:#f6f8fa}.kir-diff i{color:#0969da}"""
+LEAST_ALIKE = 0.4
+"""How much two sides of a changed statement have in common where marking what differs still helps."""
 _CLASSES = {"+": "add", "-": "del", ">": "mov", "»": "mov", "<": "gone", " ": ""}
 
 
@@ -318,11 +323,33 @@ def render_html(d: Diff, context: int = CONTEXT) -> str:
             out.append(f'<div class="skip">  .. {row} unchanged</div>')
             continue
         title = html.escape(row.anchor_after or row.anchor_before, quote=True)
-        for sign, text in _sides(row):
+        for sign, text, marks in _marked_sides(row):
             note = _note(row) if sign != "-" or row.kind != "moved+changed" else ""
             tail = f"  <i>{html.escape(note)}</i>" if note else ""
-            out.append(f'<div class="{_CLASSES[sign]}" title="{title}">{html.escape(f"{sign} {text}")}{tail}</div>')
+            said = "".join(f"<mark>{html.escape(part)}</mark>" if marked else html.escape(part) for part, marked in marks)
+            hang = 4 + len(text) - len(text.lstrip())
+            out.append(f'<div class="{_CLASSES[sign]}" title="{title}" style="--in:{hang}ch">{html.escape(sign)} {said}{tail}</div>')
     return "\n".join([*out, "</div>"])
+
+
+Marked = tuple[tuple[str, bool], ...]
+"""A text in parts, each with whether it is marked."""
+
+
+def _marked_sides(row: Row) -> Iterator[tuple[str, str, Marked]]:
+    """The lines of a row with what differs between its two sides marked: a word is easily overlooked in a long statement."""
+    sides = list(_sides(row))
+    if len(sides) != 2:
+        yield from ((sign, text, ((text, False),)) for sign, text in sides)
+        return
+    words = [re.findall(r"\w+|\s+|[^\w\s]", text) for _, text in sides]
+    match = difflib.SequenceMatcher(None, words[0], words[1], autojunk=False)
+    alike = match.ratio() >= LEAST_ALIKE
+    codes = match.get_opcodes()
+    ranges = ([(op, i1, i2) for op, i1, i2, _, _ in codes], [(op, j1, j2) for op, _, _, j1, j2 in codes])
+    for (sign, text), own, taken in zip(sides, words, ranges, strict=True):
+        parts = [("".join(own[first:last]), op != "equal") for op, first, last in taken if first < last]
+        yield sign, text, tuple(parts) if alike else ((text, False),)
 
 
 def to_json(d: Diff) -> dict[str, Any]:

@@ -175,7 +175,8 @@ class Select(Expr):
 
 @node
 class Cast(Expr):
-    """Conversion to `dtype`. `rounding`: `rn` (default), `rz`, `ru`, `rd`, `bits` (reinterpret, equal widths), `sat`."""
+    """Conversion to `dtype`. `rounding`: `rn` (default), `rz`, `ru`, `rd`, `bits` (reinterpret, equal widths), `sat`. To fp8, `rn` saturates
+    at the largest finite number, as all hardware does (PTX ISA, cvt: to .e4m3x2 and .e5m2x2 only with .satfinite)."""
 
     x: Expr
     dtype: DType

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from kir.carrier import declared
-from kir.diagnostic import KirError
+from kir.diagnostic import Diagnostic, KirError
 from kir.ir.canonical import content_hash
 from kir.ir.measure import Measure, measure
 from kir.ir.naive import is_naive
@@ -23,6 +23,7 @@ from kir.problem import load_problem
 from kir.rewrite import Context, Pass, Site, Step, Verdict, apply, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.pipeline import find_site
+from kir.rewrite.registry import failed
 from kir.target import target
 
 COMPONENTS = Measure._fields
@@ -55,13 +56,15 @@ class _Known:
 class PassEngine:
     """All passes of the registry, or some ``only``. ``work_item`` and ``state`` are the problem's, for the predicate N; ``assume`` are precondition
     ids that count as assumed where they cannot be decided; ``context`` says what hardware is aimed at. What was found for a program
-    is kept, as the walk comes to the same programs that its plan has been through."""
+    is kept, as the walk comes to the same programs that its plan has been through. ``failures`` are passes whose own code failed: the
+    walk goes on without them."""
 
     naive_arguments: Mapping[str, Any] = field(default_factory=dict)
     assume: frozenset[str] = frozenset()
     context: Context = field(default_factory=Context)
     only: Callable[[type[Pass]], bool] = field(default=lambda cls: True, repr=False, compare=False)
     _seen: dict[str, _Known] = field(default_factory=dict, repr=False, compare=False)
+    failures: dict[str, Diagnostic] = field(default_factory=dict, repr=False, compare=False)
     _naive: dict[str, tuple[Violation, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -115,7 +118,14 @@ class PassEngine:
         key = program_text(program)
         if key not in self._seen:
             carriers = {cls.name for cls in self.passes if declared(cls)}
-            found = [each for cls in self.passes for each in _candidates(program, cls)]
+            found: list[Candidate] = []
+            for cls in self.passes:
+                if cls.name in self.failures:
+                    continue
+                try:
+                    found += _candidates(program, cls)
+                except Exception as fault:
+                    self.failures[cls.name] = failed(cls, "in a walk, which went on without it", fault)
             places = tuple(_Place(each, number, _component(program, each, each.name in carriers), each.name in carriers)
                            for number, each in enumerate(found))
             self._seen[key] = _Known(program, places)

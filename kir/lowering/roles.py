@@ -132,17 +132,21 @@ def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[st
 # --------------------------------------------------------------------------------------------------- statements of such teams
 
 def issue(state: State, s: n.Stmt) -> None:
-    """What a team does once, by its first thread."""
+    """What a team does once, by its first thread. What a copy fills that signals an mbarrier is waited for; before it, all threads of the CTA are done
+    with that memory. Roles say so by mbarriers of their own."""
+    waited_for = False
     for x in walk(s):
         match x:
             case n.Copy():
+                signals = x.signal is not None
                 for r, kind in ((x.src.at, "read"), (x.dst, "write")):
-                    if not (kind == "write" and x.signal is not None):
+                    if not (kind == "write" and signals) or not has_roles(state.kernel):
                         state.touch(r, kind)
+                waited_for |= signals
             case _:
                 pass
     giving_back = released(state, s)
-    state.put(n.If(build.compare("eq", state.lane, 0), (s,)), settled=giving_back)
+    state.put(n.If(build.compare("eq", state.lane, 0), (s,)), settled=giving_back or waited_for)
 
 
 def product(state: State, s: n.Mma) -> None:

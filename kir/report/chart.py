@@ -82,7 +82,8 @@ def chart(lineage: Lineage) -> Chart:
     left, right, top = LEFT * scale, RIGHT * scale, TOP * scale
     step = (WIDTH * scale - left - right) / max(1, count - 1)
     xs = [left + step * index for index in range(count)]
-    base = top + HEIGHT
+    height = HEIGHT * max(1.0, 0.75 * scale)
+    base = top + height
     targets = sorted({target for state in states for target in state.modelled})
     series: list[tuple[str, list[float | None]]] = [(target, [state.modelled.get(target) for state in states]) for target in targets]
     devices = sorted({device for state in states for device in state.measured})
@@ -95,7 +96,7 @@ def chart(lineage: Lineage) -> Chart:
         Curve(
             name,
             tuple(
-                Dot(x, top + _depth(value, low, high), f"K{index}, {name}: {seconds(value) if timed else f'{value:g}'}")
+                Dot(x, top + height * _depth(value, low, high), f"K{index}, {name}: {seconds(value) if timed else f'{value:g}'}")
                 for index, (x, value) in enumerate(zip(xs, values, strict=True))
                 if value
             ),
@@ -107,7 +108,7 @@ def chart(lineage: Lineage) -> Chart:
         Edge((xs[number - 1] + xs[number]) / 2, number, each.intent, bool(each.realization and each.realization.realized))
         for number, each in lineage.transitions()
     )
-    ticks = tuple(Tick(top + _depth(value, low, high), seconds(value) if timed else f"{value:g}") for value in _decades(low, high))
+    ticks = tuple(Tick(top + height * _depth(value, low, high), seconds(value) if timed else f"{value:g}") for value in _decades(low, high))
     marks = tuple((x, f"K{index}") for index, x in enumerate(xs))
     unit = f"{'' if devices else 'modelled '}time, log scale" if timed else "IR nodes, log scale"
     return Chart(xs[-1] + right, base + LABELS * scale, left, xs[-1], base, marks, edges, curves, ticks, unit, scale)
@@ -134,8 +135,9 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _depth(value: float, low: float, high: float) -> float:
+    """How far below the top of the picture a value lies, as a part of its height."""
     span = math.log(high) - math.log(low)
-    return HEIGHT * (1 - (math.log(value) - math.log(low)) / span)
+    return 1 - (math.log(value) - math.log(low)) / span
 
 
 def _decades(low: float, high: float) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kir.lineage.record import Lineage
 
-SIDE, LEFT, TOP, BOTTOM = 240.0, 52.0, 22.0, 40.0
+SIDE, LEFT, TOP, BOTTOM = 240.0, 56.0, 22.0, 40.0
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ def conditions(tree: ast.Module) -> tuple[Condition, ...]:
             continue
         texts = [str(a.value) if isinstance(a, ast.Constant) else "" for a in node.args[:4]]
         if texts and texts[0]:
-            found[texts[0]] = Condition(texts[0], *(texts[1:] + [""] * 3)[:3], node.lineno)
+            kind, category, sentence = [*texts[1:], "", "", ""][:3]
+            found[texts[0]] = Condition(texts[0], kind, category, sentence, node.lineno)
     return tuple(found[each] for each in sorted(found))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from kir.analysis import normalize
@@ -20,7 +21,7 @@ from kir.rewrite.base import Pass, Rewritten
 from kir.rewrite.box import Box, box_of
 from kir.rewrite.case import Case, read_cases, uncovered
 from kir.rewrite.driver import apply, forward_site, sites, undone
-from kir.rewrite.registry import pass_class
+from kir.rewrite.registry import failed, pass_class
 from kir.rewrite.residue import residue
 from kir.rewrite.text import Direction, Pipeline, Step
 
@@ -44,20 +45,26 @@ def conform(name: str, cases: Path | None = None) -> tuple[Diagnostic, ...]:
     found += [Diagnostic("KIR-R014", f"no must-fail section covers {id_}", subject=name, needs="an [[error]] table with caught_by")
               for id_ in uncovered(name, held)]
     for check in [box.run] if box else []:
-        found += _complaints(check)
+        found += _complaints(cls, check)
     for case in held:
-        found += _complaints(case.run)
+        found += _complaints(cls, case.run)
     programs = ([box.before, box.after] if box else []) + [c.before for c in held] + [c.after for c in held if c.after]
     for p in programs:
-        found += _laws(cls, normalize(p))
+        try:
+            found += _laws(cls, normalize(p))
+        except Exception as fault:
+            said = failed(cls, "on this program", fault)
+            found.append(replace(said, severity="error", notes=(program_text(p).rstrip(),)))
     return tuple(found)
 
 
-def _complaints(check: Callable[[], None]) -> tuple[Diagnostic, ...]:
+def _complaints(cls: type[Pass], check: Callable[[], None]) -> tuple[Diagnostic, ...]:
     try:
         check()
     except KirError as bad:
         return bad.diagnostics
+    except Exception as fault:
+        return (replace(failed(cls, "in its box or a case", fault), severity="error"),)
     return ()
 
 

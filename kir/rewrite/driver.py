@@ -94,7 +94,7 @@ def tried(program: n.Program, site: Site) -> Site | None:
     try:
         return replace(site, taken=(program, *run_backward(program, site)))
     except KirError as bad:
-        if all(d.id == "KIR-R006" for d in bad.diagnostics):
+        if all(d.id in ("KIR-R004", "KIR-R006") for d in bad.diagnostics):  # R004: what it would take back is not all there
             return None
         raise
 

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Iterator
 from types import ModuleType
 
-from kir.diagnostic import KirError, error
+from kir.diagnostic import Diagnostic, KirError, Origin, error
 from kir.registry import registry
 from kir.rewrite.base import Pass
 
@@ -18,6 +19,21 @@ def pass_names() -> tuple[str, ...]:
 def pass_class(name: str) -> type[Pass]:
     """The class of a pass, imported now. Raises UsageError KIR-X002 (unknown), KirError KIR-X003 (broken), KIR-R008 (no one class)."""
     return class_in(registry("kir.passes").load(name))
+
+
+def failed(cls: type[Pass], doing: str, fault: Exception) -> Diagnostic:
+    """A pass whose own code raised what it must not, as a warning at the line of its file: whoever asks all passes goes on without it."""
+    own = inspect.getfile(cls)
+    frames = traceback.extract_tb(fault.__traceback__)
+    frame = next((each for each in reversed(frames) if each.filename == own), frames[-1] if frames else None)
+    line = (frame.lineno if frame else None) or 1
+    column, end = ((frame.colno or 0) + 1, (frame.end_colno or 0) + 1) if frame else (1, 1)
+    said = fault.diagnostics[0].message if isinstance(fault, KirError) else f"{type(fault).__name__}: {' '.join(str(fault).split())}"
+    entry = next((each for each in registry("kir.passes") if each.name == cls.name), None)
+    whose = f" of {entry.source.distribution}" if entry is not None else ""
+    return Diagnostic("KIR-X006", f"'{cls.name}'{whose} failed {doing}: {said}", severity="warning",
+                      origin=Origin(frame.filename, line, column, line, end) if frame else None,
+                      needs="matches that only look, and rewrites that succeed wherever they match")
 
 
 def class_in(module: ModuleType) -> type[Pass]:

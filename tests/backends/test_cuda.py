@@ -94,11 +94,11 @@ REFUSED = {
     "a fragment for another team": ("KIR-B030", body("fragment f: f32[16, 8] layout mma_c"), "main/0"),
     "a pipelined loop": ("KIR-B002", threaded("for k in 0..4 pipelined {stages=2}\n  Y[i, t] = 0.0"), "main/0/body/0"),
     "a barrier in part of a team": ("KIR-B002", body("for t in 0..32 parallel thread\n  barrier()"), "main/0"),
-    "a copy via tma without a map": ("KIR-B002", body(
-        "shared s: f32[64]\nshared full: mbarrier\nfor t in 0..64 parallel thread\n  if t == 0\n    copy X[i, 0 +: 64] -> s via tma signal full"),
+    "a copy via tma of what no map has": ("KIR-B002", body(
+        "shared s: f32[2]\nshared full: mbarrier\nfor t in 0..64 parallel thread\n  if t == 0\n    copy X[i, 0 +: 2] -> s via tma signal full"),
         "main/2/body/0/then/0"),
     "half-precision mathematics": ("KIR-B004", threaded("let h = exp(cast(X[i, t], f16))"), "main/0/body/0"),
-    "an instruction without a spelling": ("KIR-B008", threaded("let h = sigmoid(X[i, t])"), "main/0/body/0"),
+    "an instruction without a spelling": ("KIR-B008", threaded("let h = philox(1:u64, 2:u32)"), "main/0/body/0"),
     "too many threads": ("KIR-B007", body("pass", threads=2048), "main"),
 }
 

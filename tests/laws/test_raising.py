@@ -76,6 +76,36 @@ SQUARES = f"""{OWN} float v[8];
   float total = 0.f;
   for (int i = 0; i < 8; ++i) total += v[i] * v[i];
   y[t] = total;"""
+DOWN = "for (int d = 16; d > 0; d >>= 1) v += __shfl_down_sync(0xffffffffu, v, d);"
+FIRST = f"{OWN} float v = x[t]; {DOWN} if (t % 32 == 0) y[t / 32] = v;"
+WARPS = f"""{OWN} __shared__ float s[4]; float v = x[t]; {DOWN}
+  if (t % 32 == 0) s[t / 32] = v;
+  __syncthreads();
+  v = t < 4 ? s[t % 32] : 0.f;
+  if (t < 32) {{
+    {DOWN}
+  }}
+  if (t == 0) y[0] = v;"""
+TWICE = f"""{OWN} __shared__ float s[128];
+  s[t] = x[t];
+  __syncthreads();
+  const float a = s[127 - t];
+  __syncthreads();
+  s[t] = x[t + 128];
+  __syncthreads();
+  y[t] = a - s[127 - t];"""
+LEAVING = f"{OWN} if (t >= 100) return; y[t] = x[t];"
+BROUGHT = f"""{OWN} __shared__ float s[128]; float v = 0.f;
+  s[t] = x[t];
+  __syncthreads();
+  for (int k = 0; k < 128; ++k) v += s[k];
+  y[t] = v;"""
+PIECES = f"""{OWN} float v = 0.f;
+  for (int i = 0; i < 8; ++i)
+    for (int j = 0; j < 128; ++j) v += x[i * 128 + j];
+  y[t] = v;"""
+ELEMENTS = f"{OWN} for (int i = t; i < 1024; i += 128) y[i] = x[i] + 1.f;"
+COPIES = f"{OWN} y[t] = x[t]; y[t + 128] = x[t + 128]; y[t + 256] = x[t + 256];"
 STREAMED = f"{OWN} y[t] = __ldcg(&x[t]) * 2.f;"
 NAMED = f"{OWN} const float v = x[t]; const float w = v * v + 1.f; y[t] = w * w; y[t + 512] = w - v;"
 DEALT = """kir 1
@@ -113,6 +143,15 @@ EXAMPLES = {
         SCAN, "~reuse-operand@scan/t/lane; ~reuse-operand@scan/t/warp; ~unroll@scan/t/start_tile/s; "
         "~shuffle-scan@scan/t/start_tile/s; ~unroll@scan/t/start_tile/if#1/then/s_2; ~scan-by-warp; ~two-level-scan",
         (" in 0..t + 1",), ("shfl", "sums")),
+    "ladders of `__shfl_down_sync`, whose sum the first lane has": Example(FIRST, "~shuffle-exchange", ("v = v + slots[t // 32 * 32 + u]",), ("shfl",)),
+    "the sums of the warps folded by the first warp alone": Example(
+        WARPS, "~warp-fold; ~shuffle-exchange; ~two-level-reduction", ("slots[t] = v", " in 0..128"), ("shfl", "t < 4", "t < 32")),
+    "one shared array for one reduction after another": Example(TWICE, "~reuse-array{buffer=s at=4}", ("shared s_1: f32[128]", "s_1[t] ="),),
+    "threads that return early": Example(LEAVING, "~early-exit", ("if t < 100",), ("return",)),
+    "tiles of which each thread brings an element": Example(BROUGHT, "~stage-by-threads", ("v = v + X[block_x, k]",), ("shared", "barrier")),
+    "a loop over pieces, and one over the values of a piece": Example(PIECES, "~strip-mine", (" in 0..1024",), ("* 128",)),
+    "loops over the elements of a row": Example(ELEMENTS, "~spread-threads; ~walk-items", (": 1024", "threads 1\n"), ("for",)),
+    "the iterations of a short loop, written out": Example(COPIES, "~write-out@k/t/store(dst=Y)#0", ("for v in 0..3",), ("256",)),
     "trees in shared memory": Example(TREE, "~shared-tree", ("total = total + s[u]",), (">>",)),
     "scans in shared memory by doubling reach": Example(TOPK, "~parallel-scan", ("for u in 0..-t + 256",), ("sums",)),
     "vector loads into registers that a loop then reads": Example(SQUARES, "~vector-load", ("X[block_x, i + t * 8]",), ("+: 8",)),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 
 from hypothesis import HealthCheck, given, settings
@@ -125,7 +126,8 @@ def test_the_html_is_escaped_and_needs_nothing_else() -> None:
     p = parse_program(TEXT)
     q = parse_program(TEXT.replace("if k > 2", "if k < 2"))
     text = render_html(diff(p, q))
-    assert "if k &lt; 2" in text and "if k < 2" not in text
+    assert "if k <mark>&lt;</mark> 2" in text and "if k <mark>&gt;</mark> 2" in text, "what differs is marked, and escaped"
+    assert "if k < 2" not in text and "if k &lt; 2" in re.sub("</?mark>", "", text)
     assert "http" not in text and "<script" not in text
 
 

@@ -81,7 +81,7 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
     ("fma.rn.f16x2 %0, %1, %2, %1;", (OUT, r(U), r(V)),
      ["= pack(fma(unpack(u, dtype=f16), unpack(v, dtype=f16), unpack(u, dtype=f16)), dtype=u32)"]),
     ("cvt.rn.f16x2.f32 %0, %1, %2;", (OUT, r(X, "f"), r(n.Var("y", F32), "f")), ["= pack(cast(vec(y, x), f16), dtype=u32)"]),
-    ("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %1;", (HALF, r(X, "f")), ["= pack(cast(vec(x, x), f8e4m3, sat), dtype=u16)"]),
+    ("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %1;", (HALF, r(X, "f")), ["= pack(cast(vec(x, x), f8e4m3), dtype=u16)"]),
     ("cvt.rn.f16x2.e5m2x2 %0, %1;", (OUT, r(n.Var("h", DType("u16", "uint", 16)), "h")), ["= pack(cast(unpack(h, dtype=f8e5m2), f16), dtype=u32)"]),
     ("cvt.rni.sat.s8.f32 %0, %1;", (OUT, r(X, "f")), ["= cast(cast(cast(round_even(x), i8), i32), u32, bits)"]),
     ("cvt.rna.tf32.f32 %0, %1;", (OUT, r(X, "f")), ["= to_tf32(x, rounding=rna)"]),

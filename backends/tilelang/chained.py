@@ -1,0 +1,69 @@
+"""Products in a row: one whose left operand stays in the threads' registers where another product left it.
+
+TileLang deals an accumulator to warps by the policy of its `T.gemm`, and a left operand in registers by that of the product that takes it. The two
+deals are one only where each warp has whole rows (`GemmWarpPolicy.FullRow`): with the default the compiler finds two layouts for one tile, and refuses.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.types import shape_of
+from kir.ir.visit import statements, transform, walk
+
+POLICY = "policy"
+WARP, ROWS = 32, 16
+"""Threads of a warp, and rows of the product that one does at least."""
+
+
+def by_rows(k: n.Kernel) -> n.Kernel:
+    """The kernel with products in a row dealt by whole rows to warps, where nothing is said about it and all warps get some."""
+    warps = (int_value(k.threads) or 0) // WARP
+    products = [s for s in statements(k.body) if isinstance(s, n.Mma)]
+    if warps < 2 or len(products) < 2:
+        return k
+    chained: set[n.Mma] = set()
+    for s in products:
+        before = _reached(k, set(_fragments(s.a)))
+        if held := [x for x in products if x.acc.buffer.name in before]:
+            chained |= {s, *held}
+    if not chained or any(POLICY in dict(s.attrs) or not _divides(s, ROWS * warps) for s in chained):
+        return k
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return replace(new, attrs=tuple(sorted((*new.attrs, (POLICY, "FullRow"))))) if isinstance(new, n.Mma) and old in chained else new
+    made: n.Kernel = transform(k, leave)
+    return made
+
+
+def _divides(s: n.Mma, rows: int) -> bool:
+    shape = shape_of(s.acc.type)
+    return bool(shape) and isinstance(shape[0], int) and shape[0] % rows == 0
+
+
+def _fragments(e: n.Node) -> Iterator[str]:
+    yield from (x.buffer.name for x in walk(e) if isinstance(x, n.Region) and x.buffer.space == "fragment")
+
+
+def _reached(k: n.Kernel, names: set[str]) -> set[str]:
+    """Fragments whose values go into those named, element by element."""
+    flows = [(at.buffer.name, set(_fragments(value))) for s in statements(k.body) for at, value in _written(s)]
+    size = -1
+    while len(names) > size:
+        size = len(names)
+        names = names | {x for to, sources in flows if to in names for x in sources}
+    return names
+
+
+def _written(s: n.Stmt) -> Iterator[tuple[n.Region, n.Node]]:
+    match s:
+        case n.Store():
+            yield s.at, s.value
+        case n.Copy():
+            yield s.dst, s.src
+        case n.Alloc() if s.init is not None:
+            yield n.Region(s.buffer), s.init
+        case _:
+            pass

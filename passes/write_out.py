@@ -1,0 +1,179 @@
+"""Writes all iterations of a short loop out, one after another, so that the loop is gone.
+
+before:
+
+```kir
+kir 1
+program scaled
+  in X: f32[M, 2]
+  out Y: f32[M, 2]
+  size M: i32
+kernel main grid (row: M) threads 1
+  @both for v in 0..2
+    let x = X[row, v]
+    Y[row, v] = x * 2.0
+```
+
+pipeline: `write-out@main/both`
+
+after:
+
+```kir
+kir 1
+program scaled
+  in X: f32[M, 2]
+  out Y: f32[M, 2]
+  size M: i32
+kernel main grid (row: M) threads 1
+  let x = X[row, 0]
+  Y[row, 0] = x * 2.0
+  let x1 = X[row, 1]
+  Y[row, 1] = x1 * 2.0
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names, rename
+from kir.ir.types import I32, DType
+from kir.ir.visit import names_read, substitute, transform, unshared
+from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+
+MOST_COPIES = 64
+MOST_STATEMENTS = 8
+"""Statements of one copy, at most."""
+
+
+class Unlike(Exception):
+    """Two statements that are no copies of one."""
+
+
+def between(a: Any, b: Any, var: n.Var) -> Any:
+    """What `a` is for 0 and `b` for 1, with integers that grow evenly; raises Unlike."""
+    if a == b:
+        return a
+    if isinstance(a, n.Expr) and isinstance(b, n.Expr) and isinstance(a.type, DType) and a.type == b.type == I32:
+        step = build.int_value(build.sub(b, a))
+        if step is not None:
+            return build.add(a, build.mul(var, step))
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(between(x, y, var) for x, y in zip(a, b, strict=True))
+    if not isinstance(a, n.Node) or type(a) is not type(b) or isinstance(a, (n.Const, n.Var, n.Buffer)):
+        raise Unlike
+    made = {f: between(getattr(a, f), getattr(b, f), var) for f in a.compared_fields}
+    return replace(a, **made)  # type: ignore[type-var]  # every node is a dataclass
+
+
+def copy_of(block: n.Block, var: n.Var, number: int) -> n.Block:
+    """A copy of statements for a number."""
+    return tuple(unshared(substitute(s, {var.name: build.const(number)})) for s in block)
+
+
+def _copy(block: n.Block, i: int, size: int, var: n.Var) -> n.Block | None:
+    """What two neighboring runs of `size` statements are copies of, over `var`, with the names of the first."""
+    first, second = block[i:i + size], block[i + size:i + 2 * size]
+    if i < 0 or [type(s) for s in first] != [type(s) for s in second] or not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in first):
+        return None
+    names, others = list(bound_names(first)), list(bound_names(second))
+    if len(names) != len(others):
+        return None
+    again = dict(zip(others, names, strict=True))
+    if _free(first, names) != {again.get(x, x) for x in _free(second, others)}:
+        return None
+    try:
+        made: n.Block = between(first, tuple(rename(s, again) for s in second), var)
+    except (Unlike, TypeError, ValueError):
+        return None
+    return made if any(var.name in names_read(s) for s in made) else None
+
+
+def _free(block: n.Block, bound: list[str]) -> set[str]:
+    """The names that statements read from outside."""
+    return set().union(*map(names_read, block)) - set(bound)
+
+
+def _is_copy(block: n.Block, i: int, made: n.Block, var: n.Var, number: int) -> bool:
+    """Whether the statements from `i` on are the copy for a number, up to the names that they bind."""
+    part, names = block[i:i + len(made)], list(bound_names(made))
+    own = list(bound_names(part))
+    return len(part) == len(made) and len(own) == len(names) and (
+        tuple(rename(s, dict(zip(own, names, strict=True))) for s in part) == copy_of(made, var, number))
+
+
+def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, int] | None:
+    """(one copy over `var`, how many) of the statements from `i` on, `size` to a copy; None for fewer than two."""
+    made = _copy(block, i, size, var)
+    if made is None:
+        return None
+    count = 0
+    while count < MOST_COPIES and _is_copy(block, i + count * size, made, var, count):
+        count += 1
+    rest = block[i + count * size:]
+    bound = {x for k in range(count) for x in bound_names(block[i + k * size:i + (k + 1) * size])}
+    return (made, count) if count > 1 and not any(bound & names_read(s) for s in rest) else None
+
+
+def _unlabeled(s: n.Stmt) -> n.Stmt:
+    """A statement without labels: those stay with the first copy."""
+    out: n.Stmt = transform(s, lambda old, new: replace(new, label=None) if isinstance(new, n.Stmt) and new.label is not None else new)  # type: ignore[type-var]  # every statement is a dataclass
+    return out
+
+
+@dataclass(frozen=True)
+class WriteOut(Pass):
+    """No parameters: the site is the loop."""
+
+    intent: ClassVar[str] = "unroll"
+    catalogue: ClassVar[tuple[int, ...]] = (52,)
+    claim: ClassVar[str] = "No counter and no jump, and what is computed from the counter is known when the kernel is compiled."
+    preconditions: ClassVar[tuple[Precondition, ...]] = ()
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a loop of a literal number of iterations."""
+        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and build.is_const(node.lo, 0) and build.is_const(node.step, 1)
+                and node.var.of == I32):
+            return None
+        count = build.int_value(node.hi)
+        if count is None or not 2 <= count <= MOST_COPIES or len(node.body) > MOST_STATEMENTS:
+            return Miss("it has not a few iterations of a few statements")
+        if any(isinstance(s, (n.Alloc, n.View, n.Jump)) for s in node.body):
+            return Miss("an iteration has memory of its own, or may leave the loop")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """A copy for each iteration, with names of its own."""
+        loop, i = node_at(program, site.path), int(site.path[-1])
+        assert isinstance(loop, n.For)
+        taken, out = names_in(program, kernel_of(program, site.path)), list[n.Stmt]()
+        for k in range(build.int_value(loop.hi) or 0):
+            names = {x: fresh(x, taken) for x in bound_names(loop.body)} if k else {}
+            out += [rename(s if not k else _unlabeled(s), names) for s in copy_of(loop.body, loop.var, k)]
+        made = edit_block(program, site.path, lambda b: (*b[:i], *out, *b[i + 1:]))
+        return Rewritten(made, site.path, {site.path: tuple((*site.path[:-1], i + k) for k in range(len(out)))})
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At the first of several copies of a few statements, in which integers grow evenly from 0."""
+        if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy)) or (isinstance(node, n.For) and node.kind == "thread"):
+            return None
+        block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
+        for size in range(1, MOST_STATEMENTS + 1):
+            before = _copy(block, i - size, size, var)
+            if before is not None and _is_copy(block, i + size, before, var, 2):
+                return Miss("it is not the first of the copies")
+            found = copies_at(block, i, size, var)
+            if found is not None:
+                return Site(path, self, {"copy": found[0], "count": found[1], "size": size})
+        return None
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """A loop over the copies."""
+        i, copy, count, size = int(site.path[-1]), site.captures["copy"], site.captures["count"], site.captures["size"]
+        var = n.Var(fresh("v", names_in(program, kernel_of(program, site.path))), I32)
+        body = tuple(substitute(s, {"%v": var}) for s in copy)
+        loop = n.For(var, build.const(0), build.const(count), build.const(1), body, label=block_at(program, site.path)[i].label)
+        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], loop, *b[i + size * count:])), site.path)

@@ -1,0 +1,157 @@
+"""What somebody meets who knows none of this: files that are not what they should be, options that belong to others, plugins with faults."""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kir.cli._main import run
+from kir.ir.parser import parse_program
+from kir.lineage import engine as engines
+from kir.rewrite import Found, Pass
+from kir.rewrite import Path as Place
+from kir.rewrite.registry import passes as registered
+
+ROOT = Path(__file__).parents[2]
+GEMM = str(ROOT / "skills" / "problems" / "gemm" / "naive.kir")
+KERNEL = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef one(X, n, B: tl.constexpr):\n    tl.store(X + tl.program_id(0), 1.0)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, made current, with the files that go wrong."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "noise.kir").write_bytes(b"kir 1\n\xc3\x28")
+    (tmp_path / "empty.kir").touch()
+    (tmp_path / "empty.py").touch()
+    (tmp_path / "empty.cu").touch()
+    (tmp_path / "words.txt").write_text("hello\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "one.py").write_text(KERNEL)
+    (tmp_path / "two.py").write_text(KERNEL + KERNEL.partition("\n\n\n")[2].replace("one", "two"))
+    (tmp_path / "noise.toml").write_bytes(b"\xff")
+    (tmp_path / "words.toml").write_text('kernel = "one"\nhello\n')
+    return tmp_path
+
+
+def called(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tuple[int, str, str]:
+    code = run(list(arguments))
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+@pytest.mark.parametrize(("line", "code", "said"), [
+    ("parse nois.kir", 2, "there is no file nois.kir; did you mean 'noise.kir'?"),
+    ("parse noise.kir", 2, "noise.kir is no text: its byte 6 is not UTF-8"),
+    ("parse folder", 2, "folder is a folder"),
+    ("parse empty.kir", 1, "it is empty"),
+    ("parse empty.py", 2, "a function under @triton.jit (triton)"),
+    ("parse empty.cu", 2, "a __global__ function (cuda)"),
+    ("parse words.txt", 2, "no frontend reads files that end in .txt"),
+    ("parse two.py", 2, "several kernels; name one: one, two"),
+    ("parse one.py::oen", 2, "there is no kernel 'oen' in one.py; did you mean 'one'?"),
+    ("parse one.py::zzz", 2, "it has one"),
+    ("parse one.py --bind nois.toml", 2, "there is no binding nois.toml"),
+    ("parse one.py --bind noise.toml", 2, "is no text: its byte 0"),
+    ("parse one.py --bind folder", 2, "the binding folder is a folder"),
+    ("parse one.py --bind words.toml", 1, "--> words.toml:2:6"),
+    ("bind GEMM", 2, "is IR text, and this command takes a source file"),
+    ("sites one.py", 1, "kir bind FILE::KERNEL -o BINDING.toml"),
+    ("opt GEMM -p nope.pipeline", 2, "there is no file nope.pipeline"),
+    ("opt GEMM -p unroll --assume KIR-P999", 2, "no pass declares such a precondition"),
+    ("opt GEMM -p unroll --guard x", 2, "--guard x: no pass declares"),
+    ("opt GEMM --shape square", 2, "--shape needs --tuned"),
+    ("opt GEMM --write", 2, "--write needs --in-place"),
+    ("opt GEMM -p mma", 1, "kir sites"),
+    ("sites GEMM --target h200", 2, "--target needs --package"),
+    ("passes --cases x", 2, "--cases needs --check NAME"),
+    ("passes mmaa", 2, "did you mean 'mma'"),
+    ("explain mma", 2, "kir passes mma"),
+    ("gate GEMM --problem gemm --shape cube", 2, "--shape needs --on gpu"),
+    ("gate GEMM --problem gemm --no-panel", 2, "--no-panel needs --on gpu"),
+    ("gate GEMM --problem gemm --surface nope", 2, "there is no backend 'nope'"),
+    ("gate GEMM --problem gemm --emit folder --surface kuda", 2, "did you mean 'cuda'"),
+    ("run GEMM --set Q=3", 2, "'gemm' has no size or scalar 'Q'"),
+    ("run GEMM --set K=-1", 2, "a size is a whole number"),
+    ("run GEMM --set M=3 --problem gemm", 2, "problem 'gemm' gives 'M'"),
+    ("run GEMM --problem softmax", 2, "reads 'A', which problem 'softmax' does not have"),
+    ("run GEMM --shape tail", 2, "--shape needs --problem"),
+    ("run GEMM --problem gemm --shape tial", 2, "did you mean 'tall' or 'tail'?"),
+    ("run GEMM --set M=300000000 --set N=300000000 --set K=1", 1, "KIR-C007"),
+    ("bind one.py -o folder", 1, "KIR-C006] folder: is a directory"),
+    ("skills apply", 2, "kir skills apply --help"),
+])
+def test_what_goes_wrong_is_said(folder: Path, capsys: pytest.CaptureFixture[str], line: str, code: int, said: str) -> None:
+    found, out, err = called(capsys, [GEMM if word == "GEMM" else word for word in line.split()])
+    assert (found, out) == (code, "") and said in err and "Traceback" not in err and "KIR-C003" not in err
+    assert not [each for each in folder.iterdir() if each.name.endswith(".partial")]
+
+
+def test_a_mark_of_byte_order_is_no_part_of_a_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("marked.kir", Path(GEMM).read_text()), ("marked.py", KERNEL), ("marked.cu", "__global__ void f(float* x) { x[0] = 1.0f; }\r\n")):
+        (folder / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+        assert called(capsys, ["parse", name])[0] == 0
+    (folder / "latin.cu").write_bytes("// Größe\n__global__ void f(float* x) { x[0] = 1.0f; }\n".encode("latin-1"))
+    assert called(capsys, ["parse", "latin.cu"])[0] == 0
+
+
+def test_a_skeleton_is_refused_until_it_is_filled_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "to be filled in: grid, metas.B" in called(capsys, ["bind", "one.py", "-o", "one.toml"])[1]
+    code, _, err = called(capsys, ["parse", "one.py", "--bind", "one.toml"])
+    assert code == 1 and "KIR-F012" in err and "--> one.toml:7:9" in err and "tensors.X.shape" in err
+
+
+def test_help_is_one_json_object_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for line, code in (("parse --help", 0), ("skills", 2), ("skills apply --help", 0), ("carrier --help", 0)):
+        found, out, _ = called(capsys, [*line.split(), "--json"])
+        value = json.loads(out)
+        assert found == code and value["schema"] == "kir.help/1" and value["usage"].startswith(f"Usage: kir {line.split()[0]}")
+        assert "--json" in value["usage"]
+
+
+def test_what_a_command_prints_leaves_one_json_object(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "from kir.cli import main; main()", "capture", "--json", "-o", "out", "--", sys.executable, "-c", "print('hi')"]
+    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["bindings"] == [] and "hi" in done.stderr
+
+
+def test_a_pass_is_shown_at_length(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = called(capsys, ["passes", "unroll"])
+    assert code == 0 and "factor: int" in out and "KIR-P520  the unrolled iterations divide the loop's range  (validity, shape)" in out
+    assert "pipeline: `unroll{factor=2}@main/loop`" in out
+    code, out, _ = called(capsys, ["explain", "KIR-P520"])
+    assert code == 0 and "the unrolled iterations divide the loop's range" in out and "--assume" in out and "kir passes unroll" in out
+
+
+def test_a_pass_that_applies_nowhere_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(capsys, ["sites", GEMM, "--pass", "mma"])[1].startswith("mma applies nowhere\n  no kernel or statement")
+    assert "swizzle-shared applies nowhere\n" in called(capsys, ["sites", GEMM, "--pass", "swizzle-shared"])[1]
+
+
+class Faulty(Pass):
+    """A pass whose match breaks."""
+
+    name = "faulty"
+    intent = "faulty"
+    claim = "It breaks."
+
+    def match(self, program: object, path: Place, node: object) -> Found:
+        raise AttributeError("no such thing")
+
+    match_inverse = match
+
+
+def test_a_pass_that_breaks_disturbs_no_other(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kir.rewrite.passes", lambda: iter([*registered(), Faulty]))
+    monkeypatch.setattr(engines, "passes", lambda: iter([*registered(), Faulty]))
+    code, out, err = called(capsys, ["sites", GEMM])
+    assert code == 0 and "tile@main  applies" in out and "warning[KIR-X006] 'faulty' failed here: AttributeError: no such thing" in err
+    assert 'raise AttributeError("no such thing")' in err
+    engine = engines.PassEngine()
+    assert list(engine.candidates(parse_program(Path(GEMM).read_text())))
+    assert "failed in a walk, which went on without it" in engine.failures["faulty"].message

@@ -1,0 +1,246 @@
+"""Ordinary kernels, of no package and no problem, from each surface to every surface: what is written is read back, and computes the same.
+
+Each has what once went wrong: a choice among indices in a bounds check, loads of shared memory under a mask, vectors that are declared with their
+value, padded rows, fp8, functions that a surface has no word for, boxes without a tensor map, products in a row.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kir.analysis.normal_form import normalize
+from kir.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, Tensor
+from kir.lineage.bringing import brought
+from kir.lineage.source import load_expert
+from kir.rewrite import Trace
+from kir.rewrite.meaning import difference, interpreted
+from kir.surface import backend
+from kir.target import target
+from tests.backends import test_triton_law
+from tests.laws import test_cuda_law, test_tilelang_law
+
+READ_BACK = {"cuda": test_cuda_law.read_back, "tilelang": test_tilelang_law.read_back, "triton": test_triton_law.read_back}
+HEADS = {"py": "import tilelang\nimport tilelang.language as T\nimport triton\nimport triton.language as tl\n\n",
+         "cu": "#include <cuda_fp16.h>\n#include <cuda_fp8.h>\n\n"}
+AS_IT_IS, TAKEN_BACK, PERHAPS = "as it is", "after steps back", "after steps back, or not"
+"""How a surface writes a kernel. How many passes lead back grows with the registry; what is refused must say what is left."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A source text; sizes to run it at; and how each surface writes it."""
+
+    suffix: str
+    source: str
+    binding: Binding
+    sizes: dict[str, int | float]
+    written: dict[str, str]
+
+
+def within(*sizes: str) -> list[str]:
+    return [f for s in sizes for f in (f"{s} >= 1", f"{s} <= 16384")]
+
+
+def tensor(dtype: str, *shape: str | int) -> Tensor:
+    return Tensor(shape=list(shape), dtype=dtype)
+
+
+EMBEDDING = Kernel("py", '''
+def embedding(V, D, L, rows=8):
+    @T.prim_func
+    def kernel(ids: T.Tensor((L,), "int32"), W: T.Tensor((V, D), "float16"), Y: T.Tensor((L, D), "float16")):
+        with T.Kernel(T.ceildiv(L, rows), threads=128) as bx:
+            for i, j in T.Parallel(rows, D):
+                Y[bx * rows + i, j] = W[ids[bx * rows + i], j]
+    return kernel
+''', Binding(sizes=["V", "L"], metas={"D": 128}, facts=within("V", "L")), {"V": 4, "L": 13},
+    {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": AS_IT_IS})
+BOXES = Kernel("py", '''
+def gemm(M, N, K, block=64):
+    @T.prim_func
+    def kernel(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(N, block), T.ceildiv(M, block), threads=128) as (bx, by):
+            As = T.alloc_shared((block, block), "float16")
+            Bs = T.alloc_shared((block, block), "float16")
+            acc = T.alloc_fragment((block, block), "float32")
+            full = T.alloc_barrier([1])
+            T.clear(acc)
+            tx = T.get_thread_binding()
+            for k in T.serial(T.ceildiv(K, block)):
+                T.tma_copy(A[by * block, k * block], As, barrier=full[0])
+                T.tma_copy(B[k * block, bx * block], Bs, barrier=full[0])
+                if tx == 0:
+                    T.barrier_arrive(full[0])
+                T.barrier_wait(full[0], k % 2)
+                T.gemm(As, Bs, acc)
+            T.copy(acc, C[by * block, bx * block])
+    return kernel
+''', Binding(sizes=["M", "N", "K"], facts=[*within("M", "N", "K"), "K % 8 == 0", "N % 8 == 0"]), {"M": 66, "N": 72, "K": 200},
+    {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": PERHAPS})
+QUANTIZED = Kernel("py", '''
+def quantized(M, N):
+    @T.prim_func
+    def kernel(X: T.Tensor((M, N), "bfloat16"), Y: T.Tensor((M, N), "float8_e4m3fn"), S: T.Tensor((M,), "float32")):
+        with T.Kernel(M, threads=128) as bx:
+            x = T.alloc_fragment((N,), "float32")
+            top = T.alloc_fragment((1,), "float32")
+            T.copy(X[bx, 0], x)
+            T.reduce_absmax(x, top, dim=0)
+            S[bx] = top[0] / 448.0
+            for j in T.Parallel(N):
+                Y[bx, j] = T.cast(x[j] / (top[0] / 900.0), "float8_e4m3fn")
+    return kernel
+''', Binding(sizes=["M"], metas={"N": 256}, facts=within("M")), {"M": 3}, {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": AS_IT_IS})
+GATED = Kernel("py", '''
+@triton.jit
+def kernel(X, Y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(X + i, mask=i < n, other=0.0).to(tl.float32)
+    b = tl.load(X + n + i, mask=i < n, other=0.0).to(tl.float32)
+    tl.store(Y + i, (a * tl.sigmoid(a) * b / tl.sqrt(b * b + 1.0)).to(tl.bfloat16), mask=i < n)
+''', Binding(sizes=["n"], facts=within("n"), grid=["ceildiv(n, BLOCK)"], metas={"BLOCK": 256}, options={"num_warps": 4},
+             tensors={"X": tensor("bf16", "2 * n"), "Y": tensor("bf16", "n")}), {"n": 1000},
+    {"cuda": AS_IT_IS, "tilelang": TAKEN_BACK, "triton": AS_IT_IS})
+ATTENTION = Kernel("py", '''
+@triton.jit
+def kernel(Q, K, V, O, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rd = tl.arange(0, D)
+    q = tl.load(Q + rm[:, None] * D + rd[None, :], mask=rm[:, None] < S, other=0.0)
+    m = tl.full([BM], -float("inf"), tl.float32)
+    l = tl.zeros([BM], tl.float32)
+    o = tl.zeros([BM, D], tl.float32)
+    for n in range(0, S, BN):
+        rn = n + tl.arange(0, BN)
+        k = tl.load(K + rn[None, :] * D + rd[:, None], mask=rn[None, :] < S, other=0.0)
+        s = tl.where(rn[None, :] < S, tl.dot(q, k) * scale, -float("inf"))
+        top = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp(s - top[:, None])
+        alpha = tl.exp(m - top)
+        l = l * alpha + tl.sum(p, 1)
+        v = tl.load(V + rn[:, None] * D + rd[None, :], mask=rn[:, None] < S, other=0.0)
+        o = o * alpha[:, None] + tl.dot(p.to(tl.float16), v)
+        m = top
+    tl.store(O + rm[:, None] * D + rd[None, :], (o / l[:, None]).to(tl.float16), mask=rm[:, None] < S)
+''', Binding(sizes=["S"], facts=within("S"), grid=["ceildiv(S, BM)"], metas={"D": 32, "BM": 64, "BN": 32}, dtypes={"scale": "f32"},
+             tensors={x: tensor("f16", "S", 32) for x in "QKVO"}, options={"num_warps": 4}), {"S": 70, "scale": 0.2},
+    {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": AS_IT_IS})
+NORM = Kernel("cu", '''
+__device__ float warp_sum(float v) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+    return v;
+}
+__global__ void kernel(const __half* X, __half* Y, int N, float eps) {
+    __shared__ float part[32];
+    __shared__ float scale;
+    int row = blockIdx.x, tid = threadIdx.x;
+    float s = 0.f;
+    for (int i = tid; i < N; i += blockDim.x) { float x = __half2float(X[row * N + i]); s += x * x; }
+    s = warp_sum(s);
+    if (tid % 32 == 0) part[tid / 32] = s;
+    __syncthreads();
+    if (tid < 32) {
+        float v = warp_sum(tid < blockDim.x / 32 ? part[tid] : 0.f);
+        if (tid == 0) scale = rsqrtf(v / N + eps);
+    }
+    __syncthreads();
+    for (int i = tid; i < N; i += blockDim.x) Y[row * N + i] = __float2half(__half2float(X[row * N + i]) * scale);
+}
+''', Binding(sizes=["M", "N"], facts=within("M", "N"), grid=["M"], metas={"threads_x": 128}, tensors={x: tensor("f16", "M", "N") for x in "XY"}),
+    {"M": 2, "N": 300, "eps": 1e-5}, {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": PERHAPS})
+VECTORS = Kernel("cu", '''
+__global__ void kernel(const float4* X, float4* Y, int n4) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n4) {
+        float4 v = X[i];
+        v.x = fmaxf(v.x, 0.f); v.y = fmaxf(v.y, 0.f); v.z = fmaxf(v.z, 0.f); v.w = fmaxf(v.w, 0.f);
+        Y[i] = v;
+    }
+}
+''', Binding(sizes=["n"], facts=["n >= 4", "n <= 1048576", "n % 4 == 0"], grid=["ceildiv(n, 1024)"], scalars={"n4": "n // 4"}, metas={"threads_x": 256},
+             tensors={x: tensor("f32", "n") for x in "XY"}), {"n": 1500}, {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": PERHAPS})
+PADDED = Kernel("cu", '''
+__global__ void kernel(const float* A, const float* B, float* C, int M, int N, int K) {
+    __shared__ float As[16][16], Bs[16][17];
+    int tx = threadIdx.x, ty = threadIdx.y, row = blockIdx.y * 16 + ty, col = blockIdx.x * 16 + tx;
+    float acc = 0.f;
+    for (int k0 = 0; k0 < K; k0 += 16) {
+        As[ty][tx] = row < M && k0 + tx < K ? A[row * K + k0 + tx] : 0.f;
+        Bs[ty][tx] = k0 + ty < K && col < N ? B[(k0 + ty) * N + col] : 0.f;
+        __syncthreads();
+        for (int k = 0; k < 16; ++k) acc += As[ty][k] * Bs[k][tx];
+        __syncthreads();
+    }
+    if (row < M && col < N) C[row * N + col] = acc;
+}
+''', Binding(sizes=["M", "N", "K"], facts=within("M", "N", "K"), grid=["ceildiv(N, 16)", "ceildiv(M, 16)"], metas={"threads_x": 16, "threads_y": 16},
+             tensors={"A": tensor("f32", "M", "K"), "B": tensor("f32", "K", "N"), "C": tensor("f32", "M", "N")}), {"M": 20, "N": 18, "K": 35},
+    {"cuda": AS_IT_IS, "tilelang": TAKEN_BACK, "triton": PERHAPS})
+NARROWED = Kernel("cu", '''
+__global__ void kernel(const __nv_fp8_e5m2* X, __nv_fp8_e4m3* Y, int N) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < N) Y[i] = __nv_fp8_e4m3(float(X[i]) * 400.f);
+}
+''', Binding(sizes=["N"], facts=within("N"), grid=["ceildiv(N, 128)"], metas={"threads_x": 128},
+             tensors={"X": tensor("f8e5m2", "N"), "Y": tensor("f8e4m3", "N")}), {"N": 300},
+    {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": TAKEN_BACK})
+KERNELS = {"an embedding": EMBEDDING, "boxes": BOXES, "a quantization": QUANTIZED, "a gate": GATED, "attention": ATTENTION, "a norm": NORM,
+           "vectors": VECTORS, "a product of padded tiles": PADDED, "fp8": NARROWED}
+
+
+def loaded(case: Kernel, folder: Path) -> n.Program:
+    (folder / f"source.{case.suffix}").write_text(HEADS[case.suffix] + case.source)
+    (folder / "binding.toml").write_text(case.binding.model_copy(update={"kernel": "kernel"}).text())
+    return load_expert(f"{folder / f'source.{case.suffix}'}::kernel", folder / "binding.toml").program
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_written_on_every_surface_and_means_the_same(name: str, tmp_path: Path) -> None:
+    case = KERNELS[name]
+    p = loaded(case, tmp_path)
+    sizes: dict[str, int] = case.sizes  # type: ignore[assignment]  # scalars that are floats go the same way
+    wanted = interpreted(p, sizes)
+    for surface, how in case.written.items():
+        by = backend(surface)
+        try:
+            done, notes = brought(Trace(normalize(p)), by) if by.accepts(p) else (Trace(p), ())
+        except KirError as refused:
+            assert how == PERHAPS, (surface, refused)
+            assert refused.diagnostics[-1].id == "KIR-B308" and all(d.anchor for d in refused.diagnostics)
+            continue
+        assert bool(notes) == (how != AS_IT_IS), (surface, notes)
+        folder = tmp_path / surface
+        folder.mkdir()
+        assert difference(wanted, interpreted(READ_BACK[surface](done.program, folder), sizes), "approximate") == "", surface
+
+
+def test_boxes_of_one_team_wait_until_what_they_replace_has_been_read(tmp_path: Path) -> None:
+    """Copies that signal come after the products of the iteration before: all threads meet before, and maps are of the boxes copied."""
+    from kir.backends.cuda.lowering import thread_code
+
+    threads, _, refused = thread_code(loaded(BOXES, tmp_path))
+    assert not refused and [(m.name, m.of, m.box) for m in threads.tensor_maps] == [("A_map", "A", (64, 64)), ("B_map", "B", (64, 64))]
+    result = interpreted(threads, BOXES.sizes, checked=True)  # type: ignore[arg-type]  # integers all
+    assert [str(x) for x in result.findings if x.severity == "error"] == []
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (("K % 8 == 0", "K % 4 == 0"), "rows of 'A' are not known to start at multiples of 16 bytes"),
+    (("block=64", "block=512"), "no tensor map has a box of 512 x 512 elements of 'A'"),
+])
+def test_boxes_that_no_tensor_map_has_are_refused_where_they_are_copied(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    facts = [f.replace(*change) for f in BOXES.binding.facts]
+    case = Kernel("py", BOXES.source.replace(*change), BOXES.binding.model_copy(update={"facts": facts}), BOXES.sizes, {})
+    first, *_ = backend("cuda").accepts(loaded(case, tmp_path))
+    assert first.id == "KIR-B002" and message in first.message and first.needs and first.origin is not None
+
+
+@pytest.mark.nvcc
+def test_fp8_compiles_and_converts_in_hardware(tmp_path: Path) -> None:
+    cuda = backend("cuda")
+    made = cuda.compile(cuda.emit(loaded(NARROWED, tmp_path)), target("sm_90a"))
+    assert "cvt.rn.satfinite.e4m3x2.f32" in made.kernels[0].texts["ptx"]
