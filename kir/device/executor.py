@@ -200,8 +200,7 @@ def called(s: State, message: dict[str, Any], blobs: list[bytearray]) -> tuple[d
         d.launch(s.harness["spoil"], (4 * s.spoiled[0],), 1024, (ctypes.c_uint32(s.spoiled[1] // 4), ctypes.c_uint32(salt & 0xFFFFFFFF)))
         if s.local and (fitting := [x for x in LOCALS if x <= s.room]):
             least = next((x for x in fitting if x >= s.local), fitting[-1])
-            d.launch(s.harness[f"leave_{least}"], (CROWD * s.spoiled[0],), THREADS,
-                     (ctypes.c_uint32(min(s.local, least) // 4), ctypes.c_uint32(salt & 0xFFFFFFFF)))
+            d.launch(s.harness[f"leave_{least}"], (CROWD * s.spoiled[0],), THREADS, (ctypes.c_uint32(salt & 0xFFFFFFFF),))
         own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(salt & 0xFFFF))
         d.launch(s.harness["delay"], (1,), 1, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if graph else len(launches))),))
     begun = time.perf_counter()

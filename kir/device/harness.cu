@@ -104,16 +104,17 @@ extern "C" __global__ void __launch_bounds__(1024) kir_spoil(uint32_t words, uin
     for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) everything[i] = 0x7FC00001u ^ (i * 2654435761u + salt) >> 12;
 }
 
-// Fills local memory: stays long enough for all threads that an SM holds to be there at once.
-template <int BYTES> __device__ __forceinline__ void leave(uint32_t words, uint32_t salt) {
+// Fills local memory, all that a thread of it has: how that of a kernel with less lies in the same memory is not ours to know. Stays long enough
+// for all threads that an SM holds to be there at once.
+template <int BYTES> __device__ __forceinline__ void leave(uint32_t salt) {
     volatile uint32_t mine[BYTES / 4];
-    for (uint32_t i = 0; i < words; ++i) mine[i] = 0x7FC00001u ^ ((i * 2654435761u + salt) >> 12);
+    for (uint32_t i = 0; i < BYTES / 4; ++i) mine[i] = 0x7FC00001u ^ ((i * 2654435761u + salt) >> 12);
     __nanosleep(2000);
-    if (mine[salt % (words ? words : 1u)] == 1u) mine[0] = 0u;
+    if (mine[salt % (BYTES / 4)] == 1u) mine[0] = 0u;
 }
-extern "C" __global__ void __launch_bounds__(256, 8) kir_leave_512(uint32_t words, uint32_t salt) { leave<512>(words, salt); }
-extern "C" __global__ void __launch_bounds__(256, 8) kir_leave_4096(uint32_t words, uint32_t salt) { leave<4096>(words, salt); }
-extern "C" __global__ void __launch_bounds__(256, 8) kir_leave_32768(uint32_t words, uint32_t salt) { leave<32768>(words, salt); }
+extern "C" __global__ void __launch_bounds__(256, 8) kir_leave_512(uint32_t salt) { leave<512>(salt); }
+extern "C" __global__ void __launch_bounds__(256, 8) kir_leave_4096(uint32_t salt) { leave<4096>(salt); }
+extern "C" __global__ void __launch_bounds__(256, 8) kir_leave_32768(uint32_t salt) { leave<32768>(salt); }
 
 // Keeps the stream busy while the host enqueues what is timed.
 extern "C" __global__ void kir_delay(uint64_t nanoseconds) {

@@ -58,6 +58,15 @@ def _in_registers(block: n.Block) -> frozenset[str]:
     return frozenset(name for name, times in reads.items() if times > 0)
 
 
+def operand_fragments(block: n.Block) -> frozenset[str]:
+    """Fragments that nothing but matrix products reads: they are where those take operands from, in shared memory."""
+    mmas = [m for s in block for m in walk(s) if isinstance(m, n.Mma)]
+    products = Counter(e.at.buffer.name for m in mmas for e in map(_straight, (m.a, m.b)) if isinstance(e, n.Load) and e.at.buffer.space == "fragment")
+    reads = Counter(x.at.buffer.name for s in block for x in walk(s) if isinstance(x, n.Load))
+    written = {m.acc.buffer.name for m in mmas}
+    return frozenset(name for name, times in products.items() if reads[name] == times and name not in written)
+
+
 def _straight(e: n.Expr) -> n.Expr:
     """An operand without what only turns it around."""
     while isinstance(e, n.Call) and e.fn == "trans" and isinstance(e.args[0], n.Expr):

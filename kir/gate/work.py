@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kir.gate.live import Places, live_registers
+from kir.gate.live import Places, live_registers, operand_fragments
 from kir.gate.places import offsets, run_length, sectors
 from kir.instructions import instruction, table
 from kir.ir import nodes as n
@@ -83,7 +83,7 @@ def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place:
         ctas *= each
         values[axis.name] = const(at, dtype_of(axis.extent.type))
     work.ctas, work.threads = ctas, _value(kernel.threads, values) or 1
-    counter = _Counter(work, as_written)
+    counter = _Counter(work, as_written, operands=operand_fragments(kernel.body))
     counter.block(kernel.body, _At(1.0, work.threads, values))
     counter.scale(ctas)
     work.live = live_registers(kernel.body, work.threads, values)
@@ -128,6 +128,7 @@ class _Counter:
     work: Work
     as_written: bool
     views: dict[str, n.Buffer] = field(default_factory=dict)
+    operands: frozenset[str] = frozenset()
 
     def scale(self, ctas: int) -> None:
         w = self.work
@@ -164,7 +165,7 @@ class _Counter:
                 elements = math.prod(_value(d, at.values) or 1 for d in s.buffer.shape)
                 if s.buffer.space == "shared":
                     self.work.shared += elements * s.buffer.dtype.bytes
-                elif s.buffer.space in ("fragment", "register"):
+                elif s.buffer.space in ("fragment", "register") and s.buffer.name not in self.operands:
                     self.work.registers += -(-elements * s.buffer.dtype.bytes // (4 * max(1, at.team)))
                 if s.init is not None:
                     self.expression(s.init, at)

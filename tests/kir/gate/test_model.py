@@ -234,6 +234,25 @@ kernel main grid (c: 1) threads 128
     assert count(p, p.kernels[0], {}).live == ((8 * tile, 1), (2 * tile, 8)), "`b` is read by products alone"
 
 
+@pytest.mark.parametrize(("more", "words"), [("", 32), ("    Y = acc + cast(a, f32)\n", 32 + 16)])
+def test_fragments_that_only_products_read_take_no_registers(more: str, words: int) -> None:
+    p = parse_program(f"""kir 1
+program p
+  in X: f16[64, 512]
+  out Y: f32[64, 64]
+kernel main grid (c: 1) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  fragment a: f16[64, 64]
+  fragment b: f16[64, 64]
+  for k in 0..8
+    a = X[0 +: 64, k * 64 +: 64]
+    b = X[0 +: 64, k * 64 +: 64]
+    mma acc += a * b
+{more}  Y = acc
+""", "p.kir")
+    assert count(p, p.kernels[0], {}).registers == words
+
+
 def test_ctas_that_differ_are_looked_at_whatever_the_grid_is_like() -> None:
     """The same CTAs, of which each does as much as its number says, in a grid of two axes and in one of one axis."""
     def text(grid: str, row: str) -> str:
