@@ -6,6 +6,7 @@ model says they gain.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,27 +42,52 @@ def command(
     belong("sites", "--package", {"--target": target, "--most": most, "--jobs": jobs, "--seconds": seconds})
     from dataclasses import replace
 
+    from kir.cli._halves import halved
     from kir.diagnostic import KirError
-    from kir.rewrite import pass_class, passes
-    from kir.rewrite.registry import failed
+    from kir.rewrite.registry import pass_class, pass_names
 
     program = read(file, bind)
-    chosen = [pass_class(name)] if name else list(passes())
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
     warnings: list[Diagnostic] = []
-    for cls in chosen:
-        try:
-            _of(cls, program, near, rows, lines)
-        except Exception as fault:
-            told = failed(cls, "here", fault)
-            if name:
-                raise KirError(replace(told, severity="error")) from fault
-            warnings.append(told)
+    if name:
+        pass_class(name)  # says what is wrong with the one that was asked for
+    for found in halved([name] if name else pass_names(), lambda each: _asked(each, program, near)):
+        rows += found.rows
+        lines += found.lines
+        warnings += found.warnings
+    if name and warnings:
+        raise KirError(*(replace(told, severity="error") for told in warnings))
     if not rows and name and not near:
-        lines = [f"{name} applies nowhere", *_nearest(chosen[0].with_options({}), program)]
+        lines = [f"{name} applies nowhere", *_nearest(pass_class(name).with_options({}), program)]
     lines += [_summed(rows)] if rows else []
     return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies", diagnostics=tuple(warnings))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What there is to say of one pass: as data, as lines, and what is wrong with it."""
+
+    rows: list[dict[str, Any]]
+    lines: list[str]
+    warnings: list[Diagnostic]
+
+
+def _asked(name: str, program: Program, near: bool) -> _Found:
+    """The sites of a pass by its name. One that cannot be imported has none: `kir plugins` says why."""
+    from kir.diagnostic import KirError
+    from kir.rewrite.registry import failed, pass_class
+
+    found = _Found([], [], [])
+    try:
+        cls = pass_class(name)
+    except KirError:
+        return found
+    try:
+        _of(cls, program, near, found.rows, found.lines)
+    except Exception as fault:
+        found.warnings.append(failed(cls, "here", fault))
+    return found
 
 
 def _of(cls: type[Pass], program: Program, near: bool, rows: list[dict[str, Any]], lines: list[str]) -> None:

@@ -38,8 +38,8 @@ def failed(cls: type[Pass], doing: str, fault: Exception) -> Diagnostic:
 
 def class_in(module: ModuleType) -> type[Pass]:
     """The one public pass that a module defines. Raises KirError KIR-R008."""
-    found = [c for _, c in inspect.getmembers(module, inspect.isclass)
-             if issubclass(c, Pass) and c is not Pass and c.__module__ == module.__name__ and not c.__name__.startswith("_")]
+    found = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Pass)
+             and c is not Pass and c.__module__ == module.__name__ and not c.__name__.startswith("_")]
     if len(found) != 1:
         raise error("KIR-R008", f"{module.__name__} defines {len(found)} passes", needs="exactly one pass in a module, named as the module")
     return found[0]

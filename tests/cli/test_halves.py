@@ -1,0 +1,46 @@
+"""Work that two processes share: the same results in the same order, whatever becomes of the copy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from kir.cli import _halves
+
+SHARED = """
+import os
+from kir.cli import _halves
+_halves.may_be_copied = lambda: True
+own = os.getpid()
+def work(x):
+    {body}
+    return x * x, os.getpid() == own
+found = _halves.halved(range(7), work)
+assert [x for x, _ in found] == [x * x for x in range(7)], found
+print([mine for _, mine in found])
+"""
+
+
+@pytest.mark.parametrize(("body", "whose"), [
+    ("pass", [True, False, True, False, True, False, True]),
+    ("os.getpid() == own or os._exit(3)", [True] * 7),
+    ("assert os.getpid() == own", [True] * 7),
+], ids=["shared", "a copy that ends", "a copy that fails"])
+def test_results_are_whole_and_in_order(body: str, whose: list[bool]) -> None:
+    done = subprocess.run([sys.executable, "-c", SHARED.format(body=body)], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{whose}\n"
+
+
+def test_a_process_with_threads_is_not_copied() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert not _halves.may_be_copied()
+        assert _halves.halved([1, 2, 3], lambda x: x + 1) == [2, 3, 4]
+    finally:
+        stop.set()
+        thread.join()
