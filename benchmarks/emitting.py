@@ -43,6 +43,7 @@ HEAD = """# Any expert on any surface
 
 `kir opt EXPERT --emit SURFACE` for each expert and surface. `written`: as it stands. Else what the surface's compiler decides itself, or has no word for, is
 taken back by inverses of passes, each said (KIR-B307), and the rest is written: how many steps, of which passes, and what the surface said first.
+Where no pass takes back what is refused, KIR-B308 says how near it came, and what is left.
 Written by `python -m benchmarks.emitting`; a test compares some of the rows.
 
 | problem | expert | cuda | triton | tilelang |

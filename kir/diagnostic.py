@@ -12,7 +12,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -129,7 +129,7 @@ class Diagnostic:
         gutter = 2
         if self.origin is not None:
             gutter = max(2, len(str(self.origin.line)))
-            place = f"{' ' * gutter}--> {self.origin}"
+            place = f"{' ' * gutter}--> {_from_here(self.origin)}"
             lines.append(f"{place:<45} ({self.anchor})" if self.anchor else place)
             lines += _excerpt(self.origin, self.label, source, gutter, paint, tone)
         elif self.anchor:
@@ -287,6 +287,17 @@ def _width(text: str) -> int:
 def _shown(text: str) -> str:
     """``text`` with tabs widened and control characters made visible, so that carets stand where they should."""
     return "".join(" " * TAB_WIDTH if char == "\t" else char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _from_here(origin: Origin) -> str:
+    """A place as a user would type its file here: relative to the current folder where it lies below it."""
+    path = Path(origin.file)
+    try:
+        if path.is_absolute() and path.is_relative_to(here := Path.cwd()):
+            return str(replace(origin, file=str(path.relative_to(here))))
+    except OSError:  # the current folder is gone
+        pass
+    return str(origin)
 
 
 def _window(row: str, start: int, stop: int) -> tuple[str, int, int]:

@@ -44,7 +44,7 @@ class Instruction:
 @cache
 def table() -> dict[str, Instruction]:
     """All rows by name."""
-    rows = tomllib.loads(resources.files("kir.grammars").joinpath("instructions.toml").read_text())
+    rows = tomllib.loads(resources.files("kir.grammars").joinpath("instructions.toml").read_text(encoding="utf-8"))
     out = {}
     for name, row in rows.items():
         count = row.get("args", 1)

@@ -60,6 +60,7 @@ from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, n
 
 from ._materialize import buffers_read, buffers_written
 from ._online_loops import TwoLoops, declared_in, merged, split, sum_of, two_loops
+from ._online_spelling import SPELLINGS, Spelling, named, respelled
 
 
 def _loops(program: n.Program, site: Site) -> TwoLoops:
@@ -113,7 +114,7 @@ def _finite(program: n.Program, site: Site, context: Context) -> Verdict:
         if isinstance(s, n.Alloc) and s.buffer == loops.top.buffer and isinstance(s.init, n.Const) and math.isfinite(s.init.value):
             return proved(f"the maximum starts at the finite {s.init.value}")
     if _never_all_masked(program, site, loops):
-        return proved("the maximum is finite from the first iteration on: each has a score that is not masked, a sum of products",
+        return proved("the maximum is finite from the first iteration on: each has a score that is not masked, an element or a sum of products",
                       scope="finite inputs")
     return unknown("the maximum starts at -inf: while every element so far is -inf, the factor is exp(-inf + inf), which is NaN",
                    needs="a finite first maximum, or a score in each iteration that no mask makes -inf", attempt="--assume KIR-P591")
@@ -145,8 +146,22 @@ def _never_all_masked(program: n.Program, site: Site, loops: TwoLoops) -> bool:
             return False
         score = score.a
     loads = [x for x in walk(score) if isinstance(x, n.Load)]
-    return bool(loads) and all(x.at.buffer.name in local and _is_product(loops.first.body, x.at.buffer.name) for x in loads) and not any(
-        isinstance(x, n.Const) and x.dtype.is_float and not math.isfinite(x.value) for x in walk(score))
+    beyond = {id(c) for x in loads if x.other is not None for c in walk(x.other)}
+    return bool(loads) and all(_is_there(x, known) or (x.at.buffer.name in local and _is_product(loops.first.body, x.at.buffer.name)) for x in loads) and (
+        not any(isinstance(x, n.Const) and x.dtype.is_float and not math.isfinite(x.value) and id(x) not in beyond for x in walk(score)))
+
+
+def _is_there(x: n.Load, known: Facts) -> bool:
+    """Whether a load reads an element of a tensor, and not what is given for those past its end."""
+    if x.at.buffer.space != "global" or x.mask is not None:
+        return False
+    return not x.clip or all(isinstance(i, n.Expr) and decide(build.compare("lt", i, d), known).kind == "always"
+                             for i, d in zip(x.at.index, x.at.buffer.shape, strict=True) if not _is_row(i, d, known))
+
+
+def _is_row(i: n.Expr | n.Span, d: n.Expr, known: Facts) -> bool:
+    """Whether an index that hangs over with its row: rows past the end are never stored."""
+    return isinstance(i, n.Expr) and any(isinstance(v, n.Var) and v.name.startswith("%") for v in walk(i))
 
 
 def _is_product(block: n.Block, name: str) -> bool:
@@ -170,7 +185,8 @@ def _private(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class OnlineNormalize(Pass):
-    """`base` is the function whose argument the maximum is subtracted from."""
+    """`base` is the function whose argument the maximum is subtracted from. `spelled`: whether the new maximum and the factor have names, the old
+    maximum is `kept`, or the factor is written out and the maximum raised at the end (`late`)."""
 
     intent: ClassVar[str] = "online-normalize"
     catalogue: ClassVar[tuple[int, ...]] = (59,)
@@ -184,6 +200,7 @@ class OnlineNormalize(Pass):
     )
 
     base: Literal["exp", "exp2"] = "exp"
+    spelled: Spelling = "named"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that finds a maximum, followed by one over the same range that uses it."""
@@ -198,7 +215,7 @@ class OnlineNormalize(Pass):
         """The declarations first, then one loop."""
         i, loops = int(site.path[-1]), _loops(program, site)
         taken = names_in(program, kernel_of(program, site.path))
-        one = replace(loops.first, body=merged(loops, self.base, taken))
+        one = replace(loops.first, body=respelled(merged(loops, self.base, taken), self.base, self.spelled, taken))
         made = edit_block(program, site.path, lambda b: (*b[:i], *loops.between, one, *b[i + loops.count:]))
         return Rewritten(made, (*site.path[:-1], i + len(loops.between)))
 
@@ -207,15 +224,23 @@ class OnlineNormalize(Pass):
         if not (isinstance(node, n.For) and node.kind == "serial"):
             return None
         bases: tuple[Literal["exp", "exp2"], ...] = ("exp", "exp2")
-        return next((Site(path, OnlineNormalize(base)) for base in bases if split(node, base) is not None), None)
+        for spelling in SPELLINGS:
+            for base in bases:
+                body = named(node.body, base, spelling, names_in(program, kernel_of(program, path)))
+                if body is not None and split(replace(node, body=body), base) is not None:
+                    return Site(path, OnlineNormalize(base, spelling))
+        return None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two loops: the maximum, then the sums."""
         loop, i, kernel = node_at(program, site.path), int(site.path[-1]), kernel_of(program, site.path)
         assert isinstance(loop, n.For)
+        taken = names_in(program, kernel)
+        body = named(loop.body, self.base, self.spelled, taken)
+        assert body is not None
+        loop = replace(loop, body=body)
         parts = split(loop, self.base)
         assert parts is not None
-        taken = names_in(program, kernel)
         twice = set(bound_names(parts.first))
         names = {x: fresh(x, taken) for x in dict.fromkeys(bound_names(parts.second)) if x in twice}
         var = n.Var(fresh(loop.var.name, taken), loop.var.of)

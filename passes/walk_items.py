@@ -104,6 +104,9 @@ class WalkItems(Pass):
                 and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)):
             return None
         if not names_read(loop.hi) & {a.name for a in node.grid}:
+            if not any(isinstance(s, n.Store) and s.at.buffer.space == "global" and any(
+                    i == loop.var and d == loop.hi for i, d in zip(s.at.index, s.at.buffer.shape, strict=False)) for s in statements(node.body)):
+                return Miss("its count is no place along a whole axis of what it stores")
             return tuple(Site(path, WalkItems(k)) for k in range(len(node.grid) + 1)) if node.grid else None
         for k, axis in enumerate(node.grid):
             ctas = build.int_value(axis.extent)

@@ -11,6 +11,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(\w+)(.*)\n((?:.*\n)*?)^```$", re.M)
@@ -25,6 +27,12 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
 
 def test_a_binding_is_written_as_the_page_says(tmp_path: Path) -> None:
     assert followed("writing-a-binding.md", tmp_path) == 5
+
+
+def test_python_does_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    failed, tried = doctest.testfile(str(DOCS / "python.md"), module_relative=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert failed == 0 and tried == 26
 
 
 def followed(page: str, tmp_path: Path) -> int:

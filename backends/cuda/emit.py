@@ -241,7 +241,7 @@ class _Part:
 
     def function(self, f: n.Function, name: str) -> list[Line]:
         """A device function of scalars; several results are written to references."""
-        writer, memory = Writer(), Memory()
+        writer, memory = Writer(frozenset(self.names.values())), Memory()
         to = Expressions(self.names, self.facts, writer, memory, self.functions)
         several = tuple(writer.fresh("result") for _ in f.results) if len(f.results) > 1 else ()
         body = Statements(to, memory, 1, {}, results=several)
@@ -269,7 +269,7 @@ class _Part:
             raise refuse("KIR-B007", "a CTA has 1 to 1024 threads, known when it is compiled")
         shared = [s.buffer for s in walk(k) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
         pool = _pool(shared)
-        writer, memory = Writer(), Memory()
+        writer, memory = Writer(frozenset(self.names.values())), Memory()
         to = Expressions(self.names, self.facts, writer, memory, self.functions)
         if pool:
             writer.put("extern __shared__ __align__(1024) unsigned char shared_pool[];")

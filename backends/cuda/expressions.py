@@ -6,7 +6,7 @@ written before the statement that uses it, through `Writer`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kir.analysis.facts import Facts
@@ -91,8 +91,9 @@ def flat(at: tuple[str, ...], shape: tuple[int, ...]) -> str:
 
 @dataclass
 class Writer:
-    """Lines being written, with the depth of their block and names that are still free."""
+    """Lines being written, with the depth of their block and names that are still free: `taken` are those of the program."""
 
+    taken: Collection[str] = ()
     lines: list[tuple[str, tuple[int | str, ...] | None]] = field(default_factory=list)
     depth: int = 1
     path: tuple[int | str, ...] | None = None
@@ -103,9 +104,10 @@ class Writer:
         self.lines.extend((line, self.path) for line in wrapped("  " * self.depth + text, trailing=False))
 
     def fresh(self, stem: str) -> str:
-        """A name that no IR name has."""
+        """A name that nothing in the program has."""
         self._count += 1
-        return f"{stem}_{self._count}_"
+        name = f"{stem}_{self._count}_"
+        return name if name not in self.taken else self.fresh(stem)
 
     def loops(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         """Opens unrolled loops over the elements of a shape; `close` ends them."""
@@ -217,7 +219,8 @@ class Expressions:
         if e.op not in _INFIX:
             raise refuse("KIR-B002", f"the CUDA backend has no operator '{e.op}'")
         sign, level = _INFIX[e.op]
-        text = f"{self.element(e.a, at, level)} {sign} {self.element(e.b, at, level + 1)}"
+        tighter = SUM if e.op in n.COMPARISONS else level + 1  # a shift on the right stands in parentheses: `a < b >> c` begins like a template
+        text = f"{self.element(e.a, at, level)} {sign} {self.element(e.b, at, tighter)}"
         if dtype.is_integer and dtype.bits < 32 and e.op not in n.COMPARISONS:
             return f"static_cast<{c_type(dtype)}>({text})", ATOM
         return text, level

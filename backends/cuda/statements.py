@@ -157,6 +157,9 @@ class Statements(InstructionCalls):
             raise refuse("KIR-B002", f"'{b.name}' is {b.space} memory of a team", "registers of a thread")
         extents = sizes_of(n.Region(b).type)
         self.memory.arrays[b.name] = extents
+        if isinstance(s.init, n.Call) and s.init.of is None and s.init.fn in ("ldmatrix", "mma_sync"):
+            self._effect(s.init, name)
+            return
         if s.init is not None:
             to.prepare(s.init)
         if not extents:

@@ -17,7 +17,7 @@ from kir.ir.build import int_value, is_const
 from kir.ir.canonical import bound_names, outer_names
 from kir.ir.promote import promoted
 from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform
+from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform, walk
 
 from .chained import by_rows
 from .layouts import said
@@ -67,7 +67,7 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
     loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
               if isinstance(x, n.Alloc) and x.buffer.layout is not None and (layout := said(x.buffer)) != x.buffer.layout}
-    k = _lone(k)
+    k = _dropped(_lone(k))
     made = replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
     return made if generic else by_rows(made)
 
@@ -86,6 +86,19 @@ def _lone(k: n.Kernel) -> n.Kernel:
             case _:
                 return new
     made: n.Kernel = transform(k, leave) if alone else k
+    return made
+
+
+def _dropped(k: n.Kernel) -> n.Kernel:
+    """The kernel with atomic operations whose old value nobody reads as statements: TileLang's on tiles give none."""
+    read = {x.name for s in statements(k.body) for x in walk(s) if isinstance(x, n.Var)}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Let) and isinstance(new.value, n.Call) and new.value.fn.startswith("atomic_") and new.value.of is None and not read & {*new.names}:
+            return n.Eval(new.value, label=new.label, origin=new.origin)
+        return new
+    unread = any(isinstance(s, n.Let) and isinstance(s.value, n.Call) and s.value.fn.startswith("atomic_") for s in statements(k.body))
+    made: n.Kernel = transform(k, leave) if unread else k
     return made
 
 

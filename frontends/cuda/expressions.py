@@ -17,7 +17,7 @@ from .errors import NotUnderstood
 from .memory import Place
 from .numbers import converted
 from .scopes import Scope, text
-from .source import Node
+from .source import Node, fragment
 from .values import (
     Builtin,
     Group,
@@ -88,7 +88,20 @@ def _template_function(r: Reader, node: Node, scope: Scope) -> Value:
         return Builtin(found.name, args)
     if isinstance(found, Overloads):
         return Overloads(found.functions, args, found.this, found.name)
-    return found
+    raise NotUnderstood(f"'{text(node)}', which reads as a template, and '{text(name)}' is a value", node)
+
+
+def _compared(r: Reader, node: Node, scope: Scope) -> Node | None:
+    """`a < b >> c` as what it is where `a` is a value: a grammar of C++ without names takes `a<b>` for a template."""
+    name: Node | None = node
+    while name is not None and name.type == "binary_expression":
+        name = name.child_by_field_name("left") if name == node else name.child_by_field_name("right")
+    name = name.child_by_field_name("name") if name is not None and name.type == "template_function" else None
+    if name is None or name.type != "identifier" or isinstance(r.named_value(name, scope), (list, Builtin, Overloads)):
+        return None
+    words = (node.text or b"").decode()
+    before = len((node.text or b"")[:name.start_byte - node.start_byte].decode())
+    return fragment(f"{words[:before]}({text(name)}){words[before + len(text(name)):]}")
 
 
 def _this(r: Reader, node: Node, scope: Scope) -> Value:
@@ -105,6 +118,8 @@ def _binary(r: Reader, node: Node, scope: Scope) -> Value:
     left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
     if left is None or op is None or right is None:
         raise NotUnderstood("an operator of unusual form", node)
+    if text(op) == ">" and (meant := _compared(r, node, scope)) is not None:
+        return value(r, meant, scope)
     sign = {"and": "&&", "or": "||", "bitand": "&", "bitor": "|", "xor": "^", "not_eq": "!="}.get(text(op), text(op))
     if sign in ("&&", "||"):
         return operators.short_circuit(r, sign, left, right, scope)

@@ -57,6 +57,9 @@ def command(
     for name in packages:
         where = place(name)
         files = [(p, a) for p, a in files_of(where, tuple(apart or ()), tuple(without or ())) if not surface or mentions(surface, p)]
+        if not any(path.suffix in (".py", ".cu", ".cuh") for path, _ in files):
+            of = f" with kernels of {surface}" if surface else ""
+            raise usage("KIR-C110", f"'{name}' holds no file{of}", needs="a package, a folder or a file of Python or CUDA source")
         with bar(where.name, len(files)) as advance:
             results = [of_surface(r, surface) for r in run([path for path, _ in files], jobs, folder, seconds, advance)]
         for word, inside in (("", False), (", apart", True)):

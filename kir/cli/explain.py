@@ -1,6 +1,6 @@
 """say what a diagnostic's id means, and what to do about it
 
-With no id, lists all of them.
+With no id, lists all of them. An instruction of the IR (`trans`) is explained too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import typer
 
 from kir.cli._result import Result
 from kir.diagnostic import AREAS, ID_PATTERN, Explanation, did_you_mean, explanations, usage
+from kir.instructions import Instruction, table
 from kir.registry import registry
 
 OF_KIND = {
@@ -22,7 +23,7 @@ OF_KIND = {
 """What the kind of a precondition means for whoever meets it."""
 
 
-def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001; without it, all ids are listed")] = "") -> Result:
+def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, or an instruction of the IR; without it, all ids are listed")] = "") -> Result:
     """Say what a diagnostic's id means, and what to do about it."""
     rows = explanations()
     if not id:
@@ -38,10 +39,26 @@ def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001; with
         text += ["declared by:", *(f"  {place['pass']}  {place['file']}:{place['line']}" for place in places)]
         text += ["", f"More of a pass, with the programs before and after it: kir passes {places[0]['pass']}"]
         return Result({"id": wanted, "area": AREAS["P"], "declared": places}, "\n".join(text))
+    if id in table():
+        return _instruction(table()[id])
     if id in registry("kir.passes"):
         raise usage("KIR-C004", f"'{id}' is a pass, no id of a diagnostic", attempt=f"kir passes {id}")
     hint = did_you_mean(wanted, rows)
     raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
+
+
+def _instruction(row: Instruction) -> Result:
+    """A row of the instruction table, in words."""
+    least, most = row.args
+    count = f"{least} operand{'' if least == 1 else 's'}" if least == most else f"{least} to {most} operands"
+    by = {"element": "each element", "tile": "whole tiles"}.get(row.level, f"a {row.level}")
+    effect = {"": "no effect beyond its value", "hint": "a hint only"}.get(row.effect, f"effect: {row.effect}")
+    text = [f"{row.name}  (an instruction of the IR: grammars/instructions.toml)", "", *([row.doc, ""] if row.doc else [])]
+    text += [f"{count}; for {by}; {effect}; typing rule '{row.rule}' (kir/ir/signatures.py)"]
+    text += [f"in {surface}: {spelling}" for surface, spelling in row.spelling] + ([f"PTX: {row.ptx}"] if row.ptx else [])
+    json = {"name": row.name, "doc": row.doc, "operands": list(row.args), "level": row.level, "effect": row.effect, "rule": row.rule,
+            "spelling": dict(row.spelling), "ptx": row.ptx}
+    return Result({"id": row.name, "instruction": json}, "\n".join(text))
 
 
 def _explained(row: Explanation) -> Result:

@@ -330,7 +330,8 @@ def call_with(fn: str, args: tuple[Expr | Region, ...], options: Attrs = (), of:
     if of is None:
         least, most = instruction(fn).args
         if not least <= len(args) <= most:
-            raise error("KIR-V003", f"'{fn}' takes {least if least == most else f'{least} to {most}'} operands, not {len(args)}")
+            raise error("KIR-V003", f"'{fn}' takes {least if least == most else f'{least} to {most}'} operands, not {len(args)}",
+                        attempt=f"kir explain {fn}")
     try:
         _ = made.type
     except (TypeError, KeyError, IndexError) as bad:

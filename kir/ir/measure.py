@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from kir.instructions import table
@@ -16,7 +17,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import child_blocks
 from kir.ir.types import TileType, Type, dtype_of
-from kir.ir.visit import buffers_named, children, once, statements, walk
+from kir.ir.visit import children, once, statements, walk
 
 
 class Measure(NamedTuple):
@@ -301,26 +302,41 @@ class _Counter:
 
 def _further_purposes(block: n.Block) -> int:
     """How often an array of shared memory that was read is written anew in a block, after a barrier."""
+    if not any(_ends_at_barrier(s) for s in block):
+        return 0
     found, read, met = 0, set[str](), set[str]()
     for s in block:
-        if isinstance(s, n.Eval) and s.call.fn == "barrier":
+        if isinstance(s, n.Eval) and _ends_at_barrier(s):
             met |= read
             continue
-        touched = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer.space == "shared"] if buffers_named(s) else []
-        for name in {x.buffer.name for x in touched}:
-            places = sum(x.buffer.name == name for x in touched)
-            stores = sum(isinstance(x, n.Store) and x.at.buffer.name == name for x in walk(s))
-            if stores == places:
+        for name, only_stores in once(s, "_shared_uses", partial(_shared_uses, s)).items():
+            if only_stores:
                 found += name in met
                 read.discard(name)
                 met.discard(name)
             else:
                 read.add(name)
                 met.discard(name)
-                ends = s.body[-1] if isinstance(s, n.For) else None
-                if isinstance(ends, n.Eval) and ends.call.fn == "barrier":
+                if isinstance(s, n.For) and _ends_at_barrier(s):
                     met.add(name)
     return found
+
+
+def _ends_at_barrier(s: n.Stmt) -> bool:
+    """Whether a statement is a barrier, or a loop whose iterations end with one."""
+    last = s.body[-1] if isinstance(s, n.For) and s.body else s
+    return isinstance(last, n.Eval) and last.call.fn == "barrier"
+
+
+def _shared_uses(s: n.Stmt) -> dict[str, bool]:
+    """The arrays of shared memory that a statement touches, and whether all it does is to store to them."""
+    places: dict[str, int] = {}
+    for x in walk(s):
+        if isinstance(x, n.Region) and x.buffer.space == "shared":
+            places[x.buffer.name] = places.get(x.buffer.name, 0) + 1
+        if isinstance(x, n.Store) and x.at.buffer.space == "shared":
+            places[x.at.buffer.name] = places.get(x.at.buffer.name, 0) - 1
+    return {name: left == 0 for name, left in places.items()}
 
 
 def _operations(e: n.Node) -> int:

@@ -230,6 +230,21 @@ class _Kernel:
         """The work item's clause for a store to an output."""
         roots: frozenset[str] = frozenset().union(*(self.roots(i) for i in at.index)) if at.index else frozenset()
         self.axes_used |= roots
+        if self.work_item is not None and self.work_item.kind == "row":
+            rows = {x for i, d in zip(at.index, at.buffer.shape, strict=False) if isinstance(d, n.Var) and d.name in self.work_item.axes
+                    for x in self.roots(i)}
+            for i, d in zip(at.index, at.buffer.shape, strict=False):
+                along = [x for x in loops if x in self.roots(i)] if isinstance(d, n.Var) and d.name in self.work_item.axes else []
+                if along:
+                    yield self.found(path, "work-item", f"one thread computes several rows: {region_text(at)} moves along {expr_text(d)} with the loop "
+                                     f"over {', '.join(along)}")
+                    return
+                named = isinstance(d, n.Var) and d.name in self.work_item.axes
+                across = [] if named else [a.name for a in self.kernel.grid if a.name in self.roots(i) - rows and not build.is_const(a.extent, 1)]
+                if across and rows:
+                    yield self.found(path, "work-item", f"several threads compute one row: {region_text(at)} moves along {expr_text(d)} with the grid "
+                                     f"axis {', '.join(across)}")
+                    return
         if self.work_item is None or self.work_item.kind != "element":
             return
         moving = [x for x in loops if x in roots]

@@ -12,11 +12,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from kir.analysis.normal_form import normalize
+from kir.carrier import declared
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.nodes import Program
 from kir.ir.visit import transform
+from kir.lineage.engine import PassEngine
 from kir.lineage.folder import Folder
 from kir.lineage.meeting import common_form, common_names
 from kir.lineage.record import Lineage
@@ -30,6 +32,8 @@ from kir.rewrite.residue import NOTHING, Residue
 Outcome = Literal["carried", "elsewhere", "adapted", "refused", "no place", "unsaid"]
 """`carried`: at the same place; `elsewhere`: at another; `adapted`: with another parameter, or by another pass of the same intent;
 `refused`: by a precondition; `unsaid`: the surface cannot say the result."""
+MOST_BACK = 24
+"""Steps that are taken back of a kernel before what was learned is tried on it."""
 MOST_NAMED = 3
 """Steps left out earlier that a step without a place names."""
 Says = Callable[[Program], tuple[Diagnostic, ...]]
@@ -54,7 +58,8 @@ class Crossing:
 @dataclass(frozen=True)
 class Crossed:
     """The program after all steps that were carried, and what became of each. `meets`: it was the lineage's naive program, in other words;
-    perhaps after one step back, `taken_back` (a surface may not be able to say the naive program itself: Triton has no CTA of one thread)."""
+    perhaps after steps back, `taken_back` (a surface may not be able to say the naive program itself: Triton has no CTA of one thread; and what people
+    write first has blocks of threads already)."""
 
     program: Program
     steps: tuple[Crossing, ...]
@@ -67,7 +72,7 @@ def cross(lineage: Lineage, folder: Folder, program: Program, says: Says = lambd
     """Replay the lineage's steps on `program` (specialized). `says` is what a surface cannot say of a program; `assume` are precondition
     ids that count as assumed where they cannot be decided. Raises KirError only when a stored program is missing or was changed."""
     naive = folder.program(lineage.states[-1])
-    now, taken_back = _met(common_form(naive), normalize(program))
+    now, taken_back = _met(lineage, common_form(naive), normalize(program))
     meets = common_form(naive) == common_form(now)
     names: Mapping[str, str] = {}
     if meets:
@@ -86,19 +91,42 @@ def cross(lineage: Lineage, folder: Folder, program: Program, says: Says = lambd
     return Crossed(now, tuple(done), meets, taken_back)
 
 
-def _met(wanted: Program, program: Program) -> tuple[Program, str]:
-    """The program, or what one step back from it gives where only that is the program that is wanted."""
+def _met(lineage: Lineage, wanted: Program, program: Program) -> tuple[Program, str]:
+    """The program, or what steps back from it give where that is the program that is wanted, or a naive one. Of a naive program that is another,
+    what the lineage's own passes may have brought in is taken back too."""
     if common_form(program) == wanted:
         return program, ""
     for cls in passes():
         for site in sites(cls.with_options({}), program, "backward"):
-            try:
-                back = apply(program, site.params, site, "backward").program
-            except KirError:
-                continue
-            if common_form(back) == wanted:
-                return back, f"~{site.params}@{anchor_text(program, site.path)}"
-    return program, ""
+            back = _back(program, site)
+            if back is not None and common_form(back) == wanted:
+                return back, _named(program, site)
+    full = PassEngine.of(lineage.header)
+    engine = PassEngine(full.naive_arguments, context=full.context, only=lambda cls: not declared(cls))
+    own = {Step.from_json(step.witness).name for _, step in lineage.transitions()}
+    now, steps = program, list[str]()
+    for _ in range(MOST_BACK):
+        naive = not engine.violations(now)
+        found = ((each.handle, back) for each in engine.untried(now) if not naive or each.name in own
+                 if (back := _back(now, each.handle)) is not None)
+        step = next(found, None)
+        if step is None or common_form(now) == wanted:
+            break
+        steps.append(_named(now, step[0]))
+        now = step[1]
+    return (program, "") if engine.violations(now) else (now, "; ".join(steps))
+
+
+def _back(program: Program, site: Site) -> Program | None:
+    """What a step back gives, with every check; None where it is refused."""
+    try:
+        return apply(program, site.params, site, "backward").program
+    except KirError:
+        return None
+
+
+def _named(program: Program, site: Site) -> str:
+    return f"~{site.params}@{anchor_text(program, site.path)}"
 
 
 def in_words_of(naive: Program, program: Program) -> tuple[Program, dict[str, str]]:

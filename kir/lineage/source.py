@@ -89,7 +89,7 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     generic, surface, kernel = read_generic(text, binding)
     name = (kernel or generic.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
-    program = normal_form(generic, binding, manifest(text) if binding is None else ())
+    program = normal_form(generic, binding, manifest(text) if binding is None else (), text)
     return Expert(program, name, source, own_surface(program, surface), _binding_text(binding) if binding else "")
 
 
@@ -204,8 +204,9 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:8])}{', ..' if len(names) > 8 else ''}"
 
 
-def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = ()) -> Program:
-    """normalize(specialize(program)), with flat accesses raised to regions. A refusal for want of a binding names the `known` ones."""
+def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = (), source: str = "") -> Program:
+    """normalize(specialize(program)), with flat accesses raised to regions. A refusal for want of a binding names the `known` ones, or
+    the command that writes a skeleton for `source`."""
     from kir.analysis.regions import raised
     from kir.ir.verify import check, is_generic
 
@@ -216,8 +217,9 @@ def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = 
 
         program = specialize(program, settled(Binding.read(binding)))
     if is_generic(program):
+        skeleton = f"kir bind {source} -o {program.name}.toml writes a skeleton; then --bind {program.name}.toml" if source and ".kir" not in source else ""
         shipped = " or ".join(f"--bind {_short(each)}" for each in known)
         raise error("KIR-S016", f"{program.name} is generic", needs="a binding: what its sizes, dtypes and compile-time values are (docs/writing-a-binding.md)",
-                    attempt=shipped or "kir bind FILE::KERNEL -o BINDING.toml writes a skeleton; then --bind BINDING.toml")
+                    attempt=shipped or skeleton)
     check(program)
     return raised(program)

@@ -153,7 +153,7 @@ def crossed_text(lineage: Lineage, done: Crossed, on: str, surface: str, accepte
         rows.append(f"{each.number:>3}  {each.step.intent:<{width}}  {each.outcome}")
         rows += [f"{'':>5}{each.reason}"] if each.reason else []
     after = f" after {done.taken_back}" if done.taken_back else ""
-    where = f"its naive program in other words{after}" if done.meets else "another program than the one it was learned on"
+    where = ("its naive program in other words" if done.meets else "another program than the one it was learned on") + after
     carried = sum(each.carried for each in done.steps)
     judged = {None: "", True: "; the gate accepts the result", False: "; the gate refuses the result"}[accepted]
     rows.append(f"{carried} of {len(done.steps)} steps of {lineage.header.expert} ({lineage.header.surface}) carried to {on}, {where}, as {surface}{judged}")

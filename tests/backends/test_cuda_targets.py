@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kir.analysis.legalize import legalize
+from kir.backends._ptxas import Used, used
 from kir.ir.parser import parse_program
 from kir.surface import backend
 from kir.target import target
@@ -30,3 +31,17 @@ def test_warpgroup_products_are_refused_elsewhere_at_their_place(name: str, on: 
     program = parse_program((EXPERTS / f"{name}.kir").read_text(), f"{name}.kir")
     found = legalize(program, target(on).architecture)
     assert any("wgmma" in d.message for d in found) and all(d.anchor or d.origin is not None for d in found)
+
+
+def test_resources_are_known_without_a_disassembler() -> None:
+    log = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90a'
+ptxas info    : Function properties for first
+    0 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 10 registers, used 1 barriers, 1024 bytes smem, 360 bytes cmem[0]
+ptxas info    : Compiling entry function 'second' for 'sm_90a'
+ptxas info    : Used 8 registers, used 0 barriers
+"""
+    found = used(log)
+    assert found["first"] == Used(registers=10, shared=1024, spills=12) and found["second"] == Used(registers=8)
+    assert found["absent"] == Used()

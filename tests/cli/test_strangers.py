@@ -61,7 +61,7 @@ def called(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tupl
     ("parse one.py --bind folder", 2, "the binding folder is a folder"),
     ("parse one.py --bind words.toml", 1, "--> words.toml:2:6"),
     ("bind GEMM", 2, "is IR text, and this command takes a source file"),
-    ("sites one.py", 1, "kir bind FILE::KERNEL -o BINDING.toml"),
+    ("sites one.py", 1, "kir bind one.py -o one.toml"),
     ("opt GEMM -p nope.pipeline", 2, "there is no file nope.pipeline"),
     ("opt GEMM -p unroll --assume KIR-P999", 2, "no pass declares such a precondition"),
     ("opt GEMM -p unroll --guard x", 2, "--guard x: no pass declares"),
@@ -84,6 +84,8 @@ def called(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tupl
     ("run GEMM --problem gemm --shape tial", 2, "did you mean 'tall' or 'tail'?"),
     ("run GEMM --set M=300000000 --set N=300000000 --set K=1", 1, "KIR-C007"),
     ("bind one.py -o folder", 1, "KIR-C006] folder: is a directory"),
+    ("corpus folder", 2, "'folder' holds no file"),
+    ("corpus words.txt", 2, "a package, a folder or a file of Python or CUDA source"),
     ("skills apply", 2, "kir skills apply --help"),
 ])
 def test_what_goes_wrong_is_said(folder: Path, capsys: pytest.CaptureFixture[str], line: str, code: int, said: str) -> None:
@@ -104,6 +106,30 @@ def test_a_skeleton_is_refused_until_it_is_filled_in(folder: Path, capsys: pytes
     assert "to be filled in: grid, metas.B" in called(capsys, ["bind", "one.py", "-o", "one.toml"])[1]
     code, _, err = called(capsys, ["parse", "one.py", "--bind", "one.toml"])
     assert code == 1 and "KIR-F012" in err and "--> one.toml:7:9" in err and "tensors.X.shape" in err
+
+
+def test_a_program_may_begin_with_comments(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "noted.kir").write_text(f"# What this is.\n\n# More of it.\n{Path(GEMM).read_text()}")
+    assert called(capsys, ["parse", "noted.kir"]) == called(capsys, ["parse", GEMM])
+
+
+def test_an_instruction_is_explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "trans(x, 1, 0)" in called(capsys, ["explain", "trans"])[1]
+    (folder / "odd.kir").write_text(Path(GEMM).read_text().replace("cast(acc, f16)", "cast(atan2(acc), f16)"))
+    code, _, err = called(capsys, ["parse", "odd.kir"])
+    assert code == 1 and "'atan2' takes 2 operands, not 1" in err and "kir explain atan2" in err
+
+
+def test_kernels_of_surfaces_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "other.py").write_text(KERNEL.replace("1.0", "2.0"))
+    code, out, _ = called(capsys, ["diff", "one.py", "other.py::one"])
+    assert code == 0 and "-   X[pid_0] = cast(1.0, $<X>)\n+   X[pid_0] = cast(2.0, $<X>)" in out
+
+
+def test_brackets_in_tables_are_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "kernels").mkdir()
+    (folder / "kernels" / "t.cu").write_text("template <typename T> __global__ void f(T* x) { x[0] = T(1); }\n")
+    assert "[metas]" in called(capsys, ["corpus", "kernels", "--fresh", "-j", "1"])[1]
 
 
 def test_help_is_one_json_object_too(capsys: pytest.CaptureFixture[str]) -> None:

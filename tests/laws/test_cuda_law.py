@@ -20,7 +20,7 @@ from kir.problem import load_problem
 from kir.surface import backend, frontend
 
 EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
-POOL = ["threadIdx", "half", "x", "acc_1", "smem", "float4", "total", "mask", "load", "tile", "k1", "class_", "t", "row", "copy_async"]
+POOL = ["threadIdx", "half", "x", "acc_1", "smem", "float4", "total", "mask", "load", "tile", "k1", "class_", "t", "row", "copy_async", "v", "e", "m", "at"]
 
 
 def fuzzed(p: n.Program, seed: int) -> n.Program:
@@ -29,7 +29,7 @@ def fuzzed(p: n.Program, seed: int) -> n.Program:
 
     def other(k: n.Kernel) -> n.Kernel:
         old = [*(a.name for a in k.grid), *bound_names(k.body)]
-        fresh = [f"{words.choice(POOL)}_{i}" for i in range(len(old))]
+        fresh = [f"{words.choice(POOL)}_{i}{words.choice(('', '_'))}" for i in range(len(old))]  # `v_7_` is what the writer itself makes
         return rename(k, dict(zip(old, fresh, strict=True)))
 
     return replace(p, kernels=tuple(map(other, p.kernels)))
@@ -52,6 +52,29 @@ def holds(p: n.Program, folder: Path, seed: int = 0) -> None:
     p = normalize(p)
     again = read_back(fuzzed(p, seed), folder)
     assert alpha_equal(again, p), f"{program_text(p)}\n{program_text(again)}"
+
+
+PRODUCT = """kir 1
+program p
+  in A: f16[M, 32, 8]
+  in B: f16[M, 32, 4]
+  out Y: f32[M, 32, 2, 2]
+  size M: i32
+kernel main grid (row: M) threads 32
+  for t in 0..32 parallel thread
+    register v_1_: f16[8] = A[row, t, 0 +: 8]
+    for e in 0..2 unroll
+      register product: f32[4] = mma_sync(v_1_, B[row, t, 0 +: 4], broadcast(0.0, 4), shape=m16n8k16)
+      for f in 0..2 unroll
+        Y[row, t, e, f] = product[e * 2 + f]
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_array_that_is_declared_as_a_product_is_written_again(tmp_path: Path, seed: int) -> None:
+    read = read_back(fuzzed(parse_program(PRODUCT), seed), tmp_path)
+    assert re.search(r"register \w+: f32\[4\] = mma_sync", program_text(read)) is not None
+    assert alpha_equal(read_back(fuzzed(read, seed + 1), tmp_path), read)
 
 
 @pytest.mark.parametrize("name", ["softmax/softmax", "rmsnorm/rmsnorm", "topk/topk_radix", "gemm/gemm_sm80_lanes"])

@@ -105,6 +105,17 @@ def kernel(X, Y, n, BLOCK: tl.constexpr):
 ''', Binding(sizes=["n"], facts=within("n"), grid=["ceildiv(n, BLOCK)"], metas={"BLOCK": 256}, options={"num_warps": 4},
              tensors={"X": tensor("bf16", "2 * n"), "Y": tensor("bf16", "n")}), {"n": 1000},
     {"cuda": AS_IT_IS, "tilelang": TAKEN_BACK, "triton": AS_IT_IS})
+SCATTERED = Kernel("py", '''
+@triton.jit
+def kernel(X, I, Y, n, D: tl.constexpr, BLOCK: tl.constexpr):
+    r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, D)
+    at = tl.load(I + r, mask=r < n, other=0)
+    x = tl.load(X + r[:, None] * D + d[None, :], mask=r[:, None] < n, other=0.0)
+    tl.atomic_add(Y + at[:, None] * D + d[None, :], x, mask=r[:, None] < n)
+''', Binding(sizes=["n", "V"], facts=within("n", "V"), grid=["ceildiv(n, BLOCK)"], metas={"BLOCK": 16, "D": 32}, options={"num_warps": 4},
+             tensors={"X": tensor("f32", "n", 32), "I": tensor("i32", "n"), "Y": Tensor(shape=["V", 32], dtype="f32", role="inout")}),
+    {"n": 40, "V": 5}, {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": AS_IT_IS})
 ATTENTION = Kernel("py", '''
 @triton.jit
 def kernel(Q, K, V, O, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
@@ -188,8 +199,8 @@ __global__ void kernel(const __nv_fp8_e5m2* X, __nv_fp8_e4m3* Y, int N) {
 ''', Binding(sizes=["N"], facts=within("N"), grid=["ceildiv(N, 128)"], metas={"threads_x": 128},
              tensors={"X": tensor("f8e5m2", "N"), "Y": tensor("f8e4m3", "N")}), {"N": 300},
     {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": TAKEN_BACK})
-KERNELS = {"an embedding": EMBEDDING, "boxes": BOXES, "a quantization": QUANTIZED, "a gate": GATED, "attention": ATTENTION, "a norm": NORM,
-           "vectors": VECTORS, "a product of padded tiles": PADDED, "fp8": NARROWED}
+KERNELS = {"an embedding": EMBEDDING, "boxes": BOXES, "a quantization": QUANTIZED, "a gate": GATED, "a scatter": SCATTERED, "attention": ATTENTION,
+           "a norm": NORM, "vectors": VECTORS, "a product of padded tiles": PADDED, "fp8": NARROWED}
 
 
 def loaded(case: Kernel, folder: Path) -> n.Program:

@@ -39,6 +39,8 @@ def line_of(tmp_path: Path, expression: str, params: str = "const float* x, floa
     ("float(i / 4 + i % 4)", "cast(block_x * 32 + t % 4 + t // 4, f32)"),
     ("sizeof(float4) / 4", "4.0"),
     ("INFINITY", "inf"),
+    ("i < 64 >> 3 ? 1.f : 2.f", "select(block_x * 128 + t < 8, 1.0, 2.0)"),
+    ("N + i < N >> i && i > 3 ? 1.f : 2.f", "select(N + block_x * 128 + t < N >> block_x * 128 + t & block_x * 128 + t > 3, 1.0, 2.0)"),
 ])
 def test_expressions_mean_what_c_says(tmp_path: Path, expression: str, meaning: str) -> None:
     assert line_of(tmp_path, expression) == meaning

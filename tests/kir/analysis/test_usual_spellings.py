@@ -64,7 +64,8 @@ def test_a_usual_way_to_write_has_the_one_spelling(way: str) -> None:
     assert alpha_equal(spelled, parse_program(HEAD + WAYS[way][1])), "the one spelling is a normal form itself"
 
 
-@pytest.mark.parametrize(("index", "hangs"), [("i", False), ("N + i", False), ("N * 2 + i", True), ("i - 1", True), ("j", True), ("i + 1", False), ("i + 2", True)])
+@pytest.mark.parametrize(("index", "hangs"), [
+    ("i", False), ("N + i", False), ("N * 2 + i", True), ("i - 1", True), ("j", True), ("i + 1", False), ("i + 2", True)])
 def test_a_counter_behind_a_size_lies_inside_where_the_tensor_has_room_for_both(index: str, hangs: bool) -> None:
     program = parse_program("kir 1\nprogram p\n  size N: i32\n  size M: i32\n  in X: f32[N * 2]\n  out Y: f32[N]\n  fact N >= 1\n"
                             f"kernel k grid (i: N, j: M) threads 1\n  Y[i] = load(X[{index}] else 0.0 clip)\n")

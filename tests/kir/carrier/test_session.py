@@ -35,7 +35,7 @@ def test_the_transcript_of_a_fill_with_two_repairs(protocol: str) -> None:
     first, second, third = (r["body"]["messages"] for r in a.server.requests)
     system = first[0]["content"] if protocol == "openai" else a.server.requests[0]["body"]["system"]
     talk = [m["content"] for m in third if m["role"] != "system"]
-    assert "size N: i32" in system and "start: \"kir\"" in system
+    assert "size N: i32" in system and "\"kir\" INT" in system
     for field in ("intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log"):
         assert f"**{field}**" in talk[0]
     assert "def oracle" in talk[0] and "hole sums contract" in talk[0] and "shared memory of a CTA" in talk[0]

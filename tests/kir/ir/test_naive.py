@@ -40,6 +40,18 @@ HEAD = "kir 1\nprogram p\n  size M: i32\n  size N: i32\n  in A: f32[M, N]\n  out
 NAIVE = HEAD + "kernel main grid (i: M, j: N) threads 1\n  @s C[i, j] = A[i, j] * 2.0\n"
 
 
+@pytest.mark.parametrize(("grid", "body", "message"), [
+    ("(i: M)", "for j in 0..N\n    @s C[i, j] = A[i, j] * 2.0", ""),
+    ("(b: ceildiv(M, 4))",
+     "for i in 0..4\n    for j in 0..N\n      @s C[b * 4 + i, j] = load(A[b * 4 + i, j] else 0.0 clip) * 2.0 clip",
+     "one thread computes several rows"),
+    ("(i: M, j: N)", "@s C[i, j] = A[i, j] * 2.0", "several threads compute one row")])
+def test_a_row_is_one_threads(grid: str, body: str, message: str) -> None:
+    found = is_naive(parse_program(f"{HEAD}kernel main grid {grid} threads 1\n  {body}\n"), Item("row", ("M",)))
+    assert [v.message.partition(":")[0] for v in found] == ([message] if message else [])
+    assert all(v.clause == "work-item" for v in found)
+
+
 @pytest.mark.parametrize("name", problem_names())
 def test_every_problem_comes_with_a_naive_program(name: str) -> None:
     problem = load_problem(name)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kir.cli._main import run as kir
+from kir.ir.binding import Binding, Tensor
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -16,6 +17,7 @@ from kir.lineage.folder import Folder, opened
 from kir.lineage.meeting import common_form
 from kir.lineage.record import Lineage
 from kir.lineage.source import load_expert, promised
+from kir.report.terminal import crossed_text
 from kir.rewrite import run
 from kir.surface import backend
 from tests.cli.test_lineage_commands import PaperJudge
@@ -61,6 +63,32 @@ def test_every_step_is_carried_to_the_naive_kernel_of_each_surface(learned: tupl
     assert all(each.outcome == "carried" for each in done.steps)
     assert common_form(done.program) == common_form(folder.program(lineage.start))
     assert [p.name for p in done.program.params] == [p.name for p in target.params] and done.program.facts == target.facts
+
+
+BLOCKS = """#include <cuda_fp16.h>
+__global__ void product(const __half* left, const __half* right, __half* result, int rows, int cols, int inner) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+    if (r >= rows || c >= cols) return;
+    float sum = 0.0f;
+    for (int p = 0; p < inner; p++) sum += __half2float(left[r * inner + p]) * __half2float(right[p * cols + c]);
+    result[r * cols + c] = __float2half(sum);
+}
+"""
+
+
+def test_a_first_version_in_blocks_of_threads_is_taken_back_before_it_is_crossed_to(learned: tuple[Lineage, Folder], tmp_path: Path) -> None:
+    """Other names, blocks in two dimensions, a guard with an early return: what people write first is one thread an element, spread already."""
+    lineage, folder = learned
+    (tmp_path / "p.cu").write_text(BLOCKS)
+    shapes = {"left": ["rows", "inner"], "right": ["inner", "cols"], "result": ["rows", "cols"]}
+    binding = tmp_path / "p.toml"
+    binding.write_text(Binding(kernel="product", sizes=["rows", "cols", "inner"], grid=["ceildiv(cols, 16)", "ceildiv(rows, 16)"],
+                               metas={"threads_x": 16, "threads_y": 16}, tensors={k: Tensor(shape=list(v), dtype="f16") for k, v in shapes.items()},
+                               facts=[f for x in ("rows", "cols", "inner") for f in (f"{x} >= 1", f"{x} <= 16384")]).text())
+    done = cross(lineage, folder, load_expert(f"{tmp_path / 'p.cu'}::product", binding).program, backend("cuda").accepts)
+    assert done.meets and all(each.carried for each in done.steps)
+    assert [x in done.taken_back for x in ("~early-exit", "~spread-threads", "~coarsen-grid")] == [True] * 3
+    assert f"carried to p.cu, its naive program in other words after {done.taken_back}" in crossed_text(lineage, done, "p.cu", "cuda", None)
 
 
 def test_what_a_surface_cannot_say_is_left_out_or_adapted_with_the_reason(learned: tuple[Lineage, Folder]) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from kir.ir.nodes import Program
 from kir.lineage.folder import Folder
-from kir.lineage.record import Lineage
+from kir.lineage.record import Lineage, Realization
 from kir.lineage.replay import replay
+from kir.lineage.walk import Judgement
 from kir.report.chart import chart, seconds
 from kir.report.page import page
+from kir.report.terminal import realized_text, table
 from kir.report.verdict import verdict_rows
 from tests.kir.lineage.test_walk import finished, walked
 from tests.kir.lineage.toy import ToyEngine, ToyJudge
@@ -122,3 +124,19 @@ def test_a_verdict_is_told_in_a_few_rows() -> None:
     assert rows["correct"].startswith("2 of 2 runs against softmax") and "0.75" in rows["largest error"]
     assert rows["modelled, sm_80"] == "20 µs at long, bound by dram"
     assert verdict_rows({}) == ()
+
+
+class Uncompiled(ToyJudge):
+    """A machine without the surface's compiler."""
+
+    def realized(self, before: Judgement, after: Judgement) -> Realization:
+        return Realization(realized=False, reason="not compiled: the compiler is not here")
+
+
+def test_what_was_not_compiled_is_not_said_to_be_unrealized(tmp_path: Path) -> None:
+    made = finished(tmp_path / "out", walked(tmp_path / "out", ToyEngine(), Uncompiled(lambda there: True)))
+    html = page(made, Folder(tmp_path / "out"), plain_diff)
+    assert "not compiled: the compiler is not here" in html and ">not compiled</span>" in html and "not realized" not in html
+    assert realized_text(made) == f"{len(made.accepted)} steps, not compiled"
+    shown = table(made)
+    assert shown.caption == "not compiled: the compiler is not here" and "0 of" not in str(shown.title)
