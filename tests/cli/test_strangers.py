@@ -15,6 +15,7 @@ from kir.ir.parser import parse_program
 from kir.lineage import engine as engines
 from kir.rewrite import Found, Pass
 from kir.rewrite import Path as Place
+from kir.rewrite.registry import pass_class, pass_names
 from kir.rewrite.registry import passes as registered
 
 ROOT = Path(__file__).parents[2]
@@ -173,7 +174,9 @@ class Faulty(Pass):
 
 
 def test_a_pass_that_breaks_disturbs_no_other(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kir.rewrite.passes", lambda: iter([*registered(), Faulty]))
+    names, known = pass_names(), pass_class
+    monkeypatch.setattr("kir.rewrite.registry.pass_names", lambda: (*names, "faulty"))
+    monkeypatch.setattr("kir.rewrite.registry.pass_class", lambda name: Faulty if name == "faulty" else known(name))
     monkeypatch.setattr(engines, "passes", lambda: iter([*registered(), Faulty]))
     code, out, err = called(capsys, ["sites", GEMM])
     assert code == 0 and "tile@main  applies" in out and "warning[KIR-X006] 'faulty' failed here: AttributeError: no such thing" in err
