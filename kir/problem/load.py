@@ -79,7 +79,7 @@ class Problem:
         return ("normal", *sorted(set(self.spec.distributions) - {"normal"}))
 
     def shape(self, name: str) -> Shape:
-        """A shape by name. Raises KirError KIR-G902."""
+        """A shape by name. Raises UsageError KIR-G902."""
         for s in self.shapes:
             if s.name == name:
                 return s
@@ -276,7 +276,7 @@ class Problem:
 
 
 def shape_of(problem: Problem, text: str) -> Shape:
-    """A shape by its name, or by its sizes (`M=64,N=64,K=64`). Raises KirError KIR-G902 for no such name or wrong sizes."""
+    """A shape by its name, or by its sizes (`M=64,N=64,K=64`). Raises UsageError KIR-G902 for no such name or wrong sizes."""
     if "=" not in text:
         return problem.shape(text)
     parts = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in text.split(","))}
