@@ -37,6 +37,7 @@ A scalar that is neither a size nor bound stays a run-time parameter. Strides ar
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -50,7 +51,7 @@ from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import name_text
-from kir.ir.types import DTYPES
+from kir.ir.types import BOOL, DTYPES, I32
 
 Setting = int | float | bool | str
 NO_TEXT = "this is no IR text: "
@@ -218,18 +219,16 @@ def _value(v: object) -> str:
 
 def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], what: str) -> dict[str, n.Expr]:
     """IR expressions of texts over named integers, with those names replaced. Raises KirError KIR-F011 with the text that is wrong."""
-    from kir.ir.parser import parse_program
     from kir.ir.visit import substitute
 
     out: dict[str, n.Expr] = {}
     header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
     for key, text in texts.items():
-        if str(text).isdecimal() and int(text) < 1 << 31:
-            out[key] = build.const(int(text))
+        if (plain := plain_expression(str(text), sizes)) is not None and plain.type == I32:
+            out[key] = plain
             continue
-        if text in sizes:
-            out[key] = sizes[str(text)]
-            continue
+        from kir.ir.parser import parse_program
+
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
         except KirError as bad:
@@ -242,14 +241,49 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
     return out
 
 
+_OPERATIONS: Mapping[type, str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "floordiv", ast.Mod: "mod", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt",
+    ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+
+
+def plain_expression(text: str, sizes: Mapping[str, n.Expr]) -> n.Expr | None:
+    """An expression of nothing but sizes, numbers, arithmetic and one comparison, which Python spells as the IR does; None for any other,
+    whose parser takes a twentieth of a second to load."""
+    try:
+        return _plain(ast.parse(text, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, RecursionError, KirError):
+        return None
+
+
+def _plain(e: ast.expr, sizes: Mapping[str, n.Expr]) -> n.Expr | None:
+    name: str | None
+    match e:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool) and value < 1 << 31:
+            return build.const(value)
+        case ast.Name(id=size):
+            found = sizes.get(size)
+            return found if found is not None and found.type == I32 else None
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
+            name, a, b = _OPERATIONS.get(type(op)), _plain(left, sizes), _plain(right, sizes)
+        case ast.Call(func=ast.Name(id=function), args=[left, right], keywords=[]) if function in ("ceildiv", "min", "max"):
+            name, a, b = function, _plain(left, sizes), _plain(right, sizes)
+        case _:
+            return None
+    return None if name is None or a is None or b is None or a.type != I32 or b.type != I32 else build.binary(name, a, b)
+
+
 def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.Expr, ...]:
     """Facts over the sizes. Raises KirError KIR-F011."""
-    from kir.ir.parser import parse_program
     from kir.ir.visit import substitute
 
     header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
     out = []
     for text in texts:
+        if (plain := plain_expression(text, sizes)) is not None and plain.type == BOOL:
+            out.append(plain)
+            continue
+        from kir.ir.parser import parse_program
+
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
         except KirError as bad:

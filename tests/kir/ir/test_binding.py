@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kir.diagnostic import KirError
-from kir.ir.binding import Binding, Tensor
+from kir.ir import binding as bindings
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, Tensor, expressions, fact_expressions, plain_expression
 from kir.ir.dtype_terms import join, quotient, resolve, with_float
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
-from kir.ir.types import BF16, F16, F32, I8, DType
+from kir.ir.types import BF16, F16, F32, I8, I32, DType
 
 TEXT = """kir 1
 program p
@@ -98,3 +102,26 @@ def test_what_masked_loads_give_elsewhere_is_the_bindings_to_say() -> None:
     assert Binding.parse('elsewhere = "zero"').text() == 'elsewhere = "zero"\n'
     with pytest.raises(KirError, match="elsewhere"):
         Binding.parse('elsewhere = "one"')
+
+
+SIZES = {"M": n.Var("M", I32), "N": n.Var("N", I32), "block": n.Const(64, I32)}
+TERMS = st.recursive(st.sampled_from([*SIZES, "0", "1", "64", "1048576"]), lambda inner: st.one_of(
+    st.tuples(inner, st.sampled_from(["+", "-", "*", "//", "%"]), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+    st.tuples(inner, st.sampled_from(["+", "*"]), inner).map(lambda t: f"{t[0]} {t[1]} {t[2]}"),
+    st.tuples(st.sampled_from(["ceildiv", "min", "max"]), inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})")), max_leaves=6)
+
+
+@given(TERMS, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), TERMS)
+def test_plain_texts_are_read_as_the_parser_of_the_ir_reads_them(a: str, relation: str, b: str) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bindings, "plain_expression", lambda text, sizes: None)
+        wanted, facts = expressions({"x": a}, SIZES, "size")["x"], fact_expressions([f"{a} {relation} {b}"], SIZES)
+    assert plain_expression(a, SIZES) in (wanted, None)
+    assert plain_expression(f"{a} {relation} {b}", SIZES) in (facts[0], None)
+    assert expressions({"x": a}, SIZES, "size")["x"] == wanted
+    assert fact_expressions([f"{a} {relation} {b}"], SIZES) == facts
+
+
+@pytest.mark.parametrize("text", ["M.shape", "M if N else 1", "M ** 2", "M / 2", "'M'", "True", "M < N < 4", "K", "-M", "4294967296", "M; N"])
+def test_other_texts_are_left_to_the_parser_of_the_ir(text: str) -> None:
+    assert plain_expression(text, SIZES) is None
