@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kir.ir.nodes import Program
 from kir.lineage.source import load_expert
 from kir.surface import backend
 
@@ -43,9 +44,15 @@ kernel main grid (row: M) threads 128
 
 def written(folder: Path, blocks: int = 54) -> tuple[Path, Path, Path]:
     """The IR text as a file, the CUDA text that is written for kkt_solve, and the binding under which that is read."""
-    text, cuda, binding = folder / "long.kir", folder / "kkt.cu", folder / "kkt.toml"
+    text = folder / "long.kir"
     text.write_text(ir_text(blocks), encoding="utf-8")
-    emitted = backend("cuda").emit(load_expert(KKT, KKT_BINDING).program)
+    return text, *as_cuda(load_expert(KKT, KKT_BINDING).program, folder, "kkt")
+
+
+def as_cuda(program: Program, folder: Path, name: str) -> tuple[Path, Path]:
+    """A program as a CUDA file, and the binding under which that is read."""
+    cuda, binding = folder / f"{name}.cu", folder / f"{name}.toml"
+    emitted = backend("cuda").emit(program)
     cuda.write_text(emitted.text, encoding="utf-8")
     binding.write_text(dict(emitted.bindings)[emitted.entries[0].function], encoding="utf-8")
-    return text, cuda, binding
+    return cuda, binding

@@ -40,7 +40,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
-from kir.ir.visit import names_read, substitute, transform, unshared
+from kir.ir.visit import names_read, once, substitute, transform, unshared
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -161,11 +161,18 @@ class WriteOut(Pass):
         if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy)) or (isinstance(node, n.For) and node.kind == "thread"):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
+        known: dict[tuple[Path, int, int], n.Block | None] = once(program, "_neighbors", dict)
+
+        def neighbors(at: int, size: int) -> n.Block | None:
+            key = (path[:-1], at, size)
+            if key not in known:
+                known[key] = _copy(block, at, size, var)
+            return known[key]
         for size in range(1, MOST_STATEMENTS + 1):
-            before = _copy(block, i - size, size, var)
+            before = neighbors(i - size, size)
             if before is not None and _is_copy(block, i + size, before, var, 2):
                 return Miss("it is not the first of the copies")
-            found = copies_at(block, i, size, var)
+            found = copies_at(block, i, size, var) if neighbors(i, size) is not None else None
             if found is not None:
                 return Site(path, self, {"copy": found[0], "count": found[1], "size": size})
         return None
