@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def described(entry: Entry) -> Page:
 def conditions(tree: ast.Module) -> tuple[Condition, ...]:
     """The preconditions that a module declares, by id."""
     found: dict[str, Condition] = {}
-    for node in ast.walk(tree):
+    for node in _declared(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Precondition"):
             continue
         texts = [str(a.value) if isinstance(a, ast.Constant) else "" for a in node.args[:4]]
@@ -62,6 +63,15 @@ def conditions(tree: ast.Module) -> tuple[Condition, ...]:
             kind, category, sentence = [*texts[1:], "", "", ""][:3]
             found[texts[0]] = Condition(texts[0], kind, category, sentence, node.lineno)
     return tuple(found[each] for each in sorted(found))
+
+
+def _declared(tree: ast.Module | ast.ClassDef) -> Iterator[ast.AST]:
+    """What stands in a module and its classes outside of functions."""
+    for part in tree.body:
+        if isinstance(part, ast.ClassDef):
+            yield from _declared(part)
+        elif not isinstance(part, ast.FunctionDef):
+            yield from ast.walk(part)
 
 
 def summaries() -> tuple[Summary, ...]:
