@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import Figure, best
+from benchmarks.measure import Figure, best_of_new
 from kir.ir.nodes import Program
 from kir.lineage.source import load_expert
 from kir.rewrite import apply, sites
@@ -28,7 +27,7 @@ def figures() -> Iterator[Figure]:
     expert = load_expert(f"{SOURCE}::gemm_sm80", binding)
     tiles = _tiles(expert.program)
     for what, program in (("as read", expert.program), ("from its tiles", tiles)):
-        seconds, emitted = best(partial(backend("cuda").emit, program), runs=5, clock=time.process_time)
+        seconds, emitted = best_of_new(backend("cuda").emit, program, runs=5, clock=time.process_time)
         yield Figure(f"emission of the CUDA GEMM, {what}", seconds * 1e3, "ms", 50, note=f"{emitted.text.count(chr(10))} lines; processor time")
     for name in ("sm_80", "sm_90a"):
         made, by_hand = compiled(backend("cuda").emit(tiles), name)

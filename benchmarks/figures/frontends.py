@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ def _python(surface: str, what: str, package: str, mark: str, count: Callable[[P
     if folder is None:
         return Figure(what, None, "lines/min", 60_000, False, "the package is not installed")
     lines = kernels = failed = 0
+    gc.freeze()  # what packages before this one have left is not gone through again and again
     start = time.perf_counter()
     for file in sorted(folder.rglob("*.py")):
         if time.perf_counter() - start > MOST_SECONDS:

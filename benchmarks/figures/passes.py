@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.measure import Figure, best
+from benchmarks.measure import Figure, best_of_new
 from benchmarks.programs import copies, tile_gemm
 from kir.ir.nodes import Program
 from kir.ir.visit import walk
@@ -18,12 +18,12 @@ def figures() -> Iterator[Figure]:
     """Finding the site and applying one pass with all its checks (preconditions, anchors, verifier), without the gate."""
     for text in BACKWARD:
         program = tile_gemm()
-        seconds, _ = best(partial(_once, program, text), runs=7)
+        seconds, _ = best_of_new(partial(_once, text=text), program, runs=7)
         yield Figure(f"`~{text}` on the tile-level GEMM", seconds * 1e3, "ms", 20, note=f"{_size(program)} IR nodes")
     base = None
     for factor in (1, 4, 16):
         program = copies(tile_gemm(), factor)
-        seconds, _ = best(partial(_once, program, "mma@main/k_loop/mma"), runs=5)
+        seconds, _ = best_of_new(partial(_once, text="mma@main/k_loop/mma"), program, runs=5)
         base = base or seconds
         yield Figure(f"one pass at {factor}x", seconds * 1e3, "ms", None, note=f"{_size(program)} IR nodes, {seconds / base:.2g}x the time")
 
