@@ -33,7 +33,7 @@ THREADS = "thread-loop"
 """What passes provide that write a tile program out for its threads."""
 MOST_STEPS = 60
 """Steps that may be taken back; each lowers the measure of law 9, so that there is an end anyway."""
-MOST_WORK = 6_000_000
+MOST_WORK = 2_500_000
 """Pairs of IR nodes in the programs that are looked through where nobody said how many steps may be taken: each place is tried in its whole program.
 That is twenty steps for 500 nodes, and two for 500 lines; no GEMM, softmax or norm expert needs a third of it."""
 MOST_PLACES = 8
