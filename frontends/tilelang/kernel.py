@@ -14,7 +14,7 @@ from kir.ir.visit import statements, walk
 
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
-from .execute import Found, parameter, run_block
+from .execute import Found, parameter, run_block, run_one
 from .fills import in_their_branch, with_fills, with_ready_barriers, without_unread
 from .kinds import kinds
 from .layouts import laid_out
@@ -140,26 +140,35 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
             own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
         else:
             own.names[p.name.value] = declared(r, p.name.value, stated)
-    body = list(node.body.body)
     if eager:
-        body = _eager(r, module, own, body)
-    run_block(r, Frame(own), body)
+        _eager(r, node, own)
+    else:
+        run_block(r, Frame(own), node.body.body)
     if not r.launched and not r.parts:
         raise NotUnderstood(r.unread or "there is no T.Kernel in it")
 
 
-def _eager(r: Reader, module: Module, own: Scope, body: list[cst.CSTNode]) -> list[cst.CSTNode]:
-    """The body of an eager kernel without the statements that say what its parameters are."""
-    rest: list[cst.CSTNode] = []
-    for s in body:
+def _eager(r: Reader, node: cst.FunctionDef, own: Scope) -> None:
+    """The body of an eager kernel in order: `A: T.Tensor(shape, dtype)` says what a parameter is, with what was worked out before it. The
+    kernel takes its tensors in the order of the function's parameters, then those that it makes."""
+    order = {p.name.value: k for k, p in enumerate((*node.params.posonly_params, *node.params.params, *node.params.kwonly_params))}
+    body, frame = node.body.body, Frame(own, None, frozenset(order))
+    for k, s in enumerate(body):
         small = s.body[0] if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1 else None
-        if isinstance(small, cst.AnnAssign) and small.value is None and isinstance(small.target, cst.Name):
-            own.names[small.target.value] = declared(r, small.target.value, r.decided(evaluate(r, own, small.annotation.annotation)))
-        elif isinstance(small, cst.Assign) and not r.launched and "const" in module.code(small.value):
-            run_block(r, Frame(own), [s])
-        else:
-            rest.append(s)
-    return rest
+        if isinstance(small, cst.AnnAssign) and small.value is None and isinstance(small.target, cst.Name) and small.target.value in order:
+            declared_here(r, frame, small.target.value, small.annotation.annotation)
+        elif run_one(r, frame, s, body[k + 1:]) is not None:
+            break
+    r.params.sort(key=lambda q: order.get(q.name, len(order)))
+
+
+def declared_here(r: Reader, f: Frame, name: str, annotation: cst.BaseExpression) -> None:
+    """A parameter of an eager kernel, where its body says what it is."""
+    try:
+        stated = r.decided(evaluate(r, f.scope, annotation))
+        f.scope.names[name] = declared(r, name, stated)
+    except Undecided as open_:
+        raise NotUnderstood(f"the type of '{name}' depends on a condition that the binding decides") from open_
 
 
 def declared(r: Reader, name: str, kind: Value) -> Value:
