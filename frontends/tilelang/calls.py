@@ -13,7 +13,7 @@ from kir.ir.types import F32, I32, dtype_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .evaluate import evaluate, iterated
+from .evaluate import evaluate, iterated, listed
 from .names import LANGUAGE, absolute
 from .operators import binary
 from .reader import Reader, Undecided
@@ -203,6 +203,9 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
                 return len(one)
             if isinstance(one, Table):
                 return len(one.items)
+            if isinstance(one, Open) and (given := r.given_items(one)):
+                return len(given)
+            raise NotUnderstood(f"the length of {describe(one)}{listed(one)}")
         case "abs", [one]:
             return arithmetic.host(abs, one) if is_number(one) else Num(build.call("abs", r.run(one)))
         case "int", [one]:
@@ -245,6 +248,8 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
             return Table((*((k, v) for k, v in pairs), *given.named.items()))
         case "round", _ if all(is_known(a) for a in args):
             return arithmetic.host(round, *args)
+        case "round", [Open() as one, *_] if one.kind == "asked":
+            return r.ask("rounded", f"round({one.key})")
         case "pow", [a, b]:
             return binary(r, "pow", a, b)
         case "divmod", [a, b]:

@@ -209,15 +209,7 @@ def _range(r: Reader, loop: Loop) -> tuple[n.Expr, n.Expr, n.Expr]:
 
 
 def _pipeline(r: Reader, loop: Loop, named: dict[str, Value], attrs: dict[str, n.Attr]) -> None:
-    stages = r.settled(named.get("num_stages", loop.args[2] if len(loop.args) > 2 else 0))
-    known = r.known_int(stages)
-    if known is not None:
-        attrs["stages"] = known
-    else:
-        e = r.run(stages)
-        if not (isinstance(e, n.Var) and e.name in r.metas):
-            raise NotUnderstood("a number of stages that is no parameter of its own")
-        attrs["stages"] = e.name
+    attrs["stages"] = r.option(named.get("num_stages", loop.args[2] if len(loop.args) > 2 else 0))
     for word in ("order", "stage", "group"):
         value = r.settled(named.get(word))
         if isinstance(value, Items) and value.items:

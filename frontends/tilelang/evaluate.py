@@ -158,7 +158,14 @@ def iterated(r: Reader, v: Value) -> tuple[Value, ...]:
                 if len(values) <= 4096:
                     return tuple(values)
             raise NotUnderstood("a loop of the host whose ends are not known")
-    raise NotUnderstood(f"a loop of the host over {describe(v)}")
+    if isinstance(v, Open) and (given := r.given_items(v)):
+        return given
+    raise NotUnderstood(f"a loop of the host over {describe(v)}" + listed(v))
+
+
+def listed(v: Value) -> str:
+    """How a binding gives the elements of an open list."""
+    return f": give the binding its elements, as the metas {v.name}_0, {v.name}_1, .." if isinstance(v, Open) else ""
 
 
 def bound(r: Reader, target: cst.BaseExpression, value: Value) -> list[tuple[str, Value]]:

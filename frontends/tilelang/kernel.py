@@ -250,7 +250,7 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
     params = _roles(r, body)
     used = _used(kernels, params)
     sizes = tuple(p for p in r.sizes.values() if p.name in used)
-    return n.Program(name, tuple(r.metas.values()), (*sizes, *params), kernels=tuple(kernels))
+    return n.Program(name, tuple(r.metas.values()), (*sizes, *params), workspaces=tuple(r.workspaces), kernels=tuple(kernels))
 
 
 def source_of(module: Module, s: n.Stmt) -> str:

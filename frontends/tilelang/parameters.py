@@ -27,6 +27,8 @@ _TABLE = """
     activemask break_loop cluster_arrive cluster_wait continue_loop disable_warp_group_reg_alloc fence_proxy_async get_lane_idx get_thread_bindings
             get_warp_group_idx get_warp_idx get_warp_idx_sync grid loop_break no_set_max_nreg pdl_sync pdl_trigger ptx_commit_group thread_return
             tma_store_arrive warpgroup_arrive warpgroup_commit_batch ws |
+    alloc_global | shape dtype / scope
+    annotate_consumer_reg_alloc annotate_producer_reg_dealloc | reg_count
     align_up bitwise_and bitwise_or bitwise_xor fmod pow shift_left shift_right | x y
     all_of any_of clear | buffer
     all_sync any_sync ballot_sync | predicate / mask
@@ -65,7 +67,7 @@ _TABLE = """
     fill | buffer value
     finalize_reducer | reducer / dst batch
     fma | x y z
-    gemm wgmma_gemm | A B C / transpose_A transpose_B policy clear_accum
+    gemm wgmma_gemm | A B C / transpose_A transpose_B policy clear_accum k_pack wg_wait
     get_block_binding get_thread_binding get_thread_extent | / dim
     ieee_add ieee_fdiv ieee_mul ieee_sub | x y / rounding_mode
     if_then_else | cond t f

@@ -113,6 +113,7 @@ class Reader:
         """Threads of a CTA along x, y and z, where the launch says so; they are numbered with x fastest."""
         self.cluster: tuple[int, ...] = ()
         self.attrs: dict[str, n.Attr] = {}
+        self.workspaces: list[n.Workspace] = []
         self.layouts: dict[str, LayoutOf] = {}
         self.dealt: dict[str, n.Layout] = {}
         """Layouts of fragments that functions of the source give."""
@@ -180,6 +181,13 @@ class Reader:
         if self.metas[v.name].kind in ("dtype", "str", "fn"):
             raise NotUnderstood(f"'{v.name}' is a {self.metas[v.name].kind} and is used as a number")
         return Num(var)
+
+    def given_items(self, v: Open) -> tuple[Value, ...]:
+        """The elements of an open list that a binding gives one by one, under `name_0`, `name_1`, ..."""
+        out: list[Value] = []
+        while (key := f"{v.name}_{len(out)}") in self.given:
+            out.append(self.given[key])
+        return tuple(out)
 
     def is_static(self, e: n.Node) -> bool:
         """Whether an expression is over metas alone."""
@@ -333,6 +341,16 @@ class Reader:
         if isinstance(v, Open) and v.name in self.given:
             return self.known_int(self.given[v.name])
         return None
+
+    def option(self, v: Value) -> n.Attr:
+        """A number that is an attribute: known, or text over metas in functional notation. Raises NotUnderstood."""
+        known = self.known_int(v)
+        if known is not None:
+            return known
+        e = self.run(v)
+        if not self.is_static(e):
+            raise NotUnderstood("an option that is only known when the kernel runs")
+        return said(e)
 
     def dtype(self, v: Value) -> DType:
         """A value as a dtype. Raises NotUnderstood."""

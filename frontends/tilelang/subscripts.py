@@ -308,6 +308,8 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
     key = r.decided(key) if not isinstance(key, Choice) else key
     if isinstance(key, Open) and key.name in r.given:
         key = r.given[key.name]
+    if isinstance(key, (Open, Choice)) and table.items and all(isinstance(k, TypeOf) for k, _ in table.items):
+        key = TypeOf(r.dtype(key))
     if is_known(key) or isinstance(key, (TypeOf, Builtin)):
         for k, v in table.items:
             if k == key and type(k) is type(key):

@@ -8,6 +8,7 @@ from typing import Literal
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, TileType, dtype_of, shape_of
 
 from . import arithmetic
@@ -97,7 +98,7 @@ def _trimmed(e: Extents) -> Extents:
 
 
 def _shape(e: Extents) -> str:
-    return "[" + ", ".join(str(x) if isinstance(x, int) else "?" for x in e) + "]"
+    return "[" + ", ".join(str(x) if isinstance(x, int) else expr_text(x) for x in e) + "]"
 
 
 def _copy_options(r: Reader, given: Signature) -> dict[str, n.Attr]:
@@ -107,9 +108,7 @@ def _copy_options(r: Reader, given: Signature) -> dict[str, n.Attr]:
         if value is None or key in ("src", "dst", "barrier", "annotations") or value is False:
             continue
         if key in ("coalesced_width", "eviction_policy", "disable_tma", "prefer_instruction", "leader_scope_threads", "cluster_mask"):
-            if not isinstance(value, (bool, int, str)):
-                raise NotUnderstood(f"'{key}' of a copy that the binding decides")
-            out[key] = value
+            out[key] = value if isinstance(value, (bool, int, str)) else r.option(value)
         elif key == "loop_layout":
             continue
         else:
