@@ -96,7 +96,7 @@ def _kernel(k: n.Kernel, factory: str, metas: Sequence[n.Meta], params: list[n.P
         options = f", cluster_dims=({', '.join(map(str, k.cluster))})" if k.cluster and any(c != 1 for c in k.cluster) else ""
         shown = f"({axes},)" if len(k.grid) <= 1 else f"({axes})"
         body.put(f"with T.Kernel({extents}, threads={to.text(k.threads)}{options}) as {shown}:", 2, (k.name,))
-        for line in _annotations(attrs):
+        for line in _annotations(attrs, to):
             body.put(line, 3, None)
     except KirError as refused:
         body.refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
@@ -119,17 +119,30 @@ def _configs(configs: dict[str, n.Attr]) -> str:
     return ", ".join(f"tilelang.PassConfigKey.{name.upper()}: {value!r}" for name, value in configs.items())
 
 
-def _annotations(attrs: dict[str, n.Attr]) -> list[str]:
+def _annotations(attrs: dict[str, n.Attr], to: Expressions) -> list[str]:
     """Statements for a kernel's attributes. Raises KirError KIR-B301 for one that TileLang has no word for."""
     out = []
     if "raster_panel" in attrs:
         order = str(attrs.pop("raster_order", "row"))
-        out.append(f"T.use_swizzle({attrs.pop('raster_panel')}{'' if order == 'row' else f', order={order!r}'})")
+        when = f", enable={to.option(attrs.pop('raster_when'))}" if "raster_when" in attrs else ""
+        out.append(f"T.use_swizzle({to.option(attrs.pop('raster_panel'))}{'' if order == 'row' else f', order={order!r}'}{when})")
     if "min_ctas" in attrs:
         out.append(f"T.annotate_min_blocks_per_sm({attrs.pop('min_ctas')})")
+    if "l2_hit_ratio" in attrs:
+        pairs = [p.partition("=") for p in str(attrs.pop("l2_hit_ratio")).split(",")]
+        out.append(f"T.annotate_l2_hit_ratio({{{', '.join(f'{to.names.get(name, name)}: {ratio}' for name, _, ratio in pairs)}}})")
+    for name, word in _HINTS.items():
+        if name in attrs:
+            value = attrs.pop(name)
+            out.append(f"{word}({'' if value is True else to.option(value)})")
     if attrs:
         raise refuse("KIR-B301", f"a kernel of TileLang has no option '{next(iter(attrs))}'", "the kernel without it")
     return out
+
+
+_HINTS = {"producer_registers": "T.annotate_producer_reg_dealloc", "consumer_registers": "T.annotate_consumer_reg_alloc",
+          "no_set_max_nreg": "T.no_set_max_nreg"}
+"""Attributes of a kernel that a statement of its own says."""
 
 
 def _annotation(q: n.Param, to: Expressions) -> str:

@@ -223,7 +223,7 @@ class Tiles:
             raise refuse("KIR-B306", "a copy has no mask in TileLang but the edges of the tensor", "a store where the mask holds")
         if extra := [k for k, _ in s.attrs if k not in known]:
             raise refuse("KIR-B301", f"a copy of TileLang has no option '{extra[0]}'")
-        options = "".join(f", {k}={v!r}" for k, v in s.attrs)
+        options = "".join(f", {k}={repr(v) if k == 'eviction_policy' else self.to.option(v)}" for k, v in s.attrs)
         if s.src.cache:
             raise refuse("KIR-B301", f"a copy of TileLang has no cache policy '{s.src.cache}'")
         return f"T.copy({self.source(s.src, s.dst)}, {self.target(s)}{options})"

@@ -25,10 +25,12 @@ from .values import (
     Instance,
     Items,
     Loop,
+    Memory,
     Method,
     NotUnderstood,
     Num,
     Open,
+    Place,
     Scope,
     Signature,
     Table,
@@ -46,7 +48,7 @@ MOST_COMBINATIONS = 4096
 def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
     """The value of a call."""
     fn = r.settled(evaluate(r, scope, e.func))
-    if isinstance(fn, Builtin) and fn.name.startswith("torch.") and not fn.name.startswith(("torch.finfo", "torch.iinfo")):
+    if isinstance(fn, Builtin) and fn.name.startswith("torch.") and not r.launched and not fn.name.startswith(("torch.finfo", "torch.iinfo")):
         return r.ask(fn.name.rsplit(".", 1)[-1], scope.module.code(e))
     given = Signature()
     for a in e.args:
@@ -82,6 +84,7 @@ def invoke(r: Reader, fn: Value, given: Signature, e: cst.CSTNode) -> Value:
         case Choice():
             raise Undecided(fn.cond)
         case Open():
+            _of_host(r, fn.name, given)
             return r.ask(fn.name, f"{fn.key or fn.name}({given.args}{given.named})")
         case Builtin():
             return _builtin(r, fn, given, e)
@@ -170,8 +173,18 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         from .layouts import layout_word
 
         return layout_word(r, name.removeprefix("tilelang.layout."), given, e)
+    _of_host(r, name, given)
     asked = given.args[0] if given.args and last in ("environ.get", "getenv") else None
     return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
+
+
+def _of_host(r: Reader, name: str, given: Signature) -> None:
+    """Raises NotUnderstood for a function that is not known and takes what only the running kernel knows: no binding can answer for it."""
+    for v in (*given.args, *given.named.values()):
+        for x in v.items if isinstance(v, Items) else (v,):
+            x = r.settled(x)
+            if isinstance(x, (Memory, Place)) or (isinstance(x, Num) and not r.is_static(x.expr)):
+                raise NotUnderstood(f"the function '{name}', of what the kernel computes")
 
 
 def _counted(r: Reader, word: str, given: Signature) -> Value:

@@ -23,6 +23,7 @@ from .reader import Part, Reader, Refused, Undecided
 from .teams import Placing
 from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
 from .variables import accessed
+from .words_notes import configured
 
 
 def read_kernel(
@@ -114,10 +115,7 @@ def _configured(r: Reader, f: cst.FunctionDef, scope: Scope) -> None:
                 found = r.decided(evaluate(r, scope, a.value))
             except (NotUnderstood, Undecided):
                 continue
-            for key, value in found.items if isinstance(found, Table) else ():
-                word = key.name.rsplit(".", 1)[-1] if isinstance(key, Builtin) else str(key).replace(".", "_")
-                if is_known(value) and value is not None:
-                    r.attrs[word.lower()] = value  # type: ignore[assignment]  # a literal
+            configured(r, found)
 
 
 def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> None:
@@ -140,10 +138,7 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
             own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
         else:
             own.names[p.name.value] = declared(r, p.name.value, stated)
-    if eager:
-        _eager(r, node, own)
-    else:
-        run_block(r, Frame(own), node.body.body)
+    _eager(r, node, own)
     if not r.launched and not r.parts:
         raise NotUnderstood(r.unread or "there is no T.Kernel in it")
 

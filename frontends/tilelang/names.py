@@ -64,7 +64,8 @@ PYTHON = frozenset(_PYTHON.split())
 
 def absolute(name: str) -> str:
     """A dotted name with aliases of TileLang's language module undone."""
-    for prefix in ("tilelang.language.common", "tilelang.cuda.language", "tilelang.language.eager", "tvm.script.tir", "tvm.tir", "tilelang.tir"):
+    for prefix in ("tilelang.language.common", "tilelang.cuda.language", "tilelang.language.eager", "tvm.script.tir", "tvm.tir", "tvm.script.tirx", "tvm.tirx", "tilelang.tir",
+                   "tilelang.tirx"):
         if name == prefix or name.startswith(prefix + "."):
             return LANGUAGE + name[len(prefix):]
     return name

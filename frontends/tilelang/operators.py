@@ -13,7 +13,7 @@ from . import arithmetic
 from . import evaluate as evaluation
 from .arithmetic import convert
 from .names import DTYPES
-from .reader import Reader, zero
+from .reader import Reader
 from .values import (
     Builtin,
     Choice,
@@ -276,10 +276,12 @@ def chosen(r: Reader, cond: n.Expr, a: Value, b: Value) -> Value:
 
 def guarded(r: Reader, e: n.Expr) -> n.Expr:
     """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there."""
+    from .words_notes import outside
+
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if not isinstance(new, n.Load) or new.clip or not new.at.index or plainly_inside(r, new.at):
             return new
-        return build.load(new.at, new.mask, zero(new.at.buffer.dtype), True)
+        return build.load(new.at, new.mask, outside(r, new.at.buffer), True)
 
     made: n.Expr = transform(e, leave, lambda x: not isinstance(x, n.Buffer))
     return made

@@ -114,6 +114,8 @@ class Reader:
         self.cluster: tuple[int, ...] = ()
         self.attrs: dict[str, n.Attr] = {}
         self.workspaces: list[n.Workspace] = []
+        self.outside: dict[str, n.Expr] = {}
+        """What an access outside of a tensor reads, where that is not 0."""
         self.layouts: dict[str, LayoutOf] = {}
         self.dealt: dict[str, n.Layout] = {}
         """Layouts of fragments that functions of the source give."""
@@ -140,6 +142,8 @@ class Reader:
         self.questions: dict[str, str] = {}
         self.meanings: dict[str, n.Expr] = {}
         """What names of integer arithmetic stand for."""
+        self.combines: dict[str, str] = {}
+        """What each reducer does with two numbers."""
         self.reducers: set[str] = set()
         """Fragments of `T.alloc_reducer`: what `T.Parallel` adds to them is summed over the axes that they do not have."""
         self.joined: set[str] = set()
@@ -308,9 +312,10 @@ class Reader:
         """The element that a place names; outside of global memory it is 0."""
         if any(isinstance(i, n.Span) for i in p.index) or (len(p.index) != len(p.buffer.shape) and not p.var):
             raise NotUnderstood(f"a region of '{p.buffer.name}' as a number")
-        dtype = p.buffer.dtype
         if p.buffer.space == "global":
-            return build.load(build.region(p.buffer, *p.index), None, zero(dtype), True)
+            from .words_notes import outside
+
+            return build.load(build.region(p.buffer, *p.index), None, outside(self, p.buffer), True)
         return build.load(build.region(p.buffer, *p.index))
 
     def integer(self, v: Value) -> n.Expr:

@@ -11,7 +11,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, I64, DType
 
-from . import arithmetic, images, words_math, words_memory, words_sync, words_tile
+from . import arithmetic, images, words_atomic, words_math, words_memory, words_notes, words_pointer, words_reducer, words_sync, words_tile
 from .names import LANGUAGE, LARGEST
 from .parameters import settled
 from .reader import Reader, said
@@ -30,15 +30,19 @@ from .values import (
     TypeOf,
     Value,
     describe,
+    is_number,
 )
 from .vocabulary import BLACKWELL, VOCABULARY
 
 Word = Callable[[Reader, Signature], Value]
+SAME = {"WarpSpecialize": "ws", "Vectorized": "vectorized"}
+"""Words that are others."""
 LOOPS = ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "grid", "Parallel", "parallel", "Pipelined", "Persistent", "ws", "attr")
 
 
 def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
     """`T.name(..)`. Raises NotUnderstood with the nearest words for one that TileLang does not have."""
+    name = SAME.get(name, name)
     given = settled(name, given)
     if name in LOOPS:
         return Loop(name, tuple(given.args), tuple(given.named.items()))
@@ -228,7 +232,12 @@ def policy(r: Reader, v: Value) -> str:
 
 
 def _const(r: Reader, given: Signature) -> Value:
-    """`T.const("M, N")` in an eager kernel: sizes of the problem."""
+    """`T.const("M, N")` in an eager kernel: sizes of the problem. Of a number (TVM's own `const`) the number, of its dtype."""
+    if given.args and is_number(value := r.settled(given.args[0])):
+        dtype = r.dtype(given.args[1]) if len(given.args) > 1 else I32 if isinstance(value, int) else F32
+        made = arithmetic.valued(value, dtype)
+        assert made is not None
+        return Num(made)
     return _dynamic(r, given)
 
 
@@ -252,7 +261,8 @@ WORDS: Mapping[str, Word] = {
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
     "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
     "alloc_global": _global, "annotate_producer_reg_dealloc": _role_registers("producer_registers"),
-    "annotate_consumer_reg_alloc": _role_registers("consumer_registers"), "Kernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
+    "annotate_consumer_reg_alloc": _role_registers("consumer_registers"), "Kernel": _kernel, "ClusterKernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
-    **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS,
+    **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS, **words_atomic.WORDS, **words_notes.WORDS,
+    **words_pointer.WORDS, **words_reducer.WORDS,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from kir.ir import build
@@ -176,6 +177,63 @@ def _all_reduce(r: Reader, given: Signature) -> Value:
     return None
 
 
+def _warp_shuffle(fn: str) -> Word:
+    """`T.tvm_warp_shuffle(mask, value, lane, width, warp_size)`."""
+    def made(r: Reader, given: Signature) -> Value:
+        if len(given.args) != 5 or r.known_int(given.args[3]) != 32:
+            raise NotUnderstood("a shuffle among other than the 32 lanes of a warp")
+        value, lane = r.run(given.args[1]), convert(r.integer(given.args[2]), I32)
+        return Num(r.out.let(r.wanted or "other", build.call(fn, value, lane)))
+
+    return made
+
+
+def _storage_sync(r: Reader, given: Signature) -> Value:
+    if not given.args or str(given.args[0]) not in ("shared", "shared.dyn"):
+        raise NotUnderstood("a barrier of another memory than the CTA's")
+    _emit(r, "barrier")
+    return None
+
+
+def _elected(r: Reader, given: Signature) -> Value:
+    """`T.shuffle_elect(n)`: whether this is the first of each n threads; of the CTA's with 0."""
+    count = r.known_int(given.args[0])
+    if count is None:
+        raise NotUnderstood("one of as many threads as the binding decides")
+    return Num(build.compare("eq", build.mod(thread(r), count) if count else thread(r), 0))
+
+
+def _cluster_sync(r: Reader, given: Signature) -> Value:
+    _emit(r, "cluster_arrive")
+    _emit(r, "cluster_wait")
+    return None
+
+
+def _cluster_rank(r: Reader, given: Signature) -> Value:
+    """The CTA's number in its cluster, x fastest."""
+    out: n.Expr = build.const(0)
+    step = 1
+    for axis, extent in zip(r.grid, r.cluster, strict=False):
+        out = build.add(out, build.mul(build.mod(n.Var(axis.name, I32), extent), step))
+        step *= extent
+    return Num(out)
+
+
+def _cluster_size(r: Reader, given: Signature) -> Value:
+    return math.prod(r.cluster)
+
+
+def _block_extent(r: Reader, given: Signature) -> Value:
+    dim = r.known_int(given.args[0] if given.args else given.named.get("dim", 0))
+    if dim is None or not 0 <= dim < 3:
+        raise NotUnderstood("a grid axis that there is not")
+    return Num(r.grid[dim].extent) if dim < len(r.grid) else 1
+
+
+def _blocks(r: Reader, given: Signature) -> Value:
+    return Items(tuple(Num(n.Var(a.name, I32)) for a in r.grid))
+
+
 def _part(size: int, op: str) -> Word:
     def made(r: Reader, given: Signature) -> Value:
         return Num(build.binary(op, thread(r), build.const(size)))
@@ -280,5 +338,9 @@ WORDS: Mapping[str, Word] = {
     "any_sync": _vote("vote_any"), "all_sync": _vote("vote_all"), "ballot": _vote("ballot"), "ballot_sync": _vote("ballot"),
     "activemask": _active, "match_any_sync": _match_any, "assume": _said("assume"), "device_assert": _said("assertion"),
     "thread_return": _return, "loop_break": _jump("break"), "break_loop": _jump("break"), "continue_loop": _jump("continue"),
+    "tvm_warp_shuffle": _warp_shuffle("shfl_idx"), "tvm_warp_shuffle_up": _warp_shuffle("shfl_up"),
+    "tvm_warp_shuffle_down": _warp_shuffle("shfl_down"), "tvm_storage_sync": _storage_sync, "shuffle_elect": _elected,
+    "warp_reduce_bitand": _warp_reduce("and"), "warp_reduce_bitor": _warp_reduce("or"), "get_block_extent": _block_extent,
+    "get_block_bindings": _blocks, "cluster_sync": _cluster_sync, "block_rank_in_cluster": _cluster_rank, "get_cluster_size": _cluster_size,
     "cluster_arrive": _plain("cluster_arrive"), "cluster_wait": _plain("cluster_wait"),
 }  # fmt: skip
