@@ -107,6 +107,10 @@ class Statements:
                 assert moved.signal is not None
                 self.put(self.tiles.moved("T.tma_copy", moved, f", barrier={self.to.place(moved.signal)}"), depth, path)
                 return 2
+            case n.Eval(call=n.Call(fn="wgmma_fence")), n.Mma(via="wgmma", pending=True) as product if len(rest) > 2 and isinstance(
+                    rest[2], n.Eval) and rest[2].call.fn == "wgmma_commit":
+                self.put(self.tiles.product(product, "wgmma"), depth, path)
+                return 3
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
                 return self._barriers(made.buffer, rest, path, depth)
             case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
@@ -165,7 +169,7 @@ class Statements:
             case n.Let():
                 if len(s.names) != 1:
                     raise refuse("KIR-B002", "TileLang gives one value a name at a time")
-                self.put(f"{to.names[s.names[0]]} = {to.text(s.value)}", depth, path)
+                self.put(f"{to.names[s.names[0]]} = {self._value(s.value)}", depth, path)
             case n.Alloc():
                 self._alloc(s, path, depth)
             case n.View():
@@ -243,6 +247,16 @@ class Statements:
                 self.block(r.body, path, depth + 1)
             finally:
                 self.tiles.threads, self.warps = whole, None
+
+    def _value(self, e: n.Expr) -> str:
+        """What gets a name: an expression, or what an element held before an atomic operation."""
+        if not (isinstance(e, n.Call) and e.fn in ("atomic_add", "atomic_max", "atomic_min") and e.of is None):
+            return self.to.text(e)
+        at, value, *mask = e.args
+        attrs = {k: v for k, v in e.attrs if (k, v) not in (("order", "relaxed"), ("scope", "gpu"))}
+        if mask or attrs or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
+            raise refuse("KIR-B008", f"TileLang has no {e.fn} under a mask whose old value is used", "a branch around it")
+        return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}, return_prev=True)"
 
     def _own_copy(self, s: n.Copy) -> str:
         """A thread's asynchronous copy of neighbors."""

@@ -16,7 +16,7 @@ from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
 from .execute import Found, parameter, run_block, run_one
 from .fills import in_their_branch, with_fills, with_ready_barriers, without_unread
-from .kinds import kinds
+from .kinds import kinds, perhaps_none
 from .layouts import laid_out
 from .operators import guarded
 from .reader import Part, Reader, Refused, Undecided
@@ -61,6 +61,7 @@ def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[c
     for k, f in enumerate(owners):
         for key, kind in kinds(f).items():
             r.kinds.setdefault(key, kind)
+        r.optional |= perhaps_none(f)
         target = owners[k + 1] if k + 1 < len(owners) else node
         scope = Scope({}, module, scope)
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
@@ -92,7 +93,7 @@ def _of_kind(r: Reader, v: Value) -> Value:
         found = "dtype"
     elif isinstance(default, str) and found != "dtype":
         found = "str"
-    elif default is None and v.name in r.defaults:
+    elif default is None and v.name in r.defaults and not (found in ("int", "dtype") and v.name not in r.optional):
         found = "any"
     elif not found:
         found = "int" if isinstance(default, int) else "any"
@@ -126,6 +127,7 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
     if eager:
         for key, kind in kinds(node).items():
             r.kinds.setdefault(key, kind)
+        r.optional |= perhaps_none(node)
     for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params):
         if p.annotation is None:
             own.names[p.name.value] = _of_kind(r, parameter(r, p, own))

@@ -37,6 +37,25 @@ def kinds(node: cst.FunctionDef) -> dict[str, str]:
     return out
 
 
+def perhaps_none(node: cst.FunctionDef) -> frozenset[str]:
+    """The names that a function asks whether they are None, or true at all, or takes another value for where they are not."""
+    out: set[str] = set()
+    for x in nodes_below(node.body):
+        match x:
+            case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(operator=cst.Is() | cst.IsNot() | cst.Equal() | cst.NotEqual(),
+                                                                                          comparator=cst.Name(value="None"))]):
+                out.add(name)
+            case cst.If(test=test) | cst.IfExp(test=test):
+                out |= set(_conditions(test))
+            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
+                out |= set(_conditions(inner))
+            case cst.BooleanOperation():
+                out |= set(_conditions(x))
+            case _:
+                pass
+    return frozenset(out)
+
+
 class _Evidence:
     def __init__(self, node: cst.FunctionDef) -> None:
         self.integers: set[str] = set()

@@ -103,6 +103,8 @@ class Reader:
         self.out = Emitter()
         self.metas: dict[str, n.Meta] = {}
         self.kinds: dict[str, str] = {}
+        self.optional: set[str] = set()
+        """Names that the source asks whether they are None."""
         self.defaults: dict[str, Value] = {}
         self.sizes: dict[str, n.Param] = {}
         self.params: list[n.Param] = []
