@@ -139,6 +139,12 @@ def _method(r: Reader, fn: Method, given: Signature) -> Value:
             return Items(tuple(k for k, _ in owner.items))
         case Table(), "values":
             return Items(tuple(v for _, v in owner.items))
+        case str(), ("isdigit" | "isalpha" | "isnumeric" | "isupper" | "islower") if not given.args:
+            return bool(getattr(owner, fn.name)())
+        case str(), "join" if len(given.args) == 1:
+            parts = iterated(r, given.args[0])
+            if all(isinstance(x, str) for x in parts):
+                return owner.join(str(x) for x in parts)
         case str(), ("lower" | "upper" | "strip" | "removeprefix" | "removesuffix" | "startswith" | "endswith" | "replace" | "split" | "format"):
             args = [r.decided(a) for a in given.args]
             if all(isinstance(a, str) for a in args):
@@ -162,13 +168,18 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         return word(r, name[len(LANGUAGE) + 1:], given, e)
     if name in WORDS_OF_HOST:
         return WORDS_OF_HOST[name](r, given)
-    root, _, last = name.partition(".")
+    root, _, rest = name.partition(".")
+    last = name.rsplit(".", 1)[-1]
     if root == "math" and all(is_known(r.settled(a)) for a in given.args):
-        return arithmetic.host(getattr(math, last), *(r.settled(a) for a in given.args))
+        return arithmetic.host(getattr(math, rest), *(r.settled(a) for a in given.args))
     if root == "builtins":
-        return _python(r, last, given)
+        return _python(r, rest, given)
     if name in ("tilelang.cdiv", "triton.cdiv", "tilelang.next_power_of_2", "triton.next_power_of_2"):
         return _counted(r, name.rsplit(".", 1)[-1], given)
+    if name.startswith("tilelang.") and last.startswith("make_") and last.endswith("swizzle_layout"):
+        from .layouts import layout_word
+
+        return layout_word(r, last, given, e)
     if name.startswith("tilelang.layout."):
         from .layouts import layout_word
 

@@ -132,6 +132,9 @@ def _launch(r: Reader, f: Frame, launch: Launch, target: cst.BaseExpression | No
 def for_statement(r: Reader, f: Frame, s: cst.For) -> Returned | None:
     """A loop of the kernel."""
     found = r.decided(evaluate(r, f.scope, s.iter))
+    if isinstance(found, Num) and isinstance(s.iter, cst.Call) and isinstance(s.target, cst.Name):  # for tx in T.thread_binding(..)
+        f.scope.names[s.target.value] = found
+        return run_block(r, f, s.body.body)
     if isinstance(found, Items):
         return _rounds(r, f, s, found.items)
     if not isinstance(found, Loop):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from . import arithmetic, operators, subscripts
+from .names import said_dtype
 from .reader import Reader, Undecided
 from .values import (
     Function,
@@ -16,6 +17,7 @@ from .values import (
     Open,
     Scope,
     Table,
+    TypeOf,
     Unknown,
     Value,
     describe,
@@ -149,6 +151,8 @@ def iterated(r: Reader, v: Value) -> tuple[Value, ...]:
             return v.items
         case str():
             return tuple(v)
+        case TypeOf() if not v.dtype.is_symbolic:
+            return tuple(said_dtype(v.dtype))
         case Table():
             return tuple(k for k, _ in v.items)
         case Loop(kind="range", args=args):

@@ -75,6 +75,10 @@ class _Evidence:
                 self.assigned.setdefault(name, set()).update(_arithmetic(value))
                 if isinstance(value, cst.Dict):
                     self.tables.add(name)
+            case cst.Assign(targets=targets, value=value) if len(targets) > 1:
+                for each in targets:
+                    if isinstance(each.target, cst.Name):
+                        self.assigned.setdefault(each.target.value, set()).update(_arithmetic(value))
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=targets))], value=cst.Tuple(elements=values)) if len(
                     targets) == len(values):
                 for t, v in zip(targets, values, strict=True):

@@ -28,7 +28,7 @@ _TABLE = """
             get_warp_group_idx get_warp_idx get_warp_idx_sync grid loop_break no_set_max_nreg pdl_sync pdl_trigger ptx_commit_group thread_return
             tma_store_arrive warpgroup_arrive warpgroup_commit_batch ws |
     alloc_global | shape dtype / scope
-    annotate_consumer_reg_alloc annotate_producer_reg_dealloc | reg_count
+    annotate_consumer_reg_alloc annotate_producer_reg_dealloc | / reg_count
     align_up bitwise_and bitwise_or bitwise_xor fmod pow shift_left shift_right | x y
     all_of any_of clear | buffer
     all_sync any_sync ballot_sync | predicate / mask

@@ -12,6 +12,7 @@ from kir.ir import nodes as n
 from kir.ir.types import F32, I32, I64, DType
 
 from . import arithmetic, images, words_atomic, words_math, words_memory, words_notes, words_pointer, words_reducer, words_sync, words_tile
+from .arithmetic import convert
 from .names import LANGUAGE, LARGEST
 from .parameters import settled
 from .reader import Reader, said
@@ -53,6 +54,8 @@ def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
         from .layouts import layout_word
 
         return layout_word(r, name, given, e)
+    if "." in name and not r.launched:
+        return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
     if name in BLACKWELL:
         raise NotUnderstood(f"'T.{name}' is for Blackwell's tensor memory")
     if name in VOCABULARY:
@@ -184,10 +187,10 @@ def _min_blocks(r: Reader, given: Signature) -> Value:
     return None
 
 
-def _role_registers(name: str) -> Word:
+def _role_registers(name: str, default: int) -> Word:
     """`T.annotate_producer_reg_dealloc(n)`: registers of the roles that TileLang's own warp specialization makes."""
     def made(r: Reader, given: Signature) -> Value:
-        r.attrs[name] = r.option(given.args[0])
+        r.attrs[name] = r.option(given.args[0] if given.args else given.named.get("reg_count", default))
         return None
 
     return made
@@ -233,11 +236,10 @@ def policy(r: Reader, v: Value) -> str:
 
 def _const(r: Reader, given: Signature) -> Value:
     """`T.const("M, N")` in an eager kernel: sizes of the problem. Of a number (TVM's own `const`) the number, of its dtype."""
-    if given.args and is_number(value := r.settled(given.args[0])):
-        dtype = r.dtype(given.args[1]) if len(given.args) > 1 else I32 if isinstance(value, int) else F32
-        made = arithmetic.valued(value, dtype)
-        assert made is not None
-        return Num(made)
+    value = r.settled(given.args[0]) if given.args else None
+    if is_number(value) or isinstance(value, (Num, Open)):
+        dtype = r.dtype(given.args[1]) if len(given.args) > 1 else F32 if isinstance(value, float) else I32
+        return Num(arithmetic.valued(value, dtype) or convert(r.run(value), dtype))
     return _dynamic(r, given)
 
 
@@ -260,8 +262,8 @@ WORDS: Mapping[str, Word] = {
     "shift_left": _binary("shl"), "shift_right": _binary("shr"),
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
     "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
-    "alloc_global": _global, "annotate_producer_reg_dealloc": _role_registers("producer_registers"),
-    "annotate_consumer_reg_alloc": _role_registers("consumer_registers"), "Kernel": _kernel, "ClusterKernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
+    "alloc_global": _global, "annotate_producer_reg_dealloc": _role_registers("producer_registers", 24),
+    "annotate_consumer_reg_alloc": _role_registers("consumer_registers", 240), "Kernel": _kernel, "ClusterKernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
     **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS, **words_atomic.WORDS, **words_notes.WORDS,
     **words_pointer.WORDS, **words_reducer.WORDS,

@@ -12,7 +12,7 @@ from . import arithmetic
 from .arithmetic import convert
 from .operators import chosen
 from .reader import Reader
-from .values import Memory, NotUnderstood, Num, Place, Signature, TypeOf, Value, is_number
+from .values import Memory, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe, is_number
 
 Word = Callable[[Reader, Signature], Value]
 CALLS: Mapping[str, str] = {
@@ -207,7 +207,7 @@ def _extern(r: Reader, given: Signature) -> Value:
     name = names[-1] if names else ""
     fn = EXTERN.get(name)
     if fn is None:
-        raise NotUnderstood(f"the CUDA function '{name}'")
+        raise NotUnderstood(f"a function of CUDA source, '{name or describe(args[0] if args else None)}'")
     operands = [r.run(a) for a in args[args.index(name) + 1:]]
     made = fn(operands)
     if made.type != I32 and isinstance(made, n.Call) and made.fn in ("match_any", "active_mask"):

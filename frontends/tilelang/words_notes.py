@@ -93,6 +93,13 @@ def outside(r: Reader, buffer: n.Buffer) -> n.Expr:
     return found if dtype_of(found.type) == buffer.dtype else convert(found, buffer.dtype)
 
 
+def _source(r: Reader, given: Signature) -> Value:
+    """`T.import_source(text)`: CUDA source in front of the kernel; None is none."""
+    if given.args and r.settled(given.args[0]) is None:
+        return None
+    raise NotUnderstood("CUDA source that is put in front of the kernel")
+
+
 WORDS: Mapping[str, Word] = {
-    "annotate_pass_configs": _configs, "annotate_safe_value": _safe_values, "annotate_l2_hit_ratio": _hit_ratios, "print": _print,
+    "annotate_pass_configs": _configs, "annotate_safe_value": _safe_values, "annotate_l2_hit_ratio": _hit_ratios, "print": _print, "import_source": _source,
 }  # fmt: skip

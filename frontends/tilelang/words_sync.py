@@ -126,6 +126,14 @@ def _along(r: Reader, dim: int) -> Value:
     return Num(e)
 
 
+def _bound_thread(r: Reader, given: Signature) -> Value:
+    """`T.thread_binding(0, n, thread="threadIdx.x")`: the thread's place along an axis of the CTA."""
+    axis = next((a for a in (*given.args, given.named.get("thread")) if isinstance(a, str)), "")
+    if not axis.startswith("threadIdx.") or axis[-1] not in "xyz":
+        raise NotUnderstood(f"a binding to '{axis}', which T.Kernel makes")
+    return _along(r, "xyz".index(axis[-1]))
+
+
 def _threads(r: Reader, given: Signature) -> Value:
     return Items(tuple(_along(r, k) for k in range(3)))
 
@@ -330,7 +338,7 @@ WORDS: Mapping[str, Word] = {
     "set_max_nreg": _registers(None), "inc_max_nreg": _registers(True), "dec_max_nreg": _registers(False),
     "pdl_sync": _plain("grid_dependency_wait"), "pdl_trigger": _plain("grid_dependency_launch"),
     "comm_reducer": _combiner, "tvm_thread_allreduce": _all_reduce, "evaluate": _same,
-    "get_thread_binding": _thread, "get_thread_bindings": _threads, "get_thread_extent": _thread_extent,
+    "thread_binding": _bound_thread, "get_thread_binding": _thread, "get_thread_bindings": _threads, "get_thread_extent": _thread_extent,
     "get_warp_idx": _part(32, "floordiv"), "get_warp_idx_sync": _part(32, "floordiv"), "get_lane_idx": _part(32, "mod"),
     "get_warp_group_idx": _part(128, "floordiv"), "get_block_binding": _block,
     "shfl_xor": _shuffle("shfl_xor"), "shfl_sync": _shuffle("shfl_idx"), "shfl_up": _shuffle("shfl_up"), "shfl_down": _shuffle("shfl_down"),

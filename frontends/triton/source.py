@@ -240,6 +240,10 @@ def small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tup
             for t in targets:
                 if isinstance(t.target, cst.Name):
                     yield t.target.value, value
+        case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=elements))], value=value):
+            for k, t in enumerate(elements):
+                if isinstance(t.value, cst.Name):
+                    yield t.value.value, cst.Subscript(value, [cst.SubscriptElement(cst.Index(cst.Integer(str(k))))])
         case cst.AnnAssign(target=cst.Name(value=name), value=value) if value is not None:
             yield name, value
         case cst.Import(names=names):
@@ -325,8 +329,8 @@ class Project:
 
 
     def beside(self, module: Module, name: str) -> Module | None:
-        """A module that a file which is part of no package imports from its own folder, as a script does; None when there is no such file."""
-        if "." in module.name or not module.name:
+        """A module that a file outside of packages imports from its own folder, as a script does; None when there is no such file."""
+        if (module.path.parent / "__init__.py").is_file():
             return None
         place = module.path.parent.joinpath(*name.split("."))
         for path in (place.with_suffix(".py"), place / "__init__.py"):
