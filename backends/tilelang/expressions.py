@@ -32,7 +32,7 @@ _FUNCTIONS = {"min": "T.min", "max": "T.max", "ceildiv": "T.ceildiv", "tdiv": "T
 DTYPES: Mapping[str, str] = {
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
     "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
+    "f8e5m2": "float8_e5m2", "i4": "int4", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
 }
 """IR dtype to its name in TileLang."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn", "active_mask": "__activemask"}
@@ -106,6 +106,15 @@ class Expressions:
         if not text.endswith(").dtype"):
             text = f"T.dtype({text[1:-1] if text.startswith('(') else text})"
         return self._worked_out(d.name, "common" if d.name.startswith("promote") else "dtype", text)
+
+    def option(self, v: n.Attr) -> str:
+        """An option that is a number, or a term over metas. Raises KirError KIR-B301."""
+        if not isinstance(v, str):
+            return repr(v)
+        try:
+            return term_text(v, {x: self.names[x] for x in self.metas}, DTYPES)
+        except NoTerm:
+            raise refuse("KIR-B301", f"the option '{v}' is no number that a factory works out") from None
 
     def _worked_out(self, what: str | n.Expr, base: str, text: str) -> str:
         """The name of a value that the factory works out."""

@@ -5,7 +5,7 @@ import builtins
 import keyword
 from collections.abc import Iterable
 
-TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "T", "tilelang", "math", "range", *(x for x in dir(builtins) if x.islower())})
+TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "T", "tilelang", "math", "range", *(x for x in dir(builtins) if x.islower())}) - {"input"}
 """Names that no parameter or value of an emitted kernel may have."""
 
 

@@ -73,6 +73,10 @@ def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
                     f.scope.names[name] = Unknown(bad.reason)
         case cst.Break() | cst.Continue() if r.launched:
             r.out.emit(n.Jump("break" if isinstance(s, cst.Break) else "continue"))
+        case cst.AnnAssign(target=cst.Name(value=name)) if name in f.eager and not r.launched:
+            from .kernel import declared_here
+
+            declared_here(r, f, name, s.annotation.annotation)
         case cst.AnnAssign():
             pass
         case _:

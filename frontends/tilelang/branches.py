@@ -151,9 +151,11 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: object, orelse: object, s
     ends: list[dict[str, Value]] = []
     blocks: list[list[n.Stmt]] = []
     raised = []
+    layouts, laid = dict(r.layouts), []
     for holds, act in ((True, then), (False, orelse)):
         f.scope.names.clear()
         f.scope.names.update(before)
+        r.layouts = dict(layouts)
         with r.out.capture() as made, r.assuming(cond, holds):
             try:
                 results.append(act())  # type: ignore[operator]  # a thunk
@@ -163,8 +165,10 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: object, orelse: object, s
                 raised.append(True)
         ends.append(dict(f.scope.names))
         blocks.append(made)
+        laid.append(r.layouts)
     if all(raised):
         raise Raised
+    r.layouts = next((x for x, gone in zip(laid, reversed(raised), strict=True) if gone), {k: v for k, v in laid[0].items() if laid[1].get(k) is v})
     f.scope.names.clear()
     if any(raised):
         kept = 1 if raised[0] else 0

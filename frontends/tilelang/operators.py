@@ -13,7 +13,7 @@ from . import arithmetic
 from . import evaluate as evaluation
 from .arithmetic import convert
 from .names import DTYPES
-from .reader import Reader, zero
+from .reader import Reader
 from .values import (
     Builtin,
     Choice,
@@ -241,6 +241,9 @@ def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
         return a in b
     if isinstance(b, Builtin) or (isinstance(b, Open) and b.kind == "asked"):
         return r.truth(r.ask(a if isinstance(a, str) and a.isidentifier() else "present", f"{a} in {b.name}", ""))
+    if isinstance(b, Text) and isinstance(a, str):
+        name = "".join(x if x.isalnum() else "_" for x in f"{b.name}_has_{a}")
+        return r.truth(r.ask(name, f"{a} in {b.name}", "bool"))
     items = b.items if isinstance(b, Items) else tuple(k for k, _ in b.items) if isinstance(b, Table) else None
     if items is None:
         raise NotUnderstood(f"'in' {describe(b)}")
@@ -276,10 +279,12 @@ def chosen(r: Reader, cond: n.Expr, a: Value, b: Value) -> Value:
 
 def guarded(r: Reader, e: n.Expr) -> n.Expr:
     """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there."""
+    from .words_notes import outside
+
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if not isinstance(new, n.Load) or new.clip or not new.at.index or plainly_inside(r, new.at):
             return new
-        return build.load(new.at, new.mask, zero(new.at.buffer.dtype), True)
+        return build.load(new.at, new.mask, outside(r, new.at.buffer), True)
 
     made: n.Expr = transform(e, leave, lambda x: not isinstance(x, n.Buffer))
     return made

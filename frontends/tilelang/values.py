@@ -218,10 +218,12 @@ class Returned:
 
 @dataclass
 class Frame:
-    """A function while it runs; `target` is the function that is looked for in its body."""
+    """A function while it runs; `target` is the function that is looked for in its body, `eager` are the names of the parameters of an eager
+    kernel, which annotations in its body make tensors."""
 
     scope: Scope
     target: cst.FunctionDef | None = None
+    eager: frozenset[str] = frozenset()
 
 
 @dataclass

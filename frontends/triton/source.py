@@ -236,6 +236,14 @@ def small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tup
             for t, v in zip(targets, values):
                 if isinstance(t.target if hasattr(t, "target") else t.value, cst.Name):
                     yield cst.ensure_type(t.value, cst.Name).value, v.value
+        case cst.Assign(targets=targets, value=value) if len(targets) > 1:
+            for t in targets:
+                if isinstance(t.target, cst.Name):
+                    yield t.target.value, value
+        case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=elements))], value=value):
+            for k, t in enumerate(elements):
+                if isinstance(t.value, cst.Name):
+                    yield t.value.value, cst.Subscript(value, [cst.SubscriptElement(cst.Index(cst.Integer(str(k))))])
         case cst.AnnAssign(target=cst.Name(value=name), value=value) if value is not None:
             yield name, value
         case cst.Import(names=names):
@@ -318,6 +326,17 @@ class Project:
             self._by_name[name] = find_source(name) or next((x for root in sorted(self._roots) if (x := find_source(name, root)) is not None), None)
         path = self._by_name[name]
         return None if path is None else self.file(path)
+
+
+    def beside(self, module: Module, name: str) -> Module | None:
+        """A module that a file outside of packages imports from its own folder, as a script does; None when there is no such file."""
+        if (module.path.parent / "__init__.py").is_file():
+            return None
+        place = module.path.parent.joinpath(*name.split("."))
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.is_file() and path.resolve() != module.path:
+                return self.file(path)
+        return None
 
 
 def _version(path: Path) -> tuple[int, int] | None:

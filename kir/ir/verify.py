@@ -5,7 +5,8 @@ Names, scopes, types, regions, teams, effects, pairing of asynchronous operation
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -454,7 +455,7 @@ class _Verifier:
             yield self.fail("KIR-V024", f"there is no kind of loop '{s.kind}'", attempt=did_you_mean(s.kind, KINDS))
         options = dict(s.attrs)
         for name in ("stages", "factor"):
-            if name in options and options[name] not in self.metas and not (
+            if name in options and not _is_term(options[name], self.metas) and not (
                     isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
                 yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a number of 0 or more")
         inner = team.inside_loop()
@@ -530,6 +531,15 @@ class _Verifier:
         for each in unpaired(self.program, k, self.functions):
             self.path, self.stmt = each.path, each.stmt
             yield self.located(Diagnostic("KIR-V015", each.why, witness=each.witness))
+
+
+def _is_term(v: n.Attr, metas: Container[str]) -> bool:
+    """Whether an option is worked out from metas: the name of one, or a term in functional notation."""
+    return isinstance(v, str) and bool(v) and all(x in metas or x in _OF_TERMS for x in re.findall(r"[A-Za-z_][\w.]*", v))
+
+
+_OF_TERMS = frozenset({"select", "is", "true", "false", "not", "and", "or", "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv", "mod",
+                       "min", "max", "ceildiv", "dtype_is"})
 
 
 def _same_type(a: Type, b: Type) -> bool:
