@@ -30,7 +30,7 @@ kernel main grid (m_tile: ceildiv(M, 128)) threads 1
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -159,6 +159,7 @@ class Tile(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1,)
     claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
     provides: ClassVar[tuple[str, ...]] = ("tiled",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
