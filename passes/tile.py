@@ -39,7 +39,7 @@ from kir.analysis.retile import CannotRetile, Narrow, Widen
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, dtype_of
+from kir.ir.types import I32, DType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
@@ -264,4 +264,6 @@ def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
 
 def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
     """Whether elements from `lo` on are those of a tile, from a place on that is the same for all tiles."""
-    return step in (1, build.const(1)) and isinstance(extent, int) and name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))
+    if step not in (1, build.const(1)) or not isinstance(extent, int) or lo.type != I32:
+        return False
+    return name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))

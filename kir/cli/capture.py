@@ -1,6 +1,7 @@
 """run a command and record a binding for every way in which it launches a Triton kernel
 
-Exit code 1 where the command fails, or nothing was recorded. Without a GPU the interpreter carries out the launches, so that the command goes on with right results. The words after a bare `--` are
+Without a GPU the interpreter carries out the launches, so that the command goes on with right results. Exit code 1 where the command
+fails, or where nothing was recorded. The words after a bare `--` are
 the command: `kir capture -o bindings -- python app.py`.
 """
 
@@ -46,5 +47,6 @@ def _nothing(seen: bool) -> Diagnostic:
     if seen:
         return Diagnostic("KIR-C122", "no binding was recorded: the reason stands beside each kernel that was launched",
                           attempt="kir bind FILE::KERNEL, which writes a skeleton from the source")
-    return Diagnostic("KIR-C122", "no launch of a Triton kernel was seen", needs="a command that launches one, in a Python process in which KIR can be imported",
+    return Diagnostic("KIR-C122", "no launch of a Triton kernel was seen",
+                      needs="a command that launches one, in a Python process in which KIR can be imported",
                       attempt="kir bind FILE::KERNEL, which writes a skeleton from the source")
