@@ -64,7 +64,8 @@ def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, or a
     if re.fullmatch(r"KIR-\w+|[A-Z]\d+", id.upper()):
         hint = did_you_mean(wanted, rows)
         raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
-    raise usage("KIR-C004", f"'{id}' is no id of a diagnostic, and no instruction of the IR", attempt=did_you_mean(id, [*table(), *OF_EXPRESSIONS]) or "kir explain")
+    raise usage("KIR-C004", f"'{id}' is no id of a diagnostic, and no instruction of the IR",
+                attempt=did_you_mean(id, [*table(), *OF_EXPRESSIONS]) or "kir explain")
 
 
 def _instruction(row: Instruction) -> Result:

@@ -105,7 +105,7 @@ def _meant(row: str, column: int) -> str:
         if here.startswith(written) or (written in ("&&", "||") and here.startswith(written[0]) and row[:column - 1].endswith(written[0])):
             return said
     first = re.match(r"\s*(?:@\w+\s+)?([a-z]\w+)\s+(?=\S)", row)
-    if first is None or first[1] in _STATEMENTS or first.end() != column - 1 and not row[first.end():column - 1].strip().isidentifier():
+    if first is None or first[1] in _STATEMENTS or (first.end() != column - 1 and not row[first.end():column - 1].strip().isidentifier()):
         return ""
     return did_you_mean(first[1], _STATEMENTS)
 
