@@ -121,6 +121,8 @@ def _exhaustive(claim: n.Expr, known: Facts, names: Mapping[str, n.Var]) -> Answ
         if found.lo is None or found.hi is None:
             return None
         step = found.modulus or 1
+        if (found.hi - found.lo) // step > MOST_CASES:
+            return None
         ranges.append(range(found.lo, found.hi + 1, step))
         count *= max(len(ranges[-1]), 1)
         if count > MOST_CASES:

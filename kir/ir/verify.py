@@ -26,6 +26,9 @@ VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix"
 VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3")
 KINDS = ("serial", "unroll", "vectorize", "pipelined", "static", "warpgroup", "warp", "thread")
+LOOP_ATTRS = frozenset({"stages", "factor", "order", "stage", "group", "coalesced_width", "disallow_acc_multi_buffer", "flatten", "warp_specialize",
+                        "disable_licm"})
+"""What may be said of a loop beside its kind: of pipelines and unrolling, and the options of the surfaces (`tl.range`, `T.Pipelined`)."""
 TEAMS = ("thread", "warp", "warpgroup", "role", "cta")
 TEAM_THREADS = {"warpgroup": 128, "warp": 32, "thread": 1}
 
@@ -454,6 +457,13 @@ class _Verifier:
         if s.kind not in KINDS:
             yield self.fail("KIR-V024", f"there is no kind of loop '{s.kind}'", attempt=did_you_mean(s.kind, KINDS))
         options = dict(s.attrs)
+        for name in options:
+            if name not in LOOP_ATTRS:
+                yield self.fail("KIR-V024", f"'{name}' says nothing of a loop", attempt=did_you_mean(name, LOOP_ATTRS),
+                                needs=f"one of {', '.join(sorted(LOOP_ATTRS))}")
+            elif name in ("order", "stage", "group") and not isinstance(options[name], str):
+                yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a text with a number for each statement, such as \"0,1\"",
+                                attempt="stages, for how many there are" if name == "stage" else "")
         for name in ("stages", "factor"):
             if name in options and not _is_term(options[name], self.metas) and not (
                     isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):

@@ -91,7 +91,13 @@ def summary(entry: Entry) -> Summary:
     rows = values.get("catalogue")
     return Summary(entry.name, str(values.get("intent") or ""), str(values.get("claim") or ""),
                    tuple(r for r in rows if isinstance(r, int)) if isinstance(rows, tuple) else (),
-                   tuple(f"{k}: {v}" for k, v in parameters.items()), tuple(sorted(ids)), entry.source.distribution)
+                   tuple(f"{k}: {v}" + _from(values.get("least"), k) for k, v in parameters.items()), tuple(sorted(ids)),
+                   entry.source.distribution)
+
+
+def _from(least: object, parameter: str) -> str:
+    """What a pass says of the smallest value of a parameter."""
+    return f" ({least[parameter]} or more)" if isinstance(least, dict) and parameter in least else ""
 
 
 def table(rows: tuple[Summary, ...]) -> str:

@@ -23,7 +23,7 @@ from kir.rewrite.text import Direction, Pipeline, Step
 def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
     """The pass and the one site that a step means. On the program whose hash the step recorded its path decides, on another one its
     anchor. Raises KirError KIR-R004 (nowhere, with the nearest miss) or KIR-R005 (several places, all listed)."""
-    item = pass_class(step.name).with_options(step.options)
+    item = pass_of(step).with_options(step.options, step.places)
     wanted: tuple[Path, ...] | None = None
     if step.path is not None and step.hash == content_hash(program):
         wanted = (step.path,)
@@ -50,6 +50,14 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
     near = [f"{anchor_text(program, p)}: {reason}" for p, reason in misses(item, program, step.direction) if wanted is None or p in wanted]
     where = f" at {step.at}" if step.at else ""
     raise error("KIR-R004", f"it does not apply{where}", subject=subject, anchor=step.at, witness=tuple(near[:5]))
+
+
+def pass_of(step: Step) -> type[Pass]:
+    """The pass that a step names. Raises KirError as the registry does, with the step's place."""
+    try:
+        return pass_class(step.name)
+    except KirError as bad:
+        raise type(bad)(*(replace(d, origin=d.origin or step.places.get("")) for d in bad.diagnostics)) from bad
 
 
 def _exact(program: n.Program, item: Pass, path: Path) -> Site | None:
@@ -135,7 +143,8 @@ class Trace:
                          left=step.residue, context=context)
         except KirError as bad:
             number = f"step {len(self.steps) + 1} of the pipeline"
-            raise type(bad)(*(replace(d, anchor=f"{d.anchor}, {number}" if d.anchor else number) for d in bad.diagnostics)) from bad
+            raise type(bad)(*(replace(d, anchor=f"{d.anchor}, {number}" if d.anchor else number, origin=d.origin or step.places.get(""))
+                              for d in bad.diagnostics)) from bad
         return self.extended(done)
 
     def extended(self, done: Applied) -> Trace:

@@ -18,6 +18,7 @@ from kir.rewrite.edit import Path
 from kir.rewrite.residue import NOTHING, Residue
 
 Direction = Literal["forward", "backward"]
+_NOWHERE: Mapping[str, Origin] = MappingProxyType({})
 _WORD = re.compile(r"[A-Za-z_][\w/.-]*")
 
 
@@ -54,6 +55,8 @@ class Step:
     residue: Residue = NOTHING
     path: Path | None = None
     hash: str = ""
+    places: Mapping[str, Origin] = field(default_factory=lambda: _NOWHERE, compare=False, repr=False)
+    """Where a text has each option, by its name, and under "" the step itself."""
 
     @classmethod
     def of(cls, item: Pass, at: str = "", direction: Direction = "forward", **more: Any) -> Step:
@@ -132,10 +135,10 @@ class Pipeline:
             raise usage("KIR-R001", f"this is no pipeline: unexpected {repr(rest[0]) if rest else 'end'}",
                         origin=Origin(file, line, column, line, column + 1),
                         needs="steps such as `unroll{factor=4}@main/k_loop`, separated by `;`") from None
-        return cls(tuple(_step(t) for t in tree.children if isinstance(t, Tree)))
+        return cls(tuple(_step(t, file) for t in tree.children if isinstance(t, Tree)))
 
 
-def _step(t: Tree[Token]) -> Step:
+def _step(t: Tree[Token], file: str) -> Step:
     back, name, options, at, *clauses = t.children
     more: dict[str, Any] = {}
     for c in clauses:
@@ -151,11 +154,21 @@ def _step(t: Tree[Token]) -> Step:
                 parts = json.loads(str(c.children[1])).split("/")
                 more["hash"], more["path"] = str(c.children[0]), tuple(int(p) if p.isdigit() else p for p in parts)
     found = {}
+    assert isinstance(name, Token)
+    places = {"": _place(file, name, name)}
     for o in options.children if isinstance(options, Tree) else ():
         assert isinstance(o, Tree)
-        found[str(o.children[0])] = _value(o.children[1])
+        key = o.children[0]
+        assert isinstance(key, Token)
+        found[str(key)] = _value(o.children[1])
+        places[str(key)] = _place(file, key, [*o.scan_values(lambda v: isinstance(v, Token))][-1])
     direction: Direction = "backward" if back is not None else "forward"
-    return Step(str(name), MappingProxyType(found), "" if at is None else str(at)[1:], direction, **more)
+    return Step(str(name), MappingProxyType(found), "" if at is None else str(at)[1:], direction, **more, places=MappingProxyType(places))
+
+
+def _place(file: str, first: Token, last: Token) -> Origin:
+    """Where a text has what stands from one token to another."""
+    return Origin(file, first.line or 1, first.column or 1, last.end_line or 1, last.end_column or 1)
 
 
 def _value(t: Tree[Token] | Token) -> Any:
