@@ -79,7 +79,7 @@ def brought(done: Trace, by: Backend) -> tuple[Trace, tuple[Diagnostic, ...]]:
         return done, ()
     nearest = _State(done.program, by, engine, first)
     steps: tuple[str, ...] = ()
-    for next_step in (_nearest, _walked):
+    for next_step in (_nearest, _side_by_side, _walked):
         trace, notes, state, ended = _taken_back(done, nearest.by, engine, first, next_step)
         if not state.refused:
             return _on_tensor_cores(trace, by), notes
@@ -123,6 +123,20 @@ def _taken_back(done: Trace, by: Backend, engine: PassEngine, refused: Refused, 
         if not refused:
             break
     return best[0], tuple(notes[:best[1]]), best[2], False
+
+
+def _side_by_side(state: _State) -> tuple[Applied, Refused] | None:
+    """All threads of a CTA as elements of tiles, where the surface knows no threads, and memory that they share as a part of a workspace; then what
+    is nearest."""
+    for name in ("element-per-thread", "localize-workspace"):
+        for site in sites(pass_class(name).with_options({}), state.program, "backward"):
+            if (applied := _back(state.program, site)) is not None:
+                return applied, state.by.accepts(applied.program)
+    return _nearest(state) if THREADS not in {kind for k in state.program.kernels for kind in _teams(k)} else None
+
+
+def _teams(k: n.Kernel) -> set[str]:
+    return {THREADS for s in statements(k.body) if isinstance(s, n.For) and s.kind == "thread"}
 
 
 def _walked(state: _State) -> tuple[Applied, Refused] | None:

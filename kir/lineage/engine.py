@@ -80,7 +80,7 @@ class PassEngine:
     @cached_property
     def passes(self) -> tuple[type[Pass], ...]:
         """Every usable pass, what is peeled first in front; ties in order of name."""
-        found = tuple(filter(self.only, passes()))
+        found = tuple(each for each in passes() if each.walked and self.only(each))
         ranks = peel_ranks(Declared(each.name, each.requires, each.provides, each.conflicts) for each in found)
         return tuple(sorted(found, key=lambda each: (ranks[each.name], each.name)))
 

@@ -102,6 +102,8 @@ class Pass:
     conflicts: ClassVar[tuple[str, ...]] = ()
     """State features (`mma`, `pipelined`), derived from the IR, that must hold, come to hold, or must not hold before forward."""
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
+    walked: ClassVar[bool] = True
+    """Whether a walk to naive takes it back; False where that leads to a form that only a surface asks for."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
