@@ -10,7 +10,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
-from kir.ir.types import BOOL, TileType, dtype_of
+from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import children, names_read, statements, substitute, walk
 from kir.rewrite import Verdict, proved, refuted, unknown
 
@@ -139,7 +139,7 @@ class _Phases:
         t = self.team.var
         other = n.Var(f"{t.name}'", t.of)
         known = self.known.ranging(t, self.team.lo, self.team.hi).ranging(other, self.team.lo, self.team.hi)
-        known = known.knowing(n.Binary("ne", t, other))
+        apart: n.Expr = n.Binary("eq", t, other)
         index, known = _elements(a.at, "", known)
         again, known = _elements(b.at, "'", known)
         renamed: dict[str, n.Expr] = {t.name: other, **{name: n.Var(f"{name}'", self._ranges[name].var.of) for name in b.own}}
@@ -152,23 +152,23 @@ class _Phases:
                 known = known.ranging(var, lo, hi)
             for cond in touch.when:
                 if not any(isinstance(x, (n.Load, n.Call)) for x in walk(cond)):
-                    known = known.knowing(substitute(cond, names))
+                    apart = build.logical_or(apart, build.invert(substitute(cond, names)))
         for name in (names_read(a.at) | names_read(b.at)) & self._ranges.keys() - a.own - b.own:
             loop = self._ranges[name]
             known = known.ranging(loop.var, loop.lo, build.add(loop.hi, 1))
-        differ: n.Expr = n.Const(False, BOOL)
+        compared = False
         for x, y in zip(index, again, strict=True):
             y = substitute(y, renamed)
             if not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
-                differ = build.logical_or(differ, n.Binary("ne", x, y))
-        answer = decide(differ, known)
+                apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
+        answer = decide(apart, known)
         if answer.kind == "always":
             return
         told = f"{region_text(a.at)} and {region_text(b.at)} may be one place, and no barrier is between"
         if a.kind == b.kind == WRITE and a.at == b.at:
             told = f"several threads may write {region_text(a.at)}"
         needs = "a barrier between, or places of their own"
-        if answer.witness and answer.kind in ("sometimes", "never") and not isinstance(differ, n.Const):
+        if answer.witness and answer.kind in ("sometimes", "never") and compared:
             raise _Meets(refuted(told, answer.shown(), needs=needs))
         raise _Meets(unknown(told, needs=needs))
 

@@ -53,37 +53,39 @@ def differing(loop: n.For, groups: int = 1) -> frozenset[str]:
     t = loop.var.name
     names = {t}
 
-    def differs(e: n.Node, under: bool) -> bool:
+    def differs(e: n.Node, apart: bool) -> bool:
         seen = of_whole_groups(e, t, groups) if groups > 1 and isinstance(e, n.Expr) else e
-        return depends(seen, names) or (under and _touches_memory(e))
+        return depends(seen, names) or (apart and _touches_memory(e))
 
-    def visit(block: n.Block, under: bool) -> None:
+    def visit(block: n.Block, branch: bool, left: bool) -> None:
+        """`branch`: only some threads come here; `left`: some have returned, and what the others agree on they still agree on."""
         for s in block:
+            under = branch or left
             match s:
                 case n.Let() if differs(s.value, under):
                     names.update(s.names)
                 case n.Alloc() if s.buffer.space in PRIVATE and (s.buffer.shape or (s.init is not None and differs(s.init, under))):
                     names.add(s.buffer.name)
-                case n.Store() if s.at.buffer.space in PRIVATE and (under or any(
+                case n.Store() if s.at.buffer.space in PRIVATE and (branch or any(
                         differs(x, under) for x in (*s.at.index, s.value, s.mask) if x is not None)):
                     names.add(s.at.buffer.name)
                 case n.Copy() if s.dst.buffer.space in PRIVATE:
                     names.add(s.dst.buffer.name)
                 case n.For():
-                    visit(s.body, under or any(differs(x, under) for x in (s.lo, s.hi, s.step)))
+                    visit(s.body, branch or any(differs(x, under) for x in (s.lo, s.hi, s.step)), left)
                 case n.While():
-                    visit(s.body, under or differs(s.cond, under))
+                    visit(s.body, branch or differs(s.cond, under), left)
                 case n.If():
-                    inner = under or differs(s.cond, under)
-                    visit(s.then, inner)
-                    visit(s.orelse, inner)
-                    under = inner if is_return(s) else under
+                    inner = branch or differs(s.cond, under)
+                    visit(s.then, inner, left)
+                    visit(s.orelse, inner, left)
+                    left = left or (is_return(s) and inner)
                 case _:
                     pass
     before = 0
     while len(names) != before:
         before = len(names)
-        visit(loop.body, False)
+        visit(loop.body, False, False)
     return frozenset(names)
 
 
@@ -352,6 +354,9 @@ class Gathered:
             index.append(build.add(made, build.iota(i.extent)) if isinstance(i, n.Span) else made)
         if not any(self.threads in shape_of(i.type) for i in index):
             index[0] = build.broadcast(index[0], TileType(I32, (self.threads, *(int(i.extent) for i in spans if isinstance(i.extent, int)))))
+        moving = [k for k, i in enumerate(index) if isinstance(i.type, TileType)]
+        if not spans and len(moving) == 1 and (row := _evenly(index[moving[0]], self.threads)) is not None:
+            return build.region(at.buffer, *index[:moving[0]], row, *index[moving[0] + 1:])
         return n.Region(at.buffer, tuple(index))
 
     def _call(self, e: n.Call, under: _Under) -> n.Expr:
@@ -393,6 +398,15 @@ class _Under:
 
 def _indices(at: n.Region) -> tuple[n.Expr, ...]:
     return tuple(e for i in at.index for e in ((i.lo,) if isinstance(i, n.Span) else (i,)))
+
+
+def _evenly(i: n.Expr, threads: int) -> n.Span | None:
+    """The span that indices are which grow by as much from thread to thread."""
+    terms = dict(build.polynomial(i))
+    step = terms.pop((build.iota(threads),), 0)
+    if not step or any(isinstance(a.type, TileType) for m in terms for a in m):
+        return None
+    return build.span(build.from_polynomial(terms, I32), threads, step)
 
 
 def _within_warp(mask: n.Expr) -> bool:
@@ -585,8 +599,13 @@ class Dealt:
         raise CannotDeal(f"memory is touched without '{guard.name}'")
 
     def _place(self, at: n.Region, guard: n.Var | None) -> n.Region:
-        if not at.index and at.buffer.shape or any(isinstance(i, n.Span) for i in at.index):
-            raise CannotDeal("a span of elements is no thread's")
+        index = at.index or tuple(build.span(0, d) for d in at.buffer.shape)
+        rows = [i for i in index if isinstance(i, n.Span)]
+        if rows:
+            if len(rows) > 1 or rows[0].extent != self.threads or not isinstance(rows[0].lo.type, DType) or not isinstance(rows[0].step, int):
+                raise CannotDeal("a span of elements is no thread's")
+            return n.Region(at.buffer, tuple(build.add(i.lo, build.mul(build.cast(self.thread, _dtype(i.lo.type)), i.step)) if isinstance(
+                i, n.Span) else self.scalar(i, guard) for i in index))
         extents = shape_of(at.type)[1:]
         made: list[n.Expr | n.Span] = []
         for i in (i for i in at.index if isinstance(i, n.Expr)):

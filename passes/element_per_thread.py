@@ -6,23 +6,20 @@ before:
 kir 1
 program sums
   size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M]
-  fact N >= 1
+  in X: f32[M, 32]
+  out Y: f32[M, 32]
 kernel main grid (row: M) threads 32
+  let x = X[row, 0 +: 32]
   fragment total: f32[32] = 0.0
-  for i in 0..ceildiv(N, 32)
-    let running = i * 32 < N - iota(32)
-    total = total + load(X[row, i * 32 + iota(32)] where running) where running
+  total = x
   for s in 0..5
-    let other = gather(total, iota(32) ^ (16 >> s), axis=0)
+    let other = gather(total, iota(32) ^ 16 >> s, axis=0)
     total = total + other
-  let inside = iota(32) == 0
-  Y[broadcast(row, 32)] = total where inside
+  let inside = x > 0.0
+  Y[row, 0 +: 32] = x / total where inside
 ```
 
-pipeline: `element-per-thread{guards=[0,-1,0,2,1,0]}@main`
+pipeline: `element-per-thread{guards=[2,1,0]}@main`
 
 after:
 
@@ -30,20 +27,18 @@ after:
 kir 1
 program sums
   size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M]
-  fact N >= 1
+  in X: f32[M, 32]
+  out Y: f32[M, 32]
 kernel main grid (row: M) threads 32
   for t in 0..32 parallel thread
+    let x = X[row, t]
     register total: f32 = 0.0
-    for i in 0..ceildiv(N - t, 32)
-      total = total + X[row, i * 32 + t]
+    total = x
     for s in 0..5
       let other = shfl_xor(total, 16 >> s)
       total = total + other
-    if t == 0
-      Y[row] = total
+    if x > 0.0
+      Y[row, t] = x / total
 ```
 """
 from __future__ import annotations
