@@ -673,7 +673,7 @@ class Dealt:
                 value = self.scalar(args[0], guard)
                 for fn in ("shfl_xor", "shfl_down", "shfl_up", "shfl_idx"):
                     operand = _operand(args[1], fn, self.threads)
-                    if operand is not None and (again := _built(fn, operand, self.threads)) == args[1]:
+                    if operand is not None and _built(fn, operand, self.threads) == args[1]:
                         return build.call(fn, value, self.scalar(operand, guard))
                 raise CannotDeal("a value comes from another warp")
         if e.of is None and e.fn.startswith("atomic_") and isinstance(e.args[0], n.Region):

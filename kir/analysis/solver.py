@@ -93,6 +93,22 @@ def _some(claim: n.Expr, known: Facts) -> tuple[tuple[str, int], ...]:
     return ()
 
 
+def fails_at_ends(claim: n.Expr, known: Facts) -> bool:
+    """Whether an expression fails where its variables are at the lowest values that they may have, or one of them is at its highest. False says
+    nothing: this is for what is usually false, and saves asking `decide` there."""
+    claim = known.expanded(claim)
+    names, conditions = _free(claim, known), _conditions(known)
+    if any(isinstance(x, (n.Load, n.Call)) for x in walk(claim)):
+        return False
+    ends = {k: known.domain(v) for k, v in names.items()}
+    lowest = {k: d.lo or 0 for k, d in ends.items()}
+    for values in (lowest, *({**lowest, k: d.hi} for k, d in ends.items() if d.hi is not None)):
+        if _holds_at(claim, values, names) is False and all(_holds_at(h, values, names) is True for h in conditions
+                                                             if any(isinstance(x, n.Var) and x.name in names for x in walk(h))):
+            return True
+    return False
+
+
 def _exhaustive(claim: n.Expr, known: Facts, names: Mapping[str, n.Var]) -> Answer | None:
     """The answer by trying every combination, where there are few."""
     count, ranges = 1, []
