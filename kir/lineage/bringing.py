@@ -3,7 +3,7 @@
 Each step is the inverse of a registered pass, checked as any other (forward restores the program exactly), so that what is written is the
 expert as far as the surface goes, and the steps say what is missing.
 First come steps after which the surface refuses less; where no single one does, the one that is nearest to a refused statement. Where that leads nowhere,
-the steps of a walk to naive, in its order. Both end after so many steps that helped nothing, and when as much of a program has been looked
+the threads of a CTA become elements of tiles, if that helps; and then come the steps of a walk to naive, in its order. Both end after so many steps that helped nothing, and when as much of a program has been looked
 through as a second is enough for, unless more steps are asked for: what is then left is said to be left.
 """
 
@@ -124,13 +124,15 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
         return done, ()
     nearest = _Way(done, (), _State(done.program, by, looks, first))
     left = _Left() if steps is None else _Left(steps, math.inf)
-    for next_step in (_nearest, _walked):
-        way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), left, next_step)
+    for next_step, spent in ((_nearest, left), (_side_by_side, _Left(left.steps)), (_walked, left)):
+        if spent.nothing:
+            break
+        way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
         if not way.state.refused:
             return _on_tensor_cores(way.trace, by), way.notes
         if way.state.less(nearest.state):
             nearest = way
-        if not ended or left.nothing:
+        if not ended and next_step is not _side_by_side:
             break
     raise KirError(*first, _refused(first, nearest, cut=steps is None and left.nothing))
 
@@ -183,6 +185,20 @@ def _taken_back(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
         if not state.refused:
             break
     return best, False
+
+
+def _side_by_side(state: _State) -> _Step | None:
+    """All threads of a CTA as elements of tiles, where the surface knows no threads, and memory that they share as a part of a workspace; then what
+    is nearest."""
+    for name in ("element-per-thread", "localize-workspace"):
+        for candidate in candidates(state.program, pass_class(name)):
+            try:
+                applied = apply(state.program, candidate.handle.params, candidate.handle, "backward")
+            except KirError:
+                continue
+            return _Step(applied, candidate.anchor, state.by.accepts(applied.program))
+    lanewise = any(isinstance(s, n.For) and s.kind == "thread" for k in state.program.kernels for s in statements(k.body))
+    return None if lanewise else _nearest(state)
 
 
 def _walked(state: _State) -> _Step | None:

@@ -39,7 +39,7 @@ class Candidate:
 
 def in_order(only: Callable[[type[Pass]], bool] = lambda cls: True) -> tuple[type[Pass], ...]:
     """Every usable pass, or some ``only``, what is peeled first in front; ties in order of name."""
-    found = tuple(filter(only, passes()))
+    found = tuple(each for each in passes() if each.walked and only(each))
     ranks = peel_ranks(Declared(each.name, each.requires, each.provides, each.conflicts) for each in found)
     return tuple(sorted(found, key=lambda each: (ranks[each.name], each.name)))
 
