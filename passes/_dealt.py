@@ -9,7 +9,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, Type, shape_of
 
-from ._one_each import LOOP, RETURN, CannotDeal, dtype_of_scalar, end_of, first_of, operand_of, shuffled
+from ._one_each import LOOP, RETURN, CannotDeal, bare, dtype_of_scalar, end_of, first_of, operand_of, shuffled
 
 
 @dataclass
