@@ -55,8 +55,10 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 from kir.target import target
 
+from ._dealt import Dealt
+from ._gathered import Gathered
 from ._meeting_places import ordered
-from ._one_each import CannotDeal, Dealt, Gathered
+from ._one_each import CannotDeal
 from ._thread_team import whole_team
 
 

@@ -19,6 +19,7 @@ from .expressions import BODIES, DTYPES, Expressions, refuse
 from .generic import can_write, write_generic
 from .memory import Memory
 from .names import spelled
+from .single import with_scalars
 from .statements import Line, Statements, common_stages
 
 WARP = 32
@@ -42,6 +43,7 @@ def write(program: n.Program) -> Written:
     refusals = list(program_refusals(program))
     if refusals:
         return Written(None, tuple(refusals))
+    own, program = program, replace(program, kernels=tuple(map(with_scalars, program.kernels)))
     functions = {f.name: f for f in program.functions}
     top = spelled([*functions, *(k.name for k in program.kernels)], BODIES)
     facts = Facts.from_program(program)
@@ -91,7 +93,7 @@ def write(program: n.Program) -> Written:
     launched = [step.kernel for step in launches(program)]
     text = "\n".join(line for line, _ in lines) + "\n"
     bindings = tuple((e.function, binding_text(program, e)) for e in entries)
-    return Written(Emitted("triton", content_hash(program), text, source_map, tuple(order[name] for name in launched), bindings), ())
+    return Written(Emitted("triton", content_hash(own), text, source_map, tuple(order[name] for name in launched), bindings), ())
 
 
 def binding_text(p: n.Program, e: Entry) -> str:
