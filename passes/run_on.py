@@ -1,4 +1,4 @@
-"""Lets a loop run on past its end, to that of a tile or of all there is, where masks make nothing of what lies there.
+"""Lets a loop run on past its end, to that of a tile or of all there is, with masks that make nothing of what lies there.
 
 before:
 
@@ -12,11 +12,11 @@ program causal_max
 kernel main grid (row: N) threads 1
   register top: f32 = -inf
   @keys for j in 0..row + 1
-    top = max(top, select(j <= row, X[row, j] * 2.0, -inf))
+    top = max(top, X[row, j] * 2.0)
   T[row] = top
 ```
 
-pipeline: `run-on{end="row // 32 * 32 + 32"}@main/keys`
+pipeline: `run-on{end="row // 32 * 32 + 32" values=["X[row, j] * 2.0"] when="j <= row" other="-inf"}@main/keys`
 
 after:
 
@@ -39,7 +39,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
@@ -47,7 +47,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text, region_text
-from kir.ir.types import I32, dtype_of
+from kir.ir.types import BOOL, I32, dtype_of
 from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
@@ -76,8 +76,9 @@ def _further(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    node, item = node_at(program, site.path), site.params
+    assert isinstance(node, n.For) and isinstance(item, RunOn)
+    loop = item.masked(program, site.path, node)
     past = _Past(loop, running_maxima(kernel_of(program, site.path)))
     own = set(bound_names(loop.body))
     for s in statements(loop.body):
@@ -171,7 +172,8 @@ def shorter_end(cond: n.Expr, loop: n.For) -> n.Expr | None:
 
 @dataclass(frozen=True)
 class RunOn(Pass):
-    """`end` is the text of the end to which the loop runs on. Loads that come to hang over the end of a tensor give zero there."""
+    """`end` is the text of the end to which the loop runs on, `values` those of what is masked, `when` of the condition, which holds up to where the
+    loop ended, `other` of what the values are without it. Loads that come to hang over the end of a tensor give zero there."""
 
     intent: ClassVar[str] = "mask"
     catalogue: ClassVar[tuple[int, ...]] = (54, 53)
@@ -182,57 +184,91 @@ class RunOn(Pass):
         Precondition("KIR-P934", "validity", "numerics", "what lies past the end is folded in as nothing", _harmless))
 
     end: str = ""
+    values: tuple[str, ...] = ()
+    when: str = ""
+    other: str = ""
 
     def longer(self, program: n.Program, path: Path) -> n.Expr | None:
         """The end to which the loop runs on."""
         found = expression_at(program, path, self.end)
         return found if found is not None and found.type == I32 else None
 
+    def mask(self, program: n.Program, path: Path) -> tuple[n.Expr, n.Expr] | None:
+        """(condition, other value) of the masks."""
+        inside = (*path, "body", 0)
+        cond, other = expression_at(program, inside, self.when), expression_at(program, inside, self.other)
+        return None if cond is None or other is None or cond.type != BOOL else (cond, other)
+
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a serial loop of folds under masks that hold up to its end; where it is to end is given."""
+        """At a serial loop of folds; where it is to end, and what is masked, is given."""
         if not self.end or not _is_plain(node) or not isinstance(node, n.For):
             return None
-        end = self.longer(program, path)
-        if end is None or end == node.hi:
-            return Miss("the end is none here, or that of the loop")
-        if node.hi not in {e for e, _ in _masks(node)}:
-            return Miss("no mask inside ends where the loop does")
-        return Site(path, self)
+        end, mask = self.longer(program, path), self.mask(program, path)
+        if end is None or end == node.hi or mask is None:
+            return Miss("the end is none here, or that of the loop, or the mask is none")
+        if shorter_end(mask[0], node) != node.hi:
+            return Miss("the mask does not hold up to where the loop ends")
+        found = {expr_text(x) for s in node.body for x in walk(s) if isinstance(x, n.Expr) and x.type == mask[1].type}
+        return Site(path, self) if self.values and set(self.values) <= found else Miss("it computes no such values")
 
-    def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        """The loop up to the other end, with loads that stop at the edges of tensors."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
-        return self._ended(program, site, _end(program, site))
-
-    def _ended(self, program: n.Program, site: Site, end: n.Expr) -> Rewritten:
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
-        known = Facts.at(program, site.path).ranging(loop.var, loop.lo, end, loop.step)
+    def masked(self, program: n.Program, path: Path, loop: n.For) -> n.For:
+        """The loop with its masks."""
+        mask = self.mask(program, path)
+        assert mask is not None
+        cond, other = mask
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
-            if not (isinstance(new, n.Load) and loop.var.name in names_read(new.at) and new.at.buffer.space == "global" and new.mask is None
-                    and not any(isinstance(i, n.Span) and loop.var.name in names_read(i) for i in new.at.index)):
-                return new
-            zero = build.const(0, new.at.buffer.dtype)
-            if new.clip and new.other != zero:
-                return new
-            over = any(loop.var.name in names_read(i) and decide(build.compare("lt", i, d), known).kind != "always"
-                       for i, d in zip(new.at.index, new.at.buffer.shape, strict=True) if isinstance(i, n.Expr))
-            return replace(new, clip=over, other=zero if over else None)
-        made = replace(loop, hi=end, body=tuple(transform(s, leave) for s in loop.body))
+            wanted = isinstance(old, n.Expr) and old.type == other.type and expr_text(old) in self.values
+            return build.select(cond, new, other) if wanted and isinstance(new, n.Expr) else new
+        return replace(loop, body=tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for s in loop.body))
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The loop up to the other end, with masks, and loads that stop at the edges of tensors."""
+        loop = node_at(program, site.path)
+        assert isinstance(loop, n.For)
+        return self._ended(program, site, replace(self.masked(program, site.path, loop), hi=_end(program, site)))
+
+    def _ended(self, program: n.Program, site: Site, loop: n.For) -> Rewritten:
+        made = replace(loop, body=tuple(_at_edges(program, site.path, loop, s) for s in loop.body))
         return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a serial loop with masks that end before it does."""
+        """At a serial loop with masks that end before it does, or may."""
         if not _is_plain(node) or not isinstance(node, n.For):
             return None
-        item = RunOn(expr_text(node.hi))
-        return tuple(Site(path, item, {"end": e}) for e in dict.fromkeys(e for e, _ in _masks(node) if e != node.hi)) or None
+        out = []
+        for cond, other in dict.fromkeys((x.cond, x.b) for _, x in _masks(node)):
+            mine = [x for _, x in _masks(node) if (x.cond, x.b) == (cond, other)]
+            end = shorter_end(cond, node)
+            if end is not None and end != node.hi:
+                shorter = replace(node, hi=end)
+                values = tuple(dict.fromkeys(expr_text(e) for x in mine if isinstance(e := _at_edges(program, path, shorter, x.a), n.Expr)))
+                out.append(Site(path, RunOn(expr_text(node.hi), values, expr_text(cond), expr_text(other)), {"end": end, "masks": frozenset(mine)}))
+        return tuple(out) or None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """The loop up to where its masks end."""
-        return self._ended(program, site, site.captures["end"])
+        """The loop up to where its masks end, without them."""
+        loop, masks = node_at(program, site.path), site.captures["masks"]
+        assert isinstance(loop, n.For)
+        body = tuple(transform(s, lambda old, new: new.a if isinstance(new, n.Select) and old in masks else new) for s in loop.body)
+        return self._ended(program, site, replace(loop, hi=site.captures["end"], body=body))
+
+
+def _at_edges(program: n.Program, path: Path, loop: n.For, x: n.Node) -> Any:
+    """Something inside a loop, with exactly those loads that may lie past the end of a tensor giving zero there."""
+    known = Facts.at(program, path).ranging(loop.var, loop.lo, loop.hi, loop.step)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.Load) and loop.var.name in names_read(new.at) and new.at.buffer.space == "global" and new.mask is None
+                and not any(isinstance(i, n.Span) and loop.var.name in names_read(i) for i in new.at.index)):
+            return new
+        zero = build.const(0, new.at.buffer.dtype)
+        if new.clip and new.other != zero:
+            return new
+        over = any(loop.var.name in names_read(i) and decide(build.compare("lt", i, d), known).kind != "always"
+                   for i, d in zip(new.at.index, new.at.buffer.shape, strict=True) if isinstance(i, n.Expr))
+        return replace(new, clip=over, other=zero if over else None)
+    return transform(x, leave)
 
 
 def _is_plain(s: Place) -> bool:
