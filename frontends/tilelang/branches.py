@@ -60,7 +60,7 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) ->
     orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
     if isinstance(cond, bool):
         return execution.run_block(r, f, s.body.body if cond else orelse)
-    if r.launched and not r.is_static(cond):
+    if r.launched and (not r.is_static(cond) or r.of_sizes(cond)):
         return _dynamic_if(r, f, s, cond, orelse)
     if defines(s.body.body, f.target):
         r.assume(cond)

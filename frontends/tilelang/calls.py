@@ -185,7 +185,7 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
 
         return layout_word(r, name.removeprefix("tilelang.layout."), given, e)
     _of_host(r, name, given)
-    asked = given.args[0] if given.args and last in ("environ.get", "getenv") else None
+    asked = given.args[0] if given.args and rest in ("environ.get", "getenv") else None
     return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
 
 

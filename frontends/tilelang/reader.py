@@ -207,6 +207,10 @@ class Reader:
                     pass
         return True
 
+    def of_sizes(self, e: n.Expr) -> bool:
+        """Whether an expression is over parameters of the factory that the binding counts among the sizes."""
+        return any(isinstance(x, n.Var) and x.name in self.bound_sizes for x in walk(e))
+
     def meaning(self, e: n.Expr) -> n.Expr:
         """An expression with named arithmetic written out."""
         made: n.Expr = substitute(e, self.meanings)
