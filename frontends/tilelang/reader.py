@@ -40,6 +40,8 @@ from .values import (
 if TYPE_CHECKING:
     pass
 
+OWN = "= "
+"""How a question begins that answers itself once the other values are known."""
 STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "next_power_of_2"})
 
 
