@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kir.analysis.facts import Facts
 from kir.diagnostic import KirError, error
@@ -174,6 +174,8 @@ class Expressions:
     def _binary(self, e: n.Binary) -> tuple[str, int]:
         dtype = dtype_of(e.a.type)
         a, b = promoted(e.a, e.b)
+        if isinstance(a, n.Const) and isinstance(b, n.Const) and dtype.is_float and dtype.name in _BARE:
+            return self._of_literals(e, a, b)
         if e.op in _COMPARISONS:
             return f"{self._operand(a, b, BIT_OR)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR)}", COMPARE
         if e.op in _FUNCTIONS:
@@ -187,6 +189,12 @@ class Expressions:
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
         return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level
+
+    def _of_literals(self, e: n.Binary, a: n.Const, b: n.Const) -> tuple[str, int]:
+        """An operation of two literals, the first with its dtype: Python would work them out itself."""
+        name = "%literal"
+        inner = Expressions({**self.names, name: f"T.Cast({dtype_name(a.dtype)}, {literal(a)})"}, self.facts, metas=self.metas)
+        return inner._binary(replace(e, a=n.Var(name, a.dtype), b=b))
 
     def _select(self, e: n.Select) -> str:
         """Both arms are guarded: a load in one is made only where it is chosen."""

@@ -16,7 +16,7 @@ from .arithmetic import convert
 from .evaluate import evaluate, iterated, listed
 from .names import LANGUAGE, absolute
 from .operators import binary
-from .reader import Reader, Undecided
+from .reader import OWN, Reader, Undecided
 from .values import (
     Builtin,
     Choice,
@@ -185,8 +185,9 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
 
         return layout_word(r, name.removeprefix("tilelang.layout."), given, e)
     _of_host(r, name, given)
-    asked = given.args[0] if given.args and last in ("environ.get", "getenv") else None
-    return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
+    asked = given.args[0] if given.args and rest in ("environ.get", "getenv") else None
+    worked_out = OWN if root == "math" else ""
+    return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{worked_out}{name}({given.args}{given.named})")
 
 
 def _of_host(r: Reader, name: str, given: Signature) -> None:
@@ -273,7 +274,7 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
         case "round", _ if all(is_known(a) for a in args):
             return arithmetic.host(round, *args)
         case "round", [Open() as one, *_] if one.kind == "asked":
-            return r.ask("rounded", f"round({one.key})")
+            return r.ask("rounded", f"{OWN}round({one.key})")
         case "pow", [a, b]:
             return binary(r, "pow", a, b)
         case "divmod", [a, b]:
@@ -286,7 +287,7 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
             return None
         case ("isinstance" | "hasattr" | "getattr"), _:
             subject = args[0].name if args and isinstance(args[0], Open) else "is"
-            return r.ask(f"{subject}_{name}", f"{name}({args})", "bool")
+            return r.ask(f"{subject}_{name}", f"{OWN}{name}({args})", "bool")
         case _ if name.endswith("Error") or name == "Exception":
             return Unknown("an exception")
     raise NotUnderstood(f"'{name}' of these values")

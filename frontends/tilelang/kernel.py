@@ -15,7 +15,7 @@ from kir.ir.visit import statements, walk
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
 from .execute import Found, parameter, run_block, run_one
-from .fills import in_their_branch, with_fills, with_ready_barriers, without_unread
+from .fills import in_their_branch, with_fills, with_known_effects, with_ready_barriers, without_unread
 from .kinds import kinds, perhaps_none
 from .layouts import laid_out
 from .operators import guarded
@@ -27,10 +27,11 @@ from .words_notes import configured
 
 
 def read_kernel(
-    project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = ()
+    project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = (),
+    questions: dict[str, str] | None = None,
 ) -> n.Program:
     """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
-    among the sizes. What is not understood is in it as `opaque`
+    among the sizes; `questions` is filled with what is asked of the binding, by name. What is not understood is in it as `opaque`
     statements. Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
     r = Reader(project, module, given or {}, given is not None, sizes)
     r.out.taken |= {p.name.value for p in node.params.params}
@@ -40,10 +41,12 @@ def read_kernel(
         _read(r, module, node, scope)
     except Refused as bad:
         raise bad.error from bad
-    except Raised:
+    except Raised as bad:
         from kir.diagnostic import error
 
-        raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values", origin=module.origin(node),
+        said = " ".join(bad.text.split())
+        raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values" + (f": '{said[:160]}'" if said else ""),
+                    origin=bad.origin or module.origin(node), witness=bad.given,
                     needs="values for which its own checks hold") from None
     except (NotUnderstood, KirError, Undecided) as why:
         told = why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
@@ -52,6 +55,8 @@ def read_kernel(
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
         r.params = []
     _remaining_metas(r, module, owners or (node,))
+    if questions is not None:
+        questions.update(r.questions)
     return _program(r, module, node, name)
 
 
@@ -240,7 +245,7 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
         body = laid_out(r, in_their_branch(without_unread(block, frozenset(r.joined)), frozenset(r.hoisted)))
         placing = Placing(part.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
                           part.attrs.get("tl_disable_thread_storage_sync") is not True)
-        body = with_ready_barriers(with_fills(placing.body(body)))
+        body = with_known_effects(with_ready_barriers(with_fills(placing.body(body))), frozenset(q.name for q in r.params))
         kernels.append(n.Kernel(f"{name}_{k + 1}" if k else name, part.grid, part.threads, body, part.cluster, n.attrs(**part.attrs),
                                 origin=module.origin(node)))
     body = tuple(s for k in kernels for s in k.body)

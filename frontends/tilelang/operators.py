@@ -13,7 +13,7 @@ from . import arithmetic
 from . import evaluate as evaluation
 from .arithmetic import convert
 from .names import DTYPES
-from .reader import Reader
+from .reader import OWN, Reader
 from .values import (
     Builtin,
     Choice,
@@ -33,6 +33,10 @@ from .values import (
     is_known,
     is_number,
 )
+
+
+TENSORS = tuple(f"torch.{x}" for x in ("rand", "empty", "zeros", "ones", "full", "arange", "tensor", "eye", "linspace"))
+"""How the questions begin whose answers are tensors of the host: arithmetic on them gives tensors."""
 
 
 def unary(r: Reader, operator: cst.BaseUnaryOp, value: Value) -> Value:
@@ -77,6 +81,8 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
         raise NotUnderstood("arithmetic on an object")
     if op in ("eq", "ne"):
         return _equality(r, op, a, b)
+    if any(isinstance(x, Open) and x.kind == "asked" and x.key.startswith(TENSORS) for x in (a, b)):
+        return r.ask("computed", f"torch.empty {op}({a}, {b})")
     if (isinstance(a, Open) and a.kind == "asked") or (isinstance(b, Open) and b.kind == "asked"):
         for x in (a, b):
             if isinstance(x, Open) and x.kind == "asked" and is_number(a if x is b else b) and op in ("floordiv", "mod", "add", "sub", "mul"):
@@ -243,7 +249,7 @@ def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
         return r.truth(r.ask(a if isinstance(a, str) and a.isidentifier() else "present", f"{a} in {b.name}", ""))
     if isinstance(b, Text) and isinstance(a, str):
         name = "".join(x if x.isalnum() else "_" for x in f"{b.name}_has_{a}")
-        return r.truth(r.ask(name, f"{a} in {b.name}", "bool"))
+        return r.truth(r.ask(name, f"{OWN}{a} in {b.name}", "bool"))
     items = b.items if isinstance(b, Items) else tuple(k for k, _ in b.items) if isinstance(b, Table) else None
     if items is None:
         raise NotUnderstood(f"'in' {describe(b)}")

@@ -40,6 +40,8 @@ from .values import (
 if TYPE_CHECKING:
     pass
 
+OWN = "= "
+"""How a question begins that answers itself once the other values are known."""
 STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "next_power_of_2"})
 
 
@@ -206,6 +208,10 @@ class Reader:
                 case _:
                     pass
         return True
+
+    def of_sizes(self, e: n.Expr) -> bool:
+        """Whether an expression is over parameters of the factory that the binding counts among the sizes."""
+        return any(isinstance(x, n.Var) and x.name in self.bound_sizes for x in walk(e))
 
     def meaning(self, e: n.Expr) -> n.Expr:
         """An expression with named arithmetic written out."""

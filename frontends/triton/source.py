@@ -8,7 +8,7 @@ path without importing anything.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from importlib.machinery import PathFinder
@@ -227,6 +227,14 @@ def _scan(module: Module, body: Sequence[cst.CSTNode], guards: tuple[tuple[cst.B
                 pass
 
 
+AUGMENTED: Mapping[type, type[cst.BaseBinaryOp]] = {
+    cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply, cst.DivideAssign: cst.Divide,
+    cst.FloorDivideAssign: cst.FloorDivide, cst.ModuloAssign: cst.Modulo, cst.PowerAssign: cst.Power, cst.LeftShiftAssign: cst.LeftShift,
+    cst.RightShiftAssign: cst.RightShift, cst.BitAndAssign: cst.BitAnd, cst.BitOrAssign: cst.BitOr, cst.BitXorAssign: cst.BitXor,
+}  # fmt: skip
+"""The operator of each augmented assignment."""
+
+
 def small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
     """The names that a simple statement of a module binds."""
     match s:
@@ -244,6 +252,10 @@ def small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tup
             for k, t in enumerate(elements):
                 if isinstance(t.value, cst.Name):
                     yield t.value.value, cst.Subscript(value, [cst.SubscriptElement(cst.Index(cst.Integer(str(k))))])
+        case cst.AugAssign(target=cst.Name(value=name), operator=operator, value=value) if type(operator) in AUGMENTED:
+            held = module.definitions.get(name, [])
+            before = held[-1] if held and isinstance(held[-1], cst.BaseExpression) else cst.Name(name)  # by itself: not worked out
+            yield name, cst.BinaryOperation(before, AUGMENTED[type(operator)](), value)
         case cst.AnnAssign(target=cst.Name(value=name), value=value) if value is not None:
             yield name, value
         case cst.Import(names=names):

@@ -93,6 +93,8 @@ class _Promotion:
                 self.refused.add(x.buffer.name)
             case n.Copy():
                 self.refused.add(x.src.at.buffer.name)
+            case n.Opaque():
+                self.refused |= {*x.reads, *x.writes}
             case _:
                 pass
         for c in children(x):
@@ -109,7 +111,7 @@ class _Promotion:
     def block(self, body: n.Block) -> n.Block:
         candidates: set[str] = set()
         for s in body:
-            if isinstance(s, n.Alloc) and s.buffer.space in ("fragment", "register") and s.buffer.name not in self.refused:
+            if isinstance(s, n.Alloc) and s.buffer.space in ("fragment", "register") and self.refused.isdisjoint((s.buffer.name, "*")):
                 here = sum(1 for t in body if isinstance(t, n.Store) and t.at.buffer.name == s.buffer.name)
                 if here == self.stores.get(s.buffer.name, 0):
                     candidates.add(s.buffer.name)
