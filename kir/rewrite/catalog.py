@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,15 @@ def described(entry: Entry) -> Page:
     own = [c for c in tree.body if isinstance(c, ast.ClassDef) and not c.name.startswith("_")]
     said = " ".join((ast.get_docstring(own[-1]) or "").split()) if own else ""
     return Page(summary(entry), ast.get_docstring(tree) or "", said, conditions(tree), entry.file)
+
+
+def provided(entry: Entry) -> frozenset[str]:
+    """The state features that a registered pass says it brings, from its text."""
+    found = _PROVIDES.search(entry.file.read_text(encoding="utf-8"))
+    return frozenset(re.findall(r'"([^"]+)"', found[1])) if found is not None else frozenset()
+
+
+_PROVIDES = re.compile(r"^    provides: ClassVar\[.*?\] = \(([^)]*)\)", re.MULTILINE)
 
 
 def conditions(tree: ast.Module) -> tuple[Condition, ...]:

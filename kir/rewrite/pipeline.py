@@ -9,9 +9,11 @@ from kir.diagnostic import KirError, error
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, identity
 from kir.ir.canonical import content_hash
+from kir.ir.features import features, has
 from kir.registry import registry
 from kir.rewrite.anchor import anchor_text, paths_of
 from kir.rewrite.base import Pass, Site, Witness
+from kir.rewrite.catalog import provided
 from kir.rewrite.driver import Applied, Record, apply, forward_site, misses, tried
 from kir.rewrite.edit import Path
 from kir.rewrite.precondition import ANYWHERE, Context
@@ -49,7 +51,18 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
                     needs="an anchor, or a parameter, that tells them apart")
     near = [f"{anchor_text(program, p)}: {reason}" for p, reason in misses(item, program, step.direction) if wanted is None or p in wanted]
     where = f" at {step.at}" if step.at else ""
-    raise error("KIR-R004", f"it does not apply{where}", subject=subject, anchor=step.at, witness=tuple(near[:5]))
+    raise error("KIR-R004", f"it does not apply{where}", subject=subject, anchor=step.at, witness=tuple(near[:5]),
+                needs=_lacking(item, program) if step.direction == "forward" else "")
+
+
+def _lacking(item: Pass, program: n.Program) -> str:
+    """The state features that a pass requires and a program has not, with the passes that bring them."""
+    here = features(program)
+    out = []
+    for wanted in (f for f in item.requires if not has(here, f)):
+        by = sorted(each.name for each in registry("kir.passes") if wanted in provided(each))
+        out.append(f"{wanted} (from {', '.join(by[:4])}{', ..' if len(by) > 4 else ''})" if by else wanted)
+    return ", ".join(out)
 
 
 def pass_of(step: Step) -> type[Pass]:

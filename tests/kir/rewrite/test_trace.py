@@ -125,6 +125,12 @@ def test_the_least_that_a_pass_takes_is_its_own_and_what_a_step_has_wrong_is_sai
     assert str(refused.value.diagnostics[0].origin) == "two.pipeline:2:3"
 
 
+def test_a_pass_that_does_not_apply_says_which_states_it_requires_and_what_brings_them() -> None:
+    with pytest.raises(KirError) as refused:
+        run(BASE, "mma")
+    assert refused.value.diagnostics[0].needs == "panels (from stage-panels)"
+
+
 def test_an_undecided_precondition_may_be_assumed_and_a_refused_one_only_forced() -> None:
     free = parse_program(TEXT.replace("  fact N % 16 == 0\n", ""))
     trace = run(free, "unroll{factor=2}@main/first assume KIR-P520")
