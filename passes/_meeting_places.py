@@ -159,6 +159,8 @@ class _Phases:
         compared = False
         for x, y in zip(index, again, strict=True):
             y = substitute(y, renamed)
+            if _steps(build.sub(y, x), t, other):
+                return
             if not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
         answer = decide(apart, known)
@@ -179,6 +181,13 @@ class _Phases:
         return a.kind != WRITE or a.value is None or any(names & names_read(x) or any(isinstance(y, n.Load) for y in walk(x)) for x in parts[:1]) or any(
             (isinstance(y, n.Var) and y.name == self.team.var.name) or (isinstance(y, n.Load) and y.at.buffer.space in PRIVATE)
             for x in parts for y in walk(x))
+
+
+def _steps(difference: n.Expr, t: n.Var, other: n.Var) -> bool:
+    """Whether two indices differ by so many for each thread from one to the other: they are the same for one thread alone."""
+    terms = build.polynomial(difference)
+    step = terms.get((other,), 0)
+    return step != 0 and terms == {(other,): step, (t,): -step}
 
 
 def _elements(at: n.Region, mark: str, known: Facts) -> tuple[tuple[n.Expr, ...], Facts]:

@@ -138,10 +138,10 @@ class ElementPerThread(Pass):
             return None
         gathered = Gathered(team.loop, team.threads, names_in(program, node))
         try:
-            gathered.body()
+            body = gathered.body()
         except (CannotDeal, KirError, TypeError) as bad:
             return Miss(str(bad))
-        return Site(path, ElementPerThread(tuple(gathered.guards)))
+        return Site(path, ElementPerThread(tuple(gathered.guards)), {"body": body})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Tiles of what each thread had."""
@@ -149,7 +149,7 @@ class ElementPerThread(Pass):
         front = _shared(kernel.body)
         team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
         assert team is not None
-        body = Gathered(team.loop, team.threads, names_in(program, kernel)).body()
+        body = site.captures.get("body") or Gathered(team.loop, team.threads, names_in(program, kernel)).body()
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=(*front, *body))), site.path)
 
 
