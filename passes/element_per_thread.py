@@ -107,10 +107,10 @@ class ElementPerThread(Pass):
         if threads is None or threads < 2:
             return Miss("the CTA has one thread, or nobody knows how many")
         try:
-            self._dealt(node, threads)
+            dealt = self._dealt(node, threads)
         except (CannotDeal, KirError, TypeError) as bad:
             return Miss(str(bad))
-        return Site(path, self)
+        return Site(path, self, {"dealt": dealt})
 
     def _dealt(self, kernel: n.Kernel, threads: int) -> n.Kernel:
         front = _shared(kernel.body)
@@ -125,7 +125,7 @@ class ElementPerThread(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the threads around everything but the memory of the CTA."""
         kernel = kernel_of(program, site.path)
-        made = self._dealt(kernel, build.int_value(kernel.threads) or 0)
+        made = site.captures.get("dealt") or self._dealt(kernel, build.int_value(kernel.threads) or 0)
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
