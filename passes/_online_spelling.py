@@ -1,5 +1,5 @@
 """The ways in which a loop says that its maximum grew: by names for the new maximum and the factor, by the old one kept (and the maximum begun anew,
-and raised to the old one at last), or by the factor written out and the maximum raised at the end."""
+and raised to the old one at last, with a name for the factor), or by the factor written out and the maximum raised at the end."""
 from __future__ import annotations
 
 import math
@@ -8,7 +8,7 @@ from typing import Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import names_read, transform, walk
+from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite.edit import fresh
 
 from ._online_loops import Growth
@@ -53,13 +53,24 @@ def respelled(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]
     out: list[n.Stmt] = [n.Let((before.name,), held)]
     for s in rest:
         if s is not grown:
-            out.append(_replaced(_replaced(s, by, factor), new, held))
+            out.append(_replaced(s if spelling == "reset" else _replaced(s, by, factor), new, held))
         elif spelling == "reset":
-            lowest = build.broadcast(build.const(-math.inf, growth.dtype(held)), held.type)
-            out += [n.Store(top.at, lowest), n.Store(top.at, grown.value), n.Store(top.at, build.binary("max", held, before), label=top.label)]
+            lowest = build.const(-math.inf, growth.dtype(held))
+            out += [n.Store(top.at, lowest), n.Store(top.at, grown.value), n.Store(top.at, build.binary("max", held, before), label=top.label),
+                    n.Let(scale.names, factor)]
         else:
             out.append(n.Store(top.at, grown.value, label=top.label))
     return tuple(out)
+
+
+def _once_named(body: n.Block) -> n.Block | None:
+    """A body without the one name that is just another one's; None where there is none."""
+    k = next((k for k, s in enumerate(body) if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Var)), None)
+    again = body[k] if k is not None else None
+    if k is None or not isinstance(again, n.Let):
+        return None
+    name = again.names[0]
+    return tuple(substitute(s, {name: again.value}) for j, s in enumerate(body) if j != k)
 
 
 def _from_reset(body: n.Block) -> n.Block | None:
@@ -72,9 +83,8 @@ def _from_reset(body: n.Block) -> n.Block | None:
             continue
         held, (_, b, c) = n.Load(first.at), mine
         second, third = body[b], body[c]
-        start = first.value.args[0] if isinstance(first.value, n.Call) and first.value.fn == "broadcast" else first.value
         kept = next((s for s in body[:a] if isinstance(s, n.Let) and s.value == held), None)
-        if not (isinstance(start, n.Const) and start.value == -math.inf and kept is not None and isinstance(second, n.Store) and isinstance(third, n.Store)):
+        if not (isinstance(first.value, n.Const) and first.value.value == -math.inf and kept is not None and isinstance(second, n.Store) and isinstance(third, n.Store)):
             continue
         before = n.Var(kept.names[0], held.type)
         if isinstance(second.value, n.Binary) and second.value.op == "max" and second.value.a == held and third.value == build.binary("max", held, before):
@@ -89,7 +99,8 @@ def named(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]) ->
     if spelling == "late":
         return _from_late(body, growth, taken)
     again = _from_reset(body) if spelling == "reset" else body
-    return None if again is None else _from_kept(again, growth, taken)
+    found = None if again is None else _from_kept(again, growth, taken)
+    return found if spelling == "kept" or found is None else _once_named(found)
 
 
 def _from_late(body: n.Block, growth: Growth, taken: set[str]) -> n.Block | None:

@@ -165,7 +165,7 @@ def _first_not_masked(program: n.Program, site: Site, loops: TwoLoops) -> bool:
         score = score.a
     loads = [x for x in walk(score) if isinstance(x, n.Load)]
     beyond = {id(c) for x in loads if x.other is not None for c in walk(x.other)}
-    return bool(loads) and all(_is_there(x, known) or (x.at.buffer.name in local and _is_product(loops.first.body, x.at.buffer.name)) for x in loads) and (
+    return bool(loads) and all(_is_there(x, known) or (x.at.buffer.name in local and _is_product(loops.first, x, known)) for x in loads) and (
         not any(isinstance(x, n.Const) and x.dtype.is_float and not math.isfinite(x.value) and id(x) not in beyond for x in walk(score)))
 
 
@@ -182,15 +182,31 @@ def _is_row(i: n.Expr | n.Span, d: n.Expr, known: Facts) -> bool:
     return isinstance(i, n.Expr) and any(isinstance(v, n.Var) and v.name.startswith("%") for v in walk(i))
 
 
-def _is_product(block: n.Block, name: str) -> bool:
-    """Whether a buffer holds nothing but a sum of products."""
+def _is_product(loop: n.For, x: n.Load, known: Facts) -> bool:
+    """Whether an element of a buffer is nothing but a sum of products in the first iteration."""
+    block, name = loop.body, x.at.buffer.name
     writers = [s for s in block if name in buffers_written((s,))]
     starts = [s.init for s in block if isinstance(s, n.Alloc) and s.buffer.name == name]
+    first = writers[0] if writers else None
+    if starts == [None] and isinstance(first, n.Store) and not first.at.index and first.mask is None and name not in buffers_read(first.value):
+        starts, writers = [first.value], writers[1:]
 
     def products(s: n.Stmt) -> bool:
         found = sum_of(s.body[0] if isinstance(s, n.For) and len(s.body) == 1 else s)
         return isinstance(s, n.Mma) or (found is not None and isinstance(found.factor, n.Binary) and found.factor.op == "mul")
-    return len(starts) == 1 and starts[0] is not None and _is_zero(starts[0]) and bool(writers) and all(map(products, writers))
+    return len(starts) == 1 and starts[0] is not None and _begins_at_zero(starts[0], x, loop, known) and bool(writers) and all(map(products, writers))
+
+
+def _begins_at_zero(e: n.Expr, x: n.Load, loop: n.For, known: Facts) -> bool:
+    """Whether what a buffer begins with is zero at an element in the first iteration, where a mask there holds."""
+    try:
+        start = element(e, [i for i in x.at.index if isinstance(i, n.Expr)]) if shape_of(e.type) else e
+    except NotElementwise:
+        return False
+    start = substitute(start, {loop.var.name: loop.lo})
+    while isinstance(start, n.Select) and decide(start.cond, known).kind == "always":
+        start = start.a
+    return _is_zero(start)
 
 
 def _private(program: n.Program, site: Site, context: Context) -> Verdict:
