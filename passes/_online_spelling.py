@@ -84,7 +84,8 @@ def _from_reset(body: n.Block) -> n.Block | None:
         held, (_, b, c) = n.Load(first.at), mine
         second, third = body[b], body[c]
         kept = next((s for s in body[:a] if isinstance(s, n.Let) and s.value == held), None)
-        if not (isinstance(first.value, n.Const) and first.value.value == -math.inf and kept is not None and isinstance(second, n.Store) and isinstance(third, n.Store)):
+        if not (isinstance(first.value, n.Const) and first.value.value == -math.inf and kept is not None
+                and isinstance(second, n.Store) and isinstance(third, n.Store)):
             continue
         before = n.Var(kept.names[0], held.type)
         if isinstance(second.value, n.Binary) and second.value.op == "max" and second.value.a == held and third.value == build.binary("max", held, before):
