@@ -30,6 +30,7 @@ kernel main grid (b: 1) threads 1
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -62,6 +63,7 @@ class DealRows(Pass):
     intent: ClassVar[str] = "partition-rows"
     catalogue: ClassVar[tuple[int, ...]] = (47,)
     claim: ClassVar[str] = "Each round covers whole rows, so that neighbors of a round are neighbors in memory."
+    least: ClassVar[Mapping[str, int]] = {"places": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P479", "validity", "aliasing", "no row or column touches what another one writes", _any_order),)
 

@@ -39,6 +39,7 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -118,6 +119,7 @@ class MaskTail(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (54,)
     claim: ClassVar[str] = "A fixed trip count needs no branch: lanes past the end are masked."
     provides: ClassVar[tuple[str, ...]] = ("masked",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P540", "validity", "shape", "there are at most `extent` elements", _long_enough),
         Precondition("KIR-P541", "validity", "numerics", "what runs past the end has no effect", _harmless),

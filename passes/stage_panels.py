@@ -43,6 +43,7 @@ kernel main grid (m_tile: ceildiv(M, 64)) threads 128
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -133,6 +134,7 @@ class StagePanels(Pass):
     numerics: ClassVar[str] = "reassociated(k)"
     requires: ClassVar[tuple[str, ...]] = ("tiled",)
     provides: ClassVar[tuple[str, ...]] = ("panels",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P020", "validity", "shape", "the depth divides the trip count, or what lies past the end adds zero", _tails),
         Precondition("KIR-P021", "validity", "aliasing", "operands do not change while they are staged", _immutable),

@@ -30,7 +30,7 @@ kernel main grid (m_tile: ceildiv(M, 128)) threads 1
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -176,6 +176,7 @@ class Tile(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1,)
     claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
     provides: ClassVar[tuple[str, ...]] = ("tiled",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
@@ -327,4 +328,6 @@ def of_tile(body: n.Block, at: n.Var, lo: n.Expr, extent: int) -> n.Block:
 
 def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
     """Whether elements from `lo` on are those of a tile, from a place on that is the same for all tiles."""
-    return step in (1, build.const(1)) and isinstance(extent, int) and name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))
+    if step not in (1, build.const(1)) or not isinstance(extent, int) or lo.type != I32:
+        return False
+    return name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))
