@@ -318,7 +318,7 @@ class Project:
             version = _version(path)
             held = parse_module(path, package_name(path))
             held.version = version
-            if "." in held.name:
+            if "." in held.name or path.name == "__init__.py":
                 self._roots.add(str(top_package(path).parent))
             self._by_path[path] = held
         return held
