@@ -228,8 +228,8 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
                 return len(one)
             if isinstance(one, Table):
                 return len(one.items)
-            if isinstance(one, Open) and (given := r.given_items(one)):
-                return len(given)
+            if isinstance(one, Open) and (listed_one := r.given_items(one)):
+                return len(listed_one)
             raise NotUnderstood(f"the length of {describe(one)}{listed(one)}")
         case "abs", [one]:
             return arithmetic.host(abs, one) if is_number(one) else Num(build.call("abs", r.run(one)))

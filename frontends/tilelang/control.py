@@ -159,7 +159,8 @@ def for_statement(r: Reader, f: Frame, s: cst.For) -> Returned | None:
     if not isinstance(s.target, cst.Name):
         raise NotUnderstood("a loop over several names")
     if (down := build.int_value(step)) is not None and down < 0:
-        return _counting_down(r, f, s, name, (lo, hi, -down), kind, n.attrs(**attrs))
+        _counting_down(r, f, s, name, (lo, hi, -down), kind, n.attrs(**attrs))
+        return None
     var = n.Var(r.out.fresh(name if name != "_" else "i"), dtype_of(lo.type))
     body = _body(r, f, s, {name: Num(var)}, {var.name: hi} if build.is_const(lo, 0) and build.is_const(step, 1) else {})
     r.out.emit(n.For(var, lo, hi, step, body, kind, n.attrs(**attrs)))
