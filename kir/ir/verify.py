@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from kir.diagnostic import Diagnostic, KirError, Origin, did_you_mean
 from kir.instructions import table
@@ -19,13 +19,16 @@ from kir.ir.pairing import unpaired
 from kir.ir.printer import expr_text, is_name, region_text, type_text
 from kir.ir.program_rules import header
 from kir.ir.types import I32, MBARRIER, DType, PointerType, StructType, TupleType, Type, UnitType, dtype_of, shape_of
-from kir.ir.visit import statements, walk
+from kir.ir.visit import children, once, statements, walk
 from kir.ir.wellformed import Expressions, fits, is_mask, out_of_bounds, parts, same_dims
 
 VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix")
 VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3")
 KINDS = ("serial", "unroll", "vectorize", "pipelined", "static", "warpgroup", "warp", "thread")
+LOOP_ATTRS = frozenset({"stages", "factor", "order", "stage", "group", "coalesced_width", "disallow_acc_multi_buffer", "flatten", "warp_specialize",
+                        "disable_licm"})
+"""What may be said of a loop beside its kind: of pipelines and unrolling, and the options of the surfaces (`tl.range`, `T.Pipelined`)."""
 TEAMS = ("thread", "warp", "warpgroup", "role", "cta")
 TEAM_THREADS = {"warpgroup": 128, "warp": 32, "thread": 1}
 
@@ -49,30 +52,41 @@ def is_generic(program: n.Program) -> bool:
 
 def generic_parts(program: n.Program) -> Iterator[Diagnostic]:
     """What a specialized program must not hold (KIR-V016)."""
-    def found(what: str, origin: Origin | None = None) -> Diagnostic:
-        return Diagnostic("KIR-V016", f"{what}: this program is generic", origin=origin, needs="a binding: specialize{binding}")
     for m in program.metas:
-        yield found(f"the meta parameter '{m.name}' has no value yet")
+        yield _generic(f"the meta parameter '{m.name}' has no value yet")
     for q in program.params:
         if dict(q.attrs).get("implicit"):
-            yield found(f"the size '{q.name}' is implicit")
+            yield _generic(f"the size '{q.name}' is implicit")
         if (q.of.dtype if isinstance(q.of, n.Buffer) else q.of).is_symbolic:
-            yield found(f"the parameter '{q.name}' has a symbolic dtype")
-    origin: Origin | None = None
-    for x in (x for part in (*program.kernels, *program.functions) for x in walk(part)):
-        if isinstance(x, n.Stmt):
-            origin = x.origin
-        match x:
-            case n.If() if x.static:
-                yield found("a static branch", origin)
-            case n.For() if x.kind == "static":
-                yield found("a static loop", origin)
-            case n.Alloc() | n.View() if x.buffer.dtype.is_symbolic:
-                yield found(f"'{x.buffer.name}' has a symbolic dtype", origin)
-            case n.Cast() if x.dtype.is_symbolic:
-                yield found(f"a cast to the symbolic dtype {x.dtype}", origin)
-            case _:
-                pass
+            yield _generic(f"the parameter '{q.name}' has a symbolic dtype")
+    for part in (*program.kernels, *program.functions):
+        for node in children(part):
+            yield from once(node, "_generic", partial(_generic_in, node))
+
+
+def _generic_in(node: n.Node, origin: Origin | None = None) -> tuple[Diagnostic, ...]:
+    """What is generic in a node of a kernel; that of a statement is worked out once."""
+    what = ""
+    match node:
+        case n.If() if node.static:
+            what = "a static branch"
+        case n.For() if node.kind == "static":
+            what = "a static loop"
+        case n.Alloc() | n.View() if node.buffer.dtype.is_symbolic:
+            what = f"'{node.buffer.name}' has a symbolic dtype"
+        case n.Cast() if node.dtype.is_symbolic:
+            what = f"a cast to the symbolic dtype {node.dtype}"
+        case _:
+            pass
+    origin = node.origin if isinstance(node, n.Stmt) else origin
+    found: list[Diagnostic] = [_generic(what, origin)] if what else []
+    for x in children(node):
+        found += once(x, "_generic", partial(_generic_in, x)) if isinstance(x, n.Stmt) else _generic_in(x, origin)
+    return tuple(found)
+
+
+def _generic(what: str, origin: Origin | None = None) -> Diagnostic:
+    return Diagnostic("KIR-V016", f"{what}: this program is generic", origin=origin, needs="a binding: specialize{binding}")
 
 
 class _Scope:
@@ -443,6 +457,13 @@ class _Verifier:
         if s.kind not in KINDS:
             yield self.fail("KIR-V024", f"there is no kind of loop '{s.kind}'", attempt=did_you_mean(s.kind, KINDS))
         options = dict(s.attrs)
+        for name in options:
+            if name not in LOOP_ATTRS:
+                yield self.fail("KIR-V024", f"'{name}' says nothing of a loop", attempt=did_you_mean(name, LOOP_ATTRS),
+                                needs=f"one of {', '.join(sorted(LOOP_ATTRS))}")
+            elif name in ("order", "stage", "group") and not isinstance(options[name], str):
+                yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a text with a number for each statement, such as \"0,1\"",
+                                attempt="stages, for how many there are" if name == "stage" else "")
         for name in ("stages", "factor"):
             if name in options and not _is_term(options[name], self.metas) and not (
                     isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
