@@ -11,6 +11,7 @@ from kir.ir.types import I32, I64, DType, dtype_of
 from .arithmetic import convert
 from .evaluate import bound, evaluate
 from .execute import index_of, run_block, truth_of
+from .grid_barrier import divided
 from .reader import Part, Reader
 from .values import Builtin, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, Value, describe
 
@@ -65,7 +66,8 @@ def _kernel(r: Reader, f: Frame, s: cst.With, launch: Launch) -> Returned | None
         return run_block(r, f, s.body.body)
     with r.out.capture() as made:
         found = run_block(r, f, s.body.body)
-    r.parts.append(Part(r.grid, r.threads, r.cluster, r.attrs, tuple(made)))
+    for part in divided(tuple(made)):
+        r.parts.append(Part(r.grid, r.threads, r.cluster, r.attrs, part))
     r.launched, r.attrs = False, common
     r.grid, r.threads, r.thread_shape, r.cluster = (), build.const(128), (), ()
     return found
