@@ -58,6 +58,12 @@ def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
         return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
     if name in BLACKWELL:
         raise NotUnderstood(f"'T.{name}' is for Blackwell's tensor memory")
+    if name.startswith("make_") and name.endswith("layout"):
+        from .layouts import layout_word
+
+        if name == "make_mma_swizzle_layout":
+            return layout_word(r, name, given, e)
+        raise NotUnderstood(f"TileLang has no 'T.{name}'; it is in tilelang.layout")
     if name in VOCABULARY:
         raise NotUnderstood(f"'T.{name}' is not read yet")
     from .lookup import nearest
