@@ -14,7 +14,7 @@ from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
 from kir.ir.types import BOOL, F32, I32, I64, DType, symbolic
 
 from . import asm, memory, operators, random, reductions, tiles
-from .host import CALLS
+from .host_tables import CALLS
 from .names import HOST_CALLS
 from .shapes import dtype_question
 from .values import (

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from kir.diagnostic import Diagnostic, KirError, Origin, did_you_mean
+from kir.diagnostic import Diagnostic, KirError, did_you_mean
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import Path, anchors, child_blocks
+from kir.ir.generic import generic_parts
 from kir.ir.pairing import unpaired
 from kir.ir.printer import expr_text, is_name, region_text, type_text
 from kir.ir.program_rules import header
@@ -42,39 +43,6 @@ def check(program: n.Program, *, specialized: bool = False) -> None:
     found = verify(program, specialized=specialized)
     if found:
         raise KirError(*found)
-
-
-def is_generic(program: n.Program) -> bool:
-    """Whether a binding is still needed: metas, symbolic dtypes, static branches or loops, or implicit extents remain."""
-    return next(generic_parts(program), None) is not None
-
-
-def generic_parts(program: n.Program) -> Iterator[Diagnostic]:
-    """What a specialized program must not hold (KIR-V016)."""
-    def found(what: str, origin: Origin | None = None) -> Diagnostic:
-        return Diagnostic("KIR-V016", f"{what}: this program is generic", origin=origin, needs="a binding: specialize{binding}")
-    for m in program.metas:
-        yield found(f"the meta parameter '{m.name}' has no value yet")
-    for q in program.params:
-        if dict(q.attrs).get("implicit"):
-            yield found(f"the size '{q.name}' is implicit")
-        if (q.of.dtype if isinstance(q.of, n.Buffer) else q.of).is_symbolic:
-            yield found(f"the parameter '{q.name}' has a symbolic dtype")
-    origin: Origin | None = None
-    for x in (x for part in (*program.kernels, *program.functions) for x in walk(part)):
-        if isinstance(x, n.Stmt):
-            origin = x.origin
-        match x:
-            case n.If() if x.static:
-                yield found("a static branch", origin)
-            case n.For() if x.kind == "static":
-                yield found("a static loop", origin)
-            case n.Alloc() | n.View() if x.buffer.dtype.is_symbolic:
-                yield found(f"'{x.buffer.name}' has a symbolic dtype", origin)
-            case n.Cast() if x.dtype.is_symbolic:
-                yield found(f"a cast to the symbolic dtype {x.dtype}", origin)
-            case _:
-                pass
 
 
 class _Scope:

@@ -10,9 +10,8 @@ import copy
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from kir.analysis.elements import NotElementwise, element, element_region
 from kir.analysis.facts import Facts
 from kir.analysis.fragments import Spread
 from kir.diagnostic import KirError
@@ -25,6 +24,7 @@ from kir.ir.visit import buffers_named, names_read, regions, substitute_buffers,
 from kir.lowering.anchors import Frame, NotRaised, Reader, counted_out, dealt_by, moving
 from kir.lowering.barriers import Unit
 from kir.lowering.need import without_axis
+from kir.lowering.nests import Nest, nest_of
 from kir.lowering.products import scalar_accumulator
 from kir.lowering.proposals import collectives, copied, leaf_of
 from kir.lowering.state import Held, Scratch, State
@@ -74,48 +74,6 @@ def _lowers_to(program: n.Program, made: n.Kernel, k: n.Kernel) -> bool:
 
 def _is_barrier(s: n.Stmt) -> bool:
     return isinstance(s, n.Eval) and s.call.of is None and s.call.fn == "barrier"
-
-
-@dataclass(frozen=True)
-class Nest:
-    """A store in loops over slots (`slots`: variable to extent, outermost first), perhaps under a condition; its elements are scalars."""
-
-    store: n.Store
-    slots: dict[str, int]
-    cond: n.Expr | None
-
-
-def nest_of(s: n.Stmt, cond: n.Expr | None = None, slots: dict[str, int] | None = None) -> Nest | None:
-    """A statement as a nest around one store; None where it is none."""
-    slots = slots or {}
-    match s:
-        case n.If() if not slots and cond is None and len(s.then) == 1 and not s.orelse:
-            return nest_of(s.then[0], s.cond)
-        case n.For() if s.kind == "unroll" and is_const(s.lo, 0) and is_const(s.step, 1) and len(s.body) == 1:
-            extent = int_value(s.hi)
-            return nest_of(s.body[0], cond, {**slots, s.var.name: extent}) if extent is not None else None
-        case n.Store():
-            return _scalar_nest(s, slots, cond)
-        case _:
-            return None
-
-
-def _scalar_nest(s: n.Store, slots: dict[str, int], cond: n.Expr | None) -> Nest | None:
-    """The store of one element, the elements of a vector as one more loop."""
-    spans = [i for i in s.at.index if isinstance(i, n.Span)]
-    if not spans:
-        return None if isinstance(s.at.type, TileType) else Nest(s, slots, cond)
-    extent = int_value(spans[0].extent)
-    if len(spans) > 1 or extent is None:
-        return None
-    v = n.Var("%v", I32)
-    try:
-        value = element(s.value, [v]) if isinstance(s.value.type, TileType) else s.value
-        mask = element(s.mask, [v]) if s.mask is not None and isinstance(s.mask.type, TileType) else s.mask
-        made = replace(s, at=element_region(s.at, [v]), value=value, mask=mask)
-    except NotElementwise:
-        return None
-    return Nest(made, {**slots, v.name: extent}, cond)
 
 
 class _Raiser:
