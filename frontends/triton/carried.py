@@ -12,9 +12,10 @@ from kir.ir import nodes as n
 from kir.ir.types import I64, DType, dtype_of, shape_of
 
 from . import joins, operators
+from .cells import Retyped
 from .emit import buffer_read, mentions, whole
 from .liveness import assigned_names, target_names
-from .statements import Returned, Retyped, block
+from .statements import Returned, block
 from .values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Static, Undefined, Unknown, Value, describe, is_number
 
 if TYPE_CHECKING:
