@@ -41,7 +41,7 @@ from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element
 from kir.analysis.facts import Facts
-from kir.analysis.solver import decide
+from kir.analysis.solver import decide, fails_at_ends
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
@@ -149,7 +149,8 @@ class GuardValue(Pass):
             return None
         out = []
         for x in _values(node):
-            if isinstance(x, n.Select) and (found := _claim(program, path, x)) is not None and decide(*found).kind == "always":
+            found = _claim(program, path, x) if isinstance(x, n.Select) else None
+            if isinstance(x, n.Select) and found is not None and not fails_at_ends(*found) and decide(*found).kind == "always":
                 out.append(Site(path, replace(self, value=expr_text(x.a), when=expr_text(x.cond), other=expr_text(x.b)), {"select": x}))
         return tuple(out)
 

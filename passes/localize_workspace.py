@@ -146,7 +146,8 @@ class LocalizeWorkspace(Pass):
             return None
         if first.buffer.layout is not None or any(isinstance(x, n.View) and x.at.buffer.name == first.buffer.name for x in walk(node)):
             return Miss(f"'{first.buffer.name}' has a layout, or is viewed otherwise")
-        if program.workspaces or any(isinstance(x, n.Call) and x.fn in ("ldmatrix", "stmatrix") for x in walk(node)):
+        lanewise = any(isinstance(x, n.For) and x.kind == "thread" for x in walk(node))
+        if (program.workspaces and lanewise) or any(isinstance(x, n.Call) and x.fn in ("ldmatrix", "stmatrix") for x in walk(node)):
             return Miss("there are workspaces already, or instructions that need shared memory")
         if any(isinstance(x, n.Copy) and (x.via not in ("plain",) and not x.via.startswith("vector")) for x in walk(node)):
             return Miss("an asynchronous copy needs shared memory")

@@ -40,7 +40,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
-from kir.ir.visit import names_read, once, substitute, transform, unshared
+from kir.ir.visit import children, names_read, once, substitute, transform, unshared
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -75,9 +75,20 @@ def copy_of(block: n.Block, var: n.Var, number: int) -> n.Block:
 
 
 def _copy(block: n.Block, i: int, size: int, var: n.Var) -> n.Block | None:
-    """What two neighboring runs of `size` statements are copies of, over `var`, with the names of the first."""
+    """What two neighboring runs of `size` statements are copies of, over `var`, with the names of the first; looked for once."""
     first, second = block[i:i + size], block[i + size:i + 2 * size]
-    if i < 0 or [type(s) for s in first] != [type(s) for s in second] or not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in first):
+    if i < 0 or len(second) < size or any(_outline(a) != _outline(b) for a, b in zip(first, second, strict=True)):
+        return None
+    known: dict[tuple[n.Block, n.Block, n.Var], n.Block | None] = once(first[0], "_copied", dict)
+    key = first, second, var
+    if key not in known:
+        known[key] = _generalized(first, second, var)
+    return known[key]
+
+
+def _generalized(first: n.Block, second: n.Block, var: n.Var) -> n.Block | None:
+    """What two runs of statements of the same outline are copies of."""
+    if not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in first):
         return None
     names, others = list(bound_names(first)), list(bound_names(second))
     if len(names) != len(others):
@@ -92,17 +103,29 @@ def _copy(block: n.Block, i: int, size: int, var: n.Var) -> n.Block | None:
     return made if any(var.name in names_read(s) for s in made) else None
 
 
+def _outline(x: n.Node) -> int:
+    """What is the same of two copies: the kinds of nodes, without names and numbers, and without what computes a whole number."""
+    return once(x, "_outline", lambda: hash((type(x).__name__, *(() if isinstance(x, n.Expr) and x.type == I32 else map(_outline, children(x))))))
+
+
 def _free(block: n.Block, bound: list[str]) -> set[str]:
     """The names that statements read from outside."""
     return set().union(*map(names_read, block)) - set(bound)
 
 
 def _is_copy(block: n.Block, i: int, made: n.Block, var: n.Var, number: int) -> bool:
-    """Whether the statements from `i` on are the copy for a number, up to the names that they bind."""
-    part, names = block[i:i + len(made)], list(bound_names(made))
-    own = list(bound_names(part))
-    return len(part) == len(made) and len(own) == len(names) and (
-        tuple(rename(s, dict(zip(own, names, strict=True))) for s in part) == copy_of(made, var, number))
+    """Whether the statements from `i` on are the copy for a number, up to the names that they bind; looked at once."""
+    part = block[i:i + len(made)]
+    if len(part) < len(made):
+        return False
+    known: dict[tuple[n.Block, n.Block, n.Var, int], bool] = once(part[0], "_copies", dict)
+    key = part, made, var, number
+    if key not in known:
+        names, own = list(bound_names(made)), list(bound_names(part))
+        again = dict(zip(own, names, strict=False))
+        known[key] = len(own) == len(names) and (
+            all(rename(s, again) == substitute(x, {var.name: build.const(number)}) for s, x in zip(part, made, strict=True)))
+    return known[key]
 
 
 def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, int] | None:
@@ -161,18 +184,11 @@ class WriteOut(Pass):
         if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy)) or (isinstance(node, n.For) and node.kind == "thread"):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
-        known: dict[tuple[Path, int, int], n.Block | None] = once(program, "_neighbors", dict)
-
-        def neighbors(at: int, size: int) -> n.Block | None:
-            key = (path[:-1], at, size)
-            if key not in known:
-                known[key] = _copy(block, at, size, var)
-            return known[key]
         for size in range(1, MOST_STATEMENTS + 1):
-            before = neighbors(i - size, size)
+            before = _copy(block, i - size, size, var)
             if before is not None and _is_copy(block, i + size, before, var, 2):
                 return Miss("it is not the first of the copies")
-            found = copies_at(block, i, size, var) if neighbors(i, size) is not None else None
+            found = copies_at(block, i, size, var)
             if found is not None:
                 return Site(path, self, {"copy": found[0], "count": found[1], "size": size})
         return None

@@ -2,6 +2,7 @@
 
 TileLang deals an accumulator to warps by the policy of its `T.gemm`, and a left operand in registers by that of the product that takes it. The two
 deals are one only where each warp has whole rows (`GemmWarpPolicy.FullRow`): with the default the compiler finds two layouts for one tile, and refuses.
+Where there are too few rows for all warps, the operand goes through shared memory.
 """
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.ir.canonical import bound_names
 from kir.ir.types import shape_of
 from kir.ir.visit import statements, transform, walk
 
@@ -19,7 +21,8 @@ WARP, ROWS = 32, 16
 
 
 def by_rows(k: n.Kernel) -> n.Kernel:
-    """The kernel with products in a row dealt by whole rows to warps, where nothing is said about it and all warps get some."""
+    """The kernel with products in a row dealt by whole rows to warps, where nothing is said about it and all warps get some; else with what the later
+    ones take of the earlier in shared memory."""
     warps = (int_value(k.threads) or 0) // WARP
     products = [s for s in statements(k.body) if isinstance(s, n.Mma)]
     if warps < 2 or len(products) < 2:
@@ -29,13 +32,54 @@ def by_rows(k: n.Kernel) -> n.Kernel:
         before = _reached(k, set(_fragments(s.a)))
         if held := [x for x in products if x.acc.buffer.name in before]:
             chained |= {s, *held}
-    if not chained or any(POLICY in dict(s.attrs) or not _divides(s, ROWS * warps) for s in chained):
+    if not chained or any(POLICY in dict(s.attrs) for s in chained):
         return k
+    if not all(_divides(s, ROWS * warps) for s in chained):
+        return _through_shared(k, {s for s in chained if any(True for _ in _fragments(s.a))})
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         return replace(new, attrs=tuple(sorted((*new.attrs, (POLICY, "FullRow"))))) if isinstance(new, n.Mma) and old in chained else new
     made: n.Kernel = transform(k, leave)
     return made
+
+
+def _through_shared(k: n.Kernel, products: set[n.Mma]) -> n.Kernel:
+    """The kernel with left operands of products, whole fragments, copied to shared memory before them."""
+    held: dict[str, n.Buffer] = {}
+    taken = {a.name for a in k.grid} | set(bound_names(k.body))
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Mma) and old in products and isinstance(new.a, n.Load) and not new.a.at.index and new.a.at.buffer.layout is None:
+            b = new.a.at.buffer
+            if b.name not in held:
+                name = next(x for i in range(len(taken) + 1) if (x := f"{b.name}_shared{i or ''}") not in taken)
+                taken.add(name)
+                held[b.name] = replace(b, name=name, space="shared")
+            return replace(new, a=n.Load(n.Region(held[b.name])))
+        return new
+    made: n.Kernel = transform(k, leave)
+    spaces = tuple(n.Alloc(b) for b in held.values())
+    return replace(made, body=(*spaces, *_filled(made.body, {b.name: name for name, b in held.items()}))) if held else k
+
+
+def _filled(block: n.Block, sources: dict[str, str]) -> n.Block:
+    """A block with the shared copies of operands written before each product that takes one."""
+    out: list[n.Stmt] = []
+    for s in block:
+        if isinstance(s, n.Mma) and isinstance(s.a, n.Load) and s.a.at.buffer.name in sources:
+            b = s.a.at.buffer
+            out.append(n.Store(n.Region(b), n.Load(n.Region(replace(b, name=sources[b.name], space="fragment"))), origin=s.origin))
+        match s:
+            case n.For() | n.While():
+                s = replace(s, body=_filled(s.body, sources))
+            case n.If():
+                s = replace(s, then=_filled(s.then, sources), orelse=_filled(s.orelse, sources))
+            case n.Roles():
+                s = replace(s, roles=tuple(replace(r, body=_filled(r.body, sources)) for r in s.roles))
+            case _:
+                pass
+        out.append(s)
+    return tuple(out)
 
 
 def _divides(s: n.Mma, rows: int) -> bool:

@@ -5,8 +5,11 @@ import builtins
 import keyword
 from collections.abc import Iterable
 
-TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "T", "tilelang", "math", "range", *(x for x in dir(builtins) if x.islower())})
-"""Names that no parameter or value of an emitted kernel may have."""
+from ..cuda.words import RESERVED
+
+TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "T", "tilelang", "math", "range",
+                   *(x for x in dir(builtins) if x.islower()), *(RESERVED - {"main"})}) - {"input"}
+"""Names that no parameter or value of an emitted kernel may have: TileLang takes them over into the CUDA that it writes."""
 
 
 def spelled(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:

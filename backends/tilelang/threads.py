@@ -24,7 +24,7 @@ class ThreadForm:
         arrays = dict(arrays)
         out: list[n.Stmt] = []
         for s in block:
-            s = substitute(s, arrays)
+            s = _picked(substitute(s, arrays))
             if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, TileType):
                 buffer = _array(s.names[0], s.value.type)
                 out += [n.Alloc(buffer), *self.statement(n.Store(n.Region(buffer), s.value, label=s.label, origin=s.origin), arrays)]
@@ -104,6 +104,19 @@ class ThreadForm:
 
         made: n.Expr = transform(e, leave)
         return before, made
+
+
+def _picked(s: n.Stmt) -> n.Stmt:
+    """A statement with elements that are picked from a vector worked out, or read from its array."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Call) and new.fn == "pick" and new.of is None and isinstance(new.args[0], n.Expr) and isinstance(new.type, DType):
+            try:
+                return element(new.args[0], [a for a in new.args[1:] if isinstance(a, n.Expr)])
+            except NotElementwise:
+                return new
+        return new
+    made: n.Stmt = transform(s, leave)
+    return made
 
 
 def is_idle(s: n.Eval) -> bool:

@@ -19,6 +19,7 @@ from .expressions import BODIES, DTYPES, Expressions, refuse
 from .generic import can_write, write_generic
 from .memory import Memory
 from .names import spelled
+from .single import with_scalars
 from .statements import Line, Statements, common_stages
 
 WARP = 32
@@ -42,6 +43,7 @@ def write(program: n.Program) -> Written:
     refusals = list(program_refusals(program))
     if refusals:
         return Written(None, tuple(refusals))
+    own, program = program, replace(program, kernels=tuple(map(with_scalars, program.kernels)))
     functions = {f.name: f for f in program.functions}
     top = spelled([*functions, *(k.name for k in program.kernels)], BODIES)
     facts = Facts.from_program(program)
@@ -68,7 +70,7 @@ def write(program: n.Program) -> Written:
         to = Expressions(names, known, functions, memory)
         for axis in k.grid:
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, _integer(axis.extent)), axis.extent)
-        body = Statements(to, memory, common_stages(k))
+        body = Statements(to, memory, common_stages(k), workspaces=frozenset(w.buffer.name for w in program.workspaces))
         body.block(k.body, (k.name,), 1)
         refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
         head = [("@triton.jit", None), (f"def {top[k.name]}({', '.join(names[p.name] for p in params)}):", None)]
@@ -91,20 +93,23 @@ def write(program: n.Program) -> Written:
     launched = [step.kernel for step in launches(program)]
     text = "\n".join(line for line, _ in lines) + "\n"
     bindings = tuple((e.function, binding_text(program, e)) for e in entries)
-    return Written(Emitted("triton", content_hash(program), text, source_map, tuple(order[name] for name in launched), bindings), ())
+    return Written(Emitted("triton", content_hash(own), text, source_map, tuple(order[name] for name in launched), bindings), ())
 
 
 def binding_text(p: n.Program, e: Entry) -> str:
     """What the frontend needs to read an emitted kernel back as the program: sizes, tensors, grid, launch options (TOML)."""
     from kir.ir.binding import Binding, Tensor
     sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
-    scalars = {q.name: expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
-    dtypes = {q.name: q.of.name for q in p.params if q.role == "scalar" and q.value is None and isinstance(q.of, DType)}
+    spelled = {a.source: a.name for a in e.arguments}
+    scalars = {spelled.get(q.name, q.name): expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    dtypes = {spelled.get(q.name, q.name): q.of.name for q in p.params if q.role == "scalar" and q.value is None and isinstance(q.of, DType)}
     tensors = {}
     for q in (*p.params, *(n.Param(w.buffer.name, "inout", w.buffer) for w in p.workspaces)):
-        if isinstance(q.of, n.Buffer) and any(a.name == q.name for a in e.arguments):
+        if isinstance(q.of, n.Buffer) and q.name in spelled:
+            name = spelled[q.name]
             strides = None if q.of.strides is None else _texts(q.of.strides)
-            tensors[q.name] = Tensor(shape=_texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align)
+            tensors[name] = Tensor(shape=_texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, name=q.name if q.name != name else "",
+                                   role=q.role, align=q.of.align)
     alone = {"threads": 1} if any(k.name == e.kernel and int_value(k.threads) == 1 for k in p.kernels) else {}
     made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))],
                    grid=_texts(e.grid), scalars=dict(scalars),

@@ -78,6 +78,22 @@ def _stored(block: n.Block) -> list[n.Region]:
     return out
 
 
+def _is_barrier(s: n.Stmt) -> bool:
+    return isinstance(s, n.Eval) and s.call.fn == "barrier"
+
+
+def _left(block: n.Block) -> list[n.Region]:
+    """Places in global memory that a block writes after the last barrier of its own."""
+    out: list[n.Region] = []
+    for s in block:
+        inner = _inner_blocks(s)
+        if _is_barrier(s):
+            out = []
+        else:
+            out += [w for b in inner for w in _left(b)] if inner else _stored((s,))
+    return out
+
+
 def _read(s: n.Stmt) -> list[n.Region]:
     """Places in global memory that a statement itself reads (not those inside it)."""
     match s:
@@ -101,7 +117,10 @@ class Statements:
     lines: list[Line] = field(default_factory=list)
     refusals: list[Diagnostic] = field(default_factory=list)
     refused: list[StatementPath] = field(default_factory=list)
+    workspaces: frozenset[str] = frozenset()
+    """Global memory through which threads of a CTA may give each other values: what is written there waits for those that still read."""
     _unsettled: list[n.Region] = field(default_factory=list)
+    _taken: list[n.Region] = field(default_factory=list)
     _loops: int = 0
     _carried: dict[str, n.Alloc] = field(default_factory=dict)
 
@@ -153,9 +172,17 @@ class Statements:
 
     def _settle(self, s: n.Stmt, depth: int, path: StatementPath) -> None:
         """Triton orders the accesses of different threads only at barriers: put one where a read may meet an earlier write."""
-        if not self.in_function and any(w.buffer.name == r.buffer.name for r in _read(s) for w in self._unsettled):
+        if _is_barrier(s):
+            self._unsettled.clear()
+            self._taken.clear()
+        reads = _read(s)
+        meets = any(w.buffer.name == r.buffer.name for r in reads for w in self._unsettled) or any(
+            w.buffer == r.buffer and w != r for w in _stored((s,)) for r in self._taken if r.buffer.name in self.workspaces)
+        if not self.in_function and meets:
             self.put("tl.debug_barrier()", depth, path)
             self._unsettled.clear()
+            self._taken.clear()
+        self._taken += reads
         if not isinstance(s, (n.For, n.If, n.While)):
             self._unsettled += _stored((s,))
 
@@ -318,7 +345,7 @@ class Statements:
         if loop is not None:
             self.expressions.facts = facts.ranging(loop.var, loop.lo, loop.hi, loop.step)
         if not self.in_function:
-            self._unsettled += [w for w in _stored(body) if not (loop is not None and self._own_place(w, body, loop))]
+            self._unsettled += [w for w in _left(body) if not (loop is not None and self._own_place(w, body, loop))]
         self._loops += 1
         self.block(body, (*path, "body"), depth + 1)
         self._loops -= 1

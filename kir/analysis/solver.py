@@ -93,6 +93,26 @@ def _some(claim: n.Expr, known: Facts) -> tuple[tuple[str, int], ...]:
     return ()
 
 
+def fails_at_ends(claim: n.Expr, known: Facts) -> bool:
+    """Whether an expression fails where its variables are at the lowest values that they may have together, but for one at the end of its own. False
+    says nothing: this is for what is usually false, and saves asking `decide` there."""
+    claim = known.expanded(claim)
+    if any(isinstance(x, (n.Load, n.Call)) for x in walk(claim)):
+        return False
+    names = _free(claim, known)
+    conditions = [h for h in _conditions(known) if any(isinstance(x, n.Var) and x.name in names for x in walk(h))]
+    ends = {k: known.domain(v) for k, v in names.items()}
+
+    def may_be(values: dict[str, int]) -> bool:
+        return all(_holds_at(h, values, names) is True for h in conditions)
+    zero = {k: d.lo or 0 for k, d in ends.items()}
+    lowest = next(filter(may_be, (zero, *({**zero, k: low + 1} for k, low in zero.items()))), None)
+    if lowest is None:
+        return False
+    tried = (lowest, *({**lowest, k: d.hi} for k, d in ends.items() if d.hi is not None))
+    return any(_holds_at(claim, values, names) is False and may_be(values) for values in tried)
+
+
 def _exhaustive(claim: n.Expr, known: Facts, names: Mapping[str, n.Var]) -> Answer | None:
     """The answer by trying every combination, where there are few."""
     count, ranges = 1, []

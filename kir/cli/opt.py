@@ -32,6 +32,8 @@ def command(
     pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="steps, or a file that holds them")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"], typer.Option(help="what to print")] = "kir",
+    steps_back: Annotated[int | None, typer.Option("--steps-back", min=0, help="with --emit: how many passes may be taken back that the "
+                                                    "surface has no word for (as many as a second is enough for)")] = None,
     trace: Annotated[bool, typer.Option(help="say what each step did and why it was allowed")] = False,
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
     guard: Annotated[list[str] | None, typer.Option(help="a precondition to check at launch instead (may be repeated)")] = None,
@@ -58,6 +60,8 @@ def command(
 
     if not tuned:
         belong("opt", "--tuned", {"--shape": shape, "--general": general})
+    if emit == "kir":
+        belong("opt", "--emit", {"--steps-back": steps_back})
     if not in_place:
         belong("opt", "--in-place", {"--write": write})
     if tuned:
@@ -94,7 +98,7 @@ def command(
             from kir.analysis import normalize
             from kir.lineage.bringing import brought
 
-            done, said = brought(Trace(normalize(done.program)), by)
+            done, said = brought(Trace(normalize(done.program)), by, steps_back)
             warnings += said
             taken += done.pipeline.steps
         emitted = by.emit(done.program)

@@ -152,6 +152,9 @@ class Happened:
             present = np.zeros(f.lanes, np.bool_)
             np.logical_or.at(present, start, f.active())
             absent &= present[start]
+        else:  # other CTAs of the frame may have run out of rounds
+            _, ctas, _ = self._who(f)
+            absent &= np.isin(ctas, ctas[f.active()])
         if absent.any():
             lane = int(absent.argmax())
             self.m.report("divergence", "error", f"{what} is not reached by {self.m.thread_name(f, lane)} with the others", f,

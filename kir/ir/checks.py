@@ -1,7 +1,8 @@
 """What every check of the verifier stands on: names in view, who executes, where a finding is."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -35,6 +36,15 @@ class Team:
 
     def inside_loop(self) -> Team:
         return Team(self.level, self.threads, True, self.function)
+
+
+def is_term(v: n.Attr, metas: Container[str]) -> bool:
+    """Whether an option is worked out from metas: the name of one, or a term in functional notation."""
+    return isinstance(v, str) and bool(v) and all(x in metas or x in _OF_TERMS for x in re.findall(r"[A-Za-z_][\w.]*", v))
+
+
+_OF_TERMS = frozenset({"select", "is", "true", "false", "not", "and", "or", "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv", "mod",
+                       "min", "max", "ceildiv", "dtype_is"})
 
 
 def same_type(a: Type, b: Type) -> bool:

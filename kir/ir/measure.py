@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import child_blocks
 from kir.ir.types import TileType, Type, dtype_of
-from kir.ir.visit import children, once, statements, walk
+from kir.ir.visit import buffers_named, children, names_read, once, walk
 
 
 class Measure(NamedTuple):
@@ -48,7 +49,8 @@ class Measure(NamedTuple):
     coupling: int
     """Pairs of local buffers that one loop carries (what loop fission takes apart)."""
     vectors: int
-    """Stores of one thread of many that write several elements of its own or of shared memory at once."""
+    """Stores of one thread of many that write several elements of its own or of shared memory at once, and values beyond the first that one store
+    folds into a scalar, all of which are computed from the same memory."""
     tiles: int
     """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma and stores to global memory."""
     threads: int
@@ -95,10 +97,11 @@ def _measure(program: n.Program) -> Measure:
     for k in program.kernels:
         counts["launch"] += len(k.attrs) + math.prod(k.cluster).bit_length() * bool(k.cluster)
         counts["threads"] += (build.int_value(k.threads) or 1).bit_length() - 1
-        counts["lanewise"] += any(isinstance(s, n.For) and s.kind == "thread" for s in statements(k.body))
-        _Counter(counts, _fastest(k)).block(k.body, 0, _depth(k.body))
+        first = _first_over_threads(k.body)
+        counts["lanewise"] += bool(first)
+        _Counter(first or _of_grid(k), 0).block(counts, k.body, _depth(k.body))
     for f in program.functions:
-        _Counter(counts, "").block(f.body, 0, _depth(f.body))
+        _Counter("", 0).block(counts, f.body, _depth(f.body))
     return Measure(**counts)
 
 
@@ -123,14 +126,27 @@ def _arms(plan: tuple[n.Launch | n.Dispatch, ...]) -> int:
 
 
 def _depth(block: n.Block) -> int:
-    return max((isinstance(s, (n.For, n.While)) + max((_depth(b) for _, b in child_blocks(s)), default=0) for s in block), default=0)
+    """How many loops stand in one another."""
+    return max((once(s, "_loops_deep", partial(_loops_deep, s)) for s in block), default=0)
 
 
-def _fastest(k: n.Kernel) -> str:
-    """The variable that neighboring threads differ in: that of the first loop over threads, else the first grid axis; none of one thread."""
-    for s in statements(k.body):
-        if isinstance(s, n.For) and s.kind == "thread":
-            return s.var.name
+def _loops_deep(s: n.Stmt) -> int:
+    return isinstance(s, (n.For, n.While)) + max((_depth(b) for _, b in child_blocks(s)), default=0)
+
+
+def _first_over_threads(block: n.Block) -> str:
+    """The variable of the first loop over threads in a block; none if there is none."""
+    return next((name for s in block if (name := once(s, "_over_threads", partial(_over_threads, s)))), "")
+
+
+def _over_threads(s: n.Stmt) -> str:
+    if isinstance(s, n.For) and s.kind == "thread":
+        return s.var.name
+    return next((name for _, b in child_blocks(s) if (name := _first_over_threads(b))), "")
+
+
+def _of_grid(k: n.Kernel) -> str:
+    """The variable that neighboring threads differ in where no loop over threads says so: the first grid axis; none of one thread."""
     return k.grid[0].name if k.grid and not build.is_const(k.threads, 1) else ""
 
 
@@ -146,47 +162,61 @@ _ASYNC_COPIES = {"cp_async": 1, "bulk": 2, "tma": 3}
 _MMA = {"wgmma": 4, "mma_sync": 3, "auto": 2, "fma": 1}
 
 
+class _Counted(NamedTuple):
+    """What a statement adds with its blocks, and the local buffers that it writes and does not declare."""
+
+    counts: dict[str, int]
+    written: frozenset[str]
+    prefixed: bool
+    """Whether it stores to global memory."""
+
+
+@dataclass(frozen=True)
 class _Counter:
-    def __init__(self, counts: dict[str, int], fastest: str) -> None:
-        self.counts, self.fastest = counts, fastest
-        self.threads = 0
+    """Counts statements where neighboring threads differ in the variable `fastest`, inside as many loops over `threads`."""
+
+    fastest: str
+    threads: int
+    counts: dict[str, int] = field(default_factory=partial(defaultdict[str, int], int))
 
     def add(self, name: str, by: int = 1) -> None:
         self.counts[name] += by
 
-    def block(self, block: n.Block, depth: int, deepest: int) -> set[str]:
-        """Counts a block; gives the names of local buffers that it writes and does not declare."""
-        written: set[str] = set()
-        declared: set[str] = set()
+    def block(self, counts: dict[str, int], block: n.Block, above: int) -> tuple[set[str], bool]:
+        """Adds what a block counts, `above` loops outside of the deepest; gives the names of local buffers that it writes and does not declare, and
+        whether it stores to global memory."""
+        written, declared, prefixed = set[str](), set[str](), False
         for s in block:
-            for name, by in self.owned(s, deepest - depth).items():
-                self.counts[name] += by
+            of = self.counted(s, above)
+            for name, by in of.counts.items():
+                counts[name] += by
             declared |= _declared(s)
-            written |= _written(s)
-            inner: set[str] = set()
-            of_threads = isinstance(s, n.For) and s.kind == "thread"
-            self.threads += of_threads
-            for _, body in child_blocks(s):
-                inner |= self.block(body, depth + isinstance(s, (n.For, n.While)), deepest)
-            self.threads -= of_threads
-            if isinstance(s, n.While) or (isinstance(s, n.For) and s.kind not in ("thread", "warp", "warpgroup")):
-                self.add("coupling", len(inner) * (len(inner) - 1) // 2)
-                if any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in statements((s,))):
-                    self.add("prefixes", len(inner))
-            written |= inner
-        return written - declared
+            written |= of.written
+            prefixed |= of.prefixed
+        return written - declared, prefixed
 
-    def owned(self, s: n.Stmt, above: int) -> dict[str, int]:
-        """What a statement without its blocks adds, `above` loops outside of the deepest. It depends on nothing else, and most statements
-        of a program are those of the one that it was made from: kept with the statement."""
-        kept: dict[tuple[str, bool, int], dict[str, int]] = once(s, "_measured", dict)
+    def counted(self, s: n.Stmt, above: int) -> _Counted:
+        """What a statement counts with its blocks. It depends on nothing else, and most statements of a program are those of the one
+        that it was made from: kept with the statement."""
+        kept: dict[tuple[str, bool, int], _Counted] = once(s, "_measured", dict)
         key = (self.fastest, self.threads > 0, above)
         if key not in kept:
-            alone = _Counter(defaultdict(int), self.fastest)
-            alone.threads = self.threads
-            alone.own(s, above)
-            kept[key] = {name: by for name, by in alone.counts.items() if by}
+            kept[key] = _Counter(self.fastest, self.threads).whole(s, above)
         return kept[key]
+
+    def whole(self, s: n.Stmt, above: int) -> _Counted:
+        """Counts a statement with its blocks."""
+        self.own(s, above)
+        inner, prefixed = set[str](), isinstance(s, n.Store) and s.at.buffer.space == "global"
+        below = _Counter(self.fastest, self.threads + (isinstance(s, n.For) and s.kind == "thread"))
+        for _, body in child_blocks(s):
+            written, stores = below.block(self.counts, body, above - isinstance(s, (n.For, n.While)))
+            inner |= written
+            prefixed |= stores
+        if isinstance(s, n.While) or (isinstance(s, n.For) and s.kind not in ("thread", "warp", "warpgroup")):
+            self.add("coupling", len(inner) * (len(inner) - 1) // 2)
+            self.add("prefixes", len(inner) * prefixed)
+        return _Counted({name: by for name, by in self.counts.items() if by}, frozenset(_written(s) | inner), prefixed)
 
     def own(self, s: n.Stmt, above: int) -> None:
         """Counts a statement without its blocks."""
@@ -207,7 +237,7 @@ class _Counter:
                     self.add("tiles", _bits(s.at.type))
                     self.add("fused", _operations(s.value))
                 else:
-                    self.add("vectors", bool(self.threads) and isinstance(s.at.type, TileType))
+                    self.add("vectors", (bool(self.threads) and isinstance(s.at.type, TileType)) + _folded_at_once(s))
                     self.add("slices", _bits(s.at.type))
                 self.add("masks", s.clip + (s.mask is not None))
                 self.add("annotations", bool(s.cache))
@@ -337,6 +367,22 @@ def _shared_uses(s: n.Stmt) -> dict[str, bool]:
         if isinstance(x, n.Store) and x.at.buffer.space == "shared":
             places[x.at.buffer.name] = places.get(x.at.buffer.name, 0) - 1
     return {name: left == 0 for name, left in places.items()}
+
+
+def _folded_at_once(s: n.Store) -> int:
+    """How many values more than one a store folds into a scalar, when they are computed from the same memory."""
+    v = s.value
+    if s.at.index or not (isinstance(v, n.Binary) and v.op in ("add", "max", "min") and v.a == n.Load(s.at) and isinstance(v.b, n.Binary) and v.b.op == v.op):
+        return 0
+    parts, waiting = list[n.Expr](), [v.b]
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, n.Binary) and x.op == v.op:
+            waiting += (x.a, x.b)
+        else:
+            parts.append(x)
+    sources = [buffers_named(x) or names_read(x) for x in parts]
+    return len(parts) - 1 if sources[0] and all(x == sources[0] for x in sources) else 0
 
 
 def _operations(e: n.Node) -> int:

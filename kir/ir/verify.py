@@ -13,7 +13,7 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import Path, child_blocks
-from kir.ir.checks import Checks, Scope, Team, same_type
+from kir.ir.checks import Checks, Scope, Team, is_term, same_type
 from kir.ir.generic import generic_parts
 from kir.ir.pairing import unpaired
 from kir.ir.printer import expr_text, region_text, type_text
@@ -315,7 +315,7 @@ class _Verifier(Checks):
                 yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a text with a number for each statement, such as \"0,1\"",
                                 attempt="stages, for how many there are" if name == "stage" else "")
         for name in ("stages", "factor"):
-            if name in options and options[name] not in self.metas and not (
+            if name in options and not is_term(options[name], self.metas) and not (
                     isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
                 yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a number of 0 or more")
         inner = team.inside_loop()

@@ -3,31 +3,42 @@
 Each step is the inverse of a registered pass, checked as any other (forward restores the program exactly), so that what is written is the
 expert as far as the surface goes, and the steps say what is missing.
 First come steps after which the surface refuses less; where no single one does, the one that is nearest to a refused statement. Where that leads nowhere,
-the steps of a walk to naive, in its order. Both end after so many steps that helped nothing: what is then left is said to be left.
+the threads of a CTA become elements of tiles, if that helps; and then come the steps of a walk to naive, in its order. Each ends after so many steps that
+helped nothing, and when as much of a program has been looked through as a second is enough for, unless more steps are asked for: what is then left is said to
+be left.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from kir.carrier import declared
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
+from kir.ir.measure import decreases, measure
 from kir.ir.paths import paths
 from kir.ir.visit import statements
-from kir.lineage.engine import PassEngine
-from kir.rewrite import Site, Trace, apply, pass_class, passes, sites
+from kir.lineage.candidates import Candidate, Looks, candidates, nearness
+from kir.rewrite import Site, Trace, apply, misses, pass_class, passes, sites
+from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import Applied, run_backward
 from kir.surface import Backend
 
 Refused = tuple[Diagnostic, ...]
-Next = Callable[["_State"], tuple[Applied, Refused] | None]
-"""The next step back from a program, and what the surface then still refuses."""
+Next = Callable[["_State"], "_Step | None"]
+"""The next step back from a program; None where there is none."""
 THREADS = "thread-loop"
 """What passes provide that write a tile program out for its threads."""
 MOST_STEPS = 60
 """Steps that may be taken back; each lowers the measure of law 9, so that there is an end anyway."""
+MOST_WORK = 2_000_000
+"""Pairs of IR nodes in the programs that are looked through where nobody said how many steps may be taken: each place is tried in its whole program.
+GEMM, softmax and norm experts need 1.7 million, up to 24 steps; a kernel of 500 lines has some five steps, or one if it is flat."""
+MOST_PLACES = 8
+"""Places at which a pass is tried at once: those nearest to what is refused."""
 MOST_LEVEL = 20
 """Steps in a row after which nothing less is refused. The longest that led anywhere, over all experts and surfaces, had 16."""
 
@@ -38,7 +49,7 @@ class _State:
 
     program: n.Program
     by: Backend
-    engine: PassEngine
+    looks: Looks
     refused: Refused
     since: int = 0
     """Steps since one helped."""
@@ -57,130 +68,203 @@ class _State:
         return len(self.refused) < len(other.refused) or self.threads < other.threads
 
     def same(self, other: n.Program, at: Iterable[int | str]) -> bool:
-        """Whether a step at a path that gives `other` leaves all that is refused as it is."""
-        place = tuple(map(str, at))
+        """Whether a step at a path that gives `other` leaves all that is refused as it is: the very statements, not around the step nor in it."""
+        step = tuple(map(str, at))
         if _header(self.program) != _header(other):
             return False
-        known = dict(paths(self.program))
-        there = {s for k in other.kernels for s in statements(k.body)}
-        for d in self.refused:
-            path = _place(d.anchor)
-            refused = known.get(path)
-            if refused is None or refused not in there or tuple(map(str, path))[:len(place)] == place:
+        for path, refused in self.statements.items():
+            if refused is None or nearness(step, (path,)) == min(len(step), len(path)):
                 return False
-        return True
+        there = {id(s) for k in other.kernels for s in statements(k.body)}
+        return all(id(refused) in there for refused in self.statements.values())
+
+    @cached_property
+    def statements(self) -> dict[tuple[str, ...], n.Stmt | None]:
+        """What is refused, by its path."""
+        known = dict(paths(self.program))
+        return {tuple(map(str, path)): known.get(path) for path in (_place(d.anchor) for d in self.refused)}
 
 
-def brought(done: Trace, by: Backend) -> tuple[Trace, tuple[Diagnostic, ...]]:
-    """The trace with what the surface cannot say taken back, and a note (KIR-B307) for each step. Raises KirError with the refusals that were there
-    first, when nothing that is taken back helps, and KIR-B308, which says how near that came."""
-    first, engine = by.accepts(done.program), PassEngine(only=lambda cls: not declared(cls))
+@dataclass(frozen=True)
+class _Step:
+    """A step back, its anchor in the program before, and what the surface then still refuses."""
+
+    applied: Applied
+    anchor: str
+    refused: Refused
+
+
+@dataclass
+class _Left:
+    """What the search may still do: steps, and pairs of IR nodes to look through."""
+
+    steps: int = MOST_STEPS
+    work: float = MOST_WORK
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it has to end here."""
+        return self.steps <= 0 or self.work <= 0
+
+
+@dataclass(frozen=True)
+class _Way:
+    """The steps up to where least is refused, what is said of each, and what is refused there."""
+
+    trace: Trace
+    notes: tuple[Diagnostic, ...]
+    state: _State
+
+
+def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, tuple[Diagnostic, ...]]:
+    """The trace with what the surface cannot say taken back, and a note (KIR-B307) for each step, of which there may be as many as `steps`; None: as
+    many as a second is enough for. Raises KirError with the refusals that were there first, when nothing that is taken back helps, and KIR-B308,
+    which says how near that came."""
+    first, looks = by.accepts(done.program), Looks(lambda cls: not declared(cls))
     if not first:
         return done, ()
-    nearest = _State(done.program, by, engine, first)
-    steps: tuple[str, ...] = ()
-    for next_step in (_nearest, _walked):
-        trace, notes, state, ended = _taken_back(done, nearest.by, engine, first, next_step)
-        if not state.refused:
-            return _on_tensor_cores(trace, by), notes
-        if state.less(nearest):
-            nearest, steps = state, tuple(d.subject for d in notes)
-        if not ended:
+    nearest = _Way(done, (), _State(done.program, by, looks, first))
+    left = _Left() if steps is None else _Left(steps, math.inf)
+    for next_step, spent in ((_nearest, left), (_side_by_side, _Left(left.steps)), (_walked, left)):
+        if spent.nothing:
             break
-    raise KirError(*first, _left(first, nearest, steps))
+        way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
+        if not way.state.refused:
+            return _on_tensor_cores(way.trace, by), way.notes
+        if way.state.less(nearest.state):
+            nearest = way
+        if not ended and next_step is not _side_by_side:
+            break
+    raise KirError(*first, _refused(first, nearest, cut=steps is None and left.nothing))
 
 
-def _left(first: Refused, nearest: _State, steps: tuple[str, ...]) -> Diagnostic:
+def _refused(first: Refused, nearest: _Way, *, cut: bool) -> Diagnostic:
     """What is in the way for good, as far as the search went."""
-    names = list(dict.fromkeys(d.message for d in nearest.refused))
+    state, steps = nearest.state, tuple(d.subject for d in nearest.notes)
+    names = list(dict.fromkeys(d.message for d in state.refused))
     more = f"; and {len(names) - 3} more" if len(names) > 3 else ""
     after = f"after {len(steps)} steps back ({', '.join(dict.fromkeys(steps))}) " if steps else ""
-    said = f"no pass that is registered takes back all that {nearest.by.surface} refuses here: {len(first)} at first, {len(nearest.refused)} at least"
-    return Diagnostic("KIR-B308", said, subject=nearest.program.name, anchor=nearest.refused[0].anchor, origin=nearest.refused[0].origin,
-                      witness=(f"{after}these are left: {'; '.join(names[:3])}{more}",),
-                      needs="other code at these places, or a pass whose inverse gives such code", attempt="another surface: kir opt .. --emit cuda"
-                      if nearest.by.surface != "cuda" else "")
+    said = f"no pass that is registered takes back all that {state.by.surface} refuses here: {len(first)} at first, {len(state.refused)} at least"
+    if cut:
+        said = f"{said}, in as many steps as are taken unasked in a program of this size"
+    other = "another surface: kir opt .. --emit cuda" if state.by.surface != "cuda" else ""
+    return Diagnostic("KIR-B308", said, subject=state.program.name, anchor=state.refused[0].anchor, origin=state.refused[0].origin,
+                      witness=(f"{after}these are left: {'; '.join(names[:3])}{more}", *_hindered(state)),
+                      needs="other code at these places, or a pass whose inverse gives such code",
+                      attempt="; or ".join(filter(None, (f"more steps: kir opt .. --emit {state.by.surface} --steps-back {MOST_STEPS}" if cut else "", other))))
 
 
-def _taken_back(done: Trace, by: Backend, engine: PassEngine, refused: Refused, next_step: Next) -> tuple[Trace, tuple[Diagnostic, ...], _State, bool]:
-    """Steps until nothing is refused, or there are no more, or too many in a row that help nothing: the trace up to where least is refused, notes
-    for its steps, what is refused there, and whether there are no more steps."""
-    state = _State(done.program, by, engine, refused)
-    best, level, useless = (done, 0, state), 0, set[str]()
-    notes: list[Diagnostic] = []
-    while len(notes) < MOST_STEPS and level <= MOST_LEVEL:
-        found = next_step(replace(state, since=level, useless=useless))
+def _hindered(state: _State) -> list[str]:
+    """Why threads that are refused as a whole are not made tiles: what the passes say that do that."""
+    if not state.threads:
+        return []
+    found: list[str] = []
+    for cls in state.looks.passes:
+        if THREADS in cls.provides:
+            found += [f"{anchor_text(state.program, path)} is no ~{cls.name}: {why}" for path, why in misses(cls.with_options({}), state.program, "backward")]
+    return found
+
+
+def _taken_back(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
+    """Steps until nothing is refused, or there are no more, or too many in a row that help nothing, or nothing is left to spend: the way up to
+    where least is refused, and whether there are no more steps."""
+    best, level, useless = way, 0, set[str]()
+    while not left.nothing and level <= MOST_LEVEL:
+        left.work -= measure(way.state.program).nodes ** 2
+        found = next_step(replace(way.state, since=level, useless=useless))
         if found is None:
-            return best[0], tuple(notes[:best[1]]), best[2], True
-        applied, refused = found
-        done, state = done.extended(applied), _State(applied.program, by, engine, refused)
-        step = applied.record.step
-        said = f"{by.surface} has no word for what this pass does here: ~{step.name} at {applied.record.anchor} is taken back"
-        notes.append(Diagnostic("KIR-B307", said, subject=f"~{step.name}", anchor=applied.record.anchor, severity="warning"))
+            return best, True
+        left.steps -= 1
+        step = f"~{found.applied.witness.params.name}"
+        said = f"{way.state.by.surface} has no word for what this pass does here: {step} at {found.anchor} is taken back"
+        note = Diagnostic("KIR-B307", said, subject=step, anchor=found.anchor, severity="warning")
+        state = replace(way.state, program=found.applied.program, refused=found.refused)
+        way = _Way(way.trace.extended(found.applied), (*way.notes, note), state)
         level += 1
-        if not refused or state.less(best[2]):
-            best, level, useless = (done, len(notes), state), 0, set()
-        if not refused:
+        if not state.refused or state.less(best.state):
+            best, level, useless = way, 0, set()
+        if not state.refused:
             break
-    return best[0], tuple(notes[:best[1]]), best[2], False
+    return best, False
 
 
-def _walked(state: _State) -> tuple[Applied, Refused] | None:
+def _side_by_side(state: _State) -> _Step | None:
+    """All threads of a CTA as elements of tiles, where the surface knows no threads, and memory that they share as a part of a workspace; then what
+    is nearest."""
+    for name in ("element-per-thread", "localize-workspace"):
+        for candidate in candidates(state.program, pass_class(name)):
+            try:
+                applied = apply(state.program, candidate.handle.params, candidate.handle, "backward")
+            except KirError:
+                continue
+            return _Step(applied, candidate.anchor, state.by.accepts(applied.program))
+    lanewise = any(isinstance(s, n.For) and s.kind == "thread" for k in state.program.kernels for s in statements(k.body))
+    return None if lanewise else _nearest(state)
+
+
+def _walked(state: _State) -> _Step | None:
     """The next step of a walk to naive, in its order."""
-    for candidate in state.engine.untried(state.program):
-        if (made := _back(state.program, candidate.handle)) is not None:
-            return made, state.by.accepts(made.program)
-    return None
+    return next((step for each in state.looks.untried(state.program) if (step := _back(state, each)) is not None), None)
 
 
-def _nearest(state: _State) -> tuple[Applied, Refused] | None:
+def _nearest(state: _State) -> _Step | None:
     """The first step after which less is refused (or as much, where threads become tiles again); else one that makes tiles of threads that are refused as
     a whole; else what another algorithm makes less, if the last step helped; else the step nearest to a refused statement. None where no pass
     can be taken back."""
-    whole: list[Site] = []
-    fallback: list[tuple[int, Site]] = []
-    program, places = state.program, [tuple(map(str, _place(d.anchor))) for d in state.refused]
-    for candidate in state.engine.untried(program):
+    whole: list[Candidate] = []
+    fallback: list[tuple[int, Candidate]] = []
+    places = [tuple(map(str, _place(d.anchor))) for d in state.refused]
+    for candidate in state.looks.untried(state.program, places, MOST_PLACES):
         site: Site = candidate.handle
-        made = run_backward(program, site)[0]
-        if candidate.text not in state.useless and not state.same(made, site.path):
+        if candidate.text not in state.useless and (made := _simpler(state, site)) is not None and not state.same(made, site.path):
             left = state.by.accepts(made)
             tiles = THREADS in site.params.provides
             state.useless.add(candidate.text)
             if len(left) < len(state.refused) + tiles:
-                if (applied := _back(program, site)) is not None:
-                    return applied, left
+                if (step := _back(state, candidate)) is not None:
+                    return step
                 continue
             if tiles and replace(state, program=made, refused=left).threads < state.threads:
-                whole.append(site)
-        fallback.append((max((_shared(tuple(map(str, site.path)), p) for p in places), default=0), site))
+                whole.append(candidate)
+        fallback.append((nearness(site.path, places), candidate))
     if (found := _algorithm(state)) is not None:
         return found
-    for site in (*whole, *(site for _, site in sorted(fallback, key=lambda each: -each[0]))):
-        if (applied := _back(program, site)) is not None:
-            return applied, state.by.accepts(applied.program)
-    return None
+    ordered = (*whole, *(each for _, each in sorted(fallback, key=lambda each: -each[0])))
+    return next((step for each in ordered if (step := _back(state, each)) is not None), None)
 
 
-def _algorithm(state: _State) -> tuple[Applied, Refused] | None:
+def _algorithm(state: _State) -> _Step | None:
     """What a carrier takes back whole, if less is refused then. To know an algorithm again is to run it, so that this is asked for once, not
     again after steps that helped nothing."""
     if state.since:
         return None
     for cls in filter(declared, passes()):
-        for site in sites(cls.with_options({}), state.program, "backward"):
-            left = state.by.accepts(run_backward(state.program, site)[0])
-            if len(left) < len(state.refused) and (applied := _back(state.program, site)) is not None:
-                return applied, left
+        for candidate in candidates(state.program, cls):
+            simpler = _simpler(state, candidate.handle)
+            if simpler is not None and len(state.by.accepts(simpler)) < len(state.refused) and (step := _back(state, candidate)) is not None:
+                return step
     return None
 
 
-def _back(program: n.Program, site: Site) -> Applied | None:
-    """A step back with every check; None where a precondition does not hold."""
+def _simpler(state: _State, site: Site) -> n.Program | None:
+    """What a step back gives, not yet checked; None where the pass cannot be taken back, or makes nothing simpler (a carrier may)."""
     try:
-        return apply(program, site.params, site, "backward")
+        made = run_backward(state.program, site)[0]
     except KirError:
         return None
+    return made if declared(type(site.params)) or decreases(state.program, made) else None
+
+
+def _back(state: _State, candidate: Candidate) -> _Step | None:
+    """A step back with every check; None where a precondition does not hold."""
+    site: Site = candidate.handle
+    if _simpler(state, site) is None:
+        return None
+    try:
+        applied = apply(state.program, site.params, site, "backward")
+    except KirError:
+        return None
+    return _Step(applied, candidate.anchor, state.by.accepts(applied.program))
 
 
 def _header(program: n.Program) -> tuple[object, ...]:
@@ -192,16 +276,6 @@ def _header(program: n.Program) -> tuple[object, ...]:
 def _place(anchor: str) -> tuple[int | str, ...]:
     """A diagnostic's structural path."""
     return tuple(int(part) if part.isdigit() else part for part in anchor.partition(" ")[0].split("/"))
-
-
-def _shared(a: tuple[str, ...], b: tuple[str, ...]) -> int:
-    """How many steps two paths have in common."""
-    count = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        count += 1
-    return count
 
 
 def _on_tensor_cores(done: Trace, by: Backend) -> Trace:

@@ -18,6 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.nodes import Program
 from kir.ir.visit import transform
+from kir.lineage.candidates import Looks
 from kir.lineage.engine import PassEngine
 from kir.lineage.folder import Folder
 from kir.lineage.meeting import common_form, common_names
@@ -102,19 +103,19 @@ def _met(lineage: Lineage, wanted: Program, program: Program) -> tuple[Program, 
             if back is not None and common_form(back) == wanted:
                 return back, _named(program, site)
     full = PassEngine.of(lineage.header)
-    engine = PassEngine(full.naive_arguments, context=full.context, only=lambda cls: not declared(cls))
+    looks = Looks(lambda cls: not declared(cls))
     own = {Step.from_json(step.witness).name for _, step in lineage.transitions()}
     now, steps = program, list[str]()
     for _ in range(MOST_BACK):
-        naive = not engine.violations(now)
-        found = ((each.handle, back) for each in engine.untried(now) if not naive or each.name in own
+        naive = not full.violations(now)
+        found = ((each.handle, back) for each in looks.untried(now) if not naive or each.name in own
                  if (back := _back(now, each.handle)) is not None)
         step = next(found, None)
         if step is None or common_form(now) == wanted:
             break
         steps.append(_named(now, step[0]))
         now = step[1]
-    return (program, "") if engine.violations(now) else (now, "; ".join(steps))
+    return (program, "") if full.violations(now) else (now, "; ".join(steps))
 
 
 def _back(program: Program, site: Site) -> Program | None:

@@ -10,26 +10,21 @@ from typing import Any
 from kir.carrier import declared
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.canonical import content_hash
-from kir.ir.measure import Measure, measure
+from kir.ir.measure import measure
 from kir.ir.naive import is_naive
 from kir.ir.nodes import Buffer, Program
 from kir.ir.printer import program_text
 from kir.ir.visit import walk
-from kir.lineage.order import Declared, peel_ranks
+from kir.lineage.candidates import LOWERS_NONE, Candidate, candidates, component, in_order
 from kir.lineage.record import Condition, Header, Violation
 from kir.lineage.record import Step as Recorded
-from kir.lineage.walk import Candidate, Move
+from kir.lineage.walk import Move
 from kir.problem import load_problem
-from kir.rewrite import Context, Pass, Site, Step, Verdict, apply, passes, sites
+from kir.rewrite import Context, Pass, Site, Step, Verdict, apply
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.pipeline import find_site
 from kir.rewrite.registry import failed
 from kir.target import target
-
-COMPONENTS = Measure._fields
-LOWERS_NONE = len(COMPONENTS)
-LAST = "threads"
-"""The component that is lowered last: a CTA keeps its threads while something is spread over them."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +74,8 @@ class PassEngine:
 
     @cached_property
     def passes(self) -> tuple[type[Pass], ...]:
-        """Every usable pass, what is peeled first in front; ties in order of name."""
-        found = tuple(filter(self.only, passes()))
-        ranks = peel_ranks(Declared(each.name, each.requires, each.provides, each.conflicts) for each in found)
-        return tuple(sorted(found, key=lambda each: (ranks[each.name], each.name)))
+        """Every usable pass, what is peeled first in front."""
+        return in_order(self.only)
 
     def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterator[Candidate]:
         """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
@@ -104,15 +97,6 @@ class PassEngine:
                     yield each.candidate
             yield from (each.candidate for each in sorted(rest, key=lambda each: each.number))
 
-    def untried(self, program: Program, delayed: Sequence[str] = ()) -> Iterator[Candidate]:
-        """The places of :meth:`candidates` that lower the measure, in its order, without finding out which of them refuse."""
-        late = {name: number for number, name in enumerate(delayed, start=1)}
-        before = measure(program)
-        for each in sorted(self._known(program).places, key=lambda each: (late.get(each.candidate.name, 0), each.component, each.number)):
-            taken = each.candidate.handle.taken
-            if taken is not None and measure(taken[1]) < before:
-                yield each.candidate
-
     def _known(self, program: Program) -> _Known:
         """What is known of a program. Programs of the same text are one program here."""
         key = program_text(program)
@@ -123,11 +107,11 @@ class PassEngine:
                 if cls.name in self.failures:
                     continue
                 try:
-                    found += _candidates(program, cls)
+                    found += candidates(program, cls)
                 except Exception as fault:
                     self.failures[cls.name] = failed(cls, "in a walk, which went on without it", fault)
-            places = tuple(_Place(each, number, _component(program, each, each.name in carriers), each.name in carriers)
-                           for number, each in enumerate(found))
+            places = tuple(_Place(each, number, component(program, each.handle.taken[1], each.name in carriers), each.name in carriers)
+                           for number, each in enumerate(found))  # sites of the backward direction have been tried
             self._seen[key] = _Known(program, places)
         return self._seen[key]
 
@@ -205,27 +189,6 @@ class PassEngine:
             found: Iterable[Any] = is_naive(program, **self.naive_arguments)
             self._naive[key] = tuple(Violation(anchor=each.anchor, clause=each.clause, message=each.message) for each in found)
         return self._naive[key]
-
-
-def _component(program: Program, candidate: Candidate, whole: bool) -> float:
-    """The first component of the measure that a candidate lowers; past the last when it lowers none first."""
-    if whole:
-        return LOWERS_NONE - 0.5
-    taken = candidate.handle.taken
-    assert taken is not None  # sites of the backward direction have been tried
-    before, after = measure(program), measure(taken[1])
-    changed = next((index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new), LOWERS_NONE)
-    last = changed < LOWERS_NONE and COMPONENTS[changed] == LAST
-    return changed if after < before and not last else LOWERS_NONE
-
-
-def _candidates(program: Program, cls: type[Pass]) -> Iterator[Candidate]:
-    taken: dict[str, int] = {}
-    for site in sites(cls.with_options({}), program, "backward"):
-        at = anchor_text(program, site.path)
-        text = f"~{site.params}@{at}"
-        taken[text] = taken.get(text, 0) + 1
-        yield Candidate(cls.name, cls.intent or cls.name, at, text if taken[text] == 1 else f"{text}#{taken[text]}", site)
 
 
 def _conditions(item: Pass, verdicts: Iterable[tuple[str, Verdict]]) -> tuple[Condition, ...]:

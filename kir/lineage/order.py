@@ -27,25 +27,24 @@ def kind(feature: str) -> str:
 
 
 def peel_ranks(passes: Iterable[Declared]) -> Mapping[str, int]:
-    """A rank for each pass name: what has a lower rank is taken back first. Ties, and members of a cycle, share a rank."""
-    import networkx
-
+    """A rank for each pass name: what has a lower rank is taken back first. Ties, and members of a cycle, share a rank. (To import a library of
+    graphs takes ten times as long as this, and each command that walks waits for it.)"""
     declared = sorted(passes, key=lambda each: each.name)
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(each.name for each in declared)
+    after: dict[str, set[str]] = {each.name: set() for each in declared}
     for before in declared:
         provided = {kind(feature) for feature in before.provides}
         refused = {kind(feature) for feature in before.conflicts}
-        for after in declared:
-            if after.name == before.name:
-                continue
-            if provided & {kind(feature) for feature in after.requires}:
-                graph.add_edge(before.name, after.name)
-            if refused & {kind(feature) for feature in after.provides}:
-                graph.add_edge(before.name, after.name)
-    folded = networkx.condensation(graph)
-    depth: dict[int, int] = {}
-    for component in reversed(list(networkx.topological_sort(folded))):
-        depth[component] = max((depth[after] + 1 for after in folded.successors(component)), default=0)
-    members = folded.graph["mapping"]
-    return {name: depth[members[name]] for name in sorted(members)}
+        for each in declared:
+            if provided & {kind(feature) for feature in each.requires} or refused & {kind(feature) for feature in each.provides}:
+                after[before.name].add(each.name)
+    for between in after:  # whatever comes after what comes after
+        for reached in after.values():
+            if between in reached:
+                reached |= after[between]
+    ranks: dict[str, int] = {}
+
+    def rank(name: str) -> int:
+        if name not in ranks:
+            ranks[name] = max((rank(each) + 1 for each in after[name] if name not in after[each]), default=0)
+        return ranks[name]
+    return {each.name: rank(each.name) for each in declared}

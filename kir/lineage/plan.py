@@ -14,8 +14,9 @@ from typing import Protocol
 
 from kir.diagnostic import KirError
 from kir.ir.nodes import Program
+from kir.lineage.candidates import Candidate
 from kir.lineage.record import Violation
-from kir.lineage.walk import Candidate, Move
+from kir.lineage.walk import Move
 
 MOST_PROGRAMS = 600
 """Distinct programs that the search goes through at most: each has its sites looked for once, and that is what takes time."""

@@ -16,18 +16,8 @@ from typing import Any, Literal, Protocol
 
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.ir.nodes import Program
+from kir.lineage.candidates import Candidate
 from kir.lineage.record import Condition, Ended, Outcome, Realization, State, Step, Violation
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A place where a pass can be taken back: ``text`` is the backward step as pipeline text, unique within a program."""
-
-    name: str
-    intent: str
-    anchor: str
-    text: str
-    handle: Any = field(compare=False, repr=False, default=None)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,21 @@ def misses(item: Pass, program: n.Program, direction: Direction = "forward") -> 
     return tuple(out)
 
 
+def looked(item: Pass, program: n.Program, direction: Direction = "forward") -> tuple[tuple[Site, ...], tuple[tuple[Path, str], ...]]:
+    """`sites` and `misses` at once: each place is matched once, where the pass finds its sites as all do."""
+    forward = direction == "forward"
+    if (type(item).sites if forward else type(item).inverse_sites) is not (Pass.sites if forward else Pass.inverse_sites):
+        return sites(item, program, direction), misses(item, program, direction)
+    applies, near = list[Site](), list[tuple[Path, str]]()
+    for path, node in places(program):
+        found = item.match(program, path, node) if forward else item.match_inverse(program, path, node)
+        if isinstance(found, Miss):
+            near.append((path, found.reason))
+        else:
+            applies += found_sites(found)
+    return tuple(t for s in applies if (t := s if forward else tried(program, s)) is not None), tuple(near)
+
+
 def tried(program: n.Program, site: Site) -> Site | None:
     """A candidate for the backward direction with its outcome, or None when forward would not restore the program from there."""
     try:

@@ -162,7 +162,7 @@ class Trace:
 
     def extended(self, done: Applied) -> Trace:
         """The trace with a step that has been applied already."""
-        step = TraceStep(done, _provenance(done.record.step.name))
+        step = TraceStep(done, _provenance(done.witness.params.name))
         return Trace(self.base, (*self.steps, step))
 
     def undo(self, count: int = 1) -> Trace:

@@ -169,6 +169,23 @@ def test_a_hazard_is_found(name: str) -> None:
     assert explanation(wanted) is not None and found.diagnostic().render()
 
 
+def test_each_cta_has_rounds_of_its_own() -> None:
+    text = """kir 1
+program p
+  in X: f32[3, 64]
+  out Y: f32[3, 64]
+kernel k grid (b: 3) threads 64
+  for t in 0..64 parallel thread
+    for i in 0..ROUNDS
+      barrier()
+    Y[b, t] = X[b, t]
+"""
+    arrays = {"X": np.ones((3, 64), np.float32)}
+    assert not run(parse_program(text.replace("ROUNDS", "3 - b")), arrays, mode="check").findings
+    found = run(parse_program(text.replace("ROUNDS", "3 - b + t // 32")), arrays, mode="check").findings
+    assert "KIR-I023" in {f.id for f in found}
+
+
 CLEAN = {
     "masked tail": """
 for t in 0..128 parallel thread

@@ -9,8 +9,9 @@ import pytest
 from benchmarks import emitting
 from kir.analysis import normalize
 from kir.cli._main import run as kir
-from kir.diagnostic import KirError
+from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
+from kir.ir.measure import measure
 from kir.ir.parser import parse_program
 from kir.lineage import bringing
 from kir.lineage.bringing import brought
@@ -67,7 +68,7 @@ kernel main grid (row: N) threads 128
 
 def test_the_search_ends_where_steps_help_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel of which much can be taken back, one thing not: what is left is said, after a bounded number of steps."""
-    rows = "".join(f"  fragment f{i}: f32[64] = X[row, 0 +: 64] * {i}.5\n  Y[row, {64 * i} +: 64] = f{i}\n" for i in range(30))
+    rows = "".join(f"  fragment f{i}: f32[64] = X[row, 0 +: 64] * {i}.5\n  Y[row, {64 * i} +: 64] = f{i}\n" for i in range(16))
     text = f"""kir 1
 program p
   size N: i32
@@ -89,6 +90,65 @@ kernel main grid (row: N) threads 128
         brought(Trace(normalize(parse_program(text, "p.kir"))), backend("triton"))
     assert "'part'" in refused.value.diagnostics[-1].witness[0]
     assert 5 < len(taken) <= bringing.MOST_LEVEL + 10
+
+
+def _long(count: int) -> n.Program:
+    """A kernel with as many places where something can be taken back, and one array that no pass takes back."""
+    lines = "".join(f"    let a{i} = X[row, {i} * 64 + t] * 2.0\n    Y[row, {i} * 64 + t] = a{i} + exp(a{i})\n" for i in range(count))
+    text = f"""kir 1
+program p
+  size N: i32
+  in X: f32[N, {64 * count}]
+  out Y: f32[N, {64 * count}]
+kernel main grid (row: N) threads 64
+  shared part: f32[64]
+  for t in 0..64 parallel thread
+    part[t] = X[row, t]
+    barrier()
+    Y[row, t] = part[(t * 7 + 5) % 64]
+{lines}"""
+    return normalize(parse_program(text, "p.kir"))
+
+
+def test_a_long_program_is_refused_after_few_looks_unless_more_are_asked_for() -> None:
+    """How far the search goes follows from the size of the program, not from the time that it takes."""
+    triton, short, long = backend("triton"), _long(1), _long(120)
+    ended: dict[str, Diagnostic] = {}
+    for name, program, steps in (("short", short, None), ("long", long, None), ("asked", short, 2)):
+        with pytest.raises(KirError) as refused:
+            brought(Trace(program), triton, steps)
+        ended[name] = refused.value.diagnostics[-1]
+    assert "--steps-back" in ended["long"].attempt and "of this size" in ended["long"].message
+    for name in ("short", "asked"):
+        assert "--steps-back" not in ended[name].attempt and "of this size" not in ended[name].message
+    looks = [sum(measure(p).nodes ** 2 for p in (program,)) for program in (short, long)]
+    assert looks[0] * bringing.MOST_LEVEL < bringing.MOST_WORK < 2 * looks[1]
+
+
+def test_passes_that_make_tiles_of_threads_say_what_hinders_them() -> None:
+    text = """kir 1
+program p
+  size N: i32
+  in X: f32[N, 64]
+  out Y: f32[N, 64]
+kernel main grid (row: N) threads 64
+  for t in 0..64 parallel thread
+    let v = X[row, t]
+    let w = shfl_xor(v, 5)
+    Y[row, t] = v + w
+"""
+    with pytest.raises(KirError) as refused:
+        brought(Trace(normalize(parse_program(text, "p.kir"))), backend("triton"))
+    assert any("is no ~lower-tiles: " in line for line in refused.value.diagnostics[-1].witness)
+
+
+def test_how_many_steps_are_taken_back_is_an_option_of_emitting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.kir").write_text(STAGED)
+    assert kir(["opt", str(tmp_path / "p.kir"), "--emit", "triton", "--steps-back", "1"]) == 0
+    assert kir(["opt", str(tmp_path / "p.kir"), "--emit", "triton", "--steps-back", "0"]) == 1
+    assert "KIR-B308" in capsys.readouterr().err
+    assert kir(["opt", str(tmp_path / "p.kir"), "--steps-back", "1"]) == 2
+    assert "--steps-back needs --emit" in capsys.readouterr().err
 
 
 def test_the_command_writes_it_and_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from kir.diagnostic import error
 from kir.ir.nodes import Program
+from kir.lineage.candidates import Candidate
 from kir.lineage.plan import descend, plan
-from kir.lineage.walk import Candidate, Move
+from kir.lineage.walk import Move
 from tests.kir.lineage.toy import ToyEngine, expert, names
 
 

@@ -10,8 +10,9 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program, attrs
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.lineage.candidates import Candidate
 from kir.lineage.record import Condition, Header, Realization, Step, Violation
-from kir.lineage.walk import Candidate, Judgement, Move
+from kir.lineage.walk import Judgement, Move
 
 TEXT = """kir 1
 program toy

@@ -1,0 +1,165 @@
+"""Gives each thread of the CTA the element of every tile that has its number, with what threads give each other as shuffles.
+
+before:
+
+```kir
+kir 1
+program sums
+  size M: i32
+  in X: f32[M, 32]
+  out Y: f32[M, 32]
+kernel main grid (row: M) threads 32
+  let x = X[row, 0 +: 32]
+  fragment total: f32[32] = 0.0
+  total = x
+  for s in 0..5
+    let other = gather(total, iota(32) ^ 16 >> s, axis=0)
+    total = total + other
+  let inside = x > 0.0
+  Y[row, 0 +: 32] = x / total where inside
+```
+
+pipeline: `element-per-thread{guards=[2,1,0]}@main`
+
+after:
+
+```kir
+kir 1
+program sums
+  size M: i32
+  in X: f32[M, 32]
+  out Y: f32[M, 32]
+kernel main grid (row: M) threads 32
+  for t in 0..32 parallel thread
+    let x = X[row, t]
+    register total: f32 = 0.0
+    total = x
+    for s in 0..5
+      let other = shfl_xor(total, 16 >> s)
+      total = total + other
+    if x > 0.0
+      Y[row, t] = x / total
+```
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kir.analysis.facts import Facts
+from kir.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.target import target
+
+from ._dealt import Dealt
+from ._gathered import Gathered
+from ._meeting_places import ordered
+from ._one_each import CannotDeal
+from ._thread_team import whole_team
+
+
+def _ordered(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = site.params
+    assert isinstance(item, ElementPerThread)
+    kernel = item.optimize(program, site).program.kernels
+    made = next(k for k in kernel if k.name == site.path[0])
+    team = made.body[-1]
+    assert isinstance(team, n.For)
+    return ordered(team, Facts.at(program, site.path[:1]))
+
+
+def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
+    threads = build.int_value(kernel_of(program, site.path).threads) or 0
+    hardware = (context.target or target("sm_80")).architecture
+    if threads % hardware.warp_size or threads > hardware.max_threads_per_cta:
+        return refuted(f"{threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
+                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
+    return proved(f"{threads // hardware.warp_size} whole warps")
+
+
+@dataclass(frozen=True)
+class ElementPerThread(Pass):
+    """`guards` are the conditions that become branches and ends of loops, three numbers for each: which of the kernel's lets it is, in reading
+    order; how many statements the branch has (0: threads that do not meet it return; -1: it says which threads are still in the loop around it);
+    how many its other branch has."""
+
+    intent: ClassVar[str] = "multi-threaded-block"
+    catalogue: ClassVar[tuple[int, ...]] = (48,)
+    claim: ClassVar[str] = "Threads keep their values in registers and leave branches and loops early, where a tile waits for all of its elements."
+    provides: ClassVar[tuple[str, ...]] = ("threads", "thread-loop")
+    walked: ClassVar[bool] = False
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P936", "validity", "pipeline", "threads meet at a barrier before one touches what another has written", _ordered),
+        Precondition("KIR-P937", "validity", "hardware", "the threads are whole warps that one CTA may have", _whole_warps),
+    )
+
+    guards: tuple[int, ...] = ()
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel whose tiles have an element for each of its threads."""
+        if not isinstance(node, n.Kernel):
+            return None
+        threads = build.int_value(node.threads)
+        if threads is None or threads < 2:
+            return Miss("the CTA has one thread, or nobody knows how many")
+        try:
+            self._dealt(node, threads)
+        except (CannotDeal, KirError, TypeError) as bad:
+            return Miss(str(bad))
+        return Site(path, self)
+
+    def _dealt(self, kernel: n.Kernel, threads: int) -> n.Kernel:
+        front = _shared(kernel.body)
+        if len(self.guards) % 3 or len(front) == len(kernel.body):
+            raise CannotDeal("guards come in threes" if len(self.guards) % 3 else "nothing is done")
+        triples = {self.guards[i]: (self.guards[i + 1], self.guards[i + 2]) for i in range(0, len(self.guards), 3)}
+        t = n.Var(fresh("t", {*names_of(kernel)}), I32)
+        body = Dealt(t, threads, triples).body(kernel.body[len(front):])
+        team = n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread")
+        return replace(kernel, body=(*front, team))
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """A loop over the threads around everything but the memory of the CTA."""
+        kernel = kernel_of(program, site.path)
+        made = self._dealt(kernel, build.int_value(kernel.threads) or 0)
+        return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel that is memory of the CTA and one loop over its threads, with scalars alone."""
+        if not isinstance(node, n.Kernel):
+            return None
+        front = _shared(node.body)
+        team = whole_team(program, (*path, len(front)), node.body[-1]) if len(node.body) == len(front) + 1 else None
+        if team is None:
+            return None
+        gathered = Gathered(team.loop, team.threads, names_in(program, node))
+        try:
+            body = gathered.body()
+        except (CannotDeal, KirError, TypeError) as bad:
+            return Miss(str(bad))
+        return Site(path, ElementPerThread(tuple(gathered.guards)), {"body": body})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Tiles of what each thread had."""
+        kernel = kernel_of(program, site.path)
+        front = _shared(kernel.body)
+        team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
+        assert team is not None
+        body = site.captures.get("body") or Gathered(team.loop, team.threads, names_in(program, kernel)).body()
+        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=(*front, *body))), site.path)
+
+
+def _shared(body: n.Block) -> n.Block:
+    """What is declared for the CTA before its threads begin."""
+    count = next((i for i, s in enumerate(body) if not (isinstance(s, n.Alloc) and s.buffer.space == "shared") and not isinstance(s, n.View)), len(body))
+    return body[:count]
+
+
+def names_of(kernel: n.Kernel) -> set[str]:
+    """Names that a kernel uses anywhere."""
+    from kir.ir.visit import names_mentioned
+    return set(names_mentioned(kernel))
