@@ -21,7 +21,7 @@ from .layouts import laid_out
 from .operators import guarded
 from .reader import Part, Reader, Refused, Undecided
 from .teams import Placing
-from .values import Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, TensorType, Text, TypeOf, Value, describe, is_known
+from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
 from .variables import accessed
 from .words_notes import configured
 

@@ -34,6 +34,7 @@ from .values import (
     is_number,
 )
 
+
 TENSORS = tuple(f"torch.{x}" for x in ("rand", "empty", "zeros", "ones", "full", "arange", "tensor", "eye", "linspace"))
 """How the questions begin whose answers are tensors of the host: arithmetic on them gives tensors."""
 
