@@ -164,9 +164,9 @@ class _Phases:
         compared = False
         for x, y in zip(index, again, strict=True):
             y = substitute(y, renamed)
-            if _steps(build.sub(y, x), t, other):
-                return
             if not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
+                if _steps(build.sub(y, x), t, other):
+                    return
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
         answer = decide(apart, known)
         if answer.kind == "always" or (answer.kind == "unknown" and self._by_number(a, b)):
