@@ -104,6 +104,28 @@ __global__ void split(const float* A, const float* B, float* C, int M, int N, in
   atomicAdd(C + row * N + col, acc);
 }
 
+__global__ void conv(const float* X, const float* W, float* Y, int C, int L) {
+  __shared__ float s[130];
+  int c = blockIdx.y, base = blockIdx.x * 128, t = threadIdx.x;
+  for (int i = t; i < 130; i += 128) {
+    int at = base + i - 1;
+    s[i] = at >= 0 && at < L ? X[c * L + at] : 0.f;
+  }
+  __syncthreads();
+  if (base + t < L) {
+    float acc = 0.f;
+    for (int k = 0; k < 3; ++k) acc += s[t + k] * W[c * 3 + k];
+    Y[c * L + base + t] = acc;
+  }
+}
+
+__global__ void rope(const float* X, const float* S, float* Y, int M) {
+  int m = blockIdx.x, d = threadIdx.x;
+  float a = X[m * 128 + d], b = X[m * 128 + d + 64], s = S[m * 64 + d], c = 1.f - s * s;
+  Y[m * 128 + d] = a * c - b * s;
+  Y[m * 128 + d + 64] = b * c + a * s;
+}
+
 __global__ void quantize(const float* X, signed char* Q, float* S, int M, int N) {
   __shared__ float top[128];
   int row = blockIdx.x, t = threadIdx.x;
@@ -279,6 +301,10 @@ KERNELS = {
                  frozenset({"join-loads", "write-lanes"}), (), {"M": 2, "N": 70}, "N % 2 == 0"),
     "split": Walk('["ceildiv(N, 16)", "ceildiv(M, 16)", 4] 16 16', {"A": "[M, K]:f32", "B": "[K, N]:f32", "C": f"{ROWS}:f32:inout"}, Item(
         "element", ("M", "N")), "", frozenset({"split-k", "early-exit"}), (), {"M": 5, "N": 18, "K": 12}, "K % 4 == 0"),
+    "conv": Walk('["ceildiv(L, 128)", "C"] 128 1', {"X": "[C, L]:f32", "W": "[C, 3]:f32", "Y": "[C, L]:f32:out"}, Item("element", ("C", "L")), "",
+                 frozenset({"spread-threads", "hold-elements"}), (), {"C": 2, "L": 140}),
+    "rope": Walk('["M"] 64 1', {"X": "[M, 128]:f32", "S": "[M, 64]:f32", "Y": "[M, 128]:f32:out"}, Item("row", ("M",)), "",
+                 frozenset({"spread-threads"}), (), {"M": 2}),
     "quantize": Walk('["M"] 128 1', {"X": f"{ROWS}:f32", "Q": f"{ROWS}:i8:out", "S": "[M]:f32:out"}, Item("row", ("M",)), "",
                      frozenset({"shared-tree", "partition-reduction"}), ("spread-threads",), {"M": 2, "N": 150}),
     "causal": Walk("block_M = 32\nblock_N = 16\nthreads = 128", HEADS, Item("row", ("B", "H", "L")), "", frozenset({"online-normalize", "run-on", "tile"}),
