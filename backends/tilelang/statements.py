@@ -213,7 +213,7 @@ class Statements:
     def _roles(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """A branch for each range of threads, from the first warp to the last."""
         ends = [r.hi for r in s.roles]
-        if self.warps is None and all(r.lo % GROUP == 0 and r.hi % GROUP == 0 for r in s.roles) and [r.lo for r in s.roles] != [0, *ends[:-1]] or (
+        if (self.warps is None and all(r.lo % GROUP == 0 and r.hi % GROUP == 0 for r in s.roles) and [r.lo for r in s.roles] != [0, *ends[:-1]]) or (
                 self.warps is None and ends[-1] * WARP < self.tiles.threads and ends[-1] % GROUP == 0 and len(ends) == 1):
             self._groups(s, path, depth)
             return
@@ -381,7 +381,7 @@ class Statements:
         match call.fn:
             case "barrier":
                 self.put("T.sync_threads()", depth, path)
-            case "async_commit" if self.in_thread:
+            case "async_commit":
                 self.put("T.ptx_commit_group()", depth, path)
             case "print" if len(args) <= 1 and len(attrs) == 1:
                 shown = [self.tiles.region(args[0].at)] if args and isinstance(args[0], n.Load) else [to.text(a) for a in args]
