@@ -164,6 +164,8 @@ class _Phases:
         compared = False
         for x, y in zip(index, again, strict=True):
             y = substitute(y, renamed)
+            if _steps(build.sub(y, x), t, other):
+                return
             if not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
         answer = decide(apart, known)
@@ -226,6 +228,13 @@ def _plain(e: N) -> N:
                 return new
     made: N = transform(e, leave)
     return made
+
+
+def _steps(difference: n.Expr, t: n.Var, other: n.Var) -> bool:
+    """Whether two indices differ by so many for each thread from one to the other: they are the same for one thread alone."""
+    terms = build.polynomial(difference)
+    step = terms.get((other,), 0)
+    return step != 0 and terms == {(other,): step, (t,): -step}
 
 
 def _elements(at: n.Region, mark: str, known: Facts) -> tuple[tuple[n.Expr, ...], Facts]:

@@ -32,7 +32,7 @@ kernel main grid (m: M, n_tile: ceildiv(N, 32)) threads 1
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -68,6 +68,7 @@ class CoarsenGrid(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1,)
     claim: ClassVar[str] = "What the items of a tile have in common is computed and loaded once."
     provides: ClassVar[tuple[str, ...]] = ("coarse",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P019", "validity", "pipeline", "no item ends the thread", _on_its_own),)
 

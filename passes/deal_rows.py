@@ -30,6 +30,7 @@ kernel main grid (b: 1) threads 1
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -62,6 +63,7 @@ class DealRows(Pass):
     intent: ClassVar[str] = "partition-rows"
     catalogue: ClassVar[tuple[int, ...]] = (47,)
     claim: ClassVar[str] = "Each round covers whole rows, so that neighbors of a round are neighbors in memory."
+    least: ClassVar[Mapping[str, int]] = {"places": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P479", "validity", "aliasing", "no row or column touches what another one writes", _any_order),)
 
@@ -98,7 +100,7 @@ class DealRows(Pass):
         if not _plain(node):
             return None
         assert isinstance(node, n.For)
-        made = _undealt(node, "%row", "%column")
+        made = undealt(node, "%row", "%column")
         if made is None:
             return None
         return made if isinstance(made, Miss) else Site(path, DealRows(build.int_value(node.hi) or 0))
@@ -108,7 +110,7 @@ class DealRows(Pass):
         node = node_at(program, site.path)
         assert isinstance(node, n.For)
         taken = names_in(program, kernel_of(program, site.path))
-        made = _undealt(node, fresh("row", taken), fresh("column", taken))
+        made = undealt(node, fresh("row", taken), fresh("column", taken))
         assert isinstance(made, n.For)
         return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
 
@@ -128,7 +130,7 @@ def _grid(s: Place) -> tuple[int, int] | None:
     return build.int_value(s.hi) or 0, build.int_value(inner.hi) or 0
 
 
-def _undealt(loop: n.For, row: str, column: str) -> n.For | Miss | None:
+def undealt(loop: n.For, row: str, column: str) -> n.For | Miss | None:
     """The loops over rows and columns that a loop over places came from."""
     places = build.int_value(loop.hi) or 0
     widths = {build.int_value(x.b) for x in walk(loop) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and x.a == loop.var}

@@ -108,10 +108,10 @@ class ElementPerThread(Pass):
         if threads is None or threads < 2:
             return Miss("the CTA has one thread, or nobody knows how many")
         try:
-            self._dealt(node, threads)
+            dealt = self._dealt(node, threads)
         except (CannotDeal, KirError, TypeError) as bad:
             return Miss(str(bad))
-        return Site(path, self)
+        return Site(path, self, {"dealt": dealt})
 
     def _dealt(self, kernel: n.Kernel, threads: int) -> n.Kernel:
         front = _shared(kernel.body)
@@ -126,7 +126,7 @@ class ElementPerThread(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the threads around everything but the memory of the CTA."""
         kernel = kernel_of(program, site.path)
-        made = self._dealt(kernel, build.int_value(kernel.threads) or 0)
+        made = site.captures.get("dealt") or self._dealt(kernel, build.int_value(kernel.threads) or 0)
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -139,10 +139,10 @@ class ElementPerThread(Pass):
             return None
         gathered = Gathered(team.loop, team.threads, names_in(program, node))
         try:
-            gathered.body()
+            body = gathered.body()
         except (CannotDeal, KirError, TypeError) as bad:
             return Miss(str(bad))
-        return Site(path, ElementPerThread(tuple(gathered.guards)))
+        return Site(path, ElementPerThread(tuple(gathered.guards)), {"body": body})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Tiles of what each thread had."""
@@ -150,7 +150,7 @@ class ElementPerThread(Pass):
         front = _shared(kernel.body)
         team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
         assert team is not None
-        body = Gathered(team.loop, team.threads, names_in(program, kernel)).body()
+        body = site.captures.get("body") or Gathered(team.loop, team.threads, names_in(program, kernel)).body()
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=(*front, *body))), site.path)
 
 

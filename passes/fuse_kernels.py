@@ -47,7 +47,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.printer import region_text
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
@@ -144,11 +144,13 @@ class FuseKernels(Pass):
         """At a kernel of several statements; one site for each place where nothing but memory connects what comes before and after."""
         if not isinstance(node, n.Kernel) or program.plan or self.kernel in {k.name for k in program.kernels}:
             return None
-        out = []
+        out, before = [], set[str]()
+        behind = [frozenset[str]()]
+        for s in reversed(node.body):
+            behind.append(behind[-1] | names_read(s) | buffers_named(s))
         for i in range(1, len(node.body)):
-            before = set(bound_names(node.body[:i]))
-            used = {x for s in node.body[i:] for x in names_read(s)} | {b.name for s in node.body[i:] for b in walk(s) if isinstance(b, n.Buffer)}
-            if not before & used and not isinstance(node.body[i - 1], (n.Alloc, n.Let, n.View)):
+            before |= set(bound_names(node.body[i - 1:i]))
+            if not before & behind[len(node.body) - i] and not isinstance(node.body[i - 1], (n.Alloc, n.Let, n.View)):
                 out.append(Site(path, FuseKernels(self.kernel, i)))
         return tuple(out) or None
 

@@ -92,10 +92,17 @@ def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _plain(loop: n.Stmt | None) -> bool:
-    """Whether a statement is a loop whose iterations only compute, load and store."""
+    """Whether a statement is a loop whose iterations only compute, load and store, or in which lanes that all run it alike exchange values."""
     if not isinstance(loop, n.For) or loop.kind != "serial" or loop.attrs:
         return False
-    return all(isinstance(s, (n.Store, n.If, n.For, n.Alloc)) or (isinstance(s, n.Let) and is_pure(s.value)) for s in statements(loop.body))
+    ladder = all(isinstance(s, n.Let | n.Store) for s in loop.body) and all(isinstance(e, n.Const) for e in (loop.lo, loop.hi, loop.step))
+    return all(isinstance(s, (n.Store, n.If, n.For, n.Alloc)) or (isinstance(s, n.Let) and (is_pure(s.value) or (ladder and _is_shuffle(s.value))))
+               for s in statements(loop.body))
+
+
+def _is_shuffle(e: n.Expr) -> bool:
+    """Whether a value is that of another lane."""
+    return isinstance(e, n.Call) and e.fn.startswith("shfl_") and all(isinstance(a, n.Expr) and is_pure(a) for a in e.args)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ kernel main grid (m: ceildiv(M, 128)) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -80,6 +81,7 @@ class GrowTile(Pass):
     claim: ClassVar[str] = "A larger tile in registers reuses each operand more often."
     requires: ClassVar[tuple[str, ...]] = ("mma",)
     provides: ClassVar[tuple[str, ...]] = ("large",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1, "small": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P500", "validity", "shape", "the larger tile divides the axis, or every store over it ends where it ends", _tails),)
 

@@ -179,9 +179,9 @@ class HoldElements(Pass):
         assert isinstance(dtype, DType)
         return n.Buffer(name, dtype, tuple(map(build.const, self.shape)), self.space)
 
-    def reading(self, pattern: n.Expr, held: n.Buffer) -> _Change:
+    def reading(self, pattern: n.Expr, held: n.Buffer) -> Change:
         """The change from elements to those that the array keeps."""
-        return _Change(pattern, held)
+        return Change(pattern, held)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement that reads such elements; which, and how the array is filled, are given."""
@@ -240,7 +240,7 @@ class HoldElements(Pass):
         where, block, i = declared(program, path, b.name), block_at(program, path), int(path[-1])
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
-        back = _Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))
+        back = Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))
         after = [rewritten(s, back) for s in block[i + 1:]]
         used = sum(mentioned(s, b.name) for s in block[i + 1:])
         everywhere = sum(mentioned(s, b.name) for s in kernel_of(program, path).body)
@@ -266,7 +266,7 @@ class HoldElements(Pass):
 
 
 @dataclass(frozen=True)
-class _Change:
+class Change:
     """From an element to the same of the array."""
 
     pattern: n.Expr
@@ -278,7 +278,7 @@ class _Change:
 
 
 @dataclass(frozen=True)
-class _Back:
+class Back:
     """From an element of the array to what it is."""
 
     held: n.Buffer

@@ -39,6 +39,7 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -80,7 +81,7 @@ def _long_enough(program: n.Program, site: Site, context: Context) -> Verdict:
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, params = node_at(program, site.path), site.params
     assert isinstance(loop, n.For) and isinstance(params, MaskTail)
-    maxima = _running_maxima(kernel_of(program, site.path))
+    maxima = running_maxima(kernel_of(program, site.path))
     for s in loop.body:
         if not isinstance(s, n.Store):
             return unknown(f"a {type(s).__name__.lower()} runs past the end too", needs="a body of stores")
@@ -99,7 +100,7 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("past the end nothing is stored, and what is folded in changes nothing")
 
 
-def _running_maxima(kernel: n.Kernel) -> set[str]:
+def running_maxima(kernel: n.Kernel) -> set[str]:
     """Buffers that only ever take the maximum of themselves and a value: finite once they have seen a finite value, NaN or -inf only
     when every result of the row is NaN anyway."""
     written: dict[str, bool] = {}
@@ -118,6 +119,7 @@ class MaskTail(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (54,)
     claim: ClassVar[str] = "A fixed trip count needs no branch: lanes past the end are masked."
     provides: ClassVar[tuple[str, ...]] = ("masked",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P540", "validity", "shape", "there are at most `extent` elements", _long_enough),
         Precondition("KIR-P541", "validity", "numerics", "what runs past the end has no effect", _harmless),

@@ -30,6 +30,7 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -60,6 +61,7 @@ class MultiThreadedBlock(Pass):
     claim: ClassVar[str] = "More threads share a CTA's tiles, so that each holds less and more memory requests are in flight."
     numerics: ClassVar[str] = "reassociated(lanes)"
     provides: ClassVar[tuple[str, ...]] = ("threads",)
+    least: ClassVar[Mapping[str, int]] = {"threads": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P480", "validity", "hardware", "the threads are whole warps that one CTA may have", _whole_warps),
     )

@@ -113,15 +113,16 @@ def _finite(program: n.Program, site: Site, context: Context) -> Verdict:
     for s in block_at(program, site.path)[:int(site.path[-1])]:
         if isinstance(s, n.Alloc) and s.buffer == loops.top.buffer and isinstance(s.init, n.Const) and math.isfinite(s.init.value):
             return proved(f"the maximum starts at the finite {s.init.value}")
-    if _never_all_masked(program, site, loops):
-        return proved("the maximum is finite from the first iteration on: each has a score that is not masked, an element or a sum of products",
+    if _first_not_masked(program, site, loops):
+        return proved("the maximum is finite from the first iteration on: that one has a score that is not masked, an element or a sum of products",
                       scope="finite inputs")
     return unknown("the maximum starts at -inf: while every element so far is -inf, the factor is exp(-inf + inf), which is NaN",
-                   needs="a finite first maximum, or a score in each iteration that no mask makes -inf", attempt="--assume KIR-P591")
+                   needs="a finite first maximum, or a score in the first iteration that no mask makes -inf", attempt="--assume KIR-P591")
 
 
-def _never_all_masked(program: n.Program, site: Site, loops: TwoLoops) -> bool:
-    """Whether each iteration of the first loop folds in, for each row, a score that is computed from products and not masked."""
+def _first_not_masked(program: n.Program, site: Site, loops: TwoLoops) -> bool:
+    """Whether the first iteration of the first loop folds in, for each row, a score that is computed from products and not masked: from then on
+    the maximum is finite, whatever is masked."""
     lets = {s.names[0]: s.value for s in loops.first.body if isinstance(s, n.Let) and len(s.names) == 1}
     local, e = declared_in(loops.first.body), loops.folded
     while isinstance(e, n.Var) and e.name in lets:
@@ -141,6 +142,7 @@ def _never_all_masked(program: n.Program, site: Site, loops: TwoLoops) -> bool:
         score = element(e, index, lets)
     except NotElementwise:
         return False
+    score = substitute(score, {loops.first.var.name: loops.first.lo})
     while isinstance(score, n.Select) and isinstance(score.b, n.Const):
         if decide(score.cond, known).kind != "always":
             return False

@@ -42,7 +42,7 @@ kernel main grid (b: 1) threads 128
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -106,6 +106,7 @@ class PackColumns(Pass):
     intent: ClassVar[str] = "pack-panels"
     catalogue: ClassVar[tuple[int, ...]] = (8,)
     claim: ClassVar[str] = "What a warp or a matrix instruction reads together lies together, at a stride that does not depend on all columns."
+    least: ClassVar[Mapping[str, int]] = {"width": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P080", "validity", "shape", "the width divides the columns", _whole_slabs),
         Precondition("KIR-P081", "validity", "layout", "no access crosses from one slab into the next", _inside),

@@ -42,6 +42,7 @@ kernel main grid (i: 1) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -82,6 +83,7 @@ class PackPanels(Pass):
     claim: ClassVar[str] = "Rows of a panel are as long as a swizzle spans, so that panels are boxes and matrix operands that hardware addresses itself."
     requires: ClassVar[tuple[str, ...]] = ("shared",)
     provides: ClassVar[tuple[str, ...]] = ("view",)
+    least: ClassVar[Mapping[str, int]] = {"width": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P782", "validity", "layout", "the width divides the columns", _whole_panels),)
 

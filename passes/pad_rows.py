@@ -41,7 +41,7 @@ What is read past the end of a row was what a clipped load says, and is zero now
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -101,6 +101,7 @@ class PadRows(Pass):
     intent: ClassVar[str] = "pad-operand"
     catalogue: ClassVar[tuple[int, ...]] = (10, 53)
     claim: ClassVar[str] = "One pass over the memory pays for copies in hardware in all that follow."
+    least: ClassVar[Mapping[str, int]] = {"multiple": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P889", "validity", "layout", "what is read past the end of a row is zero", _zeros),
         Precondition("KIR-P890", "profit", "layout", "rows do not begin where copies in hardware may begin", _worth))

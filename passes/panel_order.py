@@ -30,6 +30,7 @@ TileLang's `T.use_swizzle`. Which CTA is which does not change, only when it run
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -49,6 +50,7 @@ class PanelOrder(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (31,)
     claim: ClassVar[str] = "CTAs that run together share rows and columns of the operands, so more of their loads hit L2."
     provides: ClassVar[tuple[str, ...]] = ("raster",)
+    least: ClassVar[Mapping[str, int]] = {"panel": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     panel: int = 8

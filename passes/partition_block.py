@@ -47,7 +47,7 @@ from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, shape_of
+from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
@@ -113,7 +113,7 @@ class PartitionBlock(Pass):
     def _widened(self, loop: n.For) -> n.Block:
         extent = build.int_value(loop.hi)
         assert extent is not None
-        return Widen.of(loop.body, loop.var, build.const(0, I32), extent).block(loop.body)
+        return Widen.of(loop.body, loop.var, build.const(0, dtype_of(loop.var.of)), extent).block(loop.body)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each statement for the whole tile."""

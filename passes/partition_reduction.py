@@ -61,6 +61,7 @@ from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
 
 from ._spread_loop import gathered, spread
 from ._thread_team import (
+    IDEMPOTENT,
     REDUCTIONS,
     Exchange,
     accumulation,
@@ -101,8 +102,8 @@ def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _folding(block: n.Block, i: int, own: bool = False) -> tuple[n.Alloc, n.For, str] | None:
-    """(accumulator, loop, operation) of a scalar that starts from the identity and a loop that folds into it; `own`: with a barrier
-    between the two."""
+    """(accumulator, loop, operation) of a scalar that starts from the identity, or for maxima and minima (which may take it several times) any
+    literal, and a loop that folds into it; `own`: with a barrier between the two."""
     k = i + 2 if own else i + 1
     if k >= len(block) or (own and not is_call(block[i + 1], "barrier")):
         return None
@@ -110,7 +111,8 @@ def _folding(block: n.Block, i: int, own: bool = False) -> tuple[n.Alloc, n.For,
     if not (isinstance(acc, n.Alloc) and is_scalar(acc) and isinstance(loop, n.For)):
         return None
     op = accumulation(loop, acc.buffer)
-    return (acc, loop, op) if op is not None and acc.init == identity(REDUCTIONS[op], acc.buffer.dtype) else None
+    begun = op is not None and (acc.init == identity(REDUCTIONS[op], acc.buffer.dtype) or (op in IDEMPOTENT and isinstance(acc.init, n.Const)))
+    return (acc, loop, op) if op is not None and begun else None
 
 
 def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:

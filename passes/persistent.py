@@ -29,6 +29,7 @@ kernel main grid (pid: 132) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -103,6 +104,7 @@ class Persistent(Pass):
     claim: ClassVar[str] = "CTAs that stay pay for their start once, and the order of tiles is the program's own."
     conflicts: ClassVar[tuple[str, ...]] = ("persistent",)
     provides: ClassVar[tuple[str, ...]] = ("persistent",)
+    least: ClassVar[Mapping[str, int]] = {"ctas": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P885", "validity", "shape", "the CTAs that stay are whole clusters", _whole_clusters),
         Precondition("KIR-P300", "validity", "aliasing", "tiles are independent of one another", _independent),

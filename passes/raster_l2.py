@@ -93,6 +93,7 @@ class RasterL2(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (31,)
     claim: ClassVar[str] = "CTAs that run together share rows and columns of the operands, so more of their loads hit L2."
     provides: ClassVar[tuple[str, ...]] = ("raster",)
+    least: ClassVar[Mapping[str, int]] = {"group": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P310", "validity", "storage", "the CTA's index is used for its row and column only", _only_rows_and_columns),
         Precondition("KIR-P311", "validity", "shape", "panels that are said to be whole divide the rows", _whole_panels),

@@ -51,7 +51,7 @@ from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.visit import substitute, walk
+from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
 
@@ -100,10 +100,11 @@ class SpecializeTail(Pass):
         return self._settled(made, site)
 
     def _settled(self, made: n.Program, site: Site) -> Rewritten:
-        """Clips inside the loop follow from its new range."""
+        """What is clipped inside the loop need not be where its new range shows that it stays inside."""
         loop = node_at(made, site.path)
         assert isinstance(loop, n.For)
-        settled = settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0]
+        bare = settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0]
+        settled = _with_clips(loop, [new if old.clip else old for old, new in zip(_accesses(loop), _accesses(bare), strict=True)])
         return Rewritten(replace_stmts(made, site.path, (settled,)), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -120,6 +121,39 @@ class SpecializeTail(Pass):
         """The loop with the iteration behind it taken back in."""
         loop = node_at(program, site.path)
         assert isinstance(loop, n.For)
-        whole = replace(loop, hi=build.add(loop.hi, 1))
-        made = replace_stmts(program, site.path, (whole,), 1 + len(loop.body))
-        return self._settled(made, site)
+        block, i, size = block_at(program, site.path), int(site.path[-1]), len(loop.body)
+        tail = replace(loop, body=block[i + 1:i + 1 + size])
+        whole = _with_clips(replace(loop, hi=build.add(loop.hi, 1)), _accesses(tail))
+        return Rewritten(replace_stmts(program, site.path, (whole,), 1 + size), site.path)
+
+
+def _accesses(loop: n.For) -> list[n.Load | n.Store]:
+    """The loads and stores of a loop, in one order."""
+    out: list[n.Load | n.Store] = []
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(old, (n.Load, n.Store)):
+            out.append(old)
+        return new
+    transform(loop, leave)
+    return out
+
+
+def _with_clips(loop: n.For, said: list[n.Load | n.Store]) -> n.For:
+    """The loop with each access clipped as its counterpart of `said` is."""
+    if [(type(x), x.at.buffer.space) for x in said] != [(type(x), x.at.buffer.space) for x in _accesses(loop)]:
+        return loop  # no copy of it, then: the result does not lead back
+    like = iter(said)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Load():
+                model = next(like)
+                assert isinstance(model, n.Load)
+                return new if new.clip == model.clip else replace(new, clip=model.clip, other=model.other)
+            case n.Store():
+                return replace(new, clip=next(like).clip)
+            case _:
+                return new
+    made: n.For = transform(loop, leave)
+    return made

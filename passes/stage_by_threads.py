@@ -223,6 +223,11 @@ class StageByThreads(Pass):
         return Effect() if found is None else Effect(shared_bytes=math.prod(self.shape) * found.load.at.buffer.dtype.bytes)
 
 
+def is_one_each(s: n.Store, team: ThreadTeam) -> bool:
+    """Whether a store brings one element of a tensor for each thread."""
+    return s.at.buffer.space == "shared" and s.mask is None and isinstance(s.value, n.Load) and _filled(s, team) is not None
+
+
 def _filled(s: n.Store, team: ThreadTeam) -> tuple[StageByThreads, Template] | None:
     """The parameters of a store of each thread's element, and the load as a template."""
     shape = tuple(build.int_value(d) or 0 for d in s.at.buffer.shape)

@@ -43,6 +43,7 @@ kernel main grid (m_tile: ceildiv(M, 64)) threads 128
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -59,6 +60,7 @@ from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, 
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 from ._panel_ends import FOLDS_NOTHING, past_end
+from .tile import covered, tiled
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, int]:
@@ -132,6 +134,7 @@ class StagePanels(Pass):
     numerics: ClassVar[str] = "reassociated(k)"
     requires: ClassVar[tuple[str, ...]] = ("tiled",)
     provides: ClassVar[tuple[str, ...]] = ("panels",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P020", "validity", "shape", "the depth divides the trip count, or what lies past the end adds zero", _tails),
         Precondition("KIR-P021", "validity", "aliasing", "operands do not change while they are staged", _immutable),
@@ -165,7 +168,7 @@ class StagePanels(Pass):
         body = self._widened(loop, tile.name)
         if self.named:
             body = _with_partials(body, names_in(program, kernel) | set(bound_names(body)))
-        made = replace(loop, var=tile, hi=build.ceildiv(loop.hi, self.extent), body=body)
+        made = replace(loop, var=tile, hi=tiled(loop.hi, self.extent), body=body)
         return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
 
     def _settled(self, made: n.Program, site: Site, before: n.Kernel) -> Rewritten:
@@ -198,7 +201,7 @@ class StagePanels(Pass):
                  and all(x == lo and step in (1, build.const(1)) for x, step in c.sweeps)]
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the panels of '{loop.var.name}'")
-        hi = _elements(loop.hi, self.extent)
+        hi = covered(loop.hi, self.extent)
         if hi is None:
             raise CannotRetile("the number of panels is not that of whole tiles")
         return replace(loop, var=row, hi=hi, body=Narrow(axes, found[0], lo, row).block(loop.body))
@@ -267,11 +270,3 @@ def _depth(loop: n.For) -> int | None:
             depth = shape[int(dict(s.value.b.attrs)["axis"])]
             return depth if isinstance(depth, int) else None
     return None
-
-
-def _elements(panels: n.Expr, extent: int) -> n.Expr | None:
-    """How many elements `panels` panels cover."""
-    if isinstance(panels, n.Binary) and panels.op == "ceildiv" and build.int_value(panels.b) == extent:
-        return panels.a
-    count = build.int_value(panels)
-    return build.const(count * extent, panels.type) if count is not None and isinstance(panels.type, DType) else None

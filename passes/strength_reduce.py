@@ -171,6 +171,7 @@ class StrengthReduce(Pass):
             return None
         out: dict[str, Site] = {}
         reason = ""
+        own = {p.of for p in program.params} | {w.buffer for w in program.workspaces}
         for r in _places(node):
             text = region_text(r)
             if self.place not in ("", text):
@@ -180,7 +181,9 @@ class StrengthReduce(Pass):
             except NoAddress as bad:
                 reason = f"{text}: {bad}"
                 continue
-            if _unreachable(node, r.buffer):
+            if r.buffer not in own:
+                reason = f"'{r.buffer.name}' is another name for memory already"
+            elif _unreachable(node, r.buffer):
                 reason = f"'{r.buffer.name}' is clipped, or used by reference"
             elif (self.width == "i32" or self.products) and not _fits(program, path, node, r):
                 reason = f"the address of {text} may leave 32 bits"

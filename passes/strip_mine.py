@@ -37,6 +37,7 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -139,6 +140,7 @@ class StripMine(Pass):
     intent: ClassVar[str] = "unroll"
     catalogue: ClassVar[tuple[int, ...]] = (52,)
     claim: ClassVar[str] = "Pieces of a fixed length can be staged, unrolled, and moved at once."
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P914", "validity", "shape", "the pieces divide the loop, or what lies past its end adds nothing", _adds_nothing),)
 

@@ -30,7 +30,7 @@ kernel main grid (m_tile: ceildiv(M, 128)) threads 1
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -39,8 +39,8 @@ from kir.analysis.retile import CannotRetile, Narrow, Widen
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, dtype_of
-from kir.ir.visit import buffers_named, names_read, statements, walk
+from kir.ir.types import I32, DType, dtype_of
+from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -159,6 +159,7 @@ class Tile(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1,)
     claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
     provides: ClassVar[tuple[str, ...]] = ("tiled",)
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
@@ -172,7 +173,7 @@ class Tile(Pass):
         if build.is_const(node.grid[self.axis].extent, 1):
             return Miss("the axis has one element")
         try:
-            self._widened(program, node, node.grid[self.axis].name)
+            self._widened(program, node, "%tile")
         except CannotRetile as bad:
             return Miss(str(bad))
         if self.undefined:
@@ -184,7 +185,8 @@ class Tile(Pass):
     def _widened(self, program: n.Program, kernel: n.Kernel, tile: str) -> n.Block:
         at = build.var(kernel.grid[self.axis].name)
         lo = build.mul(build.var(tile), self.extent)
-        return Widen.of(kernel.body, at, lo, self.extent, back=self.back).block(kernel.body)
+        body = of_tile(kernel.body, at, lo, self.extent)
+        return Widen.of(body, at, lo, self.extent, back=self.back).block(body)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Widens the body over the axis; accesses that may hang over are clipped."""
@@ -261,6 +263,41 @@ def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
     return build.const(count * each, dtype) if count is not None and each is not None else None
 
 
+def covered(tiles: n.Expr, extent: int) -> n.Expr | None:
+    """How many elements whole tiles of a literal extent cover, also where their number is a sum or the smaller of two; `tiled` gives it back."""
+    exact = divides_exactly(tiles, extent)
+    if exact is not None:
+        return exact
+    if isinstance(tiles, n.Binary) and tiles.op == "min":
+        a, b = covered(tiles.a, extent), covered(tiles.b, extent)
+        return None if a is None or b is None else build.minimum(a, b)
+    return build.mul(tiles, extent) if tiles.type == I32 and len(build.polynomial(tiles)) > 1 else None
+
+
+def tiled(elements: n.Expr, extent: int) -> n.Expr:
+    """How many tiles of an extent some elements are: without a division where the extent divides each term of their number."""
+    if isinstance(elements, n.Binary) and elements.op == "min":
+        return build.minimum(tiled(elements.a, extent), tiled(elements.b, extent))
+    terms = build.polynomial(elements) if elements.type == I32 else {}
+    if len(terms) > 1 and all(c % extent == 0 for c in terms.values()):
+        return build.from_polynomial({m: c // extent for m, c in terms.items()}, I32)
+    return build.ceildiv(elements, extent)
+
+
+def of_tile(body: n.Block, at: n.Var, lo: n.Expr, extent: int) -> n.Block:
+    """A body in which the quotient of an element's number by the extent is the number of its tile, as far as it counts iterations."""
+    (tile,) = (v for v in walk(lo) if isinstance(v, n.Var))
+    quotient = build.floordiv(at, extent)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.For) and isinstance(old, n.For) and at.name in names_read(old.hi)):
+            return new
+        return replace(new, hi=transform(old.hi, lambda _, x: tile if x == quotient else x))
+    return tuple(transform(s, leave) for s in body)
+
+
 def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
     """Whether elements from `lo` on are those of a tile, from a place on that is the same for all tiles."""
-    return step in (1, build.const(1)) and isinstance(extent, int) and name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))
+    if step not in (1, build.const(1)) or not isinstance(extent, int) or lo.type != I32:
+        return False
+    return name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))

@@ -34,6 +34,7 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -98,6 +99,7 @@ class TileLoop(Pass):
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1, 52)
     claim: ClassVar[str] = "Neighbors move and are computed together, by threads side by side."
+    least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P918", "validity", "shape", "what lies past the last iteration is never stored, and where it is undefined decides nothing", _tails),
         Precondition("KIR-P919", "validity", "aliasing", "no iteration reads what another writes", _independent),

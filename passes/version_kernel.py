@@ -41,6 +41,7 @@ plan
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -62,6 +63,7 @@ class VersionKernel(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (53,)
     claim: ClassVar[str] = "What most calls have may be relied on, and the others still come out right."
     provides: ClassVar[tuple[str, ...]] = ("dispatch",)
+    least: ClassVar[Mapping[str, int]] = {"divisor": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     sizes: tuple[str, ...] = ()

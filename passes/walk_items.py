@@ -67,10 +67,10 @@ class WalkItems(Pass):
         Precondition("KIR-P920", "validity", "aliasing", "no item touches what another one writes", _apart),)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel of one thread; with no `ctas`, of several grid axes."""
+        """At a kernel of one thread, with a grid axis."""
         if not isinstance(node, n.Kernel) or self.axis >= len(node.grid) or not build.is_const(node.threads, 1) or node.cluster:
             return None
-        if self.ctas < 2 and (self.ctas or len(node.grid) < 2):
+        if self.ctas < 2 and (self.ctas or not node.grid):
             return Miss("no CTAs would be left")
         if build.is_const(node.grid[self.axis].extent, 1) or names_read(node.grid[self.axis].extent) & {a.name for a in node.grid}:
             return Miss("the axis has one element")
@@ -107,7 +107,7 @@ class WalkItems(Pass):
             if not any(isinstance(s, n.Store) and s.at.buffer.space == "global" and any(
                     i == loop.var and d == loop.hi for i, d in zip(s.at.index, s.at.buffer.shape, strict=False)) for s in statements(node.body)):
                 return Miss("its count is no place along a whole axis of what it stores")
-            return tuple(Site(path, WalkItems(k)) for k in range(len(node.grid) + 1)) if node.grid else None
+            return tuple(Site(path, WalkItems(k)) for k in range(len(node.grid) + 1))
         for k, axis in enumerate(node.grid):
             ctas = build.int_value(axis.extent)
             if ctas is not None and self._items(node, loop, k) is not None:

@@ -41,6 +41,7 @@ kernel main grid (row_tile: ceildiv(M, 4)) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -75,6 +76,7 @@ class WarpsPerCta(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (48,)
     claim: ClassVar[str] = "A processor holds more warps at a time than CTAs."
     provides: ClassVar[tuple[str, ...]] = ("threads",)
+    least: ClassVar[Mapping[str, int]] = {"warps": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P921", "validity", "hardware", "one CTA may have that many threads", _fits),)
 

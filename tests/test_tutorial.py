@@ -29,6 +29,10 @@ def test_a_binding_is_written_as_the_page_says(tmp_path: Path) -> None:
     assert followed("writing-a-binding.md", tmp_path) == 5
 
 
+def test_a_frontend_is_added_as_the_page_says(tmp_path: Path) -> None:
+    assert followed("writing-a-frontend.md", tmp_path) == 4
+
+
 def test_python_does_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     failed, tried = doctest.testfile(str(DOCS / "python.md"), module_relative=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)

@@ -47,19 +47,26 @@ def write(program: n.Program) -> Written:
     top = spelled(k.name for k in said.kernels)
     factories: dict[str, str] = {}
     imports: set[str] = set()
+    whole = generic and len(said.kernels) > 1
+    parts: list[tuple[n.Kernel, Expressions, Statements]] = []
     for k in said.kernels:
-        params = parameters(said, k)
-        locals_ = [*(a.name for a in k.grid), *bound_names(k.body)]
+        params = parameters(said, k) if not whole else [*said.params]
+        locals_ = [*(a.name for a in k.grid), *bound_names(k.body), *(w.buffer.name for w in said.workspaces if whole)]
         names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values())}
         to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0)
         body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), team=k.threads)
-        wanted = said.name if len(said.kernels) == 1 and said.name != k.name else f"{k.name}_kernel"
+        parts.append((k, to, body))
+        if whole and k is not said.kernels[-1]:
+            continue
+        wanted = said.name if len(said.kernels) == 1 and said.name != k.name else f"{(said if whole else k).name}_kernel"
         factories[k.name] = fresh(wanted, {*names.values(), *factories.values()})
-        lines = _kernel(k, factories[k.name], said.metas, params, to, body, generic)
-        refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
+        lines = _factory(said, parts, factories[k.name], params, generic)
+        for one, to, body in parts:
+            refusals += [replace(d, anchor=d.anchor or one.name) for d in body.refusals]
+            imports |= to.imports
         chunks.append(lines)
-        imports |= to.imports
-        entries.append(_entry(k, top[k.name], factories[k.name], [(names[p.name], p) for p in params]))
+        entries += [_entry(one, top[one.name], factories[k.name], [(names[p.name], p) for p in params]) for one, _, _ in parts]
+        parts = []
     if refusals:
         return Written(None, tuple(refusals))
     rows: list[Line] = [*((f"import {x}", None) for x in sorted(imports)), *([("", None)] if imports else []),
@@ -74,14 +81,16 @@ def write(program: n.Program) -> Written:
     return Written(Emitted("tilelang", content_hash(program), text, source_map, tuple(order[name] for name in launched), bindings), ())
 
 
-def _kernel(k: n.Kernel, factory: str, metas: Sequence[n.Meta], params: list[n.Param], to: Expressions, body: Statements,
-            generic: bool) -> list[Line]:
-    """A factory, the prim_func in it, and the kernel in that."""
-    inner, attrs = to.names[k.name], dict(k.attrs)
+def _factory(p: n.Program, parts: Sequence[tuple[n.Kernel, Expressions, Statements]], factory: str, params: list[n.Param],
+             generic: bool) -> list[Line]:
+    """A factory, the prim_func in it, and one kernel after another in that."""
+    first, to, body = parts[0]
+    inner, metas = to.names[first.name], p.metas
+    attrs = dict(first.attrs)
     sizes = [q for q in params if is_size(q)]
-    configs = {name: attrs.pop(name) for name in [x for x in attrs if x.startswith("tl_")]}
-    before = len(body.lines)
-    given = [_meta(m, to) for m in sorted(metas, key=lambda m: m.default is not None)] if generic else [to.names[q.name] for q in sizes]
+    configs = {name: attrs[name] for name in attrs if name.startswith("tl_")}
+    given = [_meta(m, to) for m in sorted(metas, key=lambda m: m.default is not None or m.kind == "any")] if generic else [
+        to.names[q.name] for q in sizes]
     head: list[Line] = [("@tilelang.jit" + (f"(pass_configs={{{_configs(configs)}}})" if configs else ""), None),
                         (f"def {factory}({', '.join(given)}):", None)]
     for q in sizes if generic else ():
@@ -91,26 +100,39 @@ def _kernel(k: n.Kernel, factory: str, metas: Sequence[n.Meta], params: list[n.P
     try:
         tensors = ", ".join(f"{to.names[q.name]}: {_annotation(q, to)}" for q in params if not is_size(q))
         body.put(f"def {inner}({tensors}):", 1, None)
-        extents = ", ".join(to.text(a.extent) for a in k.grid) or "1"
-        axes = ", ".join(to.names[a.name] for a in k.grid) or fresh("_", set())
+        for w in p.workspaces if len(parts) > 1 else ():
+            shape = ", ".join(to.text(d) for d in w.buffer.shape)
+            body.put(f"{to.names[w.buffer.name]} = T.alloc_global(({shape}{',' if len(w.buffer.shape) == 1 else ''}), {to.dtype(w.buffer.dtype)})", 2, None)
+    except KirError as refused:
+        body.refusals += [replace(d, anchor=first.name, origin=first.origin) for d in refused.diagnostics]
+    for k, _, written in parts:
+        _kernel(k, written, configs)
+    body.put(f"return {inner}", 1, None) if len(parts) == 1 else parts[-1][2].put(f"return {inner}", 1, None)
+    worked_out: list[Line] = [(f"    {name} = {text}", None) for _, each, _ in parts for name, text in each.derived.values()]
+    return [*head, *dict.fromkeys(worked_out), *(line for _, _, written in parts for line in written.lines)]
+
+
+def _kernel(k: n.Kernel, body: Statements, configs: Mapping[str, n.Attr]) -> None:
+    """`with T.Kernel(..)` and what it does."""
+    to, attrs = body.to, {name: value for name, value in k.attrs if name not in configs}
+    try:
+        extents = ", ".join(to.text(a.extent) for a in k.grid)
+        axes = ", ".join(to.names[a.name] for a in k.grid)
         options = f", cluster_dims=({', '.join(map(str, k.cluster))})" if k.cluster and any(c != 1 for c in k.cluster) else ""
-        shown = f"({axes},)" if len(k.grid) <= 1 else f"({axes})"
-        body.put(f"with T.Kernel({extents}, threads={to.text(k.threads)}{options}) as {shown}:", 2, (k.name,))
-        for line in _annotations(attrs):
+        shown = "" if not k.grid else f" as ({axes},)" if len(k.grid) == 1 else f" as ({axes})"
+        body.put(f"with T.Kernel({extents}{', ' if extents else ''}threads={to.text(k.threads)}{options}){shown}:", 2, (k.name,))
+        for line in _annotations(attrs, to):
             body.put(line, 3, None)
     except KirError as refused:
         body.refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
     body.block(k.body, (k.name,), 3)
-    body.put(f"return {inner}", 1, None)
-    worked_out: list[Line] = [(f"    {name} = {text}", None) for name, text in to.derived.values()]
-    return [*head, *worked_out, *body.lines[before:]]
 
 
 def _meta(m: n.Meta, to: Expressions) -> str:
     """A parameter of the factory, with its kind where a default does not say it."""
     kind = {"int": "int", "bool": "bool", "float": "float", "str": "str"}.get(m.kind, "")
     if m.default is None:
-        return f"{to.names[m.name]}{f': {kind}' if kind else ''}"
+        return f"{to.names[m.name]}{f': {kind}' if kind else '=None' if m.kind == 'any' else ''}"
     shown = to.dtype(DTYPES[m.default]) if m.kind == "dtype" and isinstance(m.default, str) and m.default in DTYPES else repr(m.default)
     return f"{to.names[m.name]}{f': {kind} = ' if kind else '='}{shown}"
 
@@ -119,17 +141,30 @@ def _configs(configs: dict[str, n.Attr]) -> str:
     return ", ".join(f"tilelang.PassConfigKey.{name.upper()}: {value!r}" for name, value in configs.items())
 
 
-def _annotations(attrs: dict[str, n.Attr]) -> list[str]:
+def _annotations(attrs: dict[str, n.Attr], to: Expressions) -> list[str]:
     """Statements for a kernel's attributes. Raises KirError KIR-B301 for one that TileLang has no word for."""
     out = []
     if "raster_panel" in attrs:
         order = str(attrs.pop("raster_order", "row"))
-        out.append(f"T.use_swizzle({attrs.pop('raster_panel')}{'' if order == 'row' else f', order={order!r}'})")
+        when = f", enable={to.option(attrs.pop('raster_when'))}" if "raster_when" in attrs else ""
+        out.append(f"T.use_swizzle({to.option(attrs.pop('raster_panel'))}{'' if order == 'row' else f', order={order!r}'}{when})")
     if "min_ctas" in attrs:
         out.append(f"T.annotate_min_blocks_per_sm({attrs.pop('min_ctas')})")
+    if "l2_hit_ratio" in attrs:
+        pairs = [p.partition("=") for p in str(attrs.pop("l2_hit_ratio")).split(",")]
+        out.append(f"T.annotate_l2_hit_ratio({{{', '.join(f'{to.names.get(name, name)}: {ratio}' for name, _, ratio in pairs)}}})")
+    for name, word in _HINTS.items():
+        if name in attrs:
+            value = attrs.pop(name)
+            out.append(f"{word}({'' if value is True else to.option(value)})")
     if attrs:
         raise refuse("KIR-B301", f"a kernel of TileLang has no option '{next(iter(attrs))}'", "the kernel without it")
     return out
+
+
+_HINTS = {"producer_registers": "T.annotate_producer_reg_dealloc", "consumer_registers": "T.annotate_consumer_reg_alloc",
+          "no_set_max_nreg": "T.no_set_max_nreg"}
+"""Attributes of a kernel that a statement of its own says."""
 
 
 def _annotation(q: n.Param, to: Expressions) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kir.analysis.facts import Facts
 from kir.diagnostic import KirError, error
@@ -32,7 +32,7 @@ _FUNCTIONS = {"min": "T.min", "max": "T.max", "ceildiv": "T.ceildiv", "tdiv": "T
 DTYPES: Mapping[str, str] = {
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
     "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
+    "f8e5m2": "float8_e5m2", "i4": "int4", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
 }
 """IR dtype to its name in TileLang."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn", "active_mask": "__activemask"}
@@ -107,6 +107,15 @@ class Expressions:
             text = f"T.dtype({text[1:-1] if text.startswith('(') else text})"
         return self._worked_out(d.name, "common" if d.name.startswith("promote") else "dtype", text)
 
+    def option(self, v: n.Attr) -> str:
+        """An option that is a number, or a term over metas. Raises KirError KIR-B301."""
+        if not isinstance(v, str):
+            return repr(v)
+        try:
+            return term_text(v, {x: self.names[x] for x in self.metas}, DTYPES)
+        except NoTerm:
+            raise refuse("KIR-B301", f"the option '{v}' is no number that a factory works out") from None
+
     def _worked_out(self, what: str | n.Expr, base: str, text: str) -> str:
         """The name of a value that the factory works out."""
         taken, name, k = {*self.names.values(), *(x for x, _ in self.derived.values())}, base, 0
@@ -165,6 +174,8 @@ class Expressions:
     def _binary(self, e: n.Binary) -> tuple[str, int]:
         dtype = dtype_of(e.a.type)
         a, b = promoted(e.a, e.b)
+        if isinstance(a, n.Const) and isinstance(b, n.Const) and dtype.is_float and dtype.name in _BARE:
+            return self._of_literals(e, a, b)
         if e.op in _COMPARISONS:
             return f"{self._operand(a, b, BIT_OR)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR)}", COMPARE
         if e.op in _FUNCTIONS:
@@ -178,6 +189,12 @@ class Expressions:
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
         return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level
+
+    def _of_literals(self, e: n.Binary, a: n.Const, b: n.Const) -> tuple[str, int]:
+        """An operation of two literals, the first with its dtype: Python would work them out itself."""
+        name = "%literal"
+        inner = Expressions({**self.names, name: f"T.Cast({dtype_name(a.dtype)}, {literal(a)})"}, self.facts, metas=self.metas)
+        return inner._binary(replace(e, a=n.Var(name, a.dtype), b=b))
 
     def _select(self, e: n.Select) -> str:
         """Both arms are guarded: a load in one is made only where it is chosen."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from ..cuda.words import RESERVED
 
-TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "T", "tilelang", "math", "range", *(x for x in dir(builtins) if x.islower()), *(RESERVED - {"main"})})
+TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "T", "tilelang", "math", "range",
+                   *(x for x in dir(builtins) if x.islower()), *(RESERVED - {"main"})}) - {"input"}
 """Names that no parameter or value of an emitted kernel may have: TileLang takes them over into the CUDA that it writes."""
 
 

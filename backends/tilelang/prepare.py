@@ -24,6 +24,7 @@ from .layouts import said
 from .places import sourced
 from .sums import is_named_sum
 from .threads import ThreadForm, is_idle
+from .whole import wholes, within
 
 COLLECTIVE = frozenset({"reduce", "scan"})
 TEAMS = frozenset({"thread", "warp", "warpgroup"})
@@ -67,9 +68,53 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
     loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
               if isinstance(x, n.Alloc) and x.buffer.layout is not None and (layout := said(x.buffer)) != x.buffer.layout}
-    k = _dropped(_lone(k))
+    k = _dropped(_lone(k if generic else wholes(k)))
+    k = k if generic else replace(k, body=_begun(_with_their_barriers(k.body)))
     made = replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
     return made if generic else by_rows(made)
+
+
+def _with_their_barriers(block: n.Block) -> n.Block:
+    """The block with what makes barriers ready right after their declaration, where nothing but other such statements stands between."""
+    out: list[n.Stmt] = []
+    for s in block:
+        call = s.call if isinstance(s, n.Eval) and s.call.fn == "mbar_init" else None
+        if call is None or not isinstance(at := call.args[0], n.Region):
+            out.append(within(s, _with_their_barriers) if blocks_of(s) else s)
+            continue
+        j = len(out)
+        while j and (isinstance(out[j - 1], n.Alloc) or _readies(out[j - 1])) and not _of_barrier(out[j - 1], at.buffer.name):
+            j -= 1
+        out.insert(j if j and _of_barrier(out[j - 1], at.buffer.name) else len(out), s)
+    return tuple(out)
+
+
+def _readies(s: n.Stmt) -> bool:
+    return isinstance(s, n.Eval) and s.call.fn == "mbar_init"
+
+
+def _of_barrier(s: n.Stmt, name: str) -> bool:
+    """Whether a statement declares a barrier or makes it ready."""
+    return (isinstance(s, n.Alloc) and s.buffer.name == name) or (_readies(s) and any(isinstance(x, n.Buffer) and x.name == name for x in walk(s)))
+
+
+def _begun(block: n.Block) -> n.Block:
+    """The block with numbers that are declared without a value, and given a literal one before anything else, declared with it."""
+    out = list(block)
+    for k, s in enumerate(block):
+        if blocks_of(s):
+            out[k] = within(s, _begun)
+    k = 0
+    while k < len(out):
+        s = out[k]
+        if isinstance(s, n.Alloc) and s.init is None and s.buffer.space == "register" and not s.buffer.shape:
+            first = next((j for j in range(k + 1, len(out)) if any(isinstance(x, n.Buffer) and x.name == s.buffer.name for x in walk(out[j]))), None)
+            given = out[first] if first is not None else None
+            if isinstance(given, n.Store) and given.at == n.Region(s.buffer) and given.mask is None and isinstance(given.value, n.Const):
+                out[k] = replace(s, init=given.value)
+                del out[first]  # type: ignore[arg-type]  # it is one
+        k += 1
+    return tuple(out)
 
 
 def _lone(k: n.Kernel) -> n.Kernel:

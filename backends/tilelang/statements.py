@@ -22,6 +22,8 @@ from .tiles import AXES, Tiles
 
 Line = tuple[str, StatementPath | None]
 WARP = 32
+GROUP = 4
+"""Warps of a warpgroup."""
 REGISTERS = 65536
 """32-bit registers of an SM, of which a CTA's threads share what they are launched with."""
 _POINTLESS = frozenset({"fence_mbar_init"})
@@ -95,7 +97,7 @@ class Statements:
         """Statements that one of TileLang's says: how many of the first ones were written, 0 for none."""
         s, after = rest[0], rest[1] if len(rest) > 1 else None
         match s, after:
-            case n.Copy(via="cp_async", grouped=True, signal=None) as moved, n.Eval(call=n.Call(fn="async_commit")):
+            case n.Copy(via="cp_async", grouped=True, signal=None) as moved, n.Eval(call=n.Call(fn="async_commit")) if not self.in_thread:
                 self.put(self.tiles.moved("T.async_copy", moved), depth, path)
                 return 2
             case n.Copy(via="tma", grouped=True, signal=None) as moved, n.Eval(call=n.Call(fn="bulk_commit")):
@@ -105,6 +107,10 @@ class Statements:
                 assert moved.signal is not None
                 self.put(self.tiles.moved("T.tma_copy", moved, f", barrier={self.to.place(moved.signal)}"), depth, path)
                 return 2
+            case n.Eval(call=n.Call(fn="wgmma_fence")), n.Mma(via="wgmma", pending=True) as product if len(rest) > 2 and isinstance(
+                    rest[2], n.Eval) and rest[2].call.fn == "wgmma_commit":
+                self.put(self.tiles.product(product, "wgmma"), depth, path)
+                return 3
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
                 return self._barriers(made.buffer, rest, path, depth)
             case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
@@ -163,7 +169,7 @@ class Statements:
             case n.Let():
                 if len(s.names) != 1:
                     raise refuse("KIR-B002", "TileLang gives one value a name at a time")
-                self.put(f"{to.names[s.names[0]]} = {to.text(s.value)}", depth, path)
+                self.put(f"{to.names[s.names[0]]} = {self._value(s.value)}", depth, path)
             case n.Alloc():
                 self._alloc(s, path, depth)
             case n.View():
@@ -171,6 +177,8 @@ class Statements:
             case n.Store():
                 for text, deeper in self.tiles.store(s):
                     self.put(text, depth + deeper, path)
+            case n.Copy(via="cp_async", grouped=True, signal=None) if self.in_thread:
+                self.put(self._own_copy(s), depth, path)
             case n.Copy():
                 self.put(self.tiles.copied(s), depth, path)
             case n.Mma():
@@ -205,6 +213,10 @@ class Statements:
     def _roles(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """A branch for each range of threads, from the first warp to the last."""
         ends = [r.hi for r in s.roles]
+        if (self.warps is None and all(r.lo % GROUP == 0 and r.hi % GROUP == 0 for r in s.roles) and [r.lo for r in s.roles] != [0, *ends[:-1]]) or (
+                self.warps is None and ends[-1] * WARP < self.tiles.threads and ends[-1] % GROUP == 0 and len(ends) == 1):
+            self._groups(s, path, depth)
+            return
         if self.warps is not None or [r.lo for r in s.roles] != [0, *ends[:-1]] or ends[-1] * WARP != self.tiles.threads or len(ends) < 2:
             raise refuse("KIR-B304", "roles that are not all the CTA's warps in order", "roles from warp 0 to the last, side by side")
         whole, name = self.tiles.threads, fresh("tx", {*self.to.names.values(), *self.tiles.taken})
@@ -221,6 +233,43 @@ class Statements:
                 self.block(r.body, path, depth + 1)
             finally:
                 self.tiles.threads, self.warps = whole, None
+
+    def _groups(self, s: n.Roles, path: StatementPath, depth: int) -> None:
+        """Parts of the CTA that are whole warpgroups, in whatever order: `with T.ws(..)` for each."""
+        whole = self.tiles.threads
+        launched = REGISTERS // whole // 8 * 8
+        for r in s.roles:
+            self.put(f"with T.ws({', '.join(str(g) for g in range(r.lo // GROUP, r.hi // GROUP))}):", depth, path)
+            if r.registers:
+                self.put(f"T.set_max_nreg({r.registers}, {int(r.registers > launched)})", depth + 1, path)
+            self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
+            try:
+                self.block(r.body, path, depth + 1)
+            finally:
+                self.tiles.threads, self.warps = whole, None
+
+    def _value(self, e: n.Expr) -> str:
+        """What gets a name: an expression, or what an element held before an atomic operation."""
+        if not (isinstance(e, n.Call) and e.fn in ("atomic_add", "atomic_max", "atomic_min") and e.of is None):
+            return self.to.text(e)
+        at, value, *mask = e.args
+        attrs = {k: v for k, v in e.attrs if (k, v) not in (("order", "relaxed"), ("scope", "gpu"))}
+        if mask or attrs or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
+            raise refuse("KIR-B008", f"TileLang has no {e.fn} under a mask whose old value is used", "a branch around it")
+        return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}, return_prev=True)"
+
+    def _own_copy(self, s: n.Copy) -> str:
+        """A thread's asynchronous copy of neighbors."""
+        last = s.dst.index[-1] if s.dst.index else None
+        others = [i for at in (s.src.at, s.dst) for i in at.index[:-1]]
+        if not isinstance(last, n.Span) or last.step != 1 or any(isinstance(i, n.Span) for i in others) or s.mask is not None or s.clip or s.attrs:
+            raise refuse("KIR-B301", "a thread's asynchronous copy is of neighbors along the last dimension", "a copy of the whole team")
+        count = last.extent if isinstance(last.extent, int) else self.to.text(last.extent)
+        sides = []
+        for at, access in ((s.dst, "w"), (s.src.at, "r")):
+            first = build.region(at.buffer, *(i.lo if isinstance(i, n.Span) else i for i in at.index))
+            sides.append(f'T.access_ptr({self.to.place(first)}, "{access}", {count})')
+        return f"T.ptx_cp_async({', '.join(sides)}, {count}{'' if s.src.mask is None else f', {self.to.text(s.src.mask)}'})"
 
     # ------------------------------------------------------------------------------------------------------------------ memory
     def _alloc(self, s: n.Alloc, path: StatementPath, depth: int) -> None:
@@ -283,7 +332,7 @@ class Statements:
                 if step != "1":
                     raise refuse("KIR-B002", "T.Pipelined counts by one", "a loop in steps of one")
                 lists = "".join(f", {k}=[{attrs[k]}]".replace(",", ", ").replace(",  ", ", ") for k in ("order", "stage") if k in attrs)
-                stages = f", num_stages={attrs['stages']}" if "stages" in attrs else ""
+                stages = f", num_stages={to.option(attrs['stages'])}" if "stages" in attrs else ""
                 head = f"T.Pipelined({bounds}{stages}{lists})"
             case "unroll":
                 known = {"factor"}
@@ -332,6 +381,12 @@ class Statements:
         match call.fn:
             case "barrier":
                 self.put("T.sync_threads()", depth, path)
+            case "async_commit" if self.in_thread:
+                self.put("T.ptx_commit_group()", depth, path)
+            case "print" if len(args) <= 1 and len(attrs) == 1:
+                shown = [self.tiles.region(args[0].at)] if args and isinstance(args[0], n.Load) else [to.text(a) for a in args]
+                said = repr(str(attrs["format"]))
+                self.put(f"T.print({', '.join([*shown, f'msg={said}' if shown else said])})", depth, path)
             case "async_wait":
                 self.put(f"T.ptx_wait_group({to.text(args[0])})", depth, path)
             case "named_barrier_sync":

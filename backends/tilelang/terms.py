@@ -9,6 +9,7 @@ from kir.ir.types import DTYPES
 _TOKEN = re.compile(r"\s*([^(),\s]+|[(),])")
 _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _JOINED = {"and": "and", "or": "or", "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
+_CALLED = {"min": "min", "max": "max", "ceildiv": "tilelang.cdiv"}
 
 
 class NoTerm(Exception):
@@ -59,6 +60,8 @@ def _term(tokens: list[str], names: Mapping[str, str], dtypes: Mapping[str, str]
             return a, rest
         case "dtype_is", [a, b]:
             return f"({a} == {b})", rest
+        case _, [a, b] if head in _CALLED:
+            return f"{_CALLED[head]}({a}, {b})", rest
         case _, [a, b] if head in _COMPARED or head in _JOINED:
             return f"({a} {_COMPARED.get(head) or _JOINED[head]} {b})", rest
         case _:

@@ -77,6 +77,9 @@ class Tiles:
             raise refuse("KIR-B008", f"TileLang has no cache policy on a store ('{s.cache}')", "a copy with an eviction policy")
         if isinstance(s.value, n.Call) and s.value.fn == "reduce" and is_only_element(s.at):
             return [(self.reduction(s.value, n.Region(s.at.buffer), True), 0)]
+        if isinstance(s.value, n.Binary) and s.value.a == n.Load(s.at) and isinstance(s.value.b, n.Call) and s.value.b.fn == "reduce" and (
+                is_only_element(s.at) and s.mask is None):
+            return [(self.reduction(s.value.b, n.Region(s.at.buffer), False), 0)]
         if not isinstance(s.at.type, TileType):
             return self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
         found = self._whole(s) if s.mask is None else None
@@ -223,7 +226,7 @@ class Tiles:
             raise refuse("KIR-B306", "a copy has no mask in TileLang but the edges of the tensor", "a store where the mask holds")
         if extra := [k for k, _ in s.attrs if k not in known]:
             raise refuse("KIR-B301", f"a copy of TileLang has no option '{extra[0]}'")
-        options = "".join(f", {k}={v!r}" for k, v in s.attrs)
+        options = "".join(f", {k}={repr(v) if k == 'eviction_policy' else self.to.option(v)}" for k, v in s.attrs)
         if s.src.cache:
             raise refuse("KIR-B301", f"a copy of TileLang has no cache policy '{s.src.cache}'")
         return f"T.copy({self.source(s.src, s.dst)}, {self.target(s)}{options})"
@@ -269,18 +272,18 @@ class Tiles:
         return lines if not axes else [(self.parallel(axes), 0), *((t, d + 1) for t, d in lines)]
 
     # --------------------------------------------------------------------------------------------------------------- products
-    def product(self, s: n.Mma) -> str:
-        """`T.gemm(a, b, acc)`."""
+    def product(self, s: n.Mma, via: str = "auto") -> str:
+        """`T.gemm(a, b, acc)`, or what leaves its products to a wait."""
         options = dict(s.attrs)
         policy = options.pop("policy", None)
-        if s.via != "auto" or s.pending or options:
+        if s.via != via or s.pending != (via == "wgmma") or options:
             raise refuse("KIR-B301", f"TileLang chooses the matrix instruction, not the program (via {s.via})", "via auto")
         dtype = dtype_of(s.a.type)
         if dtype.name == "f32" and s.precision != "tf32":
             raise refuse("KIR-B004", f"TileLang multiplies tiles of f32 as tf32, not as {s.precision}", "precision tf32, or via fma")
         a, first = self._operand(s.a)
         b, second = self._operand(s.b)
-        text = f"T.gemm({a}, {b}, {self.region(s.acc)}"
+        text = f"T.{'gemm' if via == 'auto' else 'wgmma_gemm'}({a}, {b}, {self.region(s.acc)}"
         text += "".join(f", {name}=True" for name, on in (("transpose_A", first), ("transpose_B", second)) if on)
         return text + (f", policy=T.GemmWarpPolicy.{policy})" if policy else ")")
 

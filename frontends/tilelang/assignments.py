@@ -62,7 +62,7 @@ def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
         case cst.Assert():
             _assert(r, f, s)
         case cst.Raise():
-            raise Raised
+            raise Raised(f.scope.module.code(s).strip(), (), f.scope.module.origin(s))
         case cst.Import() | cst.ImportFrom():
             from .lookup import _value
 
@@ -73,6 +73,10 @@ def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
                     f.scope.names[name] = Unknown(bad.reason)
         case cst.Break() | cst.Continue() if r.launched:
             r.out.emit(n.Jump("break" if isinstance(s, cst.Break) else "continue"))
+        case cst.AnnAssign(target=cst.Name(value=name)) if name in f.eager and not r.launched:
+            from .kernel import declared_here
+
+            declared_here(r, f, name, s.annotation.annotation)
         case cst.AnnAssign():
             pass
         case _:
@@ -106,11 +110,30 @@ def _assert(r: Reader, f: Frame, s: cst.Assert) -> None:
             raise
         return
     if found is False:
-        raise Raised
+        raise Raised(f.scope.module.code(s).strip(), _given(r, f, s.test), f.scope.module.origin(s))
     if isinstance(found, bool):
         return
     if r.launched and not r.is_static(found):
         r.out.emit(n.Eval(build.call("assertion", found)))
+
+
+def _given(r: Reader, f: Frame, e: cst.BaseExpression) -> tuple[str, ...]:
+    """What the names of a condition stand for, where that is known."""
+    from ..triton.inference import nodes_below
+    from .values import is_known
+
+    out: dict[str, None] = {}
+    for x in (e, *nodes_below(e)):
+        if isinstance(x, cst.Name):
+            try:
+                value = evaluate(r, f.scope, x)
+            except NotUnderstood:
+                continue
+            if isinstance(value, TypeOf):
+                out[f"{x.value} is {value.dtype.name}"] = None
+            elif is_known(value) and x.value not in ("True", "False", "None"):
+                out[f"{x.value} is {value!r}"] = None
+    return tuple(out)
 
 
 def assign(r: Reader, f: Frame, target: cst.BaseExpression, value: Value) -> None:

@@ -60,7 +60,7 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) ->
     orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
     if isinstance(cond, bool):
         return execution.run_block(r, f, s.body.body if cond else orelse)
-    if r.launched and not r.is_static(cond):
+    if r.launched and (not r.is_static(cond) or r.of_sizes(cond)):
         return _dynamic_if(r, f, s, cond, orelse)
     if defines(s.body.body, f.target):
         r.assume(cond)
@@ -151,20 +151,27 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: object, orelse: object, s
     ends: list[dict[str, Value]] = []
     blocks: list[list[n.Stmt]] = []
     raised = []
+    why: Raised | None = None
+    layouts, laid = dict(r.layouts), []
     for holds, act in ((True, then), (False, orelse)):
         f.scope.names.clear()
         f.scope.names.update(before)
+        r.layouts = dict(layouts)
         with r.out.capture() as made, r.assuming(cond, holds):
             try:
                 results.append(act())  # type: ignore[operator]  # a thunk
                 raised.append(False)
-            except Raised:
+            except Raised as bad:
+                why = bad
                 results.append(None)
                 raised.append(True)
         ends.append(dict(f.scope.names))
         blocks.append(made)
+        laid.append(r.layouts)
     if all(raised):
-        raise Raised
+        assert why is not None
+        raise why
+    r.layouts = next((x for x, gone in zip(laid, reversed(raised), strict=True) if gone), {k: v for k, v in laid[0].items() if laid[1].get(k) is v})
     f.scope.names.clear()
     if any(raised):
         kept = 1 if raised[0] else 0

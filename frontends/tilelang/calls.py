@@ -13,10 +13,10 @@ from kir.ir.types import F32, I32, dtype_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .evaluate import evaluate, iterated
+from .evaluate import evaluate, iterated, listed
 from .names import LANGUAGE, absolute
 from .operators import binary
-from .reader import Reader, Undecided
+from .reader import OWN, Reader, Undecided
 from .values import (
     Builtin,
     Choice,
@@ -25,10 +25,12 @@ from .values import (
     Instance,
     Items,
     Loop,
+    Memory,
     Method,
     NotUnderstood,
     Num,
     Open,
+    Place,
     Scope,
     Signature,
     Table,
@@ -46,7 +48,7 @@ MOST_COMBINATIONS = 4096
 def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
     """The value of a call."""
     fn = r.settled(evaluate(r, scope, e.func))
-    if isinstance(fn, Builtin) and fn.name.startswith("torch.") and not fn.name.startswith(("torch.finfo", "torch.iinfo")):
+    if isinstance(fn, Builtin) and fn.name.startswith("torch.") and not r.launched and not fn.name.startswith(("torch.finfo", "torch.iinfo")):
         return r.ask(fn.name.rsplit(".", 1)[-1], scope.module.code(e))
     given = Signature()
     for a in e.args:
@@ -82,6 +84,7 @@ def invoke(r: Reader, fn: Value, given: Signature, e: cst.CSTNode) -> Value:
         case Choice():
             raise Undecided(fn.cond)
         case Open():
+            _of_host(r, fn.name, given)
             return r.ask(fn.name, f"{fn.key or fn.name}({given.args}{given.named})")
         case Builtin():
             return _builtin(r, fn, given, e)
@@ -136,6 +139,12 @@ def _method(r: Reader, fn: Method, given: Signature) -> Value:
             return Items(tuple(k for k, _ in owner.items))
         case Table(), "values":
             return Items(tuple(v for _, v in owner.items))
+        case str(), ("isdigit" | "isalpha" | "isnumeric" | "isupper" | "islower") if not given.args:
+            return bool(getattr(owner, fn.name)())
+        case str(), "join" if len(given.args) == 1:
+            parts = iterated(r, given.args[0])
+            if all(isinstance(x, str) for x in parts):
+                return owner.join(str(x) for x in parts)
         case str(), ("lower" | "upper" | "strip" | "removeprefix" | "removesuffix" | "startswith" | "endswith" | "replace" | "split" | "format"):
             args = [r.decided(a) for a in given.args]
             if all(isinstance(a, str) for a in args):
@@ -159,19 +168,35 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         return word(r, name[len(LANGUAGE) + 1:], given, e)
     if name in WORDS_OF_HOST:
         return WORDS_OF_HOST[name](r, given)
-    root, _, last = name.partition(".")
+    root, _, rest = name.partition(".")
+    last = name.rsplit(".", 1)[-1]
     if root == "math" and all(is_known(r.settled(a)) for a in given.args):
-        return arithmetic.host(getattr(math, last), *(r.settled(a) for a in given.args))
+        return arithmetic.host(getattr(math, rest), *(r.settled(a) for a in given.args))
     if root == "builtins":
-        return _python(r, last, given)
+        return _python(r, rest, given)
     if name in ("tilelang.cdiv", "triton.cdiv", "tilelang.next_power_of_2", "triton.next_power_of_2"):
         return _counted(r, name.rsplit(".", 1)[-1], given)
+    if name.startswith("tilelang.") and last.startswith("make_") and last.endswith("swizzle_layout"):
+        from .layouts import layout_word
+
+        return layout_word(r, last, given, e)
     if name.startswith("tilelang.layout."):
         from .layouts import layout_word
 
         return layout_word(r, name.removeprefix("tilelang.layout."), given, e)
-    asked = given.args[0] if given.args and last in ("environ.get", "getenv") else None
-    return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
+    _of_host(r, name, given)
+    asked = given.args[0] if given.args and rest in ("environ.get", "getenv") else None
+    worked_out = OWN if root == "math" else ""
+    return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{worked_out}{name}({given.args}{given.named})")
+
+
+def _of_host(r: Reader, name: str, given: Signature) -> None:
+    """Raises NotUnderstood for a function that is not known and takes what only the running kernel knows: no binding can answer for it."""
+    for v in (*given.args, *given.named.values()):
+        for x in v.items if isinstance(v, Items) else (v,):
+            x = r.settled(x)
+            if isinstance(x, (Memory, Place)) or (isinstance(x, Num) and not r.is_static(x.expr)):
+                raise NotUnderstood(f"the function '{name}', of what the kernel computes")
 
 
 def _counted(r: Reader, word: str, given: Signature) -> Value:
@@ -203,6 +228,9 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
                 return len(one)
             if isinstance(one, Table):
                 return len(one.items)
+            if isinstance(one, Open) and (given := r.given_items(one)):
+                return len(given)
+            raise NotUnderstood(f"the length of {describe(one)}{listed(one)}")
         case "abs", [one]:
             return arithmetic.host(abs, one) if is_number(one) else Num(build.call("abs", r.run(one)))
         case "int", [one]:
@@ -245,6 +273,8 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
             return Table((*((k, v) for k, v in pairs), *given.named.items()))
         case "round", _ if all(is_known(a) for a in args):
             return arithmetic.host(round, *args)
+        case "round", [Open() as one, *_] if one.kind == "asked":
+            return r.ask("rounded", f"{OWN}round({one.key})")
         case "pow", [a, b]:
             return binary(r, "pow", a, b)
         case "divmod", [a, b]:
@@ -257,7 +287,7 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
             return None
         case ("isinstance" | "hasattr" | "getattr"), _:
             subject = args[0].name if args and isinstance(args[0], Open) else "is"
-            return r.ask(f"{subject}_{name}", f"{name}({args})", "bool")
+            return r.ask(f"{subject}_{name}", f"{OWN}{name}({args})", "bool")
         case _ if name.endswith("Error") or name == "Exception":
             return Unknown("an exception")
     raise NotUnderstood(f"'{name}' of these values")

@@ -132,6 +132,9 @@ def _launch(r: Reader, f: Frame, launch: Launch, target: cst.BaseExpression | No
 def for_statement(r: Reader, f: Frame, s: cst.For) -> Returned | None:
     """A loop of the kernel."""
     found = r.decided(evaluate(r, f.scope, s.iter))
+    if isinstance(found, Num) and isinstance(s.iter, cst.Call) and isinstance(s.target, cst.Name):  # for tx in T.thread_binding(..)
+        f.scope.names[s.target.value] = found
+        return run_block(r, f, s.body.body)
     if isinstance(found, Items):
         return _rounds(r, f, s, found.items)
     if not isinstance(found, Loop):
@@ -155,10 +158,23 @@ def for_statement(r: Reader, f: Frame, s: cst.For) -> Returned | None:
     name = s.target.value if isinstance(s.target, cst.Name) else "i"
     if not isinstance(s.target, cst.Name):
         raise NotUnderstood("a loop over several names")
+    if (down := build.int_value(step)) is not None and down < 0:
+        return _counting_down(r, f, s, name, (lo, hi, -down), kind, n.attrs(**attrs))
     var = n.Var(r.out.fresh(name if name != "_" else "i"), dtype_of(lo.type))
     body = _body(r, f, s, {name: Num(var)}, {var.name: hi} if build.is_const(lo, 0) and build.is_const(step, 1) else {})
     r.out.emit(n.For(var, lo, hi, step, body, kind, n.attrs(**attrs)))
     return None
+
+
+def _counting_down(r: Reader, f: Frame, s: cst.For, name: str, ends: tuple[n.Expr, n.Expr, int], kind: str, attrs: n.Attrs) -> None:
+    """`range(hi, lo, -step)`: its rounds are counted from 0, and the name is worked out from their number."""
+    first, last, step = ends
+    count = build.maximum(build.ceildiv(build.sub(first, last), step), 0)
+    var = n.Var(r.out.fresh("round"), dtype_of(first.type))
+    with r.out.capture() as made:
+        value = r.out.let(name if name != "_" else "i", build.sub(first, build.mul(var, step)))
+    body = _body(r, f, s, {name: Num(value)}, {var.name: count})
+    r.out.emit(n.For(var, build.const(0, dtype_of(first.type)), count, build.const(1, dtype_of(first.type)), (*made, *body), kind, attrs))
 
 
 def _body(r: Reader, f: Frame, s: cst.For, names: dict[str, Value], inside: dict[str, n.Expr]) -> n.Block:
@@ -202,22 +218,11 @@ def _range(r: Reader, loop: Loop) -> tuple[n.Expr, n.Expr, n.Expr]:
     lo, hi = (build.const(0), ends[0]) if len(ends) == 1 else (ends[0], ends[1])
     step = ends[2] if len(ends) > 2 else build.const(1)
     dtype: DType = I64 if any(dtype_of(e.type) == I64 for e in (lo, hi, step)) else I32
-    known = build.int_value(step)
-    if known is not None and known < 0:
-        raise NotUnderstood("a loop that counts down")
     return convert(lo, dtype), convert(hi, dtype), convert(step, dtype)
 
 
 def _pipeline(r: Reader, loop: Loop, named: dict[str, Value], attrs: dict[str, n.Attr]) -> None:
-    stages = r.settled(named.get("num_stages", loop.args[2] if len(loop.args) > 2 else 0))
-    known = r.known_int(stages)
-    if known is not None:
-        attrs["stages"] = known
-    else:
-        e = r.run(stages)
-        if not (isinstance(e, n.Var) and e.name in r.metas):
-            raise NotUnderstood("a number of stages that is no parameter of its own")
-        attrs["stages"] = e.name
+    attrs["stages"] = r.option(named.get("num_stages", loop.args[2] if len(loop.args) > 2 else 0))
     for word in ("order", "stage", "group"):
         value = r.settled(named.get(word))
         if isinstance(value, Items) and value.items:

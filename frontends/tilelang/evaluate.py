@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from . import arithmetic, operators, subscripts
+from .names import said_dtype
 from .reader import Reader, Undecided
 from .values import (
     Function,
@@ -16,6 +17,7 @@ from .values import (
     Open,
     Scope,
     Table,
+    TypeOf,
     Unknown,
     Value,
     describe,
@@ -149,6 +151,8 @@ def iterated(r: Reader, v: Value) -> tuple[Value, ...]:
             return v.items
         case str():
             return tuple(v)
+        case TypeOf() if not v.dtype.is_symbolic:
+            return tuple(said_dtype(v.dtype))
         case Table():
             return tuple(k for k, _ in v.items)
         case Loop(kind="range", args=args):
@@ -158,7 +162,14 @@ def iterated(r: Reader, v: Value) -> tuple[Value, ...]:
                 if len(values) <= 4096:
                     return tuple(values)
             raise NotUnderstood("a loop of the host whose ends are not known")
-    raise NotUnderstood(f"a loop of the host over {describe(v)}")
+    if isinstance(v, Open) and (given := r.given_items(v)):
+        return given
+    raise NotUnderstood(f"a loop of the host over {describe(v)}" + listed(v))
+
+
+def listed(v: Value) -> str:
+    """How a binding gives the elements of an open list."""
+    return f": give the binding its elements, as the metas {v.name}_0, {v.name}_1, .." if isinstance(v, Open) else ""
 
 
 def bound(r: Reader, target: cst.BaseExpression, value: Value) -> list[tuple[str, Value]]:

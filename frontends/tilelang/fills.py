@@ -56,6 +56,25 @@ def without_unread(block: n.Block, kept: frozenset[str]) -> n.Block:
         block = _without(block, unread)
 
 
+def with_known_effects(block: n.Block, visible: frozenset[str]) -> n.Block:
+    """The block with `opaque` text that names what threads keep for themselves as text that may do anything."""
+    out: list[n.Stmt] = []
+    for s in block:
+        match s:
+            case n.Alloc() | n.View():
+                visible |= {s.buffer.name}
+            case n.Let():
+                visible |= {*s.names}
+            case n.Opaque() if not {*s.reads, *s.writes} <= visible | {"*"}:
+                s = replace(s, reads=("*",), writes=("*",))
+            case n.For():
+                s = replace(s, body=with_known_effects(s.body, visible | {s.var.name}))
+            case _ if blocks_of(s):
+                s = _each(s, lambda b, seen=visible: with_known_effects(b, seen))  # type: ignore[misc]  # bound now
+        out.append(s)
+    return tuple(out)
+
+
 def _without(block: n.Block, names: frozenset[str]) -> n.Block:
     out: list[n.Stmt] = []
     for s in block:

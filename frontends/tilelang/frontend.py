@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import libcst as cst
@@ -88,7 +89,12 @@ class TileLangFrontend:
         from kir.analysis.heuristics import settled
 
         given: dict[str, Value] = {**settled(binding).metas, **dict.fromkeys(binding.absent)}
-        return read_kernel(self._project, module, node, kernel, given, binding.sizes)
+        made = read_kernel(self._project, module, node, kernel, given, binding.sizes)
+        idle = {*binding.metas, *binding.absent} - {m.name for m in made.metas} - {p.name for p in made.params}
+        if idle:  # what the source asks, and these values answer before it is asked
+            asked = read_kernel(self._project, module, node, kernel).metas
+            made = replace(made, metas=(*made.metas, *(m for m in asked if m.name in idle)))
+        return made
 
     def outline(self, source: Path, kernel: str) -> Outline:
         """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""
@@ -103,7 +109,9 @@ class TileLangFrontend:
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F001 to KIR-F003."""
         module, node = self.find(source, kernel)
-        return skeleton(self._project, module, node, read_kernel(self._project, module, node, kernel))
+        questions: dict[str, str] = {}
+        program = read_kernel(self._project, module, node, kernel, questions=questions)
+        return skeleton(self._project, module, node, program, questions)
 
 
 def is_kernel(f: cst.FunctionDef) -> bool:

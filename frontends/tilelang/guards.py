@@ -30,7 +30,8 @@ def within(r: Reader, p: Place) -> n.Expr | None:
             at = i
         if not _positive(r, at):
             found.append(build.compare("ge", at, convert(build.const(0), dtype_of(at.type))))
-        found.append(build.compare("lt", at, convert(extent, dtype_of(at.type))))
+        if not (isinstance(at, n.Var) and r.inside.get(at.name) == extent):
+            found.append(build.compare("lt", at, convert(extent, dtype_of(at.type))))
     made: n.Expr | None = None
     for each in found:
         made = joined(made, each)

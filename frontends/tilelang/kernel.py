@@ -14,22 +14,24 @@ from kir.ir.visit import statements, walk
 
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
-from .execute import Found, parameter, run_block
-from .fills import in_their_branch, with_fills, with_ready_barriers, without_unread
-from .kinds import kinds
+from .execute import Found, parameter, run_block, run_one
+from .fills import in_their_branch, with_fills, with_known_effects, with_ready_barriers, without_unread
+from .kinds import kinds, perhaps_none
 from .layouts import laid_out
 from .operators import guarded
 from .reader import Part, Reader, Refused, Undecided
 from .teams import Placing
-from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
+from .values import Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, TensorType, Text, TypeOf, Value, describe, is_known
 from .variables import accessed
+from .words_notes import configured
 
 
 def read_kernel(
-    project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = ()
+    project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = (),
+    questions: dict[str, str] | None = None,
 ) -> n.Program:
     """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
-    among the sizes. What is not understood is in it as `opaque`
+    among the sizes; `questions` is filled with what is asked of the binding, by name. What is not understood is in it as `opaque`
     statements. Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
     r = Reader(project, module, given or {}, given is not None, sizes)
     r.out.taken |= {p.name.value for p in node.params.params}
@@ -39,10 +41,12 @@ def read_kernel(
         _read(r, module, node, scope)
     except Refused as bad:
         raise bad.error from bad
-    except Raised:
+    except Raised as bad:
         from kir.diagnostic import error
 
-        raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values", origin=module.origin(node),
+        said = " ".join(bad.text.split())
+        raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values" + (f": '{said[:160]}'" if said else ""),
+                    origin=bad.origin or module.origin(node), witness=bad.given,
                     needs="values for which its own checks hold") from None
     except (NotUnderstood, KirError, Undecided) as why:
         told = why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
@@ -51,6 +55,8 @@ def read_kernel(
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
         r.params = []
     _remaining_metas(r, module, owners or (node,))
+    if questions is not None:
+        questions.update(r.questions)
     return _program(r, module, node, name)
 
 
@@ -60,6 +66,7 @@ def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[c
     for k, f in enumerate(owners):
         for key, kind in kinds(f).items():
             r.kinds.setdefault(key, kind)
+        r.optional |= perhaps_none(f)
         target = owners[k + 1] if k + 1 < len(owners) else node
         scope = Scope({}, module, scope)
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
@@ -91,7 +98,7 @@ def _of_kind(r: Reader, v: Value) -> Value:
         found = "dtype"
     elif isinstance(default, str) and found != "dtype":
         found = "str"
-    elif default is None and v.name in r.defaults:
+    elif default is None and v.name in r.defaults and not (found in ("int", "dtype") and v.name not in r.optional):
         found = "any"
     elif not found:
         found = "int" if isinstance(default, int) else "any"
@@ -114,10 +121,7 @@ def _configured(r: Reader, f: cst.FunctionDef, scope: Scope) -> None:
                 found = r.decided(evaluate(r, scope, a.value))
             except (NotUnderstood, Undecided):
                 continue
-            for key, value in found.items if isinstance(found, Table) else ():
-                word = key.name.rsplit(".", 1)[-1] if isinstance(key, Builtin) else str(key).replace(".", "_")
-                if is_known(value) and value is not None:
-                    r.attrs[word.lower()] = value  # type: ignore[assignment]  # a literal
+            configured(r, found)
 
 
 def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> None:
@@ -128,6 +132,7 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
     if eager:
         for key, kind in kinds(node).items():
             r.kinds.setdefault(key, kind)
+        r.optional |= perhaps_none(node)
     for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params):
         if p.annotation is None:
             own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
@@ -140,26 +145,32 @@ def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> Non
             own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
         else:
             own.names[p.name.value] = declared(r, p.name.value, stated)
-    body = list(node.body.body)
-    if eager:
-        body = _eager(r, module, own, body)
-    run_block(r, Frame(own), body)
+    _eager(r, node, own)
     if not r.launched and not r.parts:
         raise NotUnderstood(r.unread or "there is no T.Kernel in it")
 
 
-def _eager(r: Reader, module: Module, own: Scope, body: list[cst.CSTNode]) -> list[cst.CSTNode]:
-    """The body of an eager kernel without the statements that say what its parameters are."""
-    rest: list[cst.CSTNode] = []
-    for s in body:
+def _eager(r: Reader, node: cst.FunctionDef, own: Scope) -> None:
+    """The body of an eager kernel in order: `A: T.Tensor(shape, dtype)` says what a parameter is, with what was worked out before it. The
+    kernel takes its tensors in the order of the function's parameters, then those that it makes."""
+    order = {p.name.value: k for k, p in enumerate((*node.params.posonly_params, *node.params.params, *node.params.kwonly_params))}
+    body, frame = node.body.body, Frame(own, None, frozenset(order))
+    for k, s in enumerate(body):
         small = s.body[0] if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1 else None
-        if isinstance(small, cst.AnnAssign) and small.value is None and isinstance(small.target, cst.Name):
-            own.names[small.target.value] = declared(r, small.target.value, r.decided(evaluate(r, own, small.annotation.annotation)))
-        elif isinstance(small, cst.Assign) and not r.launched and "const" in module.code(small.value):
-            run_block(r, Frame(own), [s])
-        else:
-            rest.append(s)
-    return rest
+        if isinstance(small, cst.AnnAssign) and small.value is None and isinstance(small.target, cst.Name) and small.target.value in order:
+            declared_here(r, frame, small.target.value, small.annotation.annotation)
+        elif run_one(r, frame, s, body[k + 1:]) is not None:
+            break
+    r.params.sort(key=lambda q: order.get(q.name, len(order)))
+
+
+def declared_here(r: Reader, f: Frame, name: str, annotation: cst.BaseExpression) -> None:
+    """A parameter of an eager kernel, where its body says what it is."""
+    try:
+        stated = r.decided(evaluate(r, f.scope, annotation))
+        f.scope.names[name] = declared(r, name, stated)
+    except Undecided as open_:
+        raise NotUnderstood(f"the type of '{name}' depends on a condition that the binding decides") from open_
 
 
 def declared(r: Reader, name: str, kind: Value) -> Value:
@@ -234,14 +245,14 @@ def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.P
         body = laid_out(r, in_their_branch(without_unread(block, frozenset(r.joined)), frozenset(r.hoisted)))
         placing = Placing(part.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
                           part.attrs.get("tl_disable_thread_storage_sync") is not True)
-        body = with_ready_barriers(with_fills(placing.body(body)))
+        body = with_known_effects(with_ready_barriers(with_fills(placing.body(body))), frozenset(q.name for q in r.params))
         kernels.append(n.Kernel(f"{name}_{k + 1}" if k else name, part.grid, part.threads, body, part.cluster, n.attrs(**part.attrs),
                                 origin=module.origin(node)))
     body = tuple(s for k in kernels for s in k.body)
     params = _roles(r, body)
     used = _used(kernels, params)
     sizes = tuple(p for p in r.sizes.values() if p.name in used)
-    return n.Program(name, tuple(r.metas.values()), (*sizes, *params), kernels=tuple(kernels))
+    return n.Program(name, tuple(r.metas.values()), (*sizes, *params), workspaces=tuple(r.workspaces), kernels=tuple(kernels))
 
 
 def source_of(module: Module, s: n.Stmt) -> str:

@@ -37,6 +37,25 @@ def kinds(node: cst.FunctionDef) -> dict[str, str]:
     return out
 
 
+def perhaps_none(node: cst.FunctionDef) -> frozenset[str]:
+    """The names that a function asks whether they are None, or true at all, or takes another value for where they are not."""
+    out: set[str] = set()
+    for x in nodes_below(node.body):
+        match x:
+            case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(operator=cst.Is() | cst.IsNot() | cst.Equal() | cst.NotEqual(),
+                                                                                          comparator=cst.Name(value="None"))]):
+                out.add(name)
+            case cst.If(test=test) | cst.IfExp(test=test):
+                out |= set(_conditions(test))
+            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
+                out |= set(_conditions(inner))
+            case cst.BooleanOperation():
+                out |= set(_conditions(x))
+            case _:
+                pass
+    return frozenset(out)
+
+
 class _Evidence:
     def __init__(self, node: cst.FunctionDef) -> None:
         self.integers: set[str] = set()
@@ -56,6 +75,10 @@ class _Evidence:
                 self.assigned.setdefault(name, set()).update(_arithmetic(value))
                 if isinstance(value, cst.Dict):
                     self.tables.add(name)
+            case cst.Assign(targets=targets, value=value) if len(targets) > 1:
+                for each in targets:
+                    if isinstance(each.target, cst.Name):
+                        self.assigned.setdefault(each.target.value, set()).update(_arithmetic(value))
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=targets))], value=cst.Tuple(elements=values)) if len(
                     targets) == len(values):
                 for t, v in zip(targets, values, strict=True):

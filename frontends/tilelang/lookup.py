@@ -122,10 +122,10 @@ def _value(r: Reader, module: Module, d: Definition) -> Value:
 def _module(r: Reader, module: Module, name: str) -> Module | None:
     """A module of the same package; others are known by name alone."""
     root = name.split(".")[0]
-    if root in PACKAGES or root != module.name.split(".")[0]:
+    if root in PACKAGES:
         return None
     try:
-        return r.project.module(name)
+        return (r.project.module(name) if root == module.name.split(".")[0] else None) or r.project.beside(module, name)
     except KirError:
         return None
 

@@ -38,6 +38,11 @@ DTYPES: Mapping[str, DType] = {
 }  # fmt: skip
 """Names of dtypes, in TileLang, torch, texts and bindings."""
 
+def said_dtype(dtype: DType) -> str:
+    """A dtype as TileLang writes it."""
+    return next(k for k, v in DTYPES.items() if v == dtype)
+
+
 LARGEST: Mapping[str, float] = {
     "f8e4m3": 448.0, "f8e5m2": 57344.0, "f4e2m1": 6.0, "f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38,
     "f64": 1.7976931348623157e308,
@@ -64,7 +69,8 @@ PYTHON = frozenset(_PYTHON.split())
 
 def absolute(name: str) -> str:
     """A dotted name with aliases of TileLang's language module undone."""
-    for prefix in ("tilelang.language.common", "tilelang.cuda.language", "tilelang.language.eager", "tvm.script.tir", "tvm.tir", "tilelang.tir"):
+    for prefix in ("tilelang.language.common", "tilelang.cuda.language", "tilelang.language.eager", "tvm.script.tir", "tvm.tir", "tvm.script.tirx", "tvm.tirx", "tilelang.tir",
+                   "tilelang.tirx"):
         if name == prefix or name.startswith(prefix + "."):
             return LANGUAGE + name[len(prefix):]
     return name

@@ -13,7 +13,7 @@ from . import arithmetic
 from . import evaluate as evaluation
 from .arithmetic import convert
 from .names import DTYPES
-from .reader import Reader, zero
+from .reader import OWN, Reader
 from .values import (
     Builtin,
     Choice,
@@ -33,6 +33,9 @@ from .values import (
     is_known,
     is_number,
 )
+
+TENSORS = tuple(f"torch.{x}" for x in ("rand", "empty", "zeros", "ones", "full", "arange", "tensor", "eye", "linspace"))
+"""How the questions begin whose answers are tensors of the host: arithmetic on them gives tensors."""
 
 
 def unary(r: Reader, operator: cst.BaseUnaryOp, value: Value) -> Value:
@@ -77,6 +80,8 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
         raise NotUnderstood("arithmetic on an object")
     if op in ("eq", "ne"):
         return _equality(r, op, a, b)
+    if any(isinstance(x, Open) and x.kind == "asked" and x.key.startswith(TENSORS) for x in (a, b)):
+        return r.ask("computed", f"torch.empty {op}({a}, {b})")
     if (isinstance(a, Open) and a.kind == "asked") or (isinstance(b, Open) and b.kind == "asked"):
         for x in (a, b):
             if isinstance(x, Open) and x.kind == "asked" and is_number(a if x is b else b) and op in ("floordiv", "mod", "add", "sub", "mul"):
@@ -241,6 +246,9 @@ def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
         return a in b
     if isinstance(b, Builtin) or (isinstance(b, Open) and b.kind == "asked"):
         return r.truth(r.ask(a if isinstance(a, str) and a.isidentifier() else "present", f"{a} in {b.name}", ""))
+    if isinstance(b, Text) and isinstance(a, str):
+        name = "".join(x if x.isalnum() else "_" for x in f"{b.name}_has_{a}")
+        return r.truth(r.ask(name, f"{OWN}{a} in {b.name}", "bool"))
     items = b.items if isinstance(b, Items) else tuple(k for k, _ in b.items) if isinstance(b, Table) else None
     if items is None:
         raise NotUnderstood(f"'in' {describe(b)}")
@@ -276,10 +284,12 @@ def chosen(r: Reader, cond: n.Expr, a: Value, b: Value) -> Value:
 
 def guarded(r: Reader, e: n.Expr) -> n.Expr:
     """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there."""
+    from .words_notes import outside
+
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if not isinstance(new, n.Load) or new.clip or not new.at.index or plainly_inside(r, new.at):
             return new
-        return build.load(new.at, new.mask, zero(new.at.buffer.dtype), True)
+        return build.load(new.at, new.mask, outside(r, new.at.buffer), True)
 
     made: n.Expr = transform(e, leave, lambda x: not isinstance(x, n.Buffer))
     return made

@@ -10,8 +10,8 @@ from .values import NotUnderstood, Signature
 
 _TABLE = """
     Add And Div EQ FloorDiv FloorMod GE GT LE LT Max Min Mod Mul NE Or Sub floordiv floormod max min truncdiv truncmod | a b
-    Cast | dtype value
-    Kernel | / threads prelude cluster_dims
+    Cast | dtype value / round sat
+    ClusterKernel Kernel | / threads prelude cluster_dims
     Not | a
     Parallel | / coalesced_width loop_layout prefer_async
     Persistent | domain wave_size index / group_size num_stages
@@ -24,9 +24,11 @@ _TABLE = """
     Vectorized parallel vectorized | start / stop
     __cos __exp __exp10 __log __log10 __log2 __sin __tan abs acos acosh asin asinh atan atanh bitwise_not ceil clz cos cosh erf exp exp10 exp2 fabs
             fast_rcp floor isfinite isinf isnan log log10 log1p log2 nearbyint popcount round rsqrt sigmoid sin sinh sqrt tan tanh trunc | x
-    activemask break_loop cluster_arrive cluster_wait continue_loop disable_warp_group_reg_alloc fence_proxy_async get_lane_idx get_thread_bindings
+    activemask block_rank_in_cluster break_loop cluster_arrive cluster_sync cluster_wait get_block_bindings get_cluster_size continue_loop disable_warp_group_reg_alloc fence_proxy_async get_lane_idx get_thread_bindings
             get_warp_group_idx get_warp_idx get_warp_idx_sync grid loop_break no_set_max_nreg pdl_sync pdl_trigger ptx_commit_group thread_return
             tma_store_arrive warpgroup_arrive warpgroup_commit_batch ws |
+    alloc_global | shape dtype / scope
+    annotate_consumer_reg_alloc annotate_producer_reg_dealloc | / reg_count
     align_up bitwise_and bitwise_or bitwise_xor fmod pow shift_left shift_right | x y
     all_of any_of clear | buffer
     all_sync any_sync ballot_sync | predicate / mask
@@ -34,6 +36,16 @@ _TABLE = """
     alloc_buffer | shape / dtype scope
     alloc_fragment alloc_local alloc_shared | shape dtype / scope
     alloc_reducer | shape dtype / op replication
+    access_ptr | base / access_type offset extent ignore_last_ndim
+    annotate_l2_hit_ratio | l2_hit_ratio_map
+    annotate_pass_configs | configs
+    annotate_safe_value | safe_value_map
+    atomic_addx2 atomic_addx4 | dst value / return_prev
+    dp4a | A B C
+    print | / obj msg warp_group_id warp_id
+    ptx_cp_async | dst src num_elems / predicate
+    reducer_init | reducer / init
+    reducer_update | target value
     alloc_tmem | shape dtype
     alloc_var | / dtype scope init
     annotate_layout | layout_map
@@ -52,7 +64,8 @@ _TABLE = """
     barrier_wait mbarrier_wait_parity | mbarrier parity
     c2d_im2col im2col | img col nhw_step c_step kernel stride dilation pad / eviction_policy
     call_extern call_pure_extern | / dtype func_name
-    cast reinterpret | value dtype
+    cast | value dtype / round sat
+    reinterpret | value dtype
     cdiv ceildiv | lhs rhs
     clamp | dst min_val max_val
     comm_reducer | combiner identity
@@ -65,8 +78,15 @@ _TABLE = """
     fill | buffer value
     finalize_reducer | reducer / dst batch
     fma | x y z
-    gemm wgmma_gemm | A B C / transpose_A transpose_B policy clear_accum
-    get_block_binding get_thread_binding get_thread_extent | / dim
+    ieee_fmaf | x y z / rounding_mode
+    ieee_frcp ieee_fsqrt | x / rounding_mode
+    gemm wgmma_gemm | A B C / transpose_A transpose_B policy clear_accum k_pack wg_wait
+    shuffle_elect | thread_extent
+    tvm_storage_sync | storage_scope
+    tvm_warp_shuffle | mask value warp_id width warp_size
+    tvm_warp_shuffle_down tvm_warp_shuffle_up | mask value offset width warp_size
+    warp_reduce_bitand warp_reduce_bitor | value
+    get_block_binding get_block_extent get_thread_binding get_thread_extent | / dim
     ieee_add ieee_fdiv ieee_mul ieee_sub | x y / rounding_mode
     if_then_else | cond t f
     infinity max_value min_value | dtype

@@ -40,6 +40,8 @@ from .values import (
 if TYPE_CHECKING:
     pass
 
+OWN = "= "
+"""How a question begins that answers itself once the other values are known."""
 STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "next_power_of_2"})
 
 
@@ -103,6 +105,8 @@ class Reader:
         self.out = Emitter()
         self.metas: dict[str, n.Meta] = {}
         self.kinds: dict[str, str] = {}
+        self.optional: set[str] = set()
+        """Names that the source asks whether they are None."""
         self.defaults: dict[str, Value] = {}
         self.sizes: dict[str, n.Param] = {}
         self.params: list[n.Param] = []
@@ -113,6 +117,9 @@ class Reader:
         """Threads of a CTA along x, y and z, where the launch says so; they are numbered with x fastest."""
         self.cluster: tuple[int, ...] = ()
         self.attrs: dict[str, n.Attr] = {}
+        self.workspaces: list[n.Workspace] = []
+        self.outside: dict[str, n.Expr] = {}
+        """What an access outside of a tensor reads, where that is not 0."""
         self.layouts: dict[str, LayoutOf] = {}
         self.dealt: dict[str, n.Layout] = {}
         """Layouts of fragments that functions of the source give."""
@@ -139,6 +146,8 @@ class Reader:
         self.questions: dict[str, str] = {}
         self.meanings: dict[str, n.Expr] = {}
         """What names of integer arithmetic stand for."""
+        self.combines: dict[str, str] = {}
+        """What each reducer does with two numbers."""
         self.reducers: set[str] = set()
         """Fragments of `T.alloc_reducer`: what `T.Parallel` adds to them is summed over the axes that they do not have."""
         self.joined: set[str] = set()
@@ -181,6 +190,13 @@ class Reader:
             raise NotUnderstood(f"'{v.name}' is a {self.metas[v.name].kind} and is used as a number")
         return Num(var)
 
+    def given_items(self, v: Open) -> tuple[Value, ...]:
+        """The elements of an open list that a binding gives one by one, under `name_0`, `name_1`, ..."""
+        out: list[Value] = []
+        while (key := f"{v.name}_{len(out)}") in self.given:
+            out.append(self.given[key])
+        return tuple(out)
+
     def is_static(self, e: n.Node) -> bool:
         """Whether an expression is over metas alone."""
         for x in walk(e):
@@ -192,6 +208,10 @@ class Reader:
                 case _:
                     pass
         return True
+
+    def of_sizes(self, e: n.Expr) -> bool:
+        """Whether an expression is over parameters of the factory that the binding counts among the sizes."""
+        return any(isinstance(x, n.Var) and x.name in self.bound_sizes for x in walk(e))
 
     def meaning(self, e: n.Expr) -> n.Expr:
         """An expression with named arithmetic written out."""
@@ -300,9 +320,10 @@ class Reader:
         """The element that a place names; outside of global memory it is 0."""
         if any(isinstance(i, n.Span) for i in p.index) or (len(p.index) != len(p.buffer.shape) and not p.var):
             raise NotUnderstood(f"a region of '{p.buffer.name}' as a number")
-        dtype = p.buffer.dtype
         if p.buffer.space == "global":
-            return build.load(build.region(p.buffer, *p.index), None, zero(dtype), True)
+            from .words_notes import outside
+
+            return build.load(build.region(p.buffer, *p.index), None, outside(self, p.buffer), True)
         return build.load(build.region(p.buffer, *p.index))
 
     def integer(self, v: Value) -> n.Expr:
@@ -333,6 +354,16 @@ class Reader:
         if isinstance(v, Open) and v.name in self.given:
             return self.known_int(self.given[v.name])
         return None
+
+    def option(self, v: Value) -> n.Attr:
+        """A number that is an attribute: known, or text over metas in functional notation. Raises NotUnderstood."""
+        known = self.known_int(v)
+        if known is not None:
+            return known
+        e = self.run(v)
+        if not self.is_static(e):
+            raise NotUnderstood("an option that is only known when the kernel runs")
+        return said(e)
 
     def dtype(self, v: Value) -> DType:
         """A value as a dtype. Raises NotUnderstood."""

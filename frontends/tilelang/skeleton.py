@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import libcst as cst
 
 from kir.ir import nodes as n
@@ -11,19 +13,21 @@ from kir.ir.types import DType
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
 from .execute import called
-from .reader import Reader, Undecided
+from .reader import OWN, Reader, Undecided
 from .values import Function, Items, NotUnderstood, Scope, Table, TypeOf, Value, is_known
 
 UNKNOWN = "?"
 """What stands where a person must decide."""
 
 
-def skeleton(project: Project, module: Module, node: cst.FunctionDef, program: n.Program) -> Binding:
-    """A binding for a kernel: every meta and open scalar that needs a value is in it."""
+def skeleton(project: Project, module: Module, node: cst.FunctionDef, program: n.Program, questions: Mapping[str, str]) -> Binding:
+    """A binding for a kernel: every meta and open scalar that needs a value is in it, but for what the other values answer."""
     configs = configurations(project, module, node)
     tuned: dict[str, Setting] = configs[0] if configs else {}
     metas: dict[str, Setting] = {}
     for m in program.metas:
+        if questions.get(m.name, "").startswith(OWN):
+            continue
         value = tuned.get(m.name, m.default)
         metas[m.name] = value if value is not None else UNKNOWN
     scalars: dict[str, str | int | float] = {

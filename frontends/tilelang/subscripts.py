@@ -44,7 +44,7 @@ def item_of_open(r: Reader, owner: Open, k: int, target: cst.BaseExpression | No
     if owner.kind == "asked":
         name = target.value if isinstance(target, cst.Name) and target.value != "_" else f"{owner.name}_{k}"
         return r.ask(name, f"{owner.key}[{k}]", "" if target is not None else "asked")
-    path = f"{owner.name}_{k}"
+    path = f"{owner.name}_{k}" if k >= 0 else f"{owner.name}_last{-k if k < -1 else ''}"
     return r.given.get(path, Open(path))
 
 
@@ -308,6 +308,8 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
     key = r.decided(key) if not isinstance(key, Choice) else key
     if isinstance(key, Open) and key.name in r.given:
         key = r.given[key.name]
+    if isinstance(key, (Open, Choice)) and table.items and all(isinstance(k, TypeOf) for k, _ in table.items):
+        key = TypeOf(r.dtype(key))
     if is_known(key) or isinstance(key, (TypeOf, Builtin)):
         for k, v in table.items:
             if k == key and type(k) is type(key):

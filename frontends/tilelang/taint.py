@@ -32,6 +32,8 @@ class Taint:
     buffers: set[str] = field(default_factory=set)
     definitions: dict[str, n.Expr] = field(default_factory=dict)
     """What names stand for that are arithmetic on other names."""
+    own_copies: bool = False
+    """Whether threads copy asynchronously, each for itself: then each commits and awaits its own groups."""
 
     @classmethod
     def of(cls, body: n.Block, thread: str) -> Taint:
@@ -44,6 +46,7 @@ class Taint:
         while size != len(made.values) + len(made.buffers):
             size = len(made.values) + len(made.buffers)
             made.follow(body, False)
+        made.own_copies = any(isinstance(s, n.Copy) and s.via == "cp_async" and made.touches(s) for s in statements(body))
         return made
 
     def touches(self, *parts: n.Node | None) -> bool:
@@ -142,6 +145,8 @@ class Taint:
                 return not is_local(s.buffer)
             case n.For() if s.kind == LANES:
                 return not self.own_loop(s)
+            case n.Copy(via="cp_async") if self.own_copies and self.touches(s):
+                return False
             case n.Copy():
                 return not (is_local(s.src.at.buffer) or is_local(s.dst.buffer))
             case n.Store():
@@ -150,10 +155,16 @@ class Taint:
                 return isinstance(s.at.type, TileType) and not self.touches(s.value, s.at)
             case n.Let():
                 return isinstance(s.value.type, TileType) and not self.touches(s.value)
+            case n.Eval() if self.of_own_copies(s):
+                return False
             case n.Eval():
                 return not (s.call.fn in NEUTRAL or warp_call(s.call))
             case _:
                 return False
+
+    def of_own_copies(self, s: n.Stmt) -> bool:
+        """Whether a statement closes or awaits groups of copies that each thread made."""
+        return self.own_copies and isinstance(s, n.Eval) and s.call.fn in ("async_commit", "async_wait")
 
     def threaded(self, s: n.Stmt) -> bool:
         """Whether a statement is executed by each thread for itself: something in it differs, and nothing in it is collective."""
@@ -173,7 +184,7 @@ class Taint:
             case n.Jump():
                 return False
             case _:
-                return self.touches(s)
+                return self.touches(s) or self.of_own_copies(s)
 
 
 def _bound(s: n.For) -> set[str]:

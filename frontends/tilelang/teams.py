@@ -8,7 +8,7 @@ fragment with the thread as its first axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kir.ir import build
@@ -123,13 +123,16 @@ class Placing:
         out: list[n.Stmt] = []
         run: list[n.Stmt] = []
 
-        def flush() -> None:
-            tail: list[n.Stmt] = []
-            while run and isinstance(run[-1], n.Eval) and run[-1].call.fn in ("barrier", "mbar_wait", "named_barrier_sync"):
-                tail.append(run.pop())
-            if run:
-                out.append(self.loop(run, team))
-            out.extend(reversed(tail))
+        def flush(following: Sequence[n.Stmt] = ()) -> None:
+            for part in self.cut(run, following):
+                tail: list[n.Stmt] = []
+                while part and isinstance(part[-1], n.Eval) and part[-1].call.fn in ("barrier", "mbar_wait", "named_barrier_sync"):
+                    tail.append(part.pop())
+                ahead, own = self.ahead(part, following)
+                out.extend(ahead)
+                if own:
+                    out.append(self.loop(own, team))
+                out.extend(reversed(tail))
             run.clear()
 
         rest = list(block)
@@ -150,13 +153,41 @@ class Placing:
                     while self.parts(s) and rest and self.parts(rest[0]):
                         group.append(rest.pop(0))
                     made = list(self.roles(tuple(group), team) if len(group) > 1 else self.together(s, team))
-                    flush()
+                    flush((*group, *rest))
                     out.extend(made)
             except NotPlaced as bad:
-                flush()
+                flush((s, *rest))
                 out.append(self.opaque(s, bad.reason))
         flush()
         return tuple(out)
+
+    def cut(self, run: list[n.Stmt], following: Sequence[n.Stmt]) -> list[list[n.Stmt]]:
+        """A run in parts, so that each value that is the same for all threads, and that what follows reads too, begins one; in one part where
+        what comes before it names what comes after it reads."""
+        later = {x for s in following for x in names_in(s)}
+        for k in range(1, len(run)):
+            s = run[k]
+            if not (isinstance(s, n.Let) and not later.isdisjoint(s.names) and not self.taint.touches(s.value)):
+                continue
+            before, after = run[:k], run[k:]
+            own = {x for y in before for x in bound_names(y)} | {x.buffer.name for x in statements(tuple(before)) if isinstance(x, n.Alloc)}
+            if own.isdisjoint(x for y in after for x in names_in(y)) and not accessed((s,))[0].isdisjoint(accessed(tuple(before))[1]):
+                return [before, *self.cut(after, following)]
+        return [list(run)]
+
+    def ahead(self, run: list[n.Stmt], following: Sequence[n.Stmt]) -> tuple[list[n.Stmt], list[n.Stmt]]:
+        """Values of a run that are the same for all threads and that what follows reads too, before it; and the rest of the run. One stays where
+        a statement before it writes what it reads."""
+        later = {x for s in following for x in names_in(s)}
+        first: list[n.Stmt] = []
+        rest: list[n.Stmt] = []
+        for s in run:
+            if isinstance(s, n.Let) and not later.isdisjoint(s.names) and not self.taint.touches(s.value) and names_in(s).isdisjoint(
+                    x for y in rest for x in bound_names(y)) and accessed((s,))[0].isdisjoint(accessed(tuple(rest))[1]):
+                first.append(s)
+            else:
+                rest.append(s)
+        return first, rest
 
     def kind(self, s: n.Stmt, team: Team) -> str:
         """`run` for a statement of threads, `neutral` for one that either may execute, `local` for a declaration, `together` for the rest."""

@@ -24,7 +24,11 @@ class NotUnderstood(Exception):
 
 
 class Raised(Exception):
-    """The host code raises here: under these conditions there is no kernel."""
+    """The host code raises here: under these conditions there is no kernel. `text` is what does not hold, `given` what its names stand for."""
+
+    def __init__(self, text: str = "", given: tuple[str, ...] = (), origin: Origin | None = None) -> None:
+        super().__init__(text)
+        self.text, self.given, self.origin = text, given, origin
 
 
 @dataclass(frozen=True)
@@ -218,10 +222,12 @@ class Returned:
 
 @dataclass
 class Frame:
-    """A function while it runs; `target` is the function that is looked for in its body."""
+    """A function while it runs; `target` is the function that is looked for in its body, `eager` are the names of the parameters of an eager
+    kernel, which annotations in its body make tensors."""
 
     scope: Scope
     target: cst.FunctionDef | None = None
+    eager: frozenset[str] = frozenset()
 
 
 @dataclass

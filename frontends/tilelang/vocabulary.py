@@ -8,6 +8,8 @@ _BLACKWELL = """
     alloc_tcgen05_instruction_desc alloc_tcgen05_instr_desc ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts ptx_tcgen05_mma_blockscaled_ss tma_load_2sm
 """
 _OTHERS = """
+    reducer_init reducer_update tvm_storage_sync tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down cp_async_barrier_noinc ClusterKernel
+    WarpSpecialize PersistentTileScheduler get_cluster_size get_cluster_dims get_block_extent float16x2 bfloat16x2 float32x2 float32x4
     Kernel Tensor StridedTensor Fragment Layout Parallel Pipelined Persistent Serial Unroll Vectorized serial unroll vectorized grid parallel
     GemmWarpPolicy Ref Ptr ptr prim_func macro dynamic symbolic dyn const dtype abs abs2 access_ptr acos acosh activemask add2 address_of align_up all_of
     all_sync alloc_barrier alloc_buffer alloc_cluster_barrier alloc_descriptor alloc_fragment alloc_global alloc_local alloc_reducer alloc_shared

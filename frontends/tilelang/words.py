@@ -11,10 +11,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, I64, DType
 
-from . import arithmetic, images, words_math, words_memory, words_sync, words_tile
+from . import arithmetic, images, words_atomic, words_math, words_memory, words_notes, words_pointer, words_reducer, words_sync, words_tile
+from .arithmetic import convert
 from .names import LANGUAGE, LARGEST
 from .parameters import settled
-from .reader import Reader
+from .reader import Reader, said
 from .values import (
     Builtin,
     Items,
@@ -30,15 +31,19 @@ from .values import (
     TypeOf,
     Value,
     describe,
+    is_number,
 )
 from .vocabulary import BLACKWELL, VOCABULARY
 
 Word = Callable[[Reader, Signature], Value]
+SAME = {"WarpSpecialize": "ws", "Vectorized": "vectorized"}
+"""Words that are others."""
 LOOPS = ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "grid", "Parallel", "parallel", "Pipelined", "Persistent", "ws", "attr")
 
 
 def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
     """`T.name(..)`. Raises NotUnderstood with the nearest words for one that TileLang does not have."""
+    name = SAME.get(name, name)
     given = settled(name, given)
     if name in LOOPS:
         return Loop(name, tuple(given.args), tuple(given.named.items()))
@@ -49,6 +54,8 @@ def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
         from .layouts import layout_word
 
         return layout_word(r, name, given, e)
+    if "." in name and not r.launched:
+        return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
     if name in BLACKWELL:
         raise NotUnderstood(f"'T.{name}' is for Blackwell's tensor memory")
     if name in VOCABULARY:
@@ -159,14 +166,16 @@ def _kernel(r: Reader, given: Signature) -> Value:
 
 
 def _swizzle(r: Reader, given: Signature) -> Value:
-    panel = r.known_int(given.args[0] if given.args else given.named.get("panel_size", 0))
+    panel = r.option(given.args[0] if given.args else given.named.get("panel_size", 0))
     order = given.args[1] if len(given.args) > 1 else given.named.get("order", "row")
     enable = r.truth(given.args[2] if len(given.args) > 2 else given.named.get("enable", True))
-    if not isinstance(enable, bool) or panel is None or not isinstance(order, str):
-        raise NotUnderstood("a raster that the binding decides")
-    if enable:
+    if not isinstance(order, str):
+        raise NotUnderstood("an order of the raster that the binding decides")
+    if enable is not False:
         r.attrs["raster_panel"] = panel
         r.attrs["raster_order"] = order
+    if not isinstance(enable, bool):
+        r.attrs["raster_when"] = said(enable)
     return None
 
 
@@ -176,6 +185,29 @@ def _min_blocks(r: Reader, given: Signature) -> Value:
         raise NotUnderstood("a number of CTAs that the binding decides")
     r.attrs["min_ctas"] = count
     return None
+
+
+def _role_registers(name: str, default: int) -> Word:
+    """`T.annotate_producer_reg_dealloc(n)`: registers of the roles that TileLang's own warp specialization makes."""
+    def made(r: Reader, given: Signature) -> Value:
+        r.attrs[name] = r.option(given.args[0] if given.args else given.named.get("reg_count", default))
+        return None
+
+    return made
+
+
+def _global(r: Reader, given: Signature) -> Value:
+    """`T.alloc_global(shape, dtype)`: memory of the launch, for what one kernel of the function leaves to the next."""
+    from .kernel import declared
+
+    shape, dtype = given.args[0], given.args[1]
+    if r.launched:
+        raise NotUnderstood("global memory declared inside a kernel")
+    made = declared(r, r.out.fresh(r.wanted or "workspace"), TensorType(shape.items if isinstance(shape, Items) else (shape,), dtype))
+    assert isinstance(made, Memory)
+    r.params.pop()
+    r.workspaces.append(n.Workspace(made.buffer))
+    return made
 
 
 def _align(r: Reader, given: Signature) -> Value:
@@ -203,7 +235,11 @@ def policy(r: Reader, v: Value) -> str:
 
 
 def _const(r: Reader, given: Signature) -> Value:
-    """`T.const("M, N")` in an eager kernel: sizes of the problem."""
+    """`T.const("M, N")` in an eager kernel: sizes of the problem. Of a number (TVM's own `const`) the number, of its dtype."""
+    value = r.settled(given.args[0]) if given.args else None
+    if is_number(value) or isinstance(value, (Num, Open)):
+        dtype = r.dtype(given.args[1]) if len(given.args) > 1 else F32 if isinstance(value, float) else I32
+        return Num(arithmetic.valued(value, dtype) or convert(r.run(value), dtype))
     return _dynamic(r, given)
 
 
@@ -226,7 +262,9 @@ WORDS: Mapping[str, Word] = {
     "shift_left": _binary("shl"), "shift_right": _binary("shr"),
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
     "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
-    "Kernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
+    "alloc_global": _global, "annotate_producer_reg_dealloc": _role_registers("producer_registers", 24),
+    "annotate_consumer_reg_alloc": _role_registers("consumer_registers", 240), "Kernel": _kernel, "ClusterKernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
-    **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS,
+    **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS, **words_atomic.WORDS, **words_notes.WORDS,
+    **words_pointer.WORDS, **words_reducer.WORDS,
 }  # fmt: skip

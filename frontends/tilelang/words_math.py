@@ -12,7 +12,7 @@ from . import arithmetic
 from .arithmetic import convert
 from .operators import chosen
 from .reader import Reader
-from .values import NotUnderstood, Num, Signature, TypeOf, Value, is_number
+from .values import Memory, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe, is_number
 
 Word = Callable[[Reader, Signature], Value]
 CALLS: Mapping[str, str] = {
@@ -63,6 +63,21 @@ def _two(fn: str) -> Word:
     return made
 
 
+def _rounded_one(fn: str, arity: int) -> Word:
+    """`T.ieee_fsqrt(x, rounding)` and kin: correctly rounded, in the direction that is said."""
+    def made(r: Reader, given: Signature) -> Value:
+        args = [operand(r, v) for v in given.args[:arity]]
+        args = [convert(a, dtype_of(args[0].type)) for a in args]
+        mode = given.args[arity] if len(given.args) > arity else given.named.get("rounding_mode", "rn")
+        if mode == "rn":
+            return Num(build.call(fn, *args))
+        if mode not in ("rz", "ru", "rd"):
+            raise NotUnderstood("a rounding that is not known")
+        return Num(build.call(f"{fn}_rounded", *args, rounding=str(mode)))
+
+    return made
+
+
 def _rounded(op: str, fn: str) -> Word:
     def made(r: Reader, given: Signature) -> Value:
         a, b = arithmetic.paired(r.settled(given.args[0]), r.settled(given.args[1]), r.run)
@@ -95,6 +110,9 @@ def _cast(r: Reader, given: Signature) -> Value:
         a, b = b, a
     dtype = r.dtype(b)
     a = r.settled(a)
+    mode = r.settled(given.named.get("round"))
+    if mode not in (None, "rn") or r.settled(given.named.get("sat", True)) is not True:
+        raise NotUnderstood("a conversion that rounds in another way than to the nearest, or does not saturate")
     made = arithmetic.valued(a, dtype) if is_number(a) else convert(r.run(a), dtype)
     assert made is not None
     return Num(made)
@@ -103,7 +121,7 @@ def _cast(r: Reader, given: Signature) -> Value:
 def _cast_first(r: Reader, given: Signature) -> Value:
     if len(given.args) != 2:
         raise NotUnderstood("'T.Cast' of other than a dtype and a value")
-    return _cast(r, Signature([given.args[1], given.args[0]]))
+    return _cast(r, Signature([given.args[1], given.args[0]], given.named))
 
 
 def _reinterpret(r: Reader, given: Signature) -> Value:
@@ -152,6 +170,22 @@ def _logical(op: str) -> Word:
     return made
 
 
+def _of_elements(op: str) -> Word:
+    """`T.all_of(b)`: of the elements of a buffer, or of conditions."""
+    def made(r: Reader, given: Signature) -> Value:
+        from .words_tile import at, is_region, region
+
+        v = r.settled(given.args[0])
+        if len(given.args) != 1 or not isinstance(v, (Memory, Place)) or (isinstance(v, Memory) and v.var) or not is_region(p := region(r, v)):
+            return _logical(op)(r, given)
+        tile = convert(build.load(at(p)), BOOL)
+        for _ in range(len([i for i in p.index if isinstance(i, n.Span)])):
+            tile = build.call("reduce", tile, axis=0, op=op)
+        return Num(r.out.let(r.wanted or "found", tile))
+
+    return made
+
+
 EXTERN: Mapping[str, Callable[[list[n.Expr]], n.Expr]] = {
     "__match_any_sync": lambda a: build.call("match_any", a[1]),
     "__float2half_rz": lambda a: build.cast(a[0], F16, "rz"),
@@ -173,7 +207,7 @@ def _extern(r: Reader, given: Signature) -> Value:
     name = names[-1] if names else ""
     fn = EXTERN.get(name)
     if fn is None:
-        raise NotUnderstood(f"the CUDA function '{name}'")
+        raise NotUnderstood(f"a function of CUDA source, '{name or describe(args[0] if args else None)}'")
     operands = [r.run(a) for a in args[args.index(name) + 1:]]
     made = fn(operands)
     if made.type != I32 and isinstance(made, n.Call) and made.fn in ("match_any", "active_mask"):
@@ -184,8 +218,9 @@ def _extern(r: Reader, given: Signature) -> Value:
 WORDS: Mapping[str, Word] = {
     **{k: _one(v) for k, v in CALLS.items()},
     **{k: _two(v) for k, v in PAIRS.items()},
-    **{k: _rounded(*v) for k, v in ROUNDED.items()},
+    **{k: _rounded(*v) for k, v in ROUNDED.items()}, "ieee_fmaf": _rounded_one("fma", 3), "ieee_fsqrt": _rounded_one("sqrt", 1),
+    "ieee_frcp": _rounded_one("rcp", 1),
     "abs": _abs, "fma": _fma, "Cast": _cast_first, "cast": _cast, "reinterpret": _reinterpret, "if_then_else": _choose,
-    "Select": _choose, "clamp": _clamp, "bitwise_not": _not, "any_of": _logical("or"), "all_of": _logical("and"), "And": _logical("and"),
+    "Select": _choose, "clamp": _clamp, "bitwise_not": _not, "any_of": _of_elements("or"), "all_of": _of_elements("and"), "And": _logical("and"),
     "Or": _logical("or"), "Not": _not, "call_extern": _extern, "call_pure_extern": _extern,
 }  # fmt: skip

@@ -65,13 +65,6 @@ def _variable(r: Reader, given: Signature) -> Value:
     return Memory(declare(r, "var", dtype, (), "register", value), True)
 
 
-def _reducer(r: Reader, given: Signature) -> Value:
-    shape, dtype = given.args[0], given.args[1] if len(given.args) > 1 else given.named.get("dtype")
-    buffer = declare(r, "reducer", r.dtype(dtype), shape_of(r, shape), "fragment")
-    r.reducers.add(buffer.name)
-    return Memory(buffer)
-
-
 def _barrier(r: Reader, given: Signature) -> Value:
     counts = r.settled(given.args[0] if given.args else next(iter(given.named.values()), None))
     if isinstance(counts, Loop) and counts.kind == "repeat":
@@ -118,6 +111,6 @@ def _tensor_memory(r: Reader, given: Signature) -> Value:
 
 WORDS: Mapping[str, Word] = {
     "alloc_shared": _allocated("shared"), "alloc_fragment": _allocated("fragment"), "alloc_local": _allocated("register"),
-    "alloc_buffer": _allocated("shared"), "alloc_var": _variable, "alloc_reducer": _reducer, "alloc_barrier": _barrier,
+    "alloc_buffer": _allocated("shared"), "alloc_var": _variable, "alloc_barrier": _barrier,
     "alloc_tmem": _tensor_memory, "reshape": reshaped, "view": reshaped, "annotate_layout": _annotate_layout,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from kir.ir import build
@@ -125,6 +126,14 @@ def _along(r: Reader, dim: int) -> Value:
     return Num(e)
 
 
+def _bound_thread(r: Reader, given: Signature) -> Value:
+    """`T.thread_binding(0, n, thread="threadIdx.x")`: the thread's place along an axis of the CTA."""
+    axis = next((a for a in (*given.args, given.named.get("thread")) if isinstance(a, str)), "")
+    if not axis.startswith("threadIdx.") or axis[-1] not in "xyz":
+        raise NotUnderstood(f"a binding to '{axis}', which T.Kernel makes")
+    return _along(r, "xyz".index(axis[-1]))
+
+
 def _threads(r: Reader, given: Signature) -> Value:
     return Items(tuple(_along(r, k) for k in range(3)))
 
@@ -174,6 +183,63 @@ def _all_reduce(r: Reader, given: Signature) -> Value:
         distance //= 2
     store(r, given.args[3], Num(total))
     return None
+
+
+def _warp_shuffle(fn: str) -> Word:
+    """`T.tvm_warp_shuffle(mask, value, lane, width, warp_size)`."""
+    def made(r: Reader, given: Signature) -> Value:
+        if len(given.args) != 5 or r.known_int(given.args[3]) != 32:
+            raise NotUnderstood("a shuffle among other than the 32 lanes of a warp")
+        value, lane = r.run(given.args[1]), convert(r.integer(given.args[2]), I32)
+        return Num(r.out.let(r.wanted or "other", build.call(fn, value, lane)))
+
+    return made
+
+
+def _storage_sync(r: Reader, given: Signature) -> Value:
+    if not given.args or str(given.args[0]) not in ("shared", "shared.dyn"):
+        raise NotUnderstood("a barrier of another memory than the CTA's")
+    _emit(r, "barrier")
+    return None
+
+
+def _elected(r: Reader, given: Signature) -> Value:
+    """`T.shuffle_elect(n)`: whether this is the first of each n threads; of the CTA's with 0."""
+    count = r.known_int(given.args[0])
+    if count is None:
+        raise NotUnderstood("one of as many threads as the binding decides")
+    return Num(build.compare("eq", build.mod(thread(r), count) if count else thread(r), 0))
+
+
+def _cluster_sync(r: Reader, given: Signature) -> Value:
+    _emit(r, "cluster_arrive")
+    _emit(r, "cluster_wait")
+    return None
+
+
+def _cluster_rank(r: Reader, given: Signature) -> Value:
+    """The CTA's number in its cluster, x fastest."""
+    out: n.Expr = build.const(0)
+    step = 1
+    for axis, extent in zip(r.grid, r.cluster, strict=False):
+        out = build.add(out, build.mul(build.mod(n.Var(axis.name, I32), extent), step))
+        step *= extent
+    return Num(out)
+
+
+def _cluster_size(r: Reader, given: Signature) -> Value:
+    return math.prod(r.cluster)
+
+
+def _block_extent(r: Reader, given: Signature) -> Value:
+    dim = r.known_int(given.args[0] if given.args else given.named.get("dim", 0))
+    if dim is None or not 0 <= dim < 3:
+        raise NotUnderstood("a grid axis that there is not")
+    return Num(r.grid[dim].extent) if dim < len(r.grid) else 1
+
+
+def _blocks(r: Reader, given: Signature) -> Value:
+    return Items(tuple(Num(n.Var(a.name, I32)) for a in r.grid))
 
 
 def _part(size: int, op: str) -> Word:
@@ -272,7 +338,7 @@ WORDS: Mapping[str, Word] = {
     "set_max_nreg": _registers(None), "inc_max_nreg": _registers(True), "dec_max_nreg": _registers(False),
     "pdl_sync": _plain("grid_dependency_wait"), "pdl_trigger": _plain("grid_dependency_launch"),
     "comm_reducer": _combiner, "tvm_thread_allreduce": _all_reduce, "evaluate": _same,
-    "get_thread_binding": _thread, "get_thread_bindings": _threads, "get_thread_extent": _thread_extent,
+    "thread_binding": _bound_thread, "get_thread_binding": _thread, "get_thread_bindings": _threads, "get_thread_extent": _thread_extent,
     "get_warp_idx": _part(32, "floordiv"), "get_warp_idx_sync": _part(32, "floordiv"), "get_lane_idx": _part(32, "mod"),
     "get_warp_group_idx": _part(128, "floordiv"), "get_block_binding": _block,
     "shfl_xor": _shuffle("shfl_xor"), "shfl_sync": _shuffle("shfl_idx"), "shfl_up": _shuffle("shfl_up"), "shfl_down": _shuffle("shfl_down"),
@@ -280,5 +346,9 @@ WORDS: Mapping[str, Word] = {
     "any_sync": _vote("vote_any"), "all_sync": _vote("vote_all"), "ballot": _vote("ballot"), "ballot_sync": _vote("ballot"),
     "activemask": _active, "match_any_sync": _match_any, "assume": _said("assume"), "device_assert": _said("assertion"),
     "thread_return": _return, "loop_break": _jump("break"), "break_loop": _jump("break"), "continue_loop": _jump("continue"),
+    "tvm_warp_shuffle": _warp_shuffle("shfl_idx"), "tvm_warp_shuffle_up": _warp_shuffle("shfl_up"),
+    "tvm_warp_shuffle_down": _warp_shuffle("shfl_down"), "tvm_storage_sync": _storage_sync, "shuffle_elect": _elected,
+    "warp_reduce_bitand": _warp_reduce("and"), "warp_reduce_bitor": _warp_reduce("or"), "get_block_extent": _block_extent,
+    "get_block_bindings": _blocks, "cluster_sync": _cluster_sync, "block_rank_in_cluster": _cluster_rank, "get_cluster_size": _cluster_size,
     "cluster_arrive": _plain("cluster_arrive"), "cluster_wait": _plain("cluster_wait"),
 }  # fmt: skip

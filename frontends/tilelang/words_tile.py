@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, TileType, dtype_of, shape_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .guards import within
 from .reader import Reader, zero
-from .values import Memory, NotUnderstood, Num, Place, Signature, Value, describe, is_number
+from .values import Memory, NotUnderstood, Place, Signature, Value, describe, is_number
+from .words_notes import outside
 
 Word = Callable[[Reader, Signature], Value]
 Extents = list["int | n.Expr"]
@@ -51,11 +51,11 @@ def at(p: Place) -> n.Region:
     return build.region(p.buffer, *p.index)
 
 
-def loaded(p: Place) -> n.Load:
-    """A region read; outside of global memory it is 0."""
+def loaded(r: Reader, p: Place) -> n.Load:
+    """A region read; outside of global memory it is 0, or what the kernel says."""
     where = at(p)
     if p.buffer.space == "global":
-        return build.load(where, None, zero(p.buffer.dtype), True)
+        return build.load(where, None, outside(r, p.buffer), True)
     return build.load(where)
 
 
@@ -97,7 +97,7 @@ def _trimmed(e: Extents) -> Extents:
 
 
 def _shape(e: Extents) -> str:
-    return "[" + ", ".join(str(x) if isinstance(x, int) else "?" for x in e) + "]"
+    return "[" + ", ".join(str(x) if isinstance(x, int) else expr_text(x) for x in e) + "]"
 
 
 def _copy_options(r: Reader, given: Signature) -> dict[str, n.Attr]:
@@ -107,9 +107,7 @@ def _copy_options(r: Reader, given: Signature) -> dict[str, n.Attr]:
         if value is None or key in ("src", "dst", "barrier", "annotations") or value is False:
             continue
         if key in ("coalesced_width", "eviction_policy", "disable_tma", "prefer_instruction", "leader_scope_threads", "cluster_mask"):
-            if not isinstance(value, (bool, int, str)):
-                raise NotUnderstood(f"'{key}' of a copy that the binding decides")
-            out[key] = value
+            out[key] = value if isinstance(value, (bool, int, str)) else r.option(value)
         elif key == "loop_layout":
             continue
         else:
@@ -136,11 +134,11 @@ def move(r: Reader, a: Place, b: Place, via: str, options: dict[str, n.Attr], gr
     """The statement that copies region `a` to region `b`; dtypes that differ are converted. What a fragment holds is stored."""
     clip = b.buffer.space == "global"
     if a.buffer.dtype == b.buffer.dtype and is_region(a) and not (a.buffer.space == "fragment" and via == "plain" and not options):
-        r.out.emit(n.Copy(loaded(a), at(b), via, None, clip, signal, grouped, n.attrs(**options)))
+        r.out.emit(n.Copy(loaded(r, a), at(b), via, None, clip, signal, grouped, n.attrs(**options)))
         return
     if via != "plain":
         raise NotUnderstood("an asynchronous copy of elements, or between two dtypes")
-    r.out.emit(n.Store(at(b), convert(loaded(a), b.buffer.dtype), None, clip))
+    r.out.emit(n.Store(at(b), convert(loaded(r, a), b.buffer.dtype), None, clip))
 
 
 def _async_copy(r: Reader, given: Signature) -> Value:
@@ -193,7 +191,7 @@ def matrix(r: Reader, v: Value, transposed: bool) -> n.Expr:
         p = Place(p.buffer, (*p.index[:k], span.lo, *p.index[k + 1:]))
     if len([i for i in p.index if isinstance(i, n.Span)]) != 2:
         raise NotUnderstood(f"'{p.buffer.name}' as a matrix")
-    e: n.Expr = loaded(p)
+    e: n.Expr = loaded(r, p)
     return build.call("trans", e, build.const(1), build.const(0)) if transposed else e
 
 
@@ -304,7 +302,7 @@ def reduced(r: Reader, op: str, absolute: bool, args: Mapping[str, Value]) -> No
     options: dict[str, n.Attr] = {"axis": position, "op": op}
     if r.truth(args.get("nan_propagate", False)) is True and op in ("max", "min"):
         options["op"] = f"{op}_nan"
-    value: n.Expr = convert(loaded(src), dst.buffer.dtype)
+    value: n.Expr = convert(loaded(r, src), dst.buffer.dtype)
     if absolute:
         value = build.call("abs", value)
     spans = len([i for i in src.index if isinstance(i, n.Span)])
@@ -357,7 +355,7 @@ def _scan(op: str) -> Word:
         options: dict[str, n.Attr] = {"axis": sum(isinstance(i, n.Span) for i in src.index[:axis]), "op": op}
         if backward:
             options["reverse"] = True
-        value = build.call_with("scan", (convert(loaded(src), dst.buffer.dtype),), n.attrs(**options))
+        value = build.call_with("scan", (convert(loaded(r, src), dst.buffer.dtype),), n.attrs(**options))
         r.out.emit(n.Store(at(dst), value, None, dst.buffer.space == "global"))
         return None
 
@@ -366,74 +364,9 @@ def _scan(op: str) -> Word:
 
 def _transpose(r: Reader, given: Signature) -> Value:
     src, dst = region(r, given.args[0]), region(r, given.args[1])
-    value = build.call("trans", convert(loaded(src), dst.buffer.dtype), build.const(1), build.const(0))
+    value = build.call("trans", convert(loaded(r, src), dst.buffer.dtype), build.const(1), build.const(0))
     r.out.emit(n.Store(at(dst), value, None, dst.buffer.space == "global"))
     return None
-
-
-def _finalize(r: Reader, given: Signature) -> Value:
-    return None
-
-
-# --------------------------------------------------------------------------------------------------------------------- atomics
-def _atomic(fn: str) -> Word:
-    def made(r: Reader, given: Signature) -> Value:
-        names = ("dst", "value", "memory_order", "return_prev")
-        args: dict[str, Value] = dict(zip(names, given.args, strict=False))
-        args.update(given.named)
-        where = region(r, args["dst"])
-        if len(where.buffer.shape) == 1 and build.is_const(where.buffer.shape[0], 1) and is_region(where):
-            where = Place(where.buffer, (build.const(0),))
-        value = r.decided(args["value"])
-        dtype = where.buffer.dtype
-        if is_region(where):
-            source = region(r, value)
-            if is_region(source):
-                source, where = matched(r, source, where)
-            e: n.Expr = convert(loaded(source), dtype)
-        elif (isinstance(value, Place) and is_region(value)) or (isinstance(value, Memory) and not value.var and value.buffer.shape):
-            source, where = matched(r, value, where)
-            e = convert(loaded(source), dtype)
-        else:
-            known = arithmetic.valued(value, dtype) if is_number(value) else convert(r.run(value), dtype)
-            assert known is not None
-            e = known
-        attrs: dict[str, n.Attr] = {}
-        order = args.get("memory_order")
-        if isinstance(order, str) and order != "relaxed":
-            attrs["order"] = order
-        taken = r.truth(args.get("return_prev", False)) is True
-        mask = None if taken else within(r, where)
-        try:
-            call = build.call_with(fn, (at(where), e) if mask is None else (at(where), e, mask), n.attrs(**attrs))
-        except KirError as bad:
-            raise NotUnderstood(bad.diagnostics[0].message) from bad
-        if taken:
-            return Num(r.out.let(r.wanted or "before", call))
-        r.out.emit(n.Eval(call))
-        return None
-
-    return made
-
-
-def _atomic_load(r: Reader, given: Signature) -> Value:
-    return Num(r.out.let(r.wanted or "seen", build.call("atomic_load", at(region(r, given.args[0])), order=_order(given, 1, "acquire"))))
-
-
-def _atomic_store(r: Reader, given: Signature) -> Value:
-    where = region(r, given.args[0])
-    value = r.decided(given.args[1])
-    e = arithmetic.valued(value, where.buffer.dtype) if is_number(value) else convert(r.run(value), where.buffer.dtype)
-    assert e is not None
-    r.out.emit(n.Eval(build.call("atomic_store", at(where), e, order=_order(given, 2, "release"))))
-    return None
-
-
-def _order(given: Signature, position: int, default: str) -> str:
-    found = given.args[position] if len(given.args) > position else given.named.get("memory_order", default)
-    if found not in ("relaxed", "acquire", "release"):
-        raise NotUnderstood("an order of memory that the IR does not have")
-    return str(found)
 
 
 def tile_shape(e: n.Expr) -> tuple[int | n.Expr, ...]:
@@ -449,7 +382,5 @@ def always(r: Reader) -> n.Expr:
 WORDS: Mapping[str, Word] = {
     "copy": _copy, "async_copy": _async_copy, "tma_copy": _tma_copy, "gemm": _gemm("auto"), "wgmma_gemm": _gemm("wgmma"),
     "fill": _fill, "clear": _clear, "reduce": _reduce, "cumsum": _scan("sum"), "cummax": _scan("max"), "transpose": _transpose,
-    "finalize_reducer": _finalize, **{k: _reduction(*v) for k, v in REDUCTIONS.items()}, "atomic_add": _atomic("atomic_add"),
-    "atomic_max": _atomic("atomic_max"), "atomic_min": _atomic("atomic_min"), "atomic_or": _atomic("atomic_or"),
-    "atomic_load": _atomic_load, "atomic_store": _atomic_store,
+    **{k: _reduction(*v) for k, v in REDUCTIONS.items()},
 }  # fmt: skip

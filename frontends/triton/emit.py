@@ -84,6 +84,8 @@ def condition_text(e: n.Expr) -> str:
             return f"{e.op}({condition_text(e.x)})"
         case n.Binary():
             return f"{e.op}({condition_text(e.a)},{condition_text(e.b)})"
+        case n.Select():
+            return f"select({condition_text(e.cond)},{condition_text(e.a)},{condition_text(e.b)})"
         case n.Call(fn="meta_is", args=(n.Var(name=name),), attrs=((_, value),)) if re.fullmatch(r"[\w.]+", str(value)):
             return f"is({name},{value})"
         case n.Call(fn="dtype_is"):

@@ -8,7 +8,7 @@ path without importing anything.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from importlib.machinery import PathFinder
@@ -227,6 +227,14 @@ def _scan(module: Module, body: Sequence[cst.CSTNode], guards: tuple[tuple[cst.B
                 pass
 
 
+AUGMENTED: Mapping[type, type[cst.BaseBinaryOp]] = {
+    cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply, cst.DivideAssign: cst.Divide,
+    cst.FloorDivideAssign: cst.FloorDivide, cst.ModuloAssign: cst.Modulo, cst.PowerAssign: cst.Power, cst.LeftShiftAssign: cst.LeftShift,
+    cst.RightShiftAssign: cst.RightShift, cst.BitAndAssign: cst.BitAnd, cst.BitOrAssign: cst.BitOr, cst.BitXorAssign: cst.BitXor,
+}  # fmt: skip
+"""The operator of each augmented assignment."""
+
+
 def small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
     """The names that a simple statement of a module binds."""
     match s:
@@ -236,6 +244,18 @@ def small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tup
             for t, v in zip(targets, values):
                 if isinstance(t.target if hasattr(t, "target") else t.value, cst.Name):
                     yield cst.ensure_type(t.value, cst.Name).value, v.value
+        case cst.Assign(targets=targets, value=value) if len(targets) > 1:
+            for t in targets:
+                if isinstance(t.target, cst.Name):
+                    yield t.target.value, value
+        case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=elements))], value=value):
+            for k, t in enumerate(elements):
+                if isinstance(t.value, cst.Name):
+                    yield t.value.value, cst.Subscript(value, [cst.SubscriptElement(cst.Index(cst.Integer(str(k))))])
+        case cst.AugAssign(target=cst.Name(value=name), operator=operator, value=value) if type(operator) in AUGMENTED:
+            held = module.definitions.get(name, [])
+            before = held[-1] if held and isinstance(held[-1], cst.BaseExpression) else cst.Name(name)  # by itself: not worked out
+            yield name, cst.BinaryOperation(before, AUGMENTED[type(operator)](), value)
         case cst.AnnAssign(target=cst.Name(value=name), value=value) if value is not None:
             yield name, value
         case cst.Import(names=names):
@@ -318,6 +338,17 @@ class Project:
             self._by_name[name] = find_source(name) or next((x for root in sorted(self._roots) if (x := find_source(name, root)) is not None), None)
         path = self._by_name[name]
         return None if path is None else self.file(path)
+
+
+    def beside(self, module: Module, name: str) -> Module | None:
+        """A module that a file outside of packages imports from its own folder, as a script does; None when there is no such file."""
+        if (module.path.parent / "__init__.py").is_file():
+            return None
+        place = module.path.parent.joinpath(*name.split("."))
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.is_file() and path.resolve() != module.path:
+                return self.file(path)
+        return None
 
 
 def _version(path: Path) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, DType, TileType, shape_of
+from kir.ir.types import I32, DType, TileType, broadcast_shapes, shape_of
 from kir.ir.visit import names_read, walk
 
 Index = Sequence[n.Expr]
@@ -213,9 +213,13 @@ def _tile_of_load(e: n.Load, axes: Axes) -> n.Expr:
         made = build.load(region, None if e.mask is None else _tile(e.mask, local), None if e.other is None else _tile(e.other, local),
                           e.clip, e.cache)
         return _placed(made, own, len(axes)) if own else made
-    gathered = build.region(e.at.buffer, *(_tile(i, axes) for i in e.at.index if isinstance(i, n.Expr)))
-    return build.load(gathered, None if e.mask is None else _tile(e.mask, axes), None if e.other is None else _tile(e.other, axes),
-                      e.clip, e.cache)
+    first, *rest = [_tile(i, axes) for i in e.at.index if isinstance(i, n.Expr)]
+    mask = None if e.mask is None else _tile(e.mask, axes)
+    place = n.Region(e.at.buffer, (first, *rest)).type
+    whole = None if mask is None else broadcast_shapes(shape_of(place), shape_of(mask.type))
+    if whole is not None and whole != shape_of(place):  # the mask tells elements apart that are read at one place
+        first = build.broadcast(first, TileType(I32, whole))
+    return build.load(build.region(e.at.buffer, first, *rest), mask, None if e.other is None else _tile(e.other, axes), e.clip, e.cache)
 
 
 def _tile_of_pick(e: n.Call, axes: Axes) -> n.Expr:

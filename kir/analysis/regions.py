@@ -46,6 +46,8 @@ def raised(program: n.Program) -> n.Program:
 
 def without_hints(k: n.Kernel) -> n.Kernel:
     """The kernel without advice about divisibility."""
+    if not any(isinstance(x, n.Call) and x.fn in HINTS for x in walk(k)):
+        return k
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         return new.args[0] if isinstance(new, n.Call) and new.fn in HINTS else new
@@ -456,40 +458,75 @@ def _same(a: n.Expr, b: n.Expr) -> bool:
 
 
 def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...] | None:
-    """The index in each axis of a tensor of a flat index over its strides; None where a stride is no single product or does not divide
-    what is left. Terms go to the axis of the largest stride that divides them."""
+    """The index in each axis of a tensor of a flat index over its strides; None where a stride is no single product, or does not divide
+    what is left, or an index would leave its axis. Terms go to the axis of the largest stride that divides them; where an index would
+    leave its axis, what a stride does not divide of them goes on to the next: `16 * row + 16` is column 16 of row 16."""
     from kir.ir.specialize import row_major
 
     strides = [bare(s) for s in (base.strides or row_major(base.shape))]
     flat = bare(flat)
     if not isinstance(flat.type, DType):
         return None
-    dtype = flat.type
     order = sorted(range(len(strides)), key=lambda d: _rank(strides[d]), reverse=True)
-    parts: list[dict[tuple[n.Expr, ...], int]] = [{} for _ in strides]
-    factors = []
+    factors: list[tuple[tuple[n.Expr, ...], int]] = []
     for s in strides:
         terms = build.polynomial(s)
         if len(terms) != 1:
             return None
         factors.append(next(iter(terms.items())))
-    ones = [d for d in order if base.shape[d] == build.const(1)]
+    ones = frozenset(d for d in order if base.shape[d] == build.const(1))
+    inner = [d for d in order if d not in ones][1:]
+    for shared in (False, True):
+        parts = _parts(flat, order, factors, ones, shared)
+        if parts is None:
+            return None
+        made = _from_rows_end([bare(build.from_polynomial(p, flat.type)) for p in parts], parts, order, factors, strides, base, known)
+        if not any(_leaves(made[d], base.shape[d], known) for d in inner):
+            return made
+    return None
+
+
+def _parts(flat: n.Expr, order: Sequence[int], factors: Sequence[tuple[tuple[n.Expr, ...], int]], ones: frozenset[int],
+           shared: bool) -> list[dict[tuple[n.Expr, ...], int]] | None:
+    """The terms of a flat index by axis, divided by its stride; `shared` are the terms of which a stride divides a part. None where a term
+    is left over."""
+    parts: list[dict[tuple[n.Expr, ...], int]] = [{} for _ in factors]
     for monomial, c in build.polynomial(flat).items():
         for d in order:
             atoms, k = factors[d]
             rest = list(monomial)
-            if d in ones or k == 0 or c % k or not all(_removed(rest, x) for x in atoms):
+            if d in ones or k == 0 or not (c % k == 0 or shared) or not all(_removed(rest, x) for x in atoms):
                 continue
-            parts[d][tuple(rest)] = parts[d].get(tuple(rest), 0) + c // k
-            break
-        else:
+            count = c // k if c % k == 0 or not monomial else int(c / k)
+            if count:
+                parts[d][tuple(rest)] = parts[d].get(tuple(rest), 0) + count
+            c -= count * k
+            if c == 0:
+                break
+        if c:
             return None
-    made = [bare(build.from_polynomial(p, dtype)) for p in parts]
+    return parts
+
+
+def _leaves(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether an index is known to lie outside its axis: wherever it is, or, of one that counts neighbors alone, somewhere."""
+    size, reach = build.int_value(extent), known.domain(known.expanded(index))
+    if reach.lo is None or reach.hi is None or size is None:
+        return reach.hi is not None and reach.hi < 0
+    neighbors = all(isinstance(x, n.Var) and x.name.startswith("%") for monomial in build.polynomial(index) for x in monomial)
+    return reach.lo >= size or reach.hi < 0 or (neighbors and (reach.lo < 0 or reach.hi >= size))
+
+
+def _from_rows_end(made: list[n.Expr], parts: Sequence[Mapping[tuple[n.Expr, ...], int]], order: Sequence[int],
+                   factors: Sequence[tuple[tuple[n.Expr, ...], int]], strides: Sequence[n.Expr], base: n.Buffer,
+                   known: Facts) -> tuple[n.Expr, ...]:
+    """Indices where `n * row + n - x`, of which a whole row more would leave the tensor, counts from the row's end."""
     for d, after in pairwise(order):
         whole = parts[d].get((), 0)
         inside = build.sub(made[d], whole)
-        if whole > 0 and factors[d][0] and not less(made[d], bare(base.shape[d]), known) and less(inside, bare(base.shape[d]), known):
-            # `n * row + n - x`: a whole row more would leave the tensor, so it counts from the row's end.
+        lowest = known.domain(known.expanded(made[after])).lo
+        if whole > 0 and factors[d][0] and (lowest is None or lowest < 0) and not less(made[d], bare(base.shape[d]), known) and less(
+                inside, bare(base.shape[d]), known):
             steps = build.floordiv(strides[d], strides[after]) if not build.is_const(strides[after], 1) else strides[d]
             made[d], made[after] = inside, build.add(made[after], build.mul(steps, whole))
     return tuple(made)

@@ -82,7 +82,7 @@ class Narrow:
             case n.Store():
                 return self._store(s)
             case n.For():
-                return replace(s, lo=self.scalar(s.lo), hi=self.scalar(s.hi), step=self.scalar(s.step), body=self.block(s.body))
+                return replace(s, lo=self.scalar(s.lo), hi=self.scalar(self._numbered(s.hi)), step=self.scalar(s.step), body=self.block(s.body))
             case n.If():
                 return replace(s, cond=self.scalar(s.cond), then=self.block(s.then), orelse=self.block(s.orelse))
             case n.Mma():
@@ -122,6 +122,13 @@ class Narrow:
             return b
         shape = b.shape[:p] + b.shape[p + 1:]
         return replace(b, shape=shape, space=b.space if shape else "register", layout=None, strides=None)
+
+    def _numbered(self, e: n.Expr) -> n.Expr:
+        """How often a loop runs, with the number of the tile as the quotient of its elements' by their extent."""
+        ((monomial, extent),) = build.polynomial(self.lo).items()
+        made: n.Expr = substitute(e, {m.name: build.floordiv(self.at, extent) for m in monomial if isinstance(m, n.Var)}) if (
+            len(monomial) == 1 and self.at.of == I32) else e
+        return made
 
     def scalar(self, e: n.Expr) -> n.Expr:
         """A scalar of the body: it may not depend on which tile this is."""

@@ -94,19 +94,23 @@ def _some(claim: n.Expr, known: Facts) -> tuple[tuple[str, int], ...]:
 
 
 def fails_at_ends(claim: n.Expr, known: Facts) -> bool:
-    """Whether an expression fails where its variables are at the lowest values that they may have, or one of them is at its highest. False says
-    nothing: this is for what is usually false, and saves asking `decide` there."""
+    """Whether an expression fails where its variables are at the lowest values that they may have together, but for one at the end of its own. False
+    says nothing: this is for what is usually false, and saves asking `decide` there."""
     claim = known.expanded(claim)
-    names, conditions = _free(claim, known), _conditions(known)
     if any(isinstance(x, (n.Load, n.Call)) for x in walk(claim)):
         return False
+    names = _free(claim, known)
+    conditions = [h for h in _conditions(known) if any(isinstance(x, n.Var) and x.name in names for x in walk(h))]
     ends = {k: known.domain(v) for k, v in names.items()}
-    lowest = {k: d.lo or 0 for k, d in ends.items()}
-    for values in (lowest, *({**lowest, k: d.hi} for k, d in ends.items() if d.hi is not None)):
-        if _holds_at(claim, values, names) is False and all(_holds_at(h, values, names) is True for h in conditions
-                                                             if any(isinstance(x, n.Var) and x.name in names for x in walk(h))):
-            return True
-    return False
+
+    def may_be(values: dict[str, int]) -> bool:
+        return all(_holds_at(h, values, names) is True for h in conditions)
+    zero = {k: d.lo or 0 for k, d in ends.items()}
+    lowest = next(filter(may_be, (zero, *({**zero, k: low + 1} for k, low in zero.items()))), None)
+    if lowest is None:
+        return False
+    tried = (lowest, *({**lowest, k: d.hi} for k, d in ends.items() if d.hi is not None))
+    return any(_holds_at(claim, values, names) is False and may_be(values) for values in tried)
 
 
 def _exhaustive(claim: n.Expr, known: Facts, names: Mapping[str, n.Var]) -> Answer | None:
@@ -117,6 +121,8 @@ def _exhaustive(claim: n.Expr, known: Facts, names: Mapping[str, n.Var]) -> Answ
         if found.lo is None or found.hi is None:
             return None
         step = found.modulus or 1
+        if (found.hi - found.lo) // step > MOST_CASES:
+            return None
         ranges.append(range(found.lo, found.hi + 1, step))
         count *= max(len(ranges[-1]), 1)
         if count > MOST_CASES:

@@ -1,6 +1,7 @@
 """run a command and record a binding for every way in which it launches a Triton kernel
 
-Without a GPU the interpreter carries out the launches, so that the command goes on with right results. The words after a bare `--` are
+Without a GPU the interpreter carries out the launches, so that the command goes on with right results. Exit code 1 where the command
+fails, or where nothing was recorded. The words after a bare `--` are
 the command: `kir capture -o bindings -- python app.py`.
 """
 
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 
 from kir.cli._result import Result
+from kir.diagnostic import Diagnostic
 
 
 def command(
@@ -36,6 +38,15 @@ def command(
     rows = by_kernel(notes)
     lines = [f"{r['kernel']}: {r['launches']} launches, {r['bindings']} bindings, {r['how']}{': ' + r['reason'] if r['reason'] else ''}" for r in rows]
     lines.append(f"{len(written)} bindings in {output}; the command ended with {code}")
-    if not rows:
-        lines.append("no launch of a Triton kernel was seen: does the command launch one, in a Python process in which KIR can be imported?")
-    return Result({"exit": code, "kernels": rows, "bindings": written}, "\n".join(lines), 0 if code == 0 else 1)
+    nothing = () if written else (_nothing(bool(rows)),)
+    return Result({"exit": code, "kernels": rows, "bindings": written}, "\n".join(lines), 0 if code == 0 and written else 1, nothing)
+
+
+def _nothing(seen: bool) -> Diagnostic:
+    """That a command recorded no binding: it launched no kernel, or none that could be recorded."""
+    if seen:
+        return Diagnostic("KIR-C122", "no binding was recorded: the reason stands beside each kernel that was launched",
+                          attempt="kir bind FILE::KERNEL, which writes a skeleton from the source")
+    return Diagnostic("KIR-C122", "no launch of a Triton kernel was seen",
+                      needs="a command that launches one, in a Python process in which KIR can be imported",
+                      attempt="kir bind FILE::KERNEL, which writes a skeleton from the source")

@@ -5,6 +5,7 @@ With no id, lists all of them. An instruction of the IR (`trans`) is explained t
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -21,6 +22,20 @@ OF_KIND = {
     "profit": "It is advice: where it does not hold the pass is applied all the same, with a warning that it may gain nothing.",
 }
 """What the kind of a precondition means for whoever meets it."""
+
+
+OF_EXPRESSIONS = {
+    "min": "min(a, b): the smaller of two values of one dtype, for each element; the other operand where one is NaN.",
+    "max": "max(a, b): the larger of two values of one dtype, for each element; the other operand where one is NaN.",
+    "ceildiv": "ceildiv(a, b): the quotient of two integers, rounded up (`a // b` rounds down).",
+    "tdiv": "tdiv(a, b): the quotient of two integers, rounded toward zero as in C (`a // b` rounds down).",
+    "trem": "trem(a, b): the remainder that belongs to tdiv, with the sign of a, as in C (`a % b` has that of b).",
+    "select": "select(c, a, b): a where the condition c holds, else b, for each element; both are evaluated.",
+    "cast": "cast(x, dtype): x converted; cast(x, dtype, rz) rounds toward zero, `bits` reinterprets, `sat` saturates.",
+    "load": "load(A[i] where m else x clip cache p): a read with a mask, a value where the mask is false, bounds that are clipped, a cache policy.",
+    "addr": "addr(A[i]): the address of an element.",
+}
+"""Expressions that look like calls and are no rows of the instruction table."""
 
 
 def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, or an instruction of the IR; without it, all ids are listed")] = "") -> Result:
@@ -43,8 +58,14 @@ def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, or a
         return _instruction(table()[id])
     if id in registry("kir.passes"):
         raise usage("KIR-C004", f"'{id}' is a pass, no id of a diagnostic", attempt=f"kir passes {id}")
-    hint = did_you_mean(wanted, rows)
-    raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
+    if id in OF_EXPRESSIONS:
+        said = OF_EXPRESSIONS[id]
+        return Result({"id": id, "expression": said}, f"{id}  (an expression of the IR: kir/ir/nodes.py)\n\n{said}")
+    if re.fullmatch(r"KIR-\w+|[A-Z]\d+", id.upper()):
+        hint = did_you_mean(wanted, rows)
+        raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
+    raise usage("KIR-C004", f"'{id}' is no id of a diagnostic, and no instruction of the IR",
+                attempt=did_you_mean(id, [*table(), *OF_EXPRESSIONS]) or "kir explain")
 
 
 def _instruction(row: Instruction) -> Result:

@@ -52,8 +52,9 @@ def command(
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
     from kir.ir.verify import is_generic
-    from kir.rewrite import Context, Pipeline, Trace, pass_class
+    from kir.rewrite import Context, Pipeline, Trace
     from kir.rewrite.driver import notes
+    from kir.rewrite.pipeline import pass_of
     from kir.rewrite.registry import failed
     from kir.target import target as named
 
@@ -72,7 +73,7 @@ def command(
     warnings: list[Diagnostic] = []
     taken: list[Step] = []
     for step in steps:
-        cls = pass_class(step.name)
+        cls = pass_of(step)
         known = {p.id for p in cls.preconditions}
         step = replace(step, assume=step.assume | (wanted & known), guard=step.guard | (checked & known), force=step.force or force)
         try:

@@ -92,16 +92,17 @@ def _asked(name: str, program: Program, near: bool) -> _Found:
 
 def _of(cls: type[Pass], program: Program, near: bool, rows: list[dict[str, Any]], lines: list[str]) -> None:
     """The sites of one pass, and its near misses where they are wanted: added to both lists."""
-    from kir.rewrite import judge, misses, sites
+    from kir.rewrite import judge, sites
     from kir.rewrite.anchor import anchor_text
-    from kir.rewrite.driver import forward_site, run_backward
+    from kir.rewrite.driver import forward_site, looked, run_backward
     from kir.rewrite.text import Direction
 
     item = cls.with_options({})
     directions: tuple[Direction, ...] = ("forward", "backward")
     for direction in directions:
         mark = "~" if direction == "backward" else ""
-        for site in sites(item, program, direction):
+        applies, missed = looked(item, program, direction) if near else (sites(item, program, direction), ())
+        for site in applies:
             if direction == "forward":
                 verdicts = judge(program, site)
             else:
@@ -117,7 +118,7 @@ def _of(cls: type[Pass], program: Program, near: bool, rows: list[dict[str, Any]
             for id_, v in open_:
                 lines.append(f"    {id_} {'advises against it' if id_ in advice else v.kind}: {v.reason}")
                 lines += [f"      witness: {w}" for w in v.witness]
-        for path, reason in misses(item, program, direction) if near else ():
+        for path, reason in missed:
             anchor = anchor_text(program, path)
             rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
             lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from kir.cli._result import Result
+
+if TYPE_CHECKING:
+    from kir.ir.nodes import Program
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 EMPTY = "no cards: `kir lineage .. -o DIR` writes one for each step to DIR/cards; `--library DIR/cards` looks there"
@@ -70,31 +73,55 @@ def show(name: Annotated[str, typer.Argument(help="a card's name, or its file")]
 @app.command("apply")
 def apply_(
     name: Annotated[str, typer.Argument(help="a card's name, or its file")],
-    file: Annotated[Path, typer.Argument(help="a specialized program (IR text)")],
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     at: Annotated[str, typer.Option(help="the place to apply it at; by default the card's, or the only one where it applies")] = "",
+    emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"], typer.Option(help="what to print")] = "kir",
     library: Shelves = None,
 ) -> Result:
-    """Apply a card's pass to a program and print the result; its preconditions are judged anew."""
+    """Apply a card's pass to a kernel of any surface and print the result; its preconditions are judged anew."""
     from dataclasses import replace
 
-    from kir.diagnostic import KirError, error
-    from kir.ir.parser import parse_program
+    from kir.cli._program import read
+    from kir.diagnostic import error
     from kir.ir.printer import program_text
     from kir.library.shelf import library as open_library
-    from kir.lineage.source import read_text
     from kir.rewrite import Pipeline, run
 
     card = open_library(library or ()).card(name).card
-    program = parse_program(read_text(file), str(file))
+    program = read(file, bind)
     if card.carrier.kind != "pass":
         raise error("KIR-S023", f"'{card.name}' carries a template, which a provider must fill", subject=card.carrier.text)
-    stored = Pipeline.parse(card.carrier.text).steps
+    stored = Pipeline.parse(card.carrier.text, f"card {card.name}").steps
+    if at or all(_is_there(program, step.at) for step in stored):
+        steps = tuple(replace(step, at=at or step.at) for step in stored)
+    else:
+        steps = tuple(replace(step, at="") for step in stored)  # the place that the card was seen at is not in this program: the pattern decides
+    trace = run(program, Pipeline(steps))
+    text = _written(trace.program, emit) if emit != "kir" else program_text(trace.program)
+    return Result({"card": card.name, "pipeline": str(trace.pipeline), "emit": emit, "program": text}, text)
+
+
+def _is_there(program: Program, anchor: str) -> bool:
+    """Whether an anchor names a place of a program."""
+    from kir.diagnostic import KirError
+    from kir.rewrite.anchor import paths_of
+
     try:
-        trace = run(program, Pipeline(tuple(replace(step, at=at or step.at) for step in stored)))
-    except KirError as fault:
-        # The place that the card was seen at is not in this program: then the pattern decides.
-        if at or any(each.id != "KIR-R004" for each in fault.diagnostics):
-            raise
-        trace = run(program, Pipeline(tuple(replace(step, at="") for step in stored)))
-    text = program_text(trace.program)
-    return Result({"card": card.name, "pipeline": str(trace.pipeline), "program": text}, text)
+        return not anchor or bool(paths_of(program, anchor))
+    except KirError:
+        return False
+
+
+def _written(program: Program, surface: str) -> str:
+    """A program as a surface says it."""
+    from kir.analysis import normalize
+    from kir.lineage.bringing import brought
+    from kir.rewrite import Trace
+    from kir.surface import backend
+
+    by = backend(surface)
+    if by.accepts(program):
+        program = brought(Trace(normalize(program)), by)[0].program
+    emitted = by.emit(program)
+    return emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")

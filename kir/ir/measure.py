@@ -18,7 +18,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import child_blocks
 from kir.ir.types import TileType, Type, dtype_of
-from kir.ir.visit import children, once, walk
+from kir.ir.visit import buffers_named, children, names_read, once, walk
 
 
 class Measure(NamedTuple):
@@ -49,7 +49,8 @@ class Measure(NamedTuple):
     coupling: int
     """Pairs of local buffers that one loop carries (what loop fission takes apart)."""
     vectors: int
-    """Stores of one thread of many that write several elements of its own or of shared memory at once."""
+    """Stores of one thread of many that write several elements of its own or of shared memory at once, and values beyond the first that one store
+    folds into a scalar, all of which are computed from the same memory."""
     tiles: int
     """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma and stores to global memory."""
     threads: int
@@ -236,7 +237,7 @@ class _Counter:
                     self.add("tiles", _bits(s.at.type))
                     self.add("fused", _operations(s.value))
                 else:
-                    self.add("vectors", bool(self.threads) and isinstance(s.at.type, TileType))
+                    self.add("vectors", (bool(self.threads) and isinstance(s.at.type, TileType)) + _folded_at_once(s))
                     self.add("slices", _bits(s.at.type))
                 self.add("masks", s.clip + (s.mask is not None))
                 self.add("annotations", bool(s.cache))
@@ -366,6 +367,22 @@ def _shared_uses(s: n.Stmt) -> dict[str, bool]:
         if isinstance(x, n.Store) and x.at.buffer.space == "shared":
             places[x.at.buffer.name] = places.get(x.at.buffer.name, 0) - 1
     return {name: left == 0 for name, left in places.items()}
+
+
+def _folded_at_once(s: n.Store) -> int:
+    """How many values more than one a store folds into a scalar, when they are computed from the same memory."""
+    v = s.value
+    if s.at.index or not (isinstance(v, n.Binary) and v.op in ("add", "max", "min") and v.a == n.Load(s.at) and isinstance(v.b, n.Binary) and v.b.op == v.op):
+        return 0
+    parts, waiting = list[n.Expr](), [v.b]
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, n.Binary) and x.op == v.op:
+            waiting += (x.a, x.b)
+        else:
+            parts.append(x)
+    sources = [buffers_named(x) or names_read(x) for x in parts]
+    return len(parts) - 1 if sources[0] and all(x == sources[0] for x in sources) else 0
 
 
 def _operations(e: n.Node) -> int:

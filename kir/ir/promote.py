@@ -13,13 +13,13 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.localize import localized
-from kir.ir.visit import children, substitute, transform, updated, walk
+from kir.ir.visit import buffers_named, children, names_mentioned, substitute, transform, updated, walk
 
 
 def promoted(body: n.Block, taken: frozenset[str] = frozenset()) -> n.Block:
     """The block with such buffers as lets and dead values dropped. `taken` are names that new lets may not have."""
     body = localized(body)
-    names = set(taken) | {x for s in body for y in walk(s) for x in _names(y)}
+    names = set(taken).union(*map(names_mentioned, body))
     out = _Promotion(body, names).block(body)
     return without_dead(without_snapshots(out))
 
@@ -52,21 +52,9 @@ def _writes(s: n.Stmt, name: str) -> bool:
             return False
         if isinstance(x, n.Region) and x.buffer.name == name:
             return True
-        return any(mentioned(c) for c in children(x))
+        return any(mentioned(c) for c in children(x) if name in buffers_named(c))
 
-    return mentioned(s)
-
-
-def _names(x: n.Node) -> Iterator[str]:
-    match x:
-        case n.Var() | n.Buffer():
-            yield x.name
-        case n.Let():
-            yield from x.names
-        case n.View():
-            yield from x.axes
-        case _:
-            pass
+    return name in buffers_named(s) and mentioned(s)
 
 
 def reads_whole(e: n.Node) -> n.Buffer | None:
@@ -105,6 +93,8 @@ class _Promotion:
                 self.refused.add(x.buffer.name)
             case n.Copy():
                 self.refused.add(x.src.at.buffer.name)
+            case n.Opaque():
+                self.refused |= {*x.reads, *x.writes}
             case _:
                 pass
         for c in children(x):
@@ -121,7 +111,7 @@ class _Promotion:
     def block(self, body: n.Block) -> n.Block:
         candidates: set[str] = set()
         for s in body:
-            if isinstance(s, n.Alloc) and s.buffer.space in ("fragment", "register") and s.buffer.name not in self.refused:
+            if isinstance(s, n.Alloc) and s.buffer.space in ("fragment", "register") and self.refused.isdisjoint((s.buffer.name, "*")):
                 here = sum(1 for t in body if isinstance(t, n.Store) and t.at.buffer.name == s.buffer.name)
                 if here == self.stores.get(s.buffer.name, 0):
                     candidates.add(s.buffer.name)

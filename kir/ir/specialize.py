@@ -156,8 +156,7 @@ class _Specializer:
                 continue
             dtype = p.of
             if p.name in b.dtypes:
-                check_dtype(b.dtypes[p.name], f"dtype of '{p.name}'")
-                dtype = DTYPES[b.dtypes[p.name]]
+                dtype = self.scalar_dtype(p, dtype)
             if p.name in sizes:
                 if dtype.is_symbolic:
                     dtype = I32
@@ -194,6 +193,19 @@ class _Specializer:
             if p.name in b.dtypes and p.name not in b.scalars:
                 self.values[p.name] = n.Var(p.name, dtype)
         return out
+
+    def scalar_dtype(self, p: n.Param, declared: DType) -> DType:
+        """The dtype that the binding gives a scalar. One that the source declares stands: a caller's integer is converted to it. Raises
+        KirError KIR-F011 where the binding says something else than a number of that kind."""
+        said = self.binding.dtypes[p.name]
+        check_dtype(said, f"dtype of '{p.name}'")
+        wanted = DTYPES[said]
+        if declared.is_symbolic:
+            return wanted
+        if (wanted.is_integer, wanted.is_float) != (declared.is_integer, declared.is_float):
+            raise error("KIR-F011", f"the source declares '{p.name}' as {declared}, and the binding says {wanted}", subject=self.program.name,
+                        needs="no entry under [dtypes] for what the source declares itself")
+        return declared
 
     def tensors(self, known: Mapping[str, n.Expr]) -> list[n.Param]:
         b = self.binding

@@ -192,7 +192,13 @@ class Statics:
             case n.Alloc():
                 init = None if s.init is None else self.expr(s.init)
                 self.buffers.pop(s.buffer.name, None)
-                buffer = replace(self.buffer(s.buffer), name=self.fresh(s.buffer.name))
+                try:
+                    declared = self.buffer(s.buffer)
+                except KirError as bad:
+                    if init is not None or any(d.id != "KIR-F012" for d in bad.diagnostics):
+                        raise
+                    return ()  # of a branch that is not taken, as a rule: whatever uses it is refused for the same reason
+                buffer = replace(declared, name=self.fresh(s.buffer.name))
                 self.buffers[s.buffer.name] = buffer
                 return (replace(s, buffer=buffer, init=init),)
             case n.View():

@@ -9,7 +9,7 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.indenter import DedentError, Indenter
 
-from kir.diagnostic import KirError, Origin, error
+from kir.diagnostic import KirError, Origin, did_you_mean, error
 from kir.ir.tables import parser
 
 
@@ -72,6 +72,11 @@ def _syntax_error(bad: UnexpectedInput, file: str, text: str) -> KirError:
     found = f"'{rest[0]}'" if rest else "the end of the line"
     if not text.strip():
         return error("KIR-T001", "this is no IR text: it is empty", origin=Origin(file, 1, 1, 1, 1), needs=OPENING)
+    if isinstance(bad, UnexpectedToken) and bad.token.type == "_INDENT":
+        below = next((k for k in range(line, len(lines)) if lines[k].split("#")[0].strip()), line - 1)
+        start = len(lines[below]) - len(lines[below].lstrip()) + 1
+        return error("KIR-T001", "this line is indented more than the line above it, which begins no block",
+                     origin=Origin(file, below + 1, start, below + 1, start + 1), needs="the indentation of the line above")
     allowed: Iterable[str] = ()
     if isinstance(bad, UnexpectedToken):
         allowed = bad.accepts or bad.expected
@@ -79,7 +84,30 @@ def _syntax_error(bad: UnexpectedInput, file: str, text: str) -> KirError:
         allowed = bad.allowed or ()
     expected = list(dict.fromkeys(word for name in sorted(allowed) for word in _readable(name)))
     needs = OPENING if (line, column) == (1, 1) else expected[0] if len(expected) == 1 else f"one of {', '.join(expected[:16])}" if expected else ""
-    return error("KIR-T001", f"this is no IR text: unexpected {found}", origin=Origin(file, line, column, line, column + 1), needs=needs)
+    return error("KIR-T001", f"this is no IR text: unexpected {found}", origin=Origin(file, line, column, line, column + 1), needs=needs,
+                 attempt=_meant(lines[line - 1] if line <= len(lines) else "", column))
+
+
+_ELSEWHERE = {"+=": "x = x + y", "-=": "x = x - y", "*=": "x = x * y", "&&": "x & y (parentheses around comparisons)",
+              "||": "x | y (parentheses around comparisons)", "?": "select(condition, x, y)", "!": "~x", "//": "# before a comment",
+              "/*": "# before a comment", ";": "a statement a line"}
+"""What other languages write, and how the IR says it."""
+_STATEMENTS = ("let", "for", "if", "else", "while", "copy", "mma", "view", "roles", "return", "break", "continue", "opaque", "hole", "pass", "role",
+               "global", "shared", "fragment", "register", "cluster", "constant", "kernel", "program", "plan", "launch", "dispatch", "function",
+               "size", "scalar", "in", "out", "inout", "fact", "meta", "workspace", "struct", "map", "static")
+"""The words that lines begin with."""
+
+
+def _meant(row: str, column: int) -> str:
+    """How the IR says what stands at a place of a line, where it is known from other languages or the line begins with a word misspelt."""
+    here = row[column - 1:]
+    for written, said in _ELSEWHERE.items():
+        if here.startswith(written) or (written in ("&&", "||") and here.startswith(written[0]) and row[:column - 1].endswith(written[0])):
+            return said
+    first = re.match(r"\s*(?:@\w+\s+)?([a-z]\w+)\s+(?=\S)", row)
+    if first is None or first[1] in _STATEMENTS or (first.end() != column - 1 and not row[first.end():column - 1].strip().isidentifier()):
+        return ""
+    return did_you_mean(first[1], _STATEMENTS)
 
 
 def _readable(terminal: str) -> tuple[str, ...]:

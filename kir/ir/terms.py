@@ -233,10 +233,10 @@ class Terms:
             elif a is not None:
                 args.append(self.expr(a, scope))
         values = [a for a in args if isinstance(a, n.Expr)]
-        if name in ("min", "max", "ceildiv", "tdiv", "trem") and len(values) == 2:
-            return build.binary(name, *values)
-        if name == "select" and len(values) == 3:
-            return build.select(*values)
+        if (takes := FORMS.get(name)) is not None and name not in scope.functions:
+            if len(values) != takes or len(args) != takes or options:
+                raise self.fail("KIR-V003", f"'{name}' takes {takes} values, not {len(args) + len(options)}", t, attempt=f"kir explain {name}")
+            return build.select(*values) if name == "select" else build.binary(name, *values)
         results = scope.functions.get(name)
         if results is not None:
             of = UNIT if not results else results[0] if len(results) == 1 else self.tuple_of(results, t)
@@ -257,6 +257,10 @@ class Terms:
             elif i is not None:
                 index.append(self.expr(i, scope))
         return build.region(scope.buffers[name], *index)
+
+
+FORMS = {"min": 2, "max": 2, "ceildiv": 2, "tdiv": 2, "trem": 2, "select": 3}
+"""Expressions that are written as calls, and how many values they take."""
 
 
 def subtree(t: Item | None) -> T:

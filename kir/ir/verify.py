@@ -5,7 +5,8 @@ Names, scopes, types, regions, teams, effects, pairing of asynchronous operation
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -25,6 +26,9 @@ VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix"
 VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3")
 KINDS = ("serial", "unroll", "vectorize", "pipelined", "static", "warpgroup", "warp", "thread")
+LOOP_ATTRS = frozenset({"stages", "factor", "order", "stage", "group", "coalesced_width", "disallow_acc_multi_buffer", "flatten", "warp_specialize",
+                        "disable_licm"})
+"""What may be said of a loop beside its kind: of pipelines and unrolling, and the options of the surfaces (`tl.range`, `T.Pipelined`)."""
 TEAMS = ("thread", "warp", "warpgroup", "role", "cta")
 TEAM_THREADS = {"warpgroup": 128, "warp": 32, "thread": 1}
 
@@ -453,8 +457,15 @@ class _Verifier:
         if s.kind not in KINDS:
             yield self.fail("KIR-V024", f"there is no kind of loop '{s.kind}'", attempt=did_you_mean(s.kind, KINDS))
         options = dict(s.attrs)
+        for name in options:
+            if name not in LOOP_ATTRS:
+                yield self.fail("KIR-V024", f"'{name}' says nothing of a loop", attempt=did_you_mean(name, LOOP_ATTRS),
+                                needs=f"one of {', '.join(sorted(LOOP_ATTRS))}")
+            elif name in ("order", "stage", "group") and not isinstance(options[name], str):
+                yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a text with a number for each statement, such as \"0,1\"",
+                                attempt="stages, for how many there are" if name == "stage" else "")
         for name in ("stages", "factor"):
-            if name in options and options[name] not in self.metas and not (
+            if name in options and not _is_term(options[name], self.metas) and not (
                     isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
                 yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a number of 0 or more")
         inner = team.inside_loop()
@@ -530,6 +541,15 @@ class _Verifier:
         for each in unpaired(self.program, k, self.functions):
             self.path, self.stmt = each.path, each.stmt
             yield self.located(Diagnostic("KIR-V015", each.why, witness=each.witness))
+
+
+def _is_term(v: n.Attr, metas: Container[str]) -> bool:
+    """Whether an option is worked out from metas: the name of one, or a term in functional notation."""
+    return isinstance(v, str) and bool(v) and all(x in metas or x in _OF_TERMS for x in re.findall(r"[A-Za-z_][\w.]*", v))
+
+
+_OF_TERMS = frozenset({"select", "is", "true", "false", "not", "and", "or", "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv", "mod",
+                       "min", "max", "ceildiv", "dtype_is"})
 
 
 def _same_type(a: Type, b: Type) -> bool:

@@ -75,7 +75,9 @@ class Library:
                 return Found(read_card(path), path)
         cards, _ = self.cards()
         hint = did_you_mean(name, [each.card.name for each in cards])
-        raise usage("KIR-S021", f"there is no card '{name}'{f'; {hint}' if hint else ''}", attempt="kir skills list")
+        same = tuple(each.card.name for each in cards if name in (each.card.intent, each.card.carrier.text.partition("@")[0].partition("{")[0]))
+        notes = (f"cards of that intent or pass: {', '.join(same[:8])}{', ..' if len(same) > 8 else ''}",) if same else ()
+        raise usage("KIR-S021", f"there is no card '{name}'{f'; {hint}' if hint else ''}", attempt="kir skills list", notes=notes)
 
 
 def library(folders: Sequence[Path] = ()) -> Library:

@@ -27,7 +27,8 @@ def kind(feature: str) -> str:
 
 
 def peel_ranks(passes: Iterable[Declared]) -> Mapping[str, int]:
-    """A rank for each pass name: what has a lower rank is taken back first. Ties, and members of a cycle, share a rank."""
+    """A rank for each pass name: what has a lower rank is taken back first. Ties, and members of a cycle, share a rank. (To import a library of
+    graphs takes ten times as long as this, and each command that walks waits for it.)"""
     declared = sorted(passes, key=lambda each: each.name)
     after: dict[str, set[str]] = {each.name: set() for each in declared}
     for before in declared:

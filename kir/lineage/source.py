@@ -12,7 +12,6 @@ import kir.skills
 from kir import machine
 from kir.diagnostic import did_you_mean, error, usage
 from kir.ir.nodes import Program, Var
-from kir.ir.parser import parse_program
 from kir.ir.types import DType
 from kir.registry import registry
 from kir.surface import Frontend, KernelRef, frontend, reads
@@ -161,6 +160,7 @@ def read_generic(text: str, binding: Path | None = None) -> tuple[Program, str, 
     """
     path, kernel = located(text)
     if path.suffix == ".kir":
+        from kir.ir.parser import parse_program
         return parse_program(read_text(path), str(path)), "kir", ""
     found, ref = kernel_of(path, kernel)
     instantiate = getattr(found, "instantiate", None)

@@ -33,7 +33,7 @@ def collectives(program: n.Program, rest: Sequence[n.Stmt], near: Sequence[n.Var
     for a, b in itertools.product(near, near) if names else ():
         first, second = shape_of(a.type), shape_of(b.type)
         for axis in range(len(first)):
-            if dtype_of(a.type) == dtype_of(b.type) and first[:axis] + first[axis + 1:] == second[:axis] + second[axis + 1:]:
+            if dtype_of(a.type) == dtype_of(b.type) and len(first) == len(second) and first[:axis] + first[axis + 1:] == second[:axis] + second[axis + 1:]:
                 yield n.Let((names[0],), build.call("cat", a, b, axis=axis))
 
 

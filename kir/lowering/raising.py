@@ -21,7 +21,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value, is_const
 from kir.ir.canonical import alpha_equal, bound_names, rename
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import buffers_named, names_read, substitute_buffers, walk
+from kir.ir.visit import buffers_named, names_read, regions, substitute_buffers, walk
 from kir.lowering.anchors import Frame, NotRaised, Reader, counted_out, dealt_by, moving
 from kir.lowering.barriers import Unit
 from kir.lowering.need import without_axis
@@ -46,6 +46,8 @@ def raised_kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
         raise NotRaised("the kernel is not memory and one loop over its threads")
     scratch = {s.buffer.name: s.buffer for s in front if s.buffer.name.startswith("scratch_") and len(s.buffer.shape) == 1}
     small = {name: replace(b, shape=(const(0),), align=0) for name, b in scratch.items()}
+    if any(not r.index and r.buffer.name in scratch for r in regions(loop)):
+        raise NotRaised("memory between threads is read as a whole")
     body = tuple(substitute_buffers(s, small) for s in loop.body)
     facts = Facts.at(program, (k.name,))
     taken = names_in(program, k)

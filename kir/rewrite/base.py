@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
-from kir.diagnostic import did_you_mean, usage
+from kir.diagnostic import Origin, UsageError, did_you_mean, usage
 from kir.ir import nodes as n
 from kir.rewrite.edit import Path, Place, places
 from kir.rewrite.precondition import Context, Precondition
@@ -22,6 +22,8 @@ from kir.rewrite.residue import NOTHING, Residue
 Option = int | float | bool | str | tuple[int, ...] | tuple[str, ...]
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _NO_HINTS: Mapping[Path, tuple[Path, ...]] = MappingProxyType({})
+_MOST = 2 ** 31 - 1
+"""The largest whole number that a parameter takes: extents and counts are i32 in the IR."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class Pass:
     conflicts: ClassVar[tuple[str, ...]] = ()
     """State features (`mma`, `pipelined`), derived from the IR, that must hold, come to hold, or must not hold before forward."""
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
+    least: ClassVar[Mapping[str, int]] = _NONE
+    """The smallest value of a whole-number parameter, where that is not 0 (or its default, if that is below 0)."""
     walked: ClassVar[bool] = True
     """Whether a walk to naive takes it back; False where that leads to a form that only a surface asks for."""
 
@@ -164,20 +168,35 @@ class Pass:
         return self.name + options_text(self.options())
 
     @classmethod
-    def with_options(cls, options: Mapping[str, Any]) -> Self:
-        """An instance from parsed options. Raises UsageError KIR-R002 for an unknown parameter, KIR-R003 for a wrong type."""
+    def with_options(cls, options: Mapping[str, Any], places: Mapping[str, Origin] = _NONE) -> Self:
+        """An instance from parsed options, which stand at `places`. Raises UsageError KIR-R002 for an unknown parameter, KIR-R003 for
+        a wrong type, or a whole number that it cannot take."""
         hints = parameter_types(cls) if options else _NONE
         values = {}
         for key, value in options.items():
             if key not in hints:
                 hint = did_you_mean(key, hints)
-                raise usage("KIR-R002", f"'{cls.name}' has no parameter '{key}'{f'; {hint}' if hint else ''}",
+                raise usage("KIR-R002", f"'{cls.name}' has no parameter '{key}'{f'; {hint}' if hint else ''}", origin=places.get(key),
                             needs=f"one of {', '.join(hints)}" if hints else "no parameter")
-            values[key] = _converted(cls.name, key, value, hints[key])
+            try:
+                values[key] = _converted(cls.name, key, value, hints[key])
+                if hints[key] is int:
+                    _bounded(cls, key, value)
+            except UsageError as bad:
+                raise UsageError(*(replace(d, origin=places.get(key)) for d in bad.diagnostics)) from None
         missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
         if missing:
             raise usage("KIR-R003", f"'{cls.name}' needs a value for '{missing[0]}'", attempt=f"{cls.name}{{{missing[0]}=..}}")
         return cls(**values)
+
+
+def _bounded(cls: type[Pass], key: str, value: int) -> None:
+    """Refuse a whole number that a parameter cannot take."""
+    default = next(f.default for f in fields(cls) if f.name == key)
+    least = cls.least.get(key, min(0, default) if isinstance(default, int) else 0)
+    if not least <= value <= _MOST:
+        raise usage("KIR-R003", f"'{cls.name}': {key}={value} is {'too small' if value < least else 'too large'}",
+                    needs=f"a whole number from {least} on" if value < least else f"a whole number up to {_MOST}")
 
 
 def found_sites(found: Found) -> tuple[Site, ...]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,15 @@ def described(entry: Entry) -> Page:
     return Page(summary(entry), ast.get_docstring(tree) or "", said, conditions(tree), entry.file)
 
 
+def provided(entry: Entry) -> frozenset[str]:
+    """The state features that a registered pass says it brings, from its text."""
+    found = _PROVIDES.search(entry.file.read_text(encoding="utf-8"))
+    return frozenset(re.findall(r'"([^"]+)"', found[1])) if found is not None else frozenset()
+
+
+_PROVIDES = re.compile(r"^    provides: ClassVar\[.*?\] = \(([^)]*)\)", re.MULTILINE)
+
+
 def conditions(tree: ast.Module) -> tuple[Condition, ...]:
     """The preconditions that a module declares, by id."""
     found: dict[str, Condition] = {}
@@ -91,7 +101,13 @@ def summary(entry: Entry) -> Summary:
     rows = values.get("catalogue")
     return Summary(entry.name, str(values.get("intent") or ""), str(values.get("claim") or ""),
                    tuple(r for r in rows if isinstance(r, int)) if isinstance(rows, tuple) else (),
-                   tuple(f"{k}: {v}" for k, v in parameters.items()), tuple(sorted(ids)), entry.source.distribution)
+                   tuple(f"{k}: {v}" + _from(values.get("least"), k) for k, v in parameters.items()), tuple(sorted(ids)),
+                   entry.source.distribution)
+
+
+def _from(least: object, parameter: str) -> str:
+    """What a pass says of the smallest value of a parameter."""
+    return f" ({least[parameter]} or more)" if isinstance(least, dict) and parameter in least else ""
 
 
 def table(rows: tuple[Summary, ...]) -> str:

@@ -89,6 +89,21 @@ def misses(item: Pass, program: n.Program, direction: Direction = "forward") -> 
     return tuple(out)
 
 
+def looked(item: Pass, program: n.Program, direction: Direction = "forward") -> tuple[tuple[Site, ...], tuple[tuple[Path, str], ...]]:
+    """`sites` and `misses` at once: each place is matched once, where the pass finds its sites as all do."""
+    forward = direction == "forward"
+    if (type(item).sites if forward else type(item).inverse_sites) is not (Pass.sites if forward else Pass.inverse_sites):
+        return sites(item, program, direction), misses(item, program, direction)
+    applies, near = list[Site](), list[tuple[Path, str]]()
+    for path, node in places(program):
+        found = item.match(program, path, node) if forward else item.match_inverse(program, path, node)
+        if isinstance(found, Miss):
+            near.append((path, found.reason))
+        else:
+            applies += found_sites(found)
+    return tuple(t for s in applies if (t := s if forward else tried(program, s)) is not None), tuple(near)
+
+
 def tried(program: n.Program, site: Site) -> Site | None:
     """A candidate for the backward direction with its outcome, or None when forward would not restore the program from there."""
     try:
@@ -143,13 +158,15 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
 def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program, Witness]:
     """What `backward` makes of a forward step's result at the place that `optimize` named. Raises KirError KIR-R006 when it does not
     find the same parameters there, or another program than `before` (up to local names, and to where memory is declared in a block)."""
-    for site in found_sites(params.match_inverse(made.program, made.path, node_at(made.program, made.path))):
+    found = params.match_inverse(made.program, made.path, node_at(made.program, made.path))
+    for site in found_sites(found):
         if site.params == params:
             back, witness = run_backward(made.program, site)
             if alpha_equal(back, before) or alpha_equal(declared_first(back), declared_first(before)):
                 return back, witness
             raise _not_restored(made.program, site, "backward gives another program than forward came from")
-    raise _not_restored(made.program, Site(made.path, params), "its own pattern does not find it again")
+    why = f": {found.reason}" if isinstance(found, Miss) else ""
+    raise _not_restored(made.program, Site(made.path, params), f"its own pattern does not find it again{why}")
 
 
 def _not_restored(program: n.Program, site: Site, reason: str) -> KirError:

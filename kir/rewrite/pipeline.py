@@ -9,9 +9,11 @@ from kir.diagnostic import KirError, error
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, identity
 from kir.ir.canonical import content_hash
+from kir.ir.features import features, has
 from kir.registry import registry
 from kir.rewrite.anchor import anchor_text, paths_of
 from kir.rewrite.base import Pass, Site, Witness
+from kir.rewrite.catalog import provided
 from kir.rewrite.driver import Applied, Record, apply, forward_site, misses, tried
 from kir.rewrite.edit import Path
 from kir.rewrite.precondition import ANYWHERE, Context
@@ -23,7 +25,7 @@ from kir.rewrite.text import Direction, Pipeline, Step
 def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
     """The pass and the one site that a step means. On the program whose hash the step recorded its path decides, on another one its
     anchor. Raises KirError KIR-R004 (nowhere, with the nearest miss) or KIR-R005 (several places, all listed)."""
-    item = pass_class(step.name).with_options(step.options)
+    item = pass_of(step).with_options(step.options, step.places)
     wanted: tuple[Path, ...] | None = None
     if step.path is not None and step.hash == content_hash(program):
         wanted = (step.path,)
@@ -49,7 +51,26 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
                     needs="an anchor, or a parameter, that tells them apart")
     near = [f"{anchor_text(program, p)}: {reason}" for p, reason in misses(item, program, step.direction) if wanted is None or p in wanted]
     where = f" at {step.at}" if step.at else ""
-    raise error("KIR-R004", f"it does not apply{where}", subject=subject, anchor=step.at, witness=tuple(near[:5]))
+    raise error("KIR-R004", f"it does not apply{where}", subject=subject, anchor=step.at, witness=tuple(near[:5]),
+                needs=_lacking(item, program) if step.direction == "forward" else "")
+
+
+def _lacking(item: Pass, program: n.Program) -> str:
+    """The state features that a pass requires and a program has not, with the passes that bring them."""
+    here = features(program)
+    out = []
+    for wanted in (f for f in item.requires if not has(here, f)):
+        by = sorted(each.name for each in registry("kir.passes") if wanted in provided(each))
+        out.append(f"{wanted} (from {', '.join(by[:4])}{', ..' if len(by) > 4 else ''})" if by else wanted)
+    return ", ".join(out)
+
+
+def pass_of(step: Step) -> type[Pass]:
+    """The pass that a step names. Raises KirError as the registry does, with the step's place."""
+    try:
+        return pass_class(step.name)
+    except KirError as bad:
+        raise type(bad)(*(replace(d, origin=d.origin or step.places.get("")) for d in bad.diagnostics)) from bad
 
 
 def _exact(program: n.Program, item: Pass, path: Path) -> Site | None:
@@ -135,7 +156,8 @@ class Trace:
                          left=step.residue, context=context)
         except KirError as bad:
             number = f"step {len(self.steps) + 1} of the pipeline"
-            raise type(bad)(*(replace(d, anchor=f"{d.anchor}, {number}" if d.anchor else number) for d in bad.diagnostics)) from bad
+            raise type(bad)(*(replace(d, anchor=f"{d.anchor}, {number}" if d.anchor else number, origin=d.origin or step.places.get(""))
+                              for d in bad.diagnostics)) from bad
         return self.extended(done)
 
     def extended(self, done: Applied) -> Trace:

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from lark import Token, Tree
-from lark.exceptions import UnexpectedInput
-
 from kir.diagnostic import Origin, usage
-from kir.ir.tables import parser
 from kir.rewrite.base import Option, Pass
 from kir.rewrite.edit import Path
 from kir.rewrite.residue import NOTHING, Residue
 
 Direction = Literal["forward", "backward"]
+_NOWHERE: Mapping[str, Origin] = MappingProxyType({})
 _WORD = re.compile(r"[A-Za-z_][\w/.-]*")
 
 
@@ -54,6 +51,8 @@ class Step:
     residue: Residue = NOTHING
     path: Path | None = None
     hash: str = ""
+    places: Mapping[str, Origin] = field(default_factory=lambda: _NOWHERE, compare=False, repr=False)
+    """Where a text has each option, by its name, and under "" the step itself."""
 
     @classmethod
     def of(cls, item: Pass, at: str = "", direction: Direction = "forward", **more: Any) -> Step:
@@ -123,54 +122,5 @@ class Pipeline:
     @classmethod
     def parse(cls, text: str, file: str = "<pipeline>") -> Pipeline:
         """The pipeline of a text. Raises UsageError KIR-R001 with the place."""
-        try:
-            tree = parser("pipeline").parse(text)
-        except UnexpectedInput as bad:
-            line, column = max(bad.line, 1), max(bad.column, 1)
-            rows = text.splitlines() or [""]
-            rest = rows[line - 1][column - 1:].split() if line <= len(rows) else []
-            raise usage("KIR-R001", f"this is no pipeline: unexpected {repr(rest[0]) if rest else 'end'}",
-                        origin=Origin(file, line, column, line, column + 1),
-                        needs="steps such as `unroll{factor=4}@main/k_loop`, separated by `;`") from None
-        return cls(tuple(_step(t) for t in tree.children if isinstance(t, Tree)))
-
-
-def _step(t: Tree[Token]) -> Step:
-    back, name, options, at, *clauses = t.children
-    more: dict[str, Any] = {}
-    for c in clauses:
-        assert isinstance(c, Tree)
-        match c.data:
-            case "assume" | "guard":
-                more[c.data] = frozenset(map(str, c.children)) | more.get(c.data, frozenset())
-            case "force":
-                more["force"] = True
-            case "keep":
-                more["residue"] = Residue.parse(json.loads(str(c.children[0])))
-            case _:
-                parts = json.loads(str(c.children[1])).split("/")
-                more["hash"], more["path"] = str(c.children[0]), tuple(int(p) if p.isdigit() else p for p in parts)
-    found = {}
-    for o in options.children if isinstance(options, Tree) else ():
-        assert isinstance(o, Tree)
-        found[str(o.children[0])] = _value(o.children[1])
-    direction: Direction = "backward" if back is not None else "forward"
-    return Step(str(name), MappingProxyType(found), "" if at is None else str(at)[1:], direction, **more)
-
-
-def _value(t: Tree[Token] | Token) -> Any:
-    assert isinstance(t, Tree)
-    if t.data == "list":
-        return tuple(_value(c) for c in t.children if c is not None)
-    text = str(t.children[0])
-    match t.data:
-        case "integer":
-            return int(text)
-        case "number":
-            return float(text)
-        case "truth":
-            return text == "true"
-        case "string":
-            return json.loads(text)
-        case _:
-            return text
+        from kir.rewrite.reading import steps
+        return cls(steps(text, file))

@@ -241,3 +241,20 @@ def test_a_card_applies_to_the_state_it_came_from(lineage: Path, capsys: pytest.
         assert run(["skills", "apply", card.stem, str(before), *shelf]) == 0
         made = capsys.readouterr().out
         assert made.split("kernel")[0] == after.read_text().split("kernel")[0]
+
+
+def test_a_card_applies_to_kernels_of_other_surfaces(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The place that a card was seen at is not in another kernel: then the pattern decides; what it makes is written on any surface."""
+    shelf = ["--library", str(lineage / "cards")]
+    assert run(["skills", "list", *shelf, "--json"]) == 0
+    (name,) = [c["name"] for c in told(capsys)["cards"] if c["intent"] == "multi-threaded-block"]
+    (tmp_path / "k.cu").write_text("__global__ void k(const float* X, float* Y, int N) { Y[blockIdx.x] = X[blockIdx.x] * 2.0f; }")
+    (tmp_path / "k.toml").write_text('kernel = "k"\nsizes = ["N"]\nfacts = ["N >= 1", "N <= 65536"]\ngrid = ["N"]\n[metas]\nthreads_x = 1\n'
+                                     '[tensors]\nX = { shape = ["N"], dtype = "f32" }\nY = { shape = ["N"], dtype = "f32" }\n')
+    kernel = [str(tmp_path / "k.cu"), "--bind", str(tmp_path / "k.toml")]
+    assert run(["skills", "apply", name, *kernel, *shelf]) == 0
+    assert "kernel k grid (block_x: N) threads 128" in capsys.readouterr().out
+    assert run(["skills", "apply", name, *kernel, "--emit", "triton", *shelf]) == 0
+    assert "tl.store(" in capsys.readouterr().out
+    assert run(["skills", "show", "multi-threaded-block", *shelf]) == 2
+    assert f"cards of that intent or pass: {name}" in capsys.readouterr().err

@@ -143,8 +143,10 @@ def test_help_is_one_json_object_too(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_what_a_command_prints_leaves_one_json_object(tmp_path: Path) -> None:
     words = [sys.executable, "-c", "from kir.cli import main; main()", "capture", "--json", "-o", "out", "--", sys.executable, "-c", "print('hi')"]
-    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["bindings"] == [] and "hi" in done.stderr
+    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    value = json.loads(done.stdout)
+    assert done.returncode == 1 and value["bindings"] == [] and "hi" in done.stderr
+    assert [d["id"] for d in value["diagnostics"]] == ["KIR-C122"] and "no launch" in value["diagnostics"][0]["message"]
 
 
 def test_a_pass_is_shown_at_length(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import pytest
 
+from kir.diagnostic import KirError
 from kir.ir.parser import parse_program
-from kir.rewrite import passes
-from kir.rewrite.driver import misses, sites
+from kir.rewrite import judge, passes, run
+from kir.rewrite.driver import apply, misses, sites
 
 SCAN = """kir 1
 program p
@@ -27,3 +28,54 @@ def test_a_scan_is_no_contraction(update: str, read: str) -> None:
     item = next(p for p in passes() if p.name == "stage-panels").with_options({})
     assert sites(item, program) == ()
     assert "an iteration reads what earlier ones made of 'h'" in [said for _, said in misses(item, program)]
+
+
+WIDE = """kir 1
+program p
+  size N: i64
+  in X: f32[64]
+  out Y: f32[64]
+  fact N >= 1:i64
+kernel main grid (m: 64) threads 128
+  @each for j: i64 in 0:i64..64:i64
+    Y[j] = X[j] * 2.0
+  @all for k: i64 in 0:i64..N
+    Y[m] = 1.0
+"""
+
+
+def test_loops_that_count_in_64_bits_break_no_pass() -> None:
+    """Every pass finds its sites, and judges and carries out what it finds, or refuses it; none fails inside."""
+    program = parse_program(WIDE, "p.kir")
+    tried = 0
+    for cls in passes():
+        item = cls.with_options({})
+        for site in sites(item, program):
+            judge(program, site)
+            try:
+                apply(program, site.params, site)
+            except KirError as refused:
+                assert all(d.id[4] in "PR" for d in refused.diagnostics), refused
+            tried += 1
+        assert sites(item, program, "backward") is not None and misses(item, program) is not None
+    assert tried >= 10
+
+
+def test_lowered_code_that_shares_memory_as_a_whole_is_not_taken_for_tiles() -> None:
+    """Lowering that is not raised again is refused with a reason, whatever raising tried on the way."""
+    program = parse_program("""kir 1
+program p
+  in X: f32[2048, 128]
+  out Y: f32[2048, 128]
+  out R: f32[2048]
+kernel main grid (i: 256) threads 32
+  let x = X[i * 8 +: 8, 0 +: 128]
+  let sum = reduce(x * x, axis=1, op=sum)
+  let r = 1.0 / sqrt_approx(sum + 1e-06)
+  let y = x * expand(r, axis=1)
+  Y[i * 8 +: 8, 0 +: 128] = y
+  R[i * 8 +: 8] = r
+""", "p.kir")
+    with pytest.raises(KirError) as refused:
+        run(program, "lower-tiles")
+    assert [d.id for d in refused.value.diagnostics] == ["KIR-R006"]

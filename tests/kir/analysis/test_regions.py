@@ -7,6 +7,7 @@ import pytest
 from kir.analysis.regions import raised
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.verify import verify
 
 HEAD = """kir 1
 program p
@@ -135,3 +136,36 @@ def test_a_descriptor_of_another_tensor_than_the_bound_one_is_read_as_what_it_do
   copy c -> C_flat[at] via tma
 """)
     assert not any("tma" in line or "fragment" in line for line in made) and any("A[" in line for line in made)
+
+
+BLOCKS = """kir 1
+program p
+  size T: i32
+  fact T >= 64
+  fact T <= 65536
+  fact T % 64 == 0
+  in A: f32[{shape}]
+  out C: f32[{shape}]
+kernel main grid (i: T // 64) threads 128
+  view global A_flat: f32[T * 512] at A
+  view global C_flat: f32[T * 512] at C
+  {body}
+"""
+
+
+@pytest.mark.parametrize(("shape", "place", "raised_to"), [
+    # A corner of a row's block, 16 rows down and 16 columns in; a diagonal; an index from a row's end.
+    ("T, 8, 64", "expand(iota(16), axis=1) * 512 + iota(16) + (i * 32768 + 8208)", "i * 64 + 16 +: 16, 0, 16 +: 16"),
+    ("T, 8, 64", "iota(64) * 513 + i * 32768", "i * 64 + iota(64), 0, iota(64)"),
+    ("T, 8, 64", "iota(64) + (i * 32768 + 8128)", "i * 64 + 15, 7, 0 +: 64"),
+    # Rows of another length than the tensor's: no element of it is named by row and column.
+    ("T, 256, 2", "iota(1024) + i * 32768", None),
+])
+def test_what_a_stride_does_not_divide_goes_on_to_the_next_axis(shape: str, place: str, raised_to: str | None) -> None:
+    made = raised(parse_program(BLOCKS.format(shape=shape, body=f"C_flat[{place}] = A_flat[{place}] * 2.0")))
+    assert verify(made) == () and raised(made) == made
+    text = program_text(made)
+    if raised_to is None:
+        assert "A_flat[i * 32768 +: 1024]" in text
+    else:
+        assert f"C[{raised_to}] = A[{raised_to}] * 2.0" in text

@@ -10,7 +10,8 @@ from kir.analysis.tile_axes import TileAxes
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
-from kir.ir.printer import kernel_lines
+from kir.ir.printer import kernel_lines, program_text
+from kir.ir.verify import verify
 
 NAIVE = """kir 1
 program g
@@ -107,3 +108,19 @@ def test_one_place_for_all_rows_is_refused() -> None:
     k = parse_program(NAIVE.replace("  C[m, n] =", "  C[0, n] =")).kernels[0]
     with pytest.raises(CannotRetile, match="stored at one place"):
         widen(k, "m", 64)
+
+
+def test_a_mask_over_more_axes_than_its_place_spreads_the_place() -> None:
+    """Every row of a tile reads the same elements, each row some of them: the place has an index for each element of the mask."""
+    program = parse_program("""kir 1
+program p
+  in X: f32[128]
+  out Y: f32[64, 128]
+kernel main grid (m: 64) threads 128
+  let x = load(X[0 +: 128] where iota(128) + m < 128 else 0.0)
+  Y[m, 0 +: 128] = x
+""")
+    kernel = program.kernels[0]
+    made = replace(program, kernels=(replace(kernel, body=Widen.of(kernel.body, build.var("m"), build.const(0), 16).block(kernel.body)),))
+    assert verify(made) == ()
+    assert "X[broadcast(iota(128), 16, 128)]" in program_text(made)

@@ -81,6 +81,39 @@ def test_what_a_binding_lacks_or_misspells_is_named(change: dict[str, object], i
     assert words in str(caught.value)
 
 
+DECLARED = """kir 1
+program p
+  meta CAP: any
+  meta T: dtype = "quotient(CAP)"
+  in X: f32[X_extent]
+  out Y: f32[Y_extent]
+  scalar N: i64
+  size X_extent: i64 {implicit=true}
+  size Y_extent: i64 {implicit=true}
+  size grid_0: i32 {implicit=true}
+kernel p grid (pid_0: grid_0) threads 128
+  let i = cast(pid_0, i64) * N
+  fragment capped: $<T>[1]
+  static if ~meta_is(CAP, value=None)
+    capped = cast(X[i], $<T>) / cast(CAP, $<T>)
+  else
+    Y[i] = X[i]
+"""
+FLAT = Binding(kernel="p", grid=["4"], scalars={"N": 8}, dtypes={"N": "i32"}, absent=["CAP"],
+               tensors={"X": Tensor(shape=[32], dtype="f32"), "Y": Tensor(shape=[32], dtype="f32")})
+
+
+def test_a_dtype_that_the_source_declares_stands_and_what_no_branch_uses_needs_none() -> None:
+    """A caller's 32-bit integer is converted to the 64 bits declared; a buffer of a branch that is not taken has no dtype."""
+    made = program_text(specialize(parse_program(DECLARED), FLAT))
+    assert "let i = cast(pid_0, i64) * 8:i64" in made and "capped" not in made
+    with pytest.raises(KirError, match="declares 'N' as i64, and the binding says f32") as caught:
+        specialize(parse_program(DECLARED), FLAT.model_copy(update={"dtypes": {"N": "f32"}}))
+    assert caught.value.diagnostics[0].id == "KIR-F011"
+    with pytest.raises(KirError, match="does not decide the dtype"):
+        specialize(parse_program(DECLARED.replace("    Y[i] = X[i]", "    capped = 1.0")), FLAT)
+
+
 def test_unknown_fields_are_errors_with_the_nearest() -> None:
     with pytest.raises(KirError, match="did you mean 'tensors'"):
         Binding.parse("tensor = 3\n")

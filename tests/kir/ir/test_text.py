@@ -124,6 +124,24 @@ def test_bad_text_gives_one_located_error(text: str, id: str, line: int) -> None
     assert d.origin is not None and d.origin.file == "bad.kir" and d.origin.line == line
 
 
+@pytest.mark.parametrize(("line", "message", "attempt", "row"), [
+    ("  C[i] += A[i]", "unexpected '+='", "x = x + y", 7),
+    ("  if A[i] > 0.0 && A[i] < 1.0", "unexpected '&'", "x & y (parentheses around comparisons)", 7),
+    ("  C[i] = A[i] > 0.0 ? A[i] : 0.0", "unexpected '?'", "select(condition, x, y)", 7),
+    ("  // a comment", "unexpected '//'", "# before a comment", 7),
+    ("  shred x: f32[8]", "unexpected 'x:'", "did you mean 'shared'?", 7),
+    ("  @loop foreach k in 0..4", "unexpected 'k'", "did you mean 'for'?", 7),
+    ("  let x = A[i]\n    C[i] = x", "indented more than the line above", "", 8),
+    ("  let x = max(A[i])", "'max' takes 2 values, not 1", "kir explain max", 7),
+    ("  let x = select(A[i] > 0.0, A[i])", "'select' takes 3 values, not 2", "kir explain select", 7),
+])
+def test_what_other_languages_write_is_answered_with_what_the_ir_says(line: str, message: str, attempt: str, row: int) -> None:
+    with pytest.raises(KirError) as raised:
+        parse_program(HEAD + line + "\n", "bad.kir")
+    (d,) = raised.value.diagnostics
+    assert message in d.message and d.attempt == attempt and d.origin is not None and d.origin.line == row
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(max_size=60), st.text(alphabet="kir 1programelt\n ()[]{}:=+-*/%&@.\"'0123456789abc", max_size=80)))
 def test_no_text_at_all_breaks_the_parser(text: str) -> None:

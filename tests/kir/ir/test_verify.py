@@ -83,6 +83,8 @@ FAULTS = {
     "way to multiply": ("  fragment acc: f32[16, 8] = 0.0\n  shared a: f16[16, 16]\n  shared b: f16[16, 8]\n"
                         "  @m mma acc += a * b via mma_synk",
                         "KIR-V024", "main/m"),
+    "loop attribute": ("  @k for k in 0..4 pipelined {stagess=3}\n    pass", "KIR-V024", "main/k"),
+    "order of a loop": ("  @k for k in 0..4 pipelined {stages=3, stage=3}\n    pass", "KIR-V024", "main/k"),
     "stages": ("  @k for k in 0..4 pipelined {stages=many}\n    pass", "KIR-V024", "main/k"),
     "condition": ("  @c if i\n    pass", "KIR-V009", "main/c"),
     "loop bounds of two dtypes": ("  @k for k in 0..4:i64\n    pass", "KIR-V009", "main/k"),

@@ -104,6 +104,33 @@ def test_a_bad_step_is_one_located_error(pipeline: str, id: str) -> None:
         assert isinstance(caught.value, UsageError)
 
 
+@pytest.mark.parametrize(("option", "words", "column"), [
+    ("factor=-2", "factor=-2 is too small", 8), ("factor=4294967296", "factor=4294967296 is too large", 8),
+    ("form=hint factor=two", "factor=two is no int", 18), ("faktor=2", "no parameter 'faktor'", 8)])
+def test_what_is_wrong_with_an_option_is_said_at_the_option(option: str, words: str, column: int) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(BASE, f"unroll{{factor=2}}@main/first;\nunroll{{{option}}}")
+    (d,) = caught.value.diagnostics
+    assert words in d.message and d.anchor == "step 2 of the pipeline"
+    assert str(d.origin) == f"<pipeline>:2:{column}"
+
+
+def test_the_least_that_a_pass_takes_is_its_own_and_what_a_step_has_wrong_is_said_at_the_step() -> None:
+    for step, words in (("tile{extent=0}", "a whole number from 1 on"), ("tile{axis=-1}", "a whole number from 0 on")):
+        with pytest.raises(UsageError, match="too small") as caught:
+            run(BASE, step)
+        assert caught.value.diagnostics[0].needs == words
+    with pytest.raises(KirError) as refused:
+        run(BASE, Pipeline.parse("unroll{factor=2}@main/first;\n  unroll@main/third", "two.pipeline"))
+    assert str(refused.value.diagnostics[0].origin) == "two.pipeline:2:3"
+
+
+def test_a_pass_that_does_not_apply_says_which_states_it_requires_and_what_brings_them() -> None:
+    with pytest.raises(KirError) as refused:
+        run(BASE, "mma")
+    assert refused.value.diagnostics[0].needs == "panels (from stage-panels)"
+
+
 def test_an_undecided_precondition_may_be_assumed_and_a_refused_one_only_forced() -> None:
     free = parse_program(TEXT.replace("  fact N % 16 == 0\n", ""))
     trace = run(free, "unroll{factor=2}@main/first assume KIR-P520")
