@@ -164,9 +164,9 @@ class _Phases:
         compared = False
         for x, y in zip(index, again, strict=True):
             y = substitute(y, renamed)
-            if _steps(build.sub(y, x), t, other):
-                return
             if not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
+                if _steps(build.sub(y, x), t, other):
+                    return
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
         answer = decide(apart, known)
         if answer.kind == "always" or (answer.kind == "unknown" and self._by_number(a, b)):
@@ -211,6 +211,13 @@ class _Phases:
             for x in parts for y in walk(x))
 
 
+def _steps(difference: n.Expr, t: n.Var, other: n.Var) -> bool:
+    """Whether two indices differ by so many for each thread from one to the other: they are the same for one thread alone."""
+    terms = build.polynomial(difference)
+    step = terms.get((other,), 0)
+    return step != 0 and terms == {(other,): step, (t,): -step}
+
+
 def _plain(e: N) -> N:
     """Shifts and masks by literals as products, quotients and remainders, which are known of."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -228,13 +235,6 @@ def _plain(e: N) -> N:
                 return new
     made: N = transform(e, leave)
     return made
-
-
-def _steps(difference: n.Expr, t: n.Var, other: n.Var) -> bool:
-    """Whether two indices differ by so many for each thread from one to the other: they are the same for one thread alone."""
-    terms = build.polynomial(difference)
-    step = terms.get((other,), 0)
-    return step != 0 and terms == {(other,): step, (t,): -step}
 
 
 def _elements(at: n.Region, mark: str, known: Facts) -> tuple[tuple[n.Expr, ...], Facts]:

@@ -42,8 +42,9 @@ from typing import ClassVar
 from kir.analysis.access import Aliases, accesses, independent
 from kir.analysis.elements import NotElementwise
 from kir.analysis.facts import Facts
-from kir.analysis.retile import CannotRetile, Narrow, Widen
+from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
+from kir.analysis.widen import Widen
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n

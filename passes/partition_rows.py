@@ -34,7 +34,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from kir.analysis.elements import Axes, NotElementwise, element, element_region, tile, tile_region
-from kir.analysis.retile import CannotRetile, Widen
+from kir.analysis.retile import CannotRetile
+from kir.analysis.widen import Widen
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, shape_of

@@ -104,6 +104,7 @@ class SpecializeTail(Pass):
         loop = node_at(made, site.path)
         assert isinstance(loop, n.For)
         bare = settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0]
+        assert isinstance(bare, n.For)
         settled = _with_clips(loop, [new if old.clip else old for old, new in zip(_accesses(loop), _accesses(bare), strict=True)])
         return Rewritten(replace_stmts(made, site.path, (settled,)), site.path)
 

@@ -48,8 +48,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
-from kir.analysis.retile import REDUCERS, CannotRetile, Narrow, Widen
+from kir.analysis.retile import REDUCERS, CannotRetile, Narrow
 from kir.analysis.tile_axes import TileAxes
+from kir.analysis.widen import Widen
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

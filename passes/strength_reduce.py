@@ -45,7 +45,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from kir.analysis.facts import Facts
-from kir.analysis.regions import split_index
+from kir.analysis.flat_index import split_index
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

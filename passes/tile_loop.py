@@ -39,8 +39,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
-from kir.analysis.retile import CannotRetile, Narrow, Widen
+from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
+from kir.analysis.widen import Widen
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, dtype_of

@@ -18,11 +18,12 @@ from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
-from .expressions import PRODUCT, TYPES, Expressions, Writer, c_type, refuse
+from .expressions import PRODUCT, Expressions, Writer
 from .hopper import generated
 from .instruction_calls import Team
 from .memory import Memory, bytes_of
 from .relied import relied
+from .spelled import TYPES, c_type, refuse
 from .statements import POOL_STEP, STATIC_SHARED, Statements
 from .unit import launch, unit
 from .words import RESERVED

@@ -11,9 +11,10 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import dtype_of
 
-from .expressions import Expressions, refuse, sizes_of
+from .expressions import Expressions
 from .im2col import corner as tensor_corner
 from .memory import Memory, strides_of, swizzle_of
+from .spelled import refuse, sizes_of
 
 SPANS = {1: (32, 3), 2: (64, 2), 3: (128, 1)}
 """Bits of a swizzle -> its span in bytes, and its code in a matrix descriptor."""

@@ -15,7 +15,8 @@ from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import regions, statements, substitute
 
-from .expressions import Expressions, refuse
+from .expressions import Expressions
+from .spelled import refuse
 
 AXES = ("d", "h", "w")
 MOST_TAPS = 16

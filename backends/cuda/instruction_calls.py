@@ -12,8 +12,9 @@ from kir.ir.build import int_value
 from kir.ir.types import TileType, UnitType, dtype_of
 
 from . import hopper, ptx
-from .expressions import Expressions, c_type, refuse, sizes_of
+from .expressions import Expressions
 from .memory import Memory
+from .spelled import c_type, refuse, sizes_of
 
 ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": "atomicMin", "atomic_and": "atomicAnd",
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}

@@ -14,8 +14,8 @@ from kir.ir.build import int_value, is_const
 from kir.ir.paths import paths
 from kir.ir.visit import statements, substitute_buffers, transform
 
-from .expressions import refuse
 from .memory import strides_of, swizzle_of
+from .spelled import refuse
 
 CHUNK, MOST_IN_BOX, MOST_DIMENSIONS, BOX_ALIGN = 16, 256, 5, 128
 """Bytes that rows, strides and addresses are multiples of; elements of a box along a dimension; dimensions of a tensor; bytes that a box in shared

@@ -11,7 +11,8 @@ from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import walk
 
 from . import ptx
-from .expressions import COMPARE, PRODUCT, SUM, Expressions, Places, c_type, flat, offset_of, refuse, row_major, sizes_of
+from .expressions import COMPARE, PRODUCT, SUM, Expressions, Places
+from .spelled import c_type, flat, offset_of, refuse, row_major, sizes_of
 
 VECTORS = {4: "unsigned", 8: "uint2", 16: "uint4"}
 """Types that move so many bytes with one instruction."""

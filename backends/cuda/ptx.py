@@ -9,7 +9,7 @@ from kir.ir.types import DType
 from kir.ptx.policies import modifiers
 from kir.ptx.writing import LETTERS, Ptx
 
-from .expressions import TYPES, refuse
+from .spelled import TYPES, refuse
 
 Function = tuple[str, str]
 """The name of a device function, and its text."""

@@ -12,10 +12,10 @@ from kir.ir.visit import walk
 from kir.surface import StatementPath
 
 from . import hopper, ptx, roles
-from .expressions import c_type, flat, offset_of, refuse, sizes_of
 from .im2col import shown_by
 from .instruction_calls import ATOMICS, LOWERED, InstructionCalls, Team
 from .memory import bytes_of, strides_of
+from .spelled import c_type, flat, offset_of, refuse, sizes_of
 
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare statically (CUDA C++ Programming Guide)."""

@@ -11,7 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.surface import Argument, Entry
 
-from .expressions import TYPES, refuse
+from .spelled import TYPES, refuse
 
 _BODY = "\x00"
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/", "tdiv": "/", "mod": "%", "trem": "%"}

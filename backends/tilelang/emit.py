@@ -9,9 +9,9 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.generic import is_generic
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, DType
-from kir.ir.verify import is_generic
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, Option, SourceLine
 

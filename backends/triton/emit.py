@@ -8,10 +8,10 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.generic import is_generic
 from kir.ir.plans import guards_of, launches
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.verify import is_generic
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 

@@ -11,9 +11,9 @@ from kir.ir import nodes as n
 from kir.ir.types import DTYPES, TileType, dtype_of
 
 from .c_types import VOID, Prim, Ptr
+from .declared import Scope, text
 from .descriptors import SWIZZLES, is_matrix, swizzle_of
 from .errors import NotUnderstood
-from .scopes import Scope, text
 from .source import Node
 from .values import Located, Mapped, Nothing, Pointer, Remote, Scalar, Value, Word
 

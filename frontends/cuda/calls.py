@@ -9,9 +9,9 @@ from kir.ir import build
 
 from . import cuda_calls, cuda_math, statements
 from .c_types import AUTO, Auto, CType, Named, Prim, Ptr, Rec, Vec
+from .declared import Function, Scope, declared_name, text
 from .errors import NotUnderstood
 from .overloads import Candidate, defaulted, fitting
-from .scopes import Function, Scope, declared_name, text
 from .source import Node
 from .types import Bindings
 from .values import (
@@ -97,7 +97,7 @@ def _callee(r: Reader, fn: Node, scope: Scope) -> Value:
             functions = tuple(d for d in found if isinstance(d, Function))
             if functions:
                 return Overloads(functions, None, _object_of(functions, scope), text(fn))
-            from .scopes import Alias, ClassTemplate
+            from .declared import Alias, ClassTemplate
 
             if types and isinstance(types[0], (ClassTemplate, Alias)):
                 made = r.types.declared_as_type(types[0], scope)

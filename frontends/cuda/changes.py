@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .scopes import Function, Scope, text
+from .declared import Function, Scope, text
 from .source import Node
 
 if TYPE_CHECKING:

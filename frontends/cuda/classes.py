@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from kir.ir.types import DType
 
 from .c_types import CType, Ptr, Rec, align_of, leaf, size_of
+from .declared import ClassTemplate, Decl, Function, Scope, Variable, text
 from .errors import NotUnderstood
-from .scopes import ClassTemplate, Decl, Function, Scope, Variable, text
 from .source import Node
 
 if TYPE_CHECKING:

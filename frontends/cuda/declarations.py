@@ -12,8 +12,8 @@ from . import calls
 from .c_types import Arr, Auto, CType, Prim, Ptr, Rec
 from .carving import carved
 from .changes import function_body, mutated
+from .declared import Scope, Variable, declared_name, text
 from .errors import NotUnderstood
-from .scopes import Scope, Variable, declared_name, text
 from .shared import shared_array
 from .source import Node
 from .values import Located, Members, Nothing, Pointer, Record, Scalar, Value, Wide

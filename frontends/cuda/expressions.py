@@ -12,11 +12,11 @@ from kir.ir.types import BOOL, U64, dtype_of
 from . import calls, literals, operators, places
 from .assembly import assembly
 from .c_types import VOID, Arr, CType, Prim, Ptr, Rec, Vec, leaf, size_of
+from .declared import Scope, text
 from .emitter import reads_memory
 from .errors import NotUnderstood
 from .memory import Place
 from .numbers import converted
-from .scopes import Scope, text
 from .source import Node, fragment
 from .values import (
     Builtin,
@@ -79,7 +79,7 @@ def _template_function(r: Reader, node: Node, scope: Scope) -> Value:
     found = r.named_value(name, scope)
     args = r.types.arguments(listed, scope)
     if isinstance(found, list):
-        from .scopes import Alias, ClassTemplate
+        from .declared import Alias, ClassTemplate
 
         if any(isinstance(d, (ClassTemplate, Alias)) for d in found):
             return TypeName(r.types.of_template(text(name), args, scope, node))

@@ -14,12 +14,13 @@ from kir.surface import KernelRef
 
 from . import SUFFIXES
 from .c_types import Prim, Ptr
+from .declared import Function, Scope, declared_name, text
 from .errors import NotUnderstood
 from .geometry import Geometry
 from .kernel import BLOCK, read_kernel
 from .reader import Reader
 from .samples import samples
-from .scopes import Function, Index, Scope, declared_name, text
+from .scopes import Index
 from .skeleton import skeleton
 from .source import Node, Sources, Unit, fragment_arguments, fragment_type
 from .types import Bindings

@@ -16,6 +16,7 @@ from kir.ir.visit import transform, walk
 from . import statements
 from .c_types import Arr, CType, Named, Prim, Ptr, Rec, Vec, leaf
 from .carving import pieces, settle
+from .declared import Function, Scope, declared_name, text
 from .descriptors import TENSOR_MAP
 from .distribution import distributed, guarded
 from .errors import NotUnderstood
@@ -24,7 +25,7 @@ from .geometry import Geometry
 from .marks import may_have_roles, unmarked
 from .memory import Finish, Place, Store, start
 from .reader import Reader
-from .scopes import Function, Index, Scope, declared_name, text
+from .scopes import Index
 from .source import Node, Sources
 from .statements import Frame
 from .tidy import tidied

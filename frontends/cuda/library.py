@@ -11,8 +11,8 @@ from kir.ir.types import BOOL, F32, F64, I32, DType, dtype_of
 
 from . import cuda_calls
 from .c_types import Arr, CType, Named, Prim, Ptr, Rec, Vec, named_type, usual
+from .declared import Scope, text
 from .errors import NotUnderstood
-from .scopes import Scope, text
 from .source import Node
 from .values import Builtin, Dims, Group, Null, Scalar, TypeName, Value, constant
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from kir.ir import build
 from kir.ir.types import F32, F64, I8, I32, I64, U32, U64
 
+from .declared import Scope, text
 from .errors import NotUnderstood
 from .numbers import converted
-from .scopes import Scope, text
 from .source import Node
 from .values import Scalar, Text, Value
 

@@ -12,11 +12,11 @@ from kir.ir.visit import walk
 
 from . import statements
 from .c_types import Prim
+from .declared import Scope, declared_name, text
 from .emitter import has_effect, reads_memory
 from .errors import NotUnderstood
 from .numbers import converted
 from .operators import numbers
-from .scopes import Scope, declared_name, text
 from .source import Node
 from .values import Located, Scalar, Value, constant
 

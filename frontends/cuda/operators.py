@@ -13,10 +13,10 @@ from kir.ir.visit import transform, walk
 
 from . import calls, descriptors, overloads
 from .c_types import VOID, Arr, Prim, Ptr, Rec, Vec, promoted, size_of, usual
+from .declared import Function, Scope
 from .emitter import has_effect
 from .errors import NotUnderstood
 from .numbers import converted, divided
-from .scopes import Function, Scope
 from .source import Node
 from .values import Chosen, Located, Members, Null, Pointer, Record, Scalar, Value, Wide, constant
 

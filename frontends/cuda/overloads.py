@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kir.ir.types import I8
 
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf
+from .declared import Function, TParam, text
 from .descriptors import TENSOR_MAP
 from .errors import NotUnderstood
-from .scopes import Function, TParam, text
 from .source import Node
 from .types import Bindings
 from .values import (

@@ -11,10 +11,10 @@ from kir.ir.types import U32, dtype_of
 
 from . import operators
 from .c_types import VOID, Arr, Prim, Ptr, Rec, Vec
+from .declared import Scope, text
 from .errors import NotUnderstood
 from .numbers import converted, index32
 from .pointers import Apart
-from .scopes import Scope, text
 from .source import Node
 from .values import (
     Builtin,

@@ -15,6 +15,7 @@ from . import calls, expressions
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf, size_of
 from .carving import Parts, pointed
 from .classes import is_static
+from .declared import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Variable, text
 from .emitter import Emitter, lanes, reads_memory
 from .errors import NotUnderstood
 from .geometry import Geometry
@@ -22,7 +23,7 @@ from .library import Library
 from .memory import Place, Store, declare, start
 from .numbers import converted, divided, index64
 from .pointers import Apart, MovingPointer, PointerVariable
-from .scopes import Alias, ClassTemplate, Enumerator, EnumType, Function, Index, Scope, Variable, text
+from .scopes import Index
 from .source import Node, Sources
 from .types import Types
 from .values import (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice, product
 
-from .scopes import Function, TParam, text
+from .declared import Function, TParam, text
 
 MAX_TRIED = 24
 """Combinations that are tried for one kernel."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .c_types import Arr, leaf, size_of
+from .declared import Scope
 from .errors import NotUnderstood
 from .memory import Store, start
-from .scopes import Scope
 from .source import Node
 from .values import Located, Value
 

@@ -6,8 +6,8 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, Setting, Tensor
 from kir.ir.types import DType
 
+from .declared import Function
 from .kernel import BLOCK, bounds_of
-from .scopes import Function
 from .source import Unit
 
 UNKNOWN = "?"

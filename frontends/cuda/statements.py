@@ -13,10 +13,10 @@ from kir.ir.types import BOOL, dtype_of
 from . import declarations, loops
 from .c_types import VOID, Auto, CType, Named, Prim, Ptr
 from .changes import mutated
+from .declared import Enumerator, Function, Scope, declared_name, text
 from .divisions import recognized
 from .errors import NotUnderstood
 from .marks import MARK
-from .scopes import Enumerator, Function, Scope, declared_name, text
 from .source import Node
 from .values import Located, Members, Nothing, Pack, Pointer, Record, Scalar, Value, Wide, constant
 

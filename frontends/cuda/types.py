@@ -8,8 +8,8 @@ from kir.ir import nodes as n
 
 from .c_types import AUTO, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, named_type
 from .classes import instantiate
+from .declared import Alias, ClassTemplate, EnumType, Scope, Specialization, TParam, declared_name, text
 from .errors import NotUnderstood
-from .scopes import Alias, ClassTemplate, EnumType, Scope, Specialization, TParam, declared_name, text
 from .source import Node
 from .values import Builtin, Members, Overloads, Pack, Pointer, Scalar, TypeName, Value, constant
 

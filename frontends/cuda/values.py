@@ -14,8 +14,8 @@ from .c_types import CType, Prim, Ptr, Rec
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+    from .declared import Function, Scope
     from .memory import Place
-    from .scopes import Function, Scope
     from .source import Unit
 
 

@@ -16,9 +16,9 @@ from kir.ir.visit import substitute, walk
 from kir.ptx import AsmOperand, read_asm
 
 from .c_types import Prim
+from .declared import Function, Scope, declared_name, text
 from .errors import NotUnderstood
 from .literals import literal_text
-from .scopes import Function, Scope, declared_name, text
 from .source import Node
 from .types import Bindings
 from .values import Scalar, Value

@@ -119,7 +119,7 @@ def _assert(r: Reader, f: Frame, s: cst.Assert) -> None:
 
 def _given(r: Reader, f: Frame, e: cst.BaseExpression) -> tuple[str, ...]:
     """What the names of a condition stand for, where that is known."""
-    from ..triton.inference import nodes_below
+    from ..triton.signature import nodes_below
     from .values import is_known
 
     out: dict[str, None] = {}

@@ -200,7 +200,7 @@ def restore(r: Reader, f: Frame, names: dict[str, Value], taken: set[str]) -> No
 
 def opaque(r: Reader, f: Frame, s: cst.CSTNode, reason: str) -> None:
     """The statement kept as text, with the buffers that it names as read and written."""
-    from ..triton.inference import nodes_below
+    from ..triton.signature import nodes_below
 
     touched: dict[str, None] = {}
     known = True

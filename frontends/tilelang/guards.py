@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kir.analysis.bounds import conjuncts
 from kir.analysis.elements import tile
-from kir.analysis.regions import conjuncts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ..triton.inference import nodes_below
+from ..triton.signature import nodes_below
 
 _INTEGERS = """
     range serial Serial unroll Unroll vectorized Vectorized Parallel grid Pipelined Persistent Kernel ceildiv cdiv ceil_div align gcd dynamic reshape view

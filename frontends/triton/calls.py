@@ -14,7 +14,8 @@ from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
 from kir.ir.types import BOOL, F32, I32, I64, DType, symbolic
 
 from . import asm, memory, operators, random, reductions, tiles
-from .host import CALLS
+from .hints import assume, barrier, hint, identity, nothing
+from .host_tables import CALLS
 from .names import HOST_CALLS
 from .shapes import dtype_question
 from .values import (
@@ -288,38 +289,6 @@ def _logical(op: str, r: Reader, a: Arguments) -> Value:
     return operators.logical(op, operators.truth(a.need(0, "input")), operators.truth(a.need(1, "other")))
 
 
-def _hint(word: str, r: Reader, a: Arguments) -> Value:
-    v = a.need(0, "input")
-    if not isinstance(v, Run):
-        return v
-    values = a.need(1, "values")
-    given = values.items if isinstance(values, Items) else (values,)
-    consts = [operators.number(x, I32) for x in given]
-    return Run(build.call(word, v.expr, *consts))
-
-
-def _assume(r: Reader, a: Arguments) -> Value:
-    cond = operators.truth(a.need(0, "cond"))
-    if isinstance(cond, Run):
-        made = build.call("assume", cond.expr)
-        r.out.emit(n.Eval(made))
-    return None
-
-
-def _barrier(r: Reader, a: Arguments) -> Value:
-    r.out.emit(n.Eval(build.call("barrier")))
-    return None
-
-
-def _nothing(r: Reader, a: Arguments) -> Value:
-    return None
-
-
-def _identity(r: Reader, a: Arguments) -> Value:
-    v = a.need(0, "x")
-    return Run(operators.number(v)) if is_number(v) else v
-
-
 def _constexpr(r: Reader, a: Arguments) -> Value:
     return a.need(0, "value")
 
@@ -400,16 +369,16 @@ HANDLERS: Mapping[str, Handler] = {
     "mul": partial(_binary, "mul"),
     "logical_and": partial(_logical, "and"),
     "logical_or": partial(_logical, "or"),
-    "multiple_of": partial(_hint, "multiple_of"),
-    "max_contiguous": partial(_hint, "max_contiguous"),
-    "max_constancy": partial(_hint, "max_constancy"),
-    "assume": _assume,
-    "debug_barrier": _barrier,
-    "static_assert": _nothing,
-    "device_assert": _nothing,
-    "device_print": _nothing,
-    "static_print": _nothing,
-    "to_tensor": _identity,
+    "multiple_of": partial(hint, "multiple_of"),
+    "max_contiguous": partial(hint, "max_contiguous"),
+    "max_constancy": partial(hint, "max_constancy"),
+    "assume": assume,
+    "debug_barrier": barrier,
+    "static_assert": nothing,
+    "device_assert": nothing,
+    "device_print": nothing,
+    "static_print": nothing,
+    "to_tensor": identity,
     "constexpr": _constexpr,
     "swizzle2d": _swizzle,
     "cast": lambda r, a: _cast(r, a.need(0, "input"), a.need(1, "dtype"), a.get(3, "bitcast", False), a.get(2, "fp_downcast_rounding")),

@@ -6,13 +6,13 @@ calls of other jit functions. What shows no evidence stays open: a scalar of sym
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
 
-from .host import DTYPES, HostScope
-from .source import parts
+from .host import HostScope
+from .host_tables import DTYPES
+from .signature import annotation_text, is_constexpr, is_none, nodes_below, parameters, stated_kind
 from .values import Builtin, Jit, NotUnderstood
 
 POINTER_CALLS = frozenset(
@@ -56,52 +56,6 @@ class Facts:
     tiles: dict[str, int] = field(default_factory=dict)
     """Parameters of helpers that must be tiles, with the fewest axes that their uses need."""
     axes: int = 1
-
-
-def nodes_below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Every node below, parents first, without layout."""
-    stack: list[cst.CSTNode] = [node]
-    while stack:
-        top = stack.pop()
-        yield top
-        stack.extend(reversed(tuple(parts(top))))
-
-
-def parameters(f: cst.FunctionDef) -> tuple[cst.Param, ...]:
-    """All parameters, in order."""
-    return (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params)
-
-
-def annotation_text(p: cst.Param) -> str:
-    """The last word of a parameter's annotation, "" without one."""
-    if p.annotation is None:
-        return ""
-    a = p.annotation.annotation
-    if isinstance(a, cst.SimpleString):
-        return str(a.evaluated_value).split(".")[-1]
-    while isinstance(a, cst.Subscript):
-        a = a.value
-    if isinstance(a, cst.Attribute):
-        return a.attr.value
-    return a.value if isinstance(a, cst.Name) else ""
-
-
-def is_constexpr(p: cst.Param) -> bool:
-    """Whether a parameter is a meta."""
-    return annotation_text(p).partition("[")[0] == "constexpr"
-
-
-def stated_kind(p: cst.Param) -> str:
-    """The kind that an annotation `"constexpr[int]"`, `"integer"`, `"scalar"` or `"pointer"` states, "" without one. Triton reads these as `constexpr` and
-    as no type at all; they tell a reader what the body of a kernel need not show."""
-    word = annotation_text(p)
-    if word in ("integer", "scalar", "pointer"):
-        return word
-    return word.partition("[")[2].rstrip("]")
-
-
-def _is_none(s: cst.BaseSlice) -> bool:
-    return isinstance(s, cst.Index) and isinstance(s.value, cst.Name) and s.value.value == "None"
 
 
 _CONDITIONAL = (cst.If, cst.IfExp, cst.While, cst.Assert, cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
@@ -177,7 +131,7 @@ class _Reading:
             for call in calls:
                 self._call(call)
             for node in subscripts:
-                if any(_is_none(x.slice) for x in node.slice):
+                if any(is_none(x.slice) for x in node.slice):
                     self.tile(node.value, sum(isinstance(x.slice, cst.Slice) for x in node.slice))
             for node in attributes:
                 if isinstance(node, cst.Attribute) and node.attr.value == "element_ty":

@@ -13,12 +13,13 @@ from kir.ir.promote import promoted
 from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, symbolic
 
 from .emit import whole
-from .host import DTYPES as TRITON_DTYPES
 from .host import HostScope
-from .inference import Facts, Inference, annotation_text, is_constexpr, parameters, stated_kind
+from .host_tables import DTYPES as TRITON_DTYPES
+from .inference import Facts, Inference
 from .memory import place
 from .operators import pointer_shape, run
 from .reader import Frame, Reader
+from .signature import annotation_text, is_constexpr, parameters, stated_kind
 from .source import Module, Project
 from .statements import run_function
 from .values import Choice, Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
@@ -220,7 +221,7 @@ _STATED: dict[str, Callable[[str], Value]] = {
 
 def is_kernel(fn: Jit, inference: Inference) -> bool:
     """Whether a jit function can be launched: it has an effect and returns nothing."""
-    from .inference import nodes_below
+    from .signature import nodes_below
 
     effects = False
     for node in nodes_below(fn.node.body):
@@ -242,7 +243,7 @@ def is_kernel(fn: Jit, inference: Inference) -> bool:
 
 
 def _has_effect(fn: Jit, inference: Inference) -> bool:
-    from .inference import nodes_below
+    from .signature import nodes_below
 
     return any(
         isinstance(node, cst.Call)

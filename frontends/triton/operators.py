@@ -8,7 +8,7 @@ from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
 from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, symbolic
 
 from .emit import as_dim, as_expr
-from .host import BINARY, COMPARE
+from .host_tables import BINARY, COMPARE
 from .values import Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
 
 ARITHMETIC = {

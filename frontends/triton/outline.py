@@ -9,9 +9,9 @@ import libcst as cst
 
 from kir.surface import Outline, SourceStatement
 
-from .inference import nodes_below, parameters
 from .liveness import assigned_names, target_names
 from .positions import Place
+from .signature import nodes_below, parameters
 from .source import Module
 
 

@@ -15,8 +15,9 @@ from kir.ir.types import BOOL, DType, symbolic
 from . import joins, operators
 from .emit import Emitter, buffer_read, mentions
 from .host import HostScope, unchanged_by_decorators
-from .inference import Inference, parameters
+from .inference import Inference
 from .liveness import Liveness
+from .signature import parameters
 from .values import (
     BlockPointer,
     Builtin,

@@ -11,8 +11,8 @@ from kir.ir.types import F32, I32, DType, TupleType, broadcast_shapes, dtype_of,
 
 from . import operators
 from .emit import as_expr, whole
-from .inference import parameters
 from .shapes import axis_of, filled, reshaped, shape_from, size, stretched
+from .signature import parameters
 from .values import Builtin, Choice, Items, Jit, NotUnderstood, Run, Static, TypeOf, Value, describe, is_number
 
 if TYPE_CHECKING:

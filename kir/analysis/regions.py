@@ -7,22 +7,22 @@ Hints (`multiple_of`, `max_contiguous`) leave, since they say nothing that facts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
+from kir.analysis.bounds import bare, below, conjuncts, holds, inside, says_bound, says_chunk
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.facts import Facts
+from kir.analysis.flat_index import outermost, split_index, unfolded
 from kir.analysis.narrow import narrowed_lets
 from kir.analysis.normal_form import normalize, normalized_again
-from kir.analysis.order import is_positive, less
 from kir.analysis.unsigned import signed
 from kir.analysis.wrapped import unwrapped
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
-from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
+from kir.ir.types import I32, TileType, Type, dtype_of, shape_of
 from kir.ir.visit import statements, transform, updated, walk
 
 ROUNDS = 6
@@ -168,7 +168,7 @@ class _Raiser:
         left: n.Expr | None = None
         try:
             for atom in conjuncts(element(mask, _positions(axes), self.definitions) if axes else mask):
-                if not _holds(atom, within) and not _below(atom, within) and atom not in conjuncts(left):
+                if not holds(atom, within) and not below(atom, within) and atom not in conjuncts(left):
                     left = atom if left is None else build.logical_and(left, atom)
             if left is None:
                 return replace(c, args=c.args[:values + 1])
@@ -278,7 +278,7 @@ class _Raiser:
                 and any(
                     isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name in self.loaded)
                     for i, d in zip(index, base.shape, strict=True)
-                    if i is not _outermost(index, base) and not any(says_bound(atom, i, d) for atom in conjuncts(mask))
+                    if i is not outermost(index, base) and not any(says_bound(atom, i, d) for atom in conjuncts(mask))
                     for x in walk(i)
                 )
             ):
@@ -288,8 +288,8 @@ class _Raiser:
         if index is None:
             return None, mask, clip
         if at.buffer.name in self.views:
-            index = _unfolded(index, base, known)
-        atoms = tuple(a for a in conjuncts(mask) if not _holds(a, known))
+            index = unfolded(index, base, known)
+        atoms = tuple(a for a in conjuncts(mask) if not holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
@@ -311,14 +311,6 @@ def is_box(r: n.Region) -> bool:
 
 def _as_expr(d: int | n.Expr) -> n.Expr:
     return build.const(d) if isinstance(d, int) else d
-
-
-def _outermost(index: Sequence[n.Expr], base: n.Buffer) -> n.Expr:
-    """The index of the axis with the largest stride: what it leaves over is in the others."""
-    from kir.ir.specialize import row_major
-
-    strides = [bare(s) for s in (base.strides or row_major(base.shape))]
-    return index[max(range(len(strides)), key=lambda d: _rank(strides[d]))]
 
 
 def axes_of(t: Type) -> list[tuple[n.Var, int | n.Expr]]:
@@ -343,211 +335,3 @@ def known_axes(known: Facts, axes: Sequence[tuple[n.Var, int | n.Expr]]) -> Fact
     return known
 
 
-def conjuncts(e: n.Expr | None) -> Iterator[n.Expr]:
-    """The conditions that a mask is the conjunction of."""
-    if isinstance(e, n.Binary) and e.op == "and":
-        yield from conjuncts(e.a)
-        yield from conjuncts(e.b)
-    elif e is not None and not (isinstance(e, n.Const) and e.value is True):
-        yield e
-
-
-def bare(e: n.Expr) -> n.Expr:
-    """An integer expression without widenings, in i32 where all its leaves are: equal to the original as a number."""
-
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Cast) and dtype_of(new.x.type).name == "i32" and new.dtype.name == "i64":
-            return new.x
-        return new
-
-    from kir.analysis.narrow import as_i32
-
-    found = as_i32(e)
-    if found is not None:
-        return found
-    return leave(e, e) if isinstance(e, n.Expr) else e  # type: ignore[return-value]  # leave keeps expressions
-
-
-def says_bound(atom: n.Expr, index: n.Expr, extent: n.Expr) -> bool:
-    """Whether a condition says that an index lies inside its axis, on one side or the other."""
-    if not isinstance(atom, n.Binary) or not dtype_of(atom.a.type).is_integer:
-        return False
-    a, b, i, d = bare(atom.a), bare(atom.b), bare(index), bare(extent)
-    match atom.op:
-        case "lt":
-            return (_same(a, i) and _same(b, d)) or _same_distance(a, b, i, d)
-        case "gt":
-            return (_same(b, i) and _same(a, d)) or _same_distance(b, a, i, d)
-        case "le":
-            return (_same(a, i) and _same(build.add(b, 1), d)) or (build.is_const(a, 0) and _same(b, i))
-        case "ge":
-            return (_same(b, i) and _same(build.add(a, 1), d)) or (_same(a, i) and build.is_const(b, 0))
-        case _:
-            return False
-
-
-def _same_distance(a: n.Expr, b: n.Expr, i: n.Expr, d: n.Expr) -> bool:
-    """Whether `a < b` says `i < d` of an index that begins at a place `i - a` from 0 on: `j < K - k * 32` of `k * 32 + j`."""
-    if not a.type == b.type == i.type == d.type:
-        return False
-    start = build.sub(i, a)
-    return all(c > 0 for c in build.polynomial(start).values()) and _same(build.add(b, start), d)
-
-
-def _holds(atom: n.Expr, known: Facts) -> bool:
-    """Whether a condition `x >= 0` is known to hold."""
-    if not isinstance(atom, n.Binary) or atom.op != "ge" or not build.is_const(atom.b, 0):
-        return False
-    lo = known.domain(known.expanded(atom.a)).lo
-    return lo is not None and lo >= 0
-
-
-def _below(atom: n.Expr, known: Facts) -> bool:
-    """Whether a condition `x < y` is known to hold."""
-    return isinstance(atom, n.Binary) and atom.op == "lt" and dtype_of(atom.a.type).is_integer and inside(bare(atom.a), bare(atom.b), known)
-
-
-def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> bool:
-    """Whether a condition says of the first of some neighbors that it lies inside an axis, whose extent the chunks of neighbors divide:
-    then they all do, or none."""
-    if not (isinstance(atom, n.Binary) and atom.op in ("lt", "ge") and dtype_of(atom.a.type).is_integer):
-        return False
-    a, i, d = bare(atom.a), bare(index), bare(extent)
-    if atom.op == "ge":
-        return build.is_const(atom.b, 0) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
-    return _same(bare(atom.b), d) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
-
-
-def inside(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
-    """Whether an index is known to be below an extent, be it because the first of its chunk is, or what it is a quotient of below a multiple."""
-    return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known)) or _is_quotient(
-        known.expanded(index), extent, known)
-
-
-def _is_quotient(e: n.Expr, extent: n.Expr, known: Facts) -> bool:
-    """Whether an index is `x // c` with x below `c * extent`."""
-    return (isinstance(e, n.Binary) and e.op == "floordiv" and e.b.type == extent.type and is_positive(e.b, known)
-            and less(e.a, build.mul(e.b, extent), known))
-
-
-def _unfolded(index: tuple[n.Expr, ...], base: n.Buffer, known: Facts) -> tuple[n.Expr, ...]:
-    """The index of a row-major tensor, where a counter that runs over two axes at once stands for both: `X[0, bh]` with bh below B * H is
-    `X[bh // H, bh % H]`."""
-    if base.strides is not None:
-        return index
-    out = list(index)
-    for k in range(len(out) - 1):
-        both, inner = out[k + 1], bare(base.shape[k + 1])
-        if build.is_const(out[k], 0) and isinstance(both, n.Var) and both.type == inner.type and not less(both, inner, known) and is_positive(
-                inner, known) and less(both, build.mul(bare(base.shape[k]), inner), known):
-            out[k], out[k + 1] = build.floordiv(both, inner), build.mod(both, inner)
-    return tuple(out)
-
-
-def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:
-    """An index without a variable that counts neighbors in chunks, which divide where they begin and the extent."""
-    for monomial, c in build.polynomial(index).items():
-        if c == 1 and len(monomial) == 1 and isinstance(monomial[0], n.Var):
-            reach, first = known.domain(monomial[0]), build.sub(index, monomial[0])
-            if reach.lo == 0 and reach.hi and known.divides(reach.hi + 1, first) and known.divides(reach.hi + 1, extent):
-                yield first
-
-
-def _same(a: n.Expr, b: n.Expr) -> bool:
-    return a == b or (a.type == b.type and build.is_const(build.sub(a, b), 0))
-
-
-def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...] | None:
-    """The index in each axis of a tensor of a flat index over its strides; None where a stride is no single product, or does not divide
-    what is left, or an index would leave its axis. Terms go to the axis of the largest stride that divides them; where an index would
-    leave its axis, what a stride does not divide of them goes on to the next: `16 * row + 16` is column 16 of row 16."""
-    from kir.ir.specialize import row_major
-
-    strides = [bare(s) for s in (base.strides or row_major(base.shape))]
-    flat = bare(flat)
-    if not isinstance(flat.type, DType):
-        return None
-    order = sorted(range(len(strides)), key=lambda d: _rank(strides[d]), reverse=True)
-    factors: list[tuple[tuple[n.Expr, ...], int]] = []
-    for s in strides:
-        terms = build.polynomial(s)
-        if len(terms) != 1:
-            return None
-        factors.append(next(iter(terms.items())))
-    ones = frozenset(d for d in order if base.shape[d] == build.const(1))
-    inner = [d for d in order if d not in ones][1:]
-    for shared in (False, True):
-        parts = _parts(flat, order, factors, ones, shared)
-        if parts is None:
-            return None
-        made = _from_rows_end([bare(build.from_polynomial(p, flat.type)) for p in parts], parts, order, factors, strides, base, known)
-        if not any(_leaves(made[d], base.shape[d], known) for d in inner):
-            return made
-    return None
-
-
-def _parts(flat: n.Expr, order: Sequence[int], factors: Sequence[tuple[tuple[n.Expr, ...], int]], ones: frozenset[int],
-           shared: bool) -> list[dict[tuple[n.Expr, ...], int]] | None:
-    """The terms of a flat index by axis, divided by its stride; `shared` are the terms of which a stride divides a part. None where a term
-    is left over."""
-    parts: list[dict[tuple[n.Expr, ...], int]] = [{} for _ in factors]
-    for monomial, c in build.polynomial(flat).items():
-        for d in order:
-            atoms, k = factors[d]
-            rest = list(monomial)
-            if d in ones or k == 0 or not (c % k == 0 or shared) or not all(_removed(rest, x) for x in atoms):
-                continue
-            count = c // k if c % k == 0 or not monomial else int(c / k)
-            if count:
-                parts[d][tuple(rest)] = parts[d].get(tuple(rest), 0) + count
-            c -= count * k
-            if c == 0:
-                break
-        if c:
-            return None
-    return parts
-
-
-def _leaves(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
-    """Whether an index is known to lie outside its axis: wherever it is, or, of one that counts neighbors alone, somewhere."""
-    size, reach = build.int_value(extent), known.domain(known.expanded(index))
-    if reach.lo is None or reach.hi is None or size is None:
-        return reach.hi is not None and reach.hi < 0
-    neighbors = all(isinstance(x, n.Var) and x.name.startswith("%") for monomial in build.polynomial(index) for x in monomial)
-    return reach.lo >= size or reach.hi < 0 or (neighbors and (reach.lo < 0 or reach.hi >= size))
-
-
-def _from_rows_end(made: list[n.Expr], parts: Sequence[Mapping[tuple[n.Expr, ...], int]], order: Sequence[int],
-                   factors: Sequence[tuple[tuple[n.Expr, ...], int]], strides: Sequence[n.Expr], base: n.Buffer,
-                   known: Facts) -> tuple[n.Expr, ...]:
-    """Indices where `n * row + n - x`, of which a whole row more would leave the tensor, counts from the row's end."""
-    for d, after in pairwise(order):
-        whole = parts[d].get((), 0)
-        inside = build.sub(made[d], whole)
-        lowest = known.domain(known.expanded(made[after])).lo
-        if whole > 0 and factors[d][0] and (lowest is None or lowest < 0) and not less(made[d], bare(base.shape[d]), known) and less(
-                inside, bare(base.shape[d]), known):
-            steps = build.floordiv(strides[d], strides[after]) if not build.is_const(strides[after], 1) else strides[d]
-            made[d], made[after] = inside, build.add(made[after], build.mul(steps, whole))
-    return tuple(made)
-
-
-def _removed(rest: list[n.Expr], x: n.Expr) -> bool:
-    for i, y in enumerate(rest):
-        if _atom(y) == _atom(x):
-            del rest[i]
-            return True
-    return False
-
-
-def _atom(e: n.Expr) -> n.Expr:
-    return e.x if isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer else e
-
-
-def _rank(stride: n.Expr) -> tuple[int, int]:
-    """Strides by size: first by the number of symbolic factors, then by the coefficient."""
-    terms = build.polynomial(stride)
-    if len(terms) != 1:
-        return (0, 0)
-    ((atoms, k),) = terms.items()
-    return (len(atoms), k)

@@ -77,7 +77,7 @@ def _candidate(program: n.Program, k: n.Kernel) -> tuple[str, n.Expr] | None:
 
 def _bounded(e: n.Expr, axes: list[tuple[n.Var, int | n.Expr]]) -> n.Expr:
     """A clipped load without the parts of its mask that say what its bounds say."""
-    from kir.analysis.regions import conjuncts, says_bound
+    from kir.analysis.bounds import conjuncts, says_bound
 
     if not isinstance(e, n.Load) or e.mask is None:
         return e
@@ -213,7 +213,7 @@ def _marked_axes(e: n.Expr, marks: set[Mark]) -> set[int] | None:
 
 def _left_out(s: n.Store, axis: int, position: n.Var, row: n.Expr, extent: n.Expr) -> bool:
     """Whether a store leaves out exactly the elements past the end along an axis of its value."""
-    from kir.analysis.regions import bare, conjuncts, says_bound
+    from kir.analysis.bounds import bare, conjuncts, says_bound
     from kir.ir.visit import substitute
 
     axes = _axes(n.Load(s.at))

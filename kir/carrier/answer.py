@@ -87,8 +87,8 @@ def _fragment(answer: Answer) -> n.Program:
     from kir.analysis.heuristics import settled
     from kir.analysis.regions import raised
     from kir.ir.binding import Binding
+    from kir.ir.generic import is_generic
     from kir.ir.specialize import specialize
-    from kir.ir.verify import is_generic
     from kir.surface import frontend
     (_screen_cuda if answer.surface == "cuda" else _screen_python)(answer)
     try:

@@ -59,8 +59,8 @@ def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, or a
     if id in registry("kir.passes"):
         raise usage("KIR-C004", f"'{id}' is a pass, no id of a diagnostic", attempt=f"kir passes {id}")
     if id in OF_EXPRESSIONS:
-        said = OF_EXPRESSIONS[id]
-        return Result({"id": id, "expression": said}, f"{id}  (an expression of the IR: kir/ir/nodes.py)\n\n{said}")
+        means = OF_EXPRESSIONS[id]
+        return Result({"id": id, "expression": means}, f"{id}  (an expression of the IR: kir/ir/nodes.py)\n\n{means}")
     if re.fullmatch(r"KIR-\w+|[A-Z]\d+", id.upper()):
         hint = did_you_mean(wanted, rows)
         raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")

@@ -50,8 +50,8 @@ def command(
 
     from kir.carrier import misfits, must_be_filled, unfilled
     from kir.ir.canonical import content_hash
+    from kir.ir.generic import is_generic
     from kir.ir.printer import program_text
-    from kir.ir.verify import is_generic
     from kir.rewrite import Context, Pipeline, Trace
     from kir.rewrite.driver import notes
     from kir.rewrite.pipeline import pass_of

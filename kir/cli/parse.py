@@ -23,9 +23,10 @@ def command(
     """Read a kernel from source and print it as IR text."""
     from kir.ir import nodes as n
     from kir.ir.binding import Binding
+    from kir.ir.generic import is_generic
     from kir.ir.printer import program_text
     from kir.ir.specialize import specialize
-    from kir.ir.verify import is_generic, verify
+    from kir.ir.verify import verify
     from kir.ir.visit import statements, walk
     from kir.lineage.source import read_generic
 

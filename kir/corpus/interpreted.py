@@ -11,9 +11,10 @@ from kir.corpus.launch import dtype_of as dtype_of_tensor
 from kir.interp import run
 from kir.interp.number import storage
 from kir.ir import nodes as n
+from kir.ir.generic import is_generic
 from kir.ir.specialize import specialize, zero_elsewhere
 from kir.ir.types import DTYPES
-from kir.ir.verify import is_generic, verify
+from kir.ir.verify import verify
 from kir.ir.visit import transform
 
 

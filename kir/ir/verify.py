@@ -5,22 +5,22 @@ Names, scopes, types, regions, teams, effects, pairing of asynchronous operation
 """
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property, partial
 
-from kir.diagnostic import Diagnostic, KirError, Origin, did_you_mean
+from kir.diagnostic import Diagnostic, KirError, did_you_mean
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.anchors import Path, anchors, child_blocks
+from kir.ir.anchors import Path, child_blocks
+from kir.ir.checks import Checks, Scope, Team, is_term, same_type
+from kir.ir.generic import generic_parts
 from kir.ir.pairing import unpaired
-from kir.ir.printer import expr_text, is_name, region_text, type_text
+from kir.ir.printer import expr_text, region_text, type_text
 from kir.ir.program_rules import header
-from kir.ir.types import I32, MBARRIER, DType, PointerType, StructType, TupleType, Type, UnitType, dtype_of, shape_of
-from kir.ir.visit import children, once, statements, walk
-from kir.ir.wellformed import Expressions, fits, is_mask, out_of_bounds, parts, same_dims
+from kir.ir.types import I32, MBARRIER, DType, TupleType, Type, UnitType, dtype_of, shape_of
+from kir.ir.visit import walk
+from kir.ir.wellformed import fits, same_dims
 
 VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix")
 VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
@@ -45,81 +45,8 @@ def check(program: n.Program, *, specialized: bool = False) -> None:
         raise KirError(*found)
 
 
-def is_generic(program: n.Program) -> bool:
-    """Whether a binding is still needed: metas, symbolic dtypes, static branches or loops, or implicit extents remain."""
-    return next(generic_parts(program), None) is not None
-
-
-def generic_parts(program: n.Program) -> Iterator[Diagnostic]:
-    """What a specialized program must not hold (KIR-V016)."""
-    for m in program.metas:
-        yield _generic(f"the meta parameter '{m.name}' has no value yet")
-    for q in program.params:
-        if dict(q.attrs).get("implicit"):
-            yield _generic(f"the size '{q.name}' is implicit")
-        if (q.of.dtype if isinstance(q.of, n.Buffer) else q.of).is_symbolic:
-            yield _generic(f"the parameter '{q.name}' has a symbolic dtype")
-    for part in (*program.kernels, *program.functions):
-        for node in children(part):
-            yield from once(node, "_generic", partial(_generic_in, node))
-
-
-def _generic_in(node: n.Node, origin: Origin | None = None) -> tuple[Diagnostic, ...]:
-    """What is generic in a node of a kernel; that of a statement is worked out once."""
-    what = ""
-    match node:
-        case n.If() if node.static:
-            what = "a static branch"
-        case n.For() if node.kind == "static":
-            what = "a static loop"
-        case n.Alloc() | n.View() if node.buffer.dtype.is_symbolic:
-            what = f"'{node.buffer.name}' has a symbolic dtype"
-        case n.Cast() if node.dtype.is_symbolic:
-            what = f"a cast to the symbolic dtype {node.dtype}"
-        case _:
-            pass
-    origin = node.origin if isinstance(node, n.Stmt) else origin
-    found: list[Diagnostic] = [_generic(what, origin)] if what else []
-    for x in children(node):
-        found += once(x, "_generic", partial(_generic_in, x)) if isinstance(x, n.Stmt) else _generic_in(x, origin)
-    return tuple(found)
-
-
-def _generic(what: str, origin: Origin | None = None) -> Diagnostic:
-    return Diagnostic("KIR-V016", f"{what}: this program is generic", origin=origin, needs="a binding: specialize{binding}")
-
-
-class _Scope:
-    """Names in view inside one kernel or function, with what each block adds taken back at its end."""
-
-    def __init__(self, values: dict[str, Type], buffers: dict[str, n.Buffer], constants: Iterable[str]) -> None:
-        self.values, self.buffers = dict(values), dict(buffers)
-        self.constants = set(constants)
-        self.ever: set[str] = {*values, *buffers}
-
-    def names(self) -> list[str]:
-        return [*self.values, *self.buffers]
-
-
-class _Team:
-    """Who executes: the level of the team, how many threads an instance has (None: unknown), and whether loops stand between."""
-
-    def __init__(self, level: str, threads: int | None, in_loop: bool = False, function: n.Function | None = None) -> None:
-        self.level, self.threads, self.in_loop, self.function = level, threads, in_loop, function
-
-    def inside_loop(self) -> _Team:
-        return _Team(self.level, self.threads, True, self.function)
-
-
-class _Verifier:
-    def __init__(self, program: n.Program) -> None:
-        self.program = program
-        self.functions = {f.name: f for f in program.functions}
-        self.expressions = Expressions(self.functions, pure_functions(program))
-        self.path: Path = ()
-        self.stmt: n.Stmt | None = None
-        self.metas = {m.name for m in program.metas}
-        self.inputs = {q.name for q in program.params if q.role == "in"}
+class _Verifier(Checks):
+    """The checks of every kind of statement."""
 
     def run(self) -> Iterator[Diagnostic]:
         yield from header(self.program, self.expressions)
@@ -128,24 +55,24 @@ class _Verifier:
         buffers = {q.name: q.of for q in self.program.params if isinstance(q.of, n.Buffer)}
         buffers |= {w.buffer.name: w.buffer for w in self.program.workspaces}
         metas = {m.name for m in self.program.metas}
-        outer = _Scope(values, buffers, metas)
+        outer = Scope(values, buffers, metas)
         for i, e in self.outer_expressions():
             for d in (*self.scoped(e, outer), *self.expressions.check(e)):
                 yield replace(d, anchor=d.anchor or i)
         for f in self.program.functions:
-            scope = _Scope(values, buffers, metas)
+            scope = Scope(values, buffers, metas)
             self.path, self.stmt = (f.name,), None
             for x in f.params:
                 yield from self.define(x.name, x.of if isinstance(x, n.Var) else x, scope)
             if f.results and not (f.body and isinstance(f.body[-1], n.Jump) and f.body[-1].kind == "return"):
                 yield self.located(Diagnostic("KIR-V022", f"the device function '{f.name}' does not end in a return of its results"))
-            yield from self.block(f.body, (f.name,), scope, _Team("function", None, False, f))
+            yield from self.block(f.body, (f.name,), scope, Team("function", None, False, f))
         for k in self.program.kernels:
-            scope = _Scope(values, buffers, metas)
+            scope = Scope(values, buffers, metas)
             self.path, self.stmt = (k.name,), None
             for a in k.grid:
                 yield from self.define(a.name, I32, scope)
-            yield from self.block(k.body, (k.name,), scope, _Team("cta", build.int_value(k.threads)))
+            yield from self.block(k.body, (k.name,), scope, Team("cta", build.int_value(k.threads)))
             yield from self.pairing(k)
 
     def outer_expressions(self) -> Iterator[tuple[str, n.Expr]]:
@@ -165,67 +92,9 @@ class _Verifier:
             for e in w.buffer.shape:
                 yield w.buffer.name, e
 
-    # ------------------------------------------------------------------------------------------------------------ findings
-    def located(self, d: Diagnostic) -> Diagnostic:
-        """`d` with the place of the statement at hand."""
-        origin = d.origin or (self.stmt.origin if self.stmt is not None else None)
-        return replace(d, origin=origin, anchor=d.anchor or self.anchors.get(self.path) or str(self.path[0]))
-
-    @cached_property
-    def anchors(self) -> dict[Path, str]:
-        """Anchors by path; made for the first finding."""
-        return {path: text for text, path, _ in anchors(self.program)}
-
-    def fail(self, id: str, message: str, needs: str = "", attempt: str = "") -> Diagnostic:
-        return self.located(Diagnostic(id, message, needs=needs, attempt=attempt))
-
-    # -------------------------------------------------------------------------------------------------------------- scopes
-    def define(self, name: str, what: Type | n.Buffer, scope: _Scope) -> Iterator[Diagnostic]:
-        if not is_name(name):
-            yield self.fail("KIR-V004", f"'{name}' is no name", needs="letters, digits and underscores")
-        if name in scope.ever:
-            yield self.fail("KIR-V004", f"'{name}' is defined twice",
-                            needs="names that are unique within a kernel and differ from parameters")
-        scope.ever.add(name)
-        if isinstance(what, n.Buffer):
-            scope.buffers[name] = what
-            scope.values.pop(name, None)
-        else:
-            scope.values[name] = what
-            scope.buffers.pop(name, None)
-
-    def scoped(self, e: n.Expr | n.Region | n.Span, scope: _Scope) -> Iterator[Diagnostic]:
-        """Names used in `e` that are not in view, or not what their declaration says."""
-        stack: list[n.Expr | n.Region | n.Span] = [e]
-        while stack:
-            x = stack.pop()
-            if isinstance(x, n.Var):
-                if x.name not in scope.values:
-                    yield Diagnostic("KIR-V005", f"the value '{x.name}' is not defined here", attempt=did_you_mean(x.name, scope.names()))
-                elif scope.values[x.name] != x.of:
-                    yield Diagnostic("KIR-V006", f"'{x.name}' is used as {type_text(x.of)}, and is {type_text(scope.values[x.name])}")
-            elif isinstance(x, n.Region):
-                declared = scope.buffers.get(x.buffer.name)
-                if declared is None:
-                    yield Diagnostic("KIR-V005", f"the buffer '{x.buffer.name}' is not declared here",
-                                     attempt=did_you_mean(x.buffer.name, scope.names()))
-                elif declared is not x.buffer and declared != x.buffer:
-                    yield Diagnostic("KIR-V006", f"'{x.buffer.name}' differs from its declaration",
-                                     needs=f"{declared.space} {declared.dtype} of rank {len(declared.shape)}, with the declared layout")
-            stack.extend(parts(x))
-
-    def value(self, e: n.Expr | n.Region | None, scope: _Scope, root: bool = False) -> Iterator[Diagnostic]:
-        """Scope and well-formedness of one operand of a statement."""
-        if e is not None:
-            for d in (*self.scoped(e, scope), *self.expressions.check(e, root)):
-                yield self.located(d)
-
-    def bounded(self, at: n.Region, clip: bool, masked: bool) -> Iterator[Diagnostic]:
-        if not clip and not masked and (d := out_of_bounds(at)) is not None:
-            yield self.located(d)
 
     # ---------------------------------------------------------------------------------------------------------- statements
-    def block(self, block: n.Block, path: Path, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
+    def block(self, block: n.Block, path: Path, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         values, buffers, constants = dict(scope.values), dict(scope.buffers), set(scope.constants)
         labels: set[str] = set()
         for i, s in enumerate(block):
@@ -237,7 +106,7 @@ class _Verifier:
             yield from self.statement(s, (*path, i), scope, team)
         scope.values, scope.buffers, scope.constants = values, buffers, constants
 
-    def statement(self, s: n.Stmt, path: Path, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
+    def statement(self, s: n.Stmt, path: Path, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         match s:
             case n.Let():
                 yield from self.let(s, scope, team)
@@ -284,14 +153,7 @@ class _Verifier:
             case _:
                 yield self.fail("KIR-V024", f"there is no statement {type(s).__name__}")
 
-    def reads(self, *items: n.Expr | n.Region | None) -> Iterator[Diagnostic]:
-        """Literal indices out of bounds in the loads below."""
-        for item in items:
-            for x in walk(item) if item is not None else ():
-                if isinstance(x, n.Load):
-                    yield from self.bounded(x.at, x.clip, x.mask is not None)
-
-    def let(self, s: n.Let, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
+    def let(self, s: n.Let, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         yield from self.value(s.value, scope, root=True)
         yield from self.reads(s.value)
         for x in walk(s.value):
@@ -309,7 +171,7 @@ class _Verifier:
             if constant:
                 scope.constants.add(name)
 
-    def alloc(self, s: n.Alloc, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
+    def alloc(self, s: n.Alloc, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         b = s.buffer
         yield from self.buffer(b, scope)
         yield from self.value(s.init, scope)
@@ -328,7 +190,7 @@ class _Verifier:
             yield self.fail("KIR-V011", f"the mbarrier '{b.name}' is in {b.space} memory", needs="space `shared`")
         yield from self.define(b.name, b, scope)
 
-    def buffer(self, b: n.Buffer, scope: _Scope) -> Iterator[Diagnostic]:
+    def buffer(self, b: n.Buffer, scope: Scope) -> Iterator[Diagnostic]:
         for e in (*b.shape, *(b.strides or ())):
             yield from self.value(e, scope)
             if not (isinstance(e.type, DType) and e.type.may_index):
@@ -344,7 +206,7 @@ class _Verifier:
         if b.align and (b.align & (b.align - 1) or b.align < 0):
             yield self.fail("KIR-V009", f"'{b.name}' is aligned to {b.align} bytes", needs="a power of two")
 
-    def view(self, s: n.View, scope: _Scope) -> Iterator[Diagnostic]:
+    def view(self, s: n.View, scope: Scope) -> Iterator[Diagnostic]:
         yield from self.buffer(s.buffer, scope)
         saved = dict(scope.values)
         for a in s.axes:
@@ -366,19 +228,7 @@ class _Verifier:
             yield self.fail("KIR-V009", f"the fill of '{s.buffer.name}' is {type_text(s.fill.type)}", needs=f"one {s.buffer.dtype}")
         yield from self.define(s.buffer.name, s.buffer, scope)
 
-    def written(self, at: n.Region) -> Iterator[Diagnostic]:
-        if at.buffer.name in self.inputs or at.buffer.space == "constant":
-            yield self.fail("KIR-V025", f"'{at.buffer.name}' is read-only, and is written here", needs="role `inout` or `out`")
-
-    def stored(self, value: Type, at: n.Region, mask: n.Expr | None) -> Iterator[Diagnostic]:
-        if not fits(value, at.type):
-            yield self.fail("KIR-V009", f"{region_text(at)} is {type_text(at.type)}, and the value is {type_text(value)}",
-                            needs="one dtype and a shape that broadcasts to the place's")
-        if mask is not None and not is_mask(mask.type, at.type):
-            yield self.fail("KIR-V009", f"the mask of {region_text(at)} is {type_text(mask.type)}",
-                            needs="bools that broadcast to the place's shape")
-
-    def copy(self, s: n.Copy, scope: _Scope) -> Iterator[Diagnostic]:
+    def copy(self, s: n.Copy, scope: Scope) -> Iterator[Diagnostic]:
         for e in (s.src, s.dst, s.mask, s.signal):
             yield from self.value(e, scope)
         yield from self.written(s.dst)
@@ -405,7 +255,7 @@ class _Verifier:
             yield self.fail("KIR-V011", f"{name} from {s.src.at.buffer.space} to {s.dst.buffer.space} memory",
                             needs="shared memory on one side")
 
-    def mma(self, s: n.Mma, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
+    def mma(self, s: n.Mma, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         for e in (s.acc, s.a, s.b):
             yield from self.value(e, scope)
         yield from self.written(s.acc)
@@ -427,7 +277,7 @@ class _Verifier:
             yield self.fail("KIR-V010", "a tile operation of a team stands in a loop over threads: each thread alone would execute it",
                             needs="the loop outside, or the call mma_sync on each lane's own elements")
 
-    def called(self, call: n.Call, team: _Team) -> Iterator[Diagnostic]:
+    def called(self, call: n.Call, team: Team) -> Iterator[Diagnostic]:
         if call.fn in self.functions or team.level == "function":
             return
         row = table().get(call.fn)
@@ -445,7 +295,7 @@ class _Verifier:
                 yield from self.written(a)
 
     # ------------------------------------------------------------------------------------------------- control and teams
-    def loop(self, s: n.For, path: Path, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
+    def loop(self, s: n.For, path: Path, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         for e in (s.lo, s.hi, s.step):
             yield from self.value(e, scope)
             if e.type != s.var.of or not (isinstance(e.type, DType) and e.type.may_index):
@@ -465,13 +315,13 @@ class _Verifier:
                 yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a text with a number for each statement, such as \"0,1\"",
                                 attempt="stages, for how many there are" if name == "stage" else "")
         for name in ("stages", "factor"):
-            if name in options and not _is_term(options[name], self.metas) and not (
+            if name in options and not is_term(options[name], self.metas) and not (
                     isinstance(options[name], int) and not isinstance(options[name], bool) and int(options[name]) >= 0):
                 yield self.fail("KIR-V024", f"'{name}' of the loop is {options[name]!r}", needs="a number of 0 or more")
         inner = team.inside_loop()
         if s.kind in TEAM_THREADS:
             yield from self.split(s, team)
-            inner = _Team(s.kind, TEAM_THREADS[s.kind], False, team.function)
+            inner = Team(s.kind, TEAM_THREADS[s.kind], False, team.function)
         if s.kind == "static":
             for e in (s.lo, s.hi, s.step):
                 yield from self.constant(e, scope, "a bound of a static loop")
@@ -482,7 +332,7 @@ class _Verifier:
         yield from self.block(s.body, (*path, "body"), scope, inner)
         scope.values = values
 
-    def split(self, s: n.For, team: _Team) -> Iterator[Diagnostic]:
+    def split(self, s: n.For, team: Team) -> Iterator[Diagnostic]:
         if team.level in TEAMS and TEAMS.index(s.kind) >= TEAMS.index(team.level):
             yield self.fail("KIR-V012", f"a {team.level} is split into {s.kind}s", needs="a split into smaller teams")
             return
@@ -492,15 +342,7 @@ class _Verifier:
         if count is not None and team.threads is not None and count * TEAM_THREADS[s.kind] > team.threads:
             yield self.fail("KIR-V012", f"{count} {s.kind}s need {count * TEAM_THREADS[s.kind]} threads, and the team has {team.threads}")
 
-    def constant(self, e: n.Expr, scope: _Scope, what: str) -> Iterator[Diagnostic]:
-        for x in walk(e):
-            if isinstance(x, n.Load):
-                yield self.fail("KIR-V017", f"{what} reads memory ({expr_text(x)})", needs="metas and static loop variables alone")
-            elif isinstance(x, n.Var) and x.name not in scope.constants:
-                yield self.fail("KIR-V017", f"{what} depends on '{x.name}', which is no compile-time value",
-                                needs="metas and static loop variables alone")
-
-    def jump(self, s: n.Jump, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
+    def jump(self, s: n.Jump, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         for v in s.values:
             yield from self.value(v, scope)
         if s.kind in ("break", "continue"):
@@ -511,10 +353,10 @@ class _Verifier:
             return  # A generic program may be a function that others call, read by itself.
         results = team.function.results if team.function is not None else ()
         got = tuple(v.type for v in s.values)
-        if len(got) != len(results) or any(not _same_type(a, b) for a, b in zip(got, results, strict=True)):
+        if len(got) != len(results) or any(not same_type(a, b) for a, b in zip(got, results, strict=True)):
             yield self.fail("KIR-V022", f"a return of ({', '.join(map(type_text, got))})", needs=f"({', '.join(map(type_text, results))})")
 
-    def roles(self, s: n.Roles, path: Path, scope: _Scope, team: _Team) -> Iterator[Diagnostic]:
+    def roles(self, s: n.Roles, path: Path, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         if team.level != "cta":
             yield self.fail("KIR-V012", f"roles of a {team.level}", needs="roles of the CTA")
         taken: dict[int, str] = {}
@@ -533,7 +375,7 @@ class _Verifier:
             if r.registers and (r.registers % 8 or not 24 <= r.registers <= 256):
                 yield self.fail("KIR-V012", f"the role '{r.name}' asks for {r.registers} registers", needs="a multiple of 8 from 24 to 256")
         for (steps, body), r in zip(child_blocks(s), s.roles, strict=True):
-            yield from self.block(body, path + steps, scope, _Team("role", 32 * (r.hi - r.lo), False, team.function))
+            yield from self.block(body, path + steps, scope, Team("role", 32 * (r.hi - r.lo), False, team.function))
 
     # ------------------------------------------------------------------------------------------------------------ pairing
     def pairing(self, k: n.Kernel) -> Iterator[Diagnostic]:
@@ -543,42 +385,3 @@ class _Verifier:
             yield self.located(Diagnostic("KIR-V015", each.why, witness=each.witness))
 
 
-def _is_term(v: n.Attr, metas: Container[str]) -> bool:
-    """Whether an option is worked out from metas: the name of one, or a term in functional notation."""
-    return isinstance(v, str) and bool(v) and all(x in metas or x in _OF_TERMS for x in re.findall(r"[A-Za-z_][\w.]*", v))
-
-
-_OF_TERMS = frozenset({"select", "is", "true", "false", "not", "and", "or", "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv", "mod",
-                       "min", "max", "ceildiv", "dtype_is"})
-
-
-def _same_type(a: Type, b: Type) -> bool:
-    if isinstance(a, (PointerType, StructType, TupleType, UnitType)) or isinstance(b, (PointerType, StructType, TupleType, UnitType)):
-        return a == b
-    return dtype_of(a) == dtype_of(b) and same_dims(shape_of(a), shape_of(b))
-
-
-def pure_functions(program: n.Program) -> frozenset[str]:
-    """Device functions that only compute: no store but to their own registers, no effect, no call of an impure function."""
-    rows = table()
-    pure: set[str] = set()
-    for f in program.functions:
-        own = {s.buffer.name for s in statements(f.body) if isinstance(s, n.Alloc)}
-        sound = True
-        for x in (x for s in f.body for x in walk(s)):
-            match x:
-                case n.Store():
-                    sound = sound and x.at.buffer.name in own
-                case n.Copy():
-                    sound = sound and x.dst.buffer.name in own
-                case n.Mma():
-                    sound = sound and x.acc.buffer.name in own
-                case n.Opaque() | n.Hole():
-                    sound = False
-                case n.Call():
-                    sound = sound and (x.fn in pure or (x.fn in rows and rows[x.fn].is_pure))
-                case _:
-                    pass
-        if sound:
-            pure.add(f.name)
-    return frozenset(pure)

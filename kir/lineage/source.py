@@ -208,7 +208,8 @@ def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = 
     """normalize(specialize(program)), with flat accesses raised to regions. A refusal for want of a binding names the `known` ones, or
     the command that writes a skeleton for `source`."""
     from kir.analysis.regions import raised
-    from kir.ir.verify import check, is_generic
+    from kir.ir.generic import is_generic
+    from kir.ir.verify import check
 
     if binding is not None:
         from kir.analysis.heuristics import settled

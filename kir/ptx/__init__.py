@@ -20,7 +20,9 @@ from .bits import Kind, reinterpret
 from .bits import pack as pack_bits
 from .bits import unpack as unpack_bits
 from .form import Instruction, Label, Name, Text, parse
-from .reader import PREDICATE, AsmOperand, Descriptor, Handler, Matrix, Pointer, Reader, tidied
+from .operands import AsmOperand, Descriptor, Matrix, Pointer
+from .reader import PREDICATE, Handler, Reader
+from .tidy import tidied
 
 HANDLERS: dict[str, Handler] = {**arithmetic.HANDLERS, **moves.HANDLERS, **memory.HANDLERS, **collective.HANDLERS, **matrices.HANDLERS}
 

@@ -9,7 +9,8 @@ from kir.ir.types import I32, U32, dtype_of
 
 from .bits import KINDS, Kind, called, reinterpret
 from .form import Instruction, Name, Operand, Pair, Place
-from .reader import PREDICATE, Descriptor, Handler, Modifiers, Pointer, Reader, advanced
+from .operands import Descriptor, Pointer
+from .reader import PREDICATE, Handler, Modifiers, Reader, advanced
 
 ROUNDINGS: Mapping[str, str] = {"rn": "rn", "rz": "rz", "rm": "rd", "rp": "ru"}
 """PTX's names of roundings by the IR's."""

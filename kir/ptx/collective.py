@@ -7,7 +7,8 @@ from kir.ir.types import BOOL
 
 from .bits import KINDS, UNSIGNED, Kind, called
 from .form import Instruction, Memory, Name, Operand, Pair, Place, Vector
-from .reader import PREDICATE, Handler, Pointer, Reader, mbarrier
+from .operands import Pointer
+from .reader import PREDICATE, Handler, Reader, mbarrier
 
 FULL = 0xFFFFFFFF
 

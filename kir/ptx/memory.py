@@ -8,8 +8,9 @@ from kir.ir.types import BOOL, I32, DType, TileType, dtype_of, shape_of
 from .bits import KINDS, UNSIGNED, Kind, called, joined, pack, piece, reinterpret, slice_of, unpack, vector
 from .form import Instruction, Memory, Operand
 from .moves import packed, r_result
+from .operands import Descriptor
 from .policies import policy
-from .reader import Descriptor, Handler, Modifiers, Reader, mbarrier
+from .reader import Handler, Modifiers, Reader, mbarrier
 from .tensors import tensor_copy
 
 SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "const")

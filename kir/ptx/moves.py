@@ -8,7 +8,8 @@ from kir.ir.types import DType, dtype_of
 from .arithmetic import ROUNDINGS
 from .bits import KINDS, UNSIGNED, Kind, called, joined, pack, piece, reinterpret, unpack, vector
 from .form import Instruction, Name, Operand, Place, Vector
-from .reader import Handler, Pointer, Reader
+from .operands import Pointer
+from .reader import Handler, Reader
 
 _INTEGER_ROUNDINGS = {"rni": "round_even", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 

@@ -11,68 +11,11 @@ from dataclasses import dataclass, field
 from kir.diagnostic import KirError, did_you_mean
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DType, PointerType, TileType, dtype_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.types import BOOL, PointerType, TileType, dtype_of
+from kir.ptx.operands import AsmOperand, Descriptor, Held, Matrix, Pointer
 
 from .bits import KINDS, UNSIGNED, Kind, pack, reinterpret, unpack
 from .form import Form, Instruction, Memory, Name, Not, Number, Operand, Place, Vector
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """The address of an element of a buffer (a region of scalar indices), `bytes` away from it."""
-
-    at: n.Region
-    bytes: n.Expr | int = 0
-
-
-@dataclass(frozen=True)
-class Descriptor:
-    """The address of a tensor map; `buffer` is the tensor that it describes."""
-
-    map: n.TensorMap
-    buffer: n.Buffer
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """A descriptor of a matrix in shared memory, as wgmma takes it: where the matrix begins (before any swizzle), and the bits above those of
-    the address (PTX ISA, "Matrix Descriptor Format")."""
-
-    at: Pointer
-    bits: int
-
-
-Held = n.Expr | Pointer | Descriptor | Matrix
-"""What a register can hold."""
-
-
-@dataclass(frozen=True)
-class AsmOperand:
-    """An operand of an asm statement: its constraint (`=r`, `+f`, `l`, `n`) and what an input holds. The result of an output is given
-    in `dtype` (bits reinterpreted), or as the last instruction leaves it. `place` is the register of the program that it stands in, where
-    an asynchronous instruction goes on using it."""
-
-    constraint: str
-    value: Held | None = None
-    dtype: DType | None = None
-    place: n.Region | None = None
-
-    @property
-    def letter(self) -> str:
-        """The constraint without `=`, `+`, `&`."""
-        return self.constraint.strip("=+&% ")
-
-    @property
-    def is_output(self) -> bool:
-        """Written by the asm."""
-        return self.constraint[:1] in "=+"
-
-    @property
-    def is_input(self) -> bool:
-        """Read by the asm."""
-        return self.constraint[:1] != "="
-
 
 WIDTHS = {"h": 16, "r": 32, "l": 64, "q": 128, "f": 32, "d": 64, "b": 1}
 """Bits of a register by the letter of its constraint (NVIDIA, Inline PTX Assembly in CUDA, section 1.2)."""
@@ -437,38 +380,6 @@ def mbarrier(r: Reader, o: Operand, remote: bool = False) -> n.Region:
     if p.at.buffer.dtype.name != "mbarrier":
         raise r.refuse(f"'{p.at.buffer.name}' is used as an mbarrier and declared as {p.at.buffer.dtype}", "shared memory of mbarriers")
     return r.region(o, 64, 1, "shared::cluster" if remote else "shared")
-
-
-def tidied(steps: Sequence[n.Stmt], outputs: Sequence[n.Expr], locals: set[str]) -> tuple[tuple[n.Stmt, ...], tuple[n.Expr, ...]]:
-    """Locals that are used once, or not at all, written where they are used. One that reads memory stays where it is unless nothing that
-    has effects comes after it."""
-    steps, outputs = list(steps), list(outputs)
-    at = 0
-    while at < len(steps):
-        s = steps[at]
-        if isinstance(s, n.Let) and s.names[0] in locals:
-            name, after = s.names[0], steps[at + 1:]
-            uses = sum(_uses(x, name) for x in (*after, *outputs))
-            reads = any(isinstance(x, n.Load) for x in walk(s.value))
-            fixed = reads and any(not (isinstance(x, n.Let) and x.names[0] in locals) for x in after)
-            if uses == 0 or (uses == 1 and not fixed) or _is_renaming(s.value):
-                steps[at:] = [substitute(x, {name: s.value}) for x in after]
-                outputs = [substitute(x, {name: s.value}) for x in outputs]
-                continue
-        at += 1
-    return tuple(steps), tuple(outputs)
-
-
-def _is_renaming(e: n.Expr) -> bool:
-    """The bits of a name, or a piece of one."""
-    bare = e.x if isinstance(e, n.Cast) and e.rounding == "bits" else e
-    if isinstance(bare, n.Call) and bare.of is None and bare.fn in ("pick", "pack", "unpack"):
-        return all(isinstance(a, (n.Var, n.Const)) or (isinstance(a, n.Expr) and _is_renaming(a)) for a in bare.args)
-    return isinstance(bare, n.Var)
-
-
-def _uses(x: n.Node, name: str) -> int:
-    return sum(isinstance(y, n.Var) and y.name == name for y in walk(x)) if name in names_read(x) else 0
 
 
 PREDICATE = Kind(BOOL)

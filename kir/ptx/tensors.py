@@ -6,7 +6,8 @@ from kir.ir import nodes as n
 
 from .bits import KINDS
 from .form import Instruction, Memory, Operand, Vector
-from .reader import Descriptor, Modifiers, Reader, mbarrier
+from .operands import Descriptor
+from .reader import Modifiers, Reader, mbarrier
 
 
 def tensor_copy(r: Reader, i: Instruction, m: Modifiers, grouped: bool) -> None:

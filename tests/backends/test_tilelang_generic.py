@@ -7,9 +7,9 @@ import pytest
 
 from kir.corpus import same_program
 from kir.diagnostic import KirError
+from kir.ir.generic import is_generic
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import is_generic
 from kir.surface import EditableFrontend, backend, frontend
 
 HEAD = """import math

@@ -17,10 +17,10 @@ from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.anchor_map import Deleted
 from kir.ir.canonical import alpha_equal, content_hash
+from kir.ir.generic import is_generic
 from kir.ir.parser import parse_program
 from kir.ir.paths import paths
 from kir.ir.printer import program_text
-from kir.ir.verify import is_generic
 from kir.rewrite import Pipeline, Site, Step, Trace, Witness, apply, passes, run, sites
 from kir.rewrite.base import Rewritten
 from kir.rewrite.declarations import declared_first

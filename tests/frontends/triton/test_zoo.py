@@ -12,12 +12,13 @@ from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.build import const
+from kir.ir.generic import is_generic
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
 from kir.ir.types import BOOL
-from kir.ir.verify import is_generic, verify
+from kir.ir.verify import verify
 from kir.ir.visit import statements, substitute
 from kir.lineage.source import read_generic
 from kir.problem import load_problem

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from kir.analysis.retile import CannotRetile, Narrow, Widen
+from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import TileAxes
+from kir.analysis.widen import Widen
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program

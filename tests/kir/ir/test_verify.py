@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from kir.diagnostic import KirError, explanation
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.generic import generic_parts, is_generic
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.types import BOOL, F32, I32, I64
-from kir.ir.verify import check, generic_parts, is_generic, verify
+from kir.ir.verify import check, verify
 from tests.strategies import programs
 
 ROOT = Path(__file__).parents[3]

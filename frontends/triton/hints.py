@@ -1,0 +1,46 @@
+"""Calls that compute nothing: hints, assumptions, barriers."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32
+
+from . import operators
+from .values import Items, Run, Value, is_number
+
+if TYPE_CHECKING:
+    from .reader import Arguments, Reader
+
+
+def hint(word: str, r: Reader, a: Arguments) -> Value:
+    v = a.need(0, "input")
+    if not isinstance(v, Run):
+        return v
+    values = a.need(1, "values")
+    given = values.items if isinstance(values, Items) else (values,)
+    consts = [operators.number(x, I32) for x in given]
+    return Run(build.call(word, v.expr, *consts))
+
+
+def assume(r: Reader, a: Arguments) -> Value:
+    cond = operators.truth(a.need(0, "cond"))
+    if isinstance(cond, Run):
+        made = build.call("assume", cond.expr)
+        r.out.emit(n.Eval(made))
+    return None
+
+
+def barrier(r: Reader, a: Arguments) -> Value:
+    r.out.emit(n.Eval(build.call("barrier")))
+    return None
+
+
+def nothing(r: Reader, a: Arguments) -> Value:
+    return None
+
+
+def identity(r: Reader, a: Arguments) -> Value:
+    v = a.need(0, "x")
+    return Run(operators.number(v)) if is_number(v) else v
