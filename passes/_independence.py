@@ -116,7 +116,16 @@ def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> boo
     inner = set(bound_names(loop.body))
     known = Facts.at(program, where)
     whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
-    return _moves(r, loop, inner, known) or (whole != r and _moves(whole, loop, inner, known))
+    return any(_moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole)))
+
+
+def _numbered(r: n.Region) -> list[n.Region]:
+    """The places by the number of which an index is the quotient and another the remainder: two that differ in it differ."""
+    found = []
+    for q in r.index:
+        if isinstance(q, n.Binary) and q.op == "floordiv" and any(m == build.mod(q.a, q.b) for m in r.index if isinstance(m, n.Expr)):
+            found.append(n.Region(r.buffer, (q.a,)))
+    return found
 
 
 def _moves(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
