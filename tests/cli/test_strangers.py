@@ -13,6 +13,7 @@ import pytest
 from kir.cli._main import run
 from kir.ir.parser import parse_program
 from kir.lineage import candidates
+from kir.lineage.engine import PassEngine
 from kir.rewrite import Found, Pass
 from kir.rewrite import Path as Place
 from kir.rewrite.registry import pass_class, pass_names
@@ -183,6 +184,6 @@ def test_a_pass_that_breaks_disturbs_no_other(capsys: pytest.CaptureFixture[str]
     code, out, err = called(capsys, ["sites", GEMM])
     assert code == 0 and "tile@main  applies" in out and "warning[KIR-X006] 'faulty' failed here: AttributeError: no such thing" in err
     assert 'raise AttributeError("no such thing")' in err
-    engine = engines.PassEngine()
+    engine = PassEngine()
     assert list(engine.candidates(parse_program(Path(GEMM).read_text())))
     assert "failed in a walk, which went on without it" in engine.failures["faulty"].message
