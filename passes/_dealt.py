@@ -118,19 +118,39 @@ class Dealt:
         if s.at.index or s.clip:
             raise CannotDeal(f"a part of '{s.at.buffer.name}' is written")
         own, mask = self._own(s.at.buffer), self._mask(s.mask, guard)
-        match s.value:
-            case n.Select(cond=n.Binary(op="eq", a=first, b=which), a=value, b=n.Load(at=rest)) if (
-                    own.shape and first == build.iota(own.shape[0]) and rest == s.at):
-                return replace(s, at=n.Region(own, (self.scalar(which, guard),)), value=self.scalar(value, guard), mask=mask)
+        if isinstance(s.value, n.Select) and isinstance(s.value.b, n.Load) and s.value.b.at == s.at and (index := self._chosen(s.value.cond, own, guard)):
+            return replace(s, at=build.region(own, *index), value=self.scalar(s.value.a, guard), mask=mask)
         return replace(s, at=n.Region(own), value=self.scalar(s.value, guard), mask=mask)
 
+    def _chosen(self, cond: n.Expr, own: n.Buffer, guard: n.Var | None) -> tuple[n.Expr | n.Span, ...]:
+        """The place in a thread's memory that is written where a condition on its axes holds; none where it says none."""
+        if len(own.shape) == 2 and isinstance(cond, n.Binary) and cond.op == "and":
+            row, column = self._equal(cond.a, own.shape[0], True), self._equal(cond.b, own.shape[1], False)
+            return (row, column) if row is not None and column is not None else ()
+        if len(own.shape) == 2:
+            row = self._equal(cond, own.shape[0], True)
+            return () if row is None else (row, build.span(0, own.shape[1]))
+        found = self._equal(cond, own.shape[0], False) if own.shape else None
+        return () if found is None else (self.scalar(found, guard),)
+
+    def _equal(self, cond: n.Expr, extent: n.Expr, expanded: bool) -> n.Expr | None:
+        """What the index along an axis is compared with."""
+        if expanded:
+            if not (isinstance(cond, n.Call) and cond.fn == "expand" and isinstance(cond.args[0], n.Expr)):
+                return None
+            cond = cond.args[0]
+        if not (isinstance(cond, n.Binary) and cond.op == "eq"):
+            return None
+        along = build.iota(extent)
+        return cond.b if cond.a == along else cond.a if cond.b == along else None
+
     def _own(self, b: n.Buffer) -> n.Buffer:
-        if len(b.shape) not in (1, 2) or build.int_value(b.shape[0]) != self.threads or b.layout is not None:
+        if len(b.shape) not in (1, 2, 3) or build.int_value(b.shape[0]) != self.threads or b.layout is not None:
             raise CannotDeal(f"'{b.name}' has no element for each thread")
         return replace(b, space="register", shape=b.shape[1:])
 
     def _mask(self, mask: n.Expr | None, guard: n.Var | None) -> n.Expr | None:
-        if isinstance(mask, n.Call) and mask.fn == "expand" and isinstance(mask.args[0], n.Expr):
+        while isinstance(mask, n.Call) and mask.fn == "expand" and isinstance(mask.args[0], n.Expr):
             mask = mask.args[0]
         if guard is None or mask is None:
             if guard is not None:
@@ -165,7 +185,7 @@ class Dealt:
     def scalar(self, e: n.Expr, guard: n.Var | None) -> n.Expr:
         """The thread's element of a tile; what is no tile as it is."""
         shape = shape_of(e.type) if isinstance(e.type, (TileType, DType)) else ()
-        if len(shape) > 2 or (len(shape) == 2 and shape[0] != self.threads and shape[0] != 1):
+        if len(shape) > 3 or (len(shape) == 2 and shape[0] != self.threads and shape[0] != 1):
             raise CannotDeal("a tile has no element for each thread")
         match e:
             case n.Const():
@@ -205,10 +225,11 @@ class Dealt:
                 return self.thread if shape_of(e.type) == (self.threads,) else e
             case "broadcast" if self.threads not in shape_of(args[0].type):
                 return args[0]
-            case "expand" if dict(e.attrs)["axis"] == 1:
+            case "expand" if dict(e.attrs)["axis"] in (1, 2):
                 return self.scalar(args[0], guard)
             case "reshape" if isinstance(args[0], n.Call) and args[0].fn == "gather" and dict(args[0].attrs).get("axis") == 1:
-                return self._element(args[0], guard)
+                held = self._row(e)
+                return n.Load(build.region(held[0], held[1], build.span(0, held[0].shape[1]))) if held is not None else self._element(args[0], guard)
             case "gather" if dict(e.attrs).get("axis") == 1:
                 return self._element(e, guard)
             case "reduce" if dict(e.attrs).get("axis") == 1 and len(args) == 1:
@@ -236,16 +257,31 @@ class Dealt:
         if isinstance(which, n.Call) and which.fn == "expand" and isinstance(inner := which.args[0], n.Call) and inner.fn == "broadcast" and isinstance(
                 inner.args[0], n.Expr):
             return build.call("pick", self.scalar(value, guard), inner.args[0])
-        if not (isinstance(value, n.Load) and value.at.buffer.space == "fragment" and not value.at.index and isinstance(which, n.Call)):
+        row = self._row(value)
+        whole = isinstance(value, n.Load) and value.at.buffer.space == "fragment" and not value.at.index
+        if not (whole or row is not None) or not isinstance(which, n.Call):
             raise CannotDeal("elements come from more than a thread's own memory")
-        own, along = self._own(value.at.buffer), which.args[0]
-        assert isinstance(along, n.Expr)
+        own = row[0] if row is not None else self._own(value.at.buffer) if isinstance(value, n.Load) else None
+        first, along = (row[1],) if row is not None else (), which.args[0]
+        assert isinstance(along, n.Expr) and own is not None
         if which.fn == "expand":
-            return n.Load(n.Region(own, (self.scalar(along, guard),)))
+            return n.Load(n.Region(own, (*first, self.scalar(along, guard))))
         extent = shape_of(which.type)[1]
         if not isinstance(along.type, TileType):
-            return n.Load(n.Region(own, (along,)))
-        return n.Load(n.Region(own, (build.span(bare(build.sub(along, build.iota(extent))), extent),)))
+            return n.Load(n.Region(own, (*first, along)))
+        return n.Load(n.Region(own, (*first, build.span(bare(build.sub(along, build.iota(extent))), extent))))
+
+    def _row(self, e: n.Expr) -> tuple[n.Buffer, n.Expr] | None:
+        """The array of each thread of which something is a row, and which row."""
+        taken = e.args[0] if isinstance(e, n.Call) and e.fn == "reshape" else None
+        if not (isinstance(taken, n.Call) and taken.fn == "gather"):
+            return None
+        match taken.args:
+            case (n.Load(at=n.Region(buffer=b, index=())), n.Call(fn="broadcast", args=(n.Expr() as i, *_))) if (
+                    len(b.shape) == 3 and b.space == "fragment" and not isinstance(i.type, TileType)):
+                return self._own(b), i
+            case _:
+                return None
 
 
 def _built(fn: str, operand: n.Expr, threads: int) -> n.Expr | None:

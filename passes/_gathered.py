@@ -131,14 +131,9 @@ class Gathered:
         if b.space in PRIVATE:
             if b.name not in self.names:
                 return s
-            rank, value = len(b.shape), s.value
-            if s.clip or len(s.at.index) > 1 or any(isinstance(i, n.Span) for i in s.at.index):
+            if s.clip:
                 raise CannotDeal(f"a part of each thread's '{b.name}' is written")
-            made = self._fit(value, rank, under)
-            if s.at.index:
-                which = n.Binary("eq", build.iota(b.shape[0]), self._fit(_indices(s.at)[0], rank, under))
-                made = build.select(which, made, n.Load(n.Region(self._all(b))))
-            return replace(s, at=n.Region(self._all(b)), value=made, mask=_stretched(self._mask(s.mask, under), rank))
+            return replace(s, at=n.Region(self._all(b)), value=self._kept(s, under), mask=_stretched(self._mask(s.mask, under), len(b.shape)))
         parts = [*(e for e in _indices(s.at)), s.value, *([] if s.mask is None else [s.mask])]
         if under.guard is None and not any(self._differs(e, under) for e in parts):
             return s
@@ -148,6 +143,27 @@ class Gathered:
         value = self._fit(s.value, rank, under)
         return replace(s, at=at, value=value if shape_of(value.type) == shape_of(at.type) else build.broadcast(value, at.type),
                        mask=_stretched(self._mask(s.mask, under), rank))
+
+    def _kept(self, s: n.Store, under: _Under) -> n.Expr:
+        """What a thread's memory holds after a store: what is stored where that goes, and what was there."""
+        b, before = s.at.buffer, n.Load(n.Region(self._all(s.at.buffer)))
+        match s.at.index:
+            case ():
+                return self._fit(s.value, len(b.shape), under)
+            case (n.Expr() as i,):
+                which: n.Expr = build.compare("eq", build.iota(b.shape[0]), self._fit(i, 1, under))
+                return build.select(which, self._fit(s.value, 1, under), before)
+            case (n.Expr() as i, n.Span(step=1, extent=extent, lo=lo)) if build.is_const(lo, 0) and extent == build.int_value(b.shape[1]) and not (
+                    self._differs(i, under)):
+                value = self.tile(s.value, under)
+                row = build.expand(value, 1) if self._differs(s.value, under) and len(shape_of(value.type)) == 2 else self._fit(s.value, 1, under)
+                return build.select(build.expand(build.compare("eq", build.iota(b.shape[0]), i), 1), row, before)
+            case (n.Expr() as i, n.Expr() as j) if not (self._differs(i, under) or self._differs(j, under)):
+                which = build.logical_and(build.expand(build.compare("eq", build.iota(b.shape[0]), i), 1), build.compare("eq", build.iota(b.shape[1]), j))
+                value = self._fit(s.value, 1, under)
+                return build.select(which, build.expand(value, 2) if self._differs(s.value, under) else value, before)
+            case _:
+                raise CannotDeal(f"a part of each thread's '{b.name}' is written")
 
     def _eval(self, s: n.Eval, under: _Under) -> n.Stmt:
         call = s.call
@@ -181,7 +197,7 @@ class Gathered:
         return depends(of_whole_groups(e, self.loop.var.name, WARP), self.apart) and not up_to_whole_warps(e, self.loop.var)
 
     def _all(self, b: n.Buffer) -> n.Buffer:
-        if len(b.shape) > 1 or b.layout is not None or any(build.int_value(d) in (None, self.threads) for d in b.shape):
+        if len(b.shape) > 2 or b.layout is not None or any(build.int_value(d) is None for d in b.shape):
             raise CannotDeal(f"'{b.name}' is an array of each thread")
         return replace(b, space="fragment", shape=(build.const(self.threads), *b.shape))
 
@@ -229,10 +245,19 @@ class Gathered:
 
     def _private(self, e: n.Load, under: _Under) -> n.Expr:
         """Private memory, whole; or one of its elements, or a few in a row, as what is gathered along its own axis."""
-        value = n.Load(n.Region(self._all(e.at.buffer)))
-        if e.mask is not None or len(e.at.index) > 1:
+        value: n.Expr = n.Load(n.Region(self._all(e.at.buffer)))
+        index = e.at.index
+        if e.mask is not None or (len(index) != len(e.at.buffer.shape) and (index or len(e.at.buffer.shape) > 1)):
             raise CannotDeal(f"'{e.at.buffer.name}' is an array of each thread")
-        match e.at.index:
+        if len(index) == 2:
+            first, width = index[0], build.int_value(e.at.buffer.shape[1])
+            if not isinstance(first, n.Expr) or self._differs(first, under) or width is None:
+                raise CannotDeal(f"a part of each thread's '{e.at.buffer.name}' is read")
+            row = build.call("gather", value, build.broadcast(first, TileType(I32, (self.threads, 1, width))), axis=1)
+            value, index = build.call("reshape", row, build.const(self.threads), build.const(width)), index[1:]
+            if isinstance(index[0], n.Span) and index[0] == build.span(0, width):
+                return value
+        match index:
             case ():
                 return value
             case (n.Span(step=1, extent=int(extent), lo=lo),) if not self._differs(lo, under):
@@ -287,7 +312,9 @@ class Gathered:
 
 def _stretched(mask: n.Expr | None, rank: int) -> n.Expr | None:
     """A mask of threads, for a vector of each."""
-    return build.expand(mask, 1) if mask is not None and rank and len(shape_of(mask.type)) == 1 else mask
+    if mask is not None and rank and len(shape_of(mask.type)) == 1:
+        mask = build.expand(mask, 1)
+    return build.expand(mask, 2) if mask is not None and rank == 2 else mask
 
 
 @dataclass(frozen=True)

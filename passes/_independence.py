@@ -21,7 +21,9 @@ MOST_CASES = 1 << 14
 """Iterations that are tried one by one."""
 OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
-    "min": min, "max": max, "xor": operator.xor, "and": operator.and_, "or": operator.or_}
+    "min": min, "max": max, "xor": operator.xor, "and": operator.and_, "or": operator.or_,
+    "shl": operator.lshift, "shr": operator.rshift, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
+    "gt": operator.gt, "ge": operator.ge}
 """Integer arithmetic, as Python has it."""
 
 
@@ -139,13 +141,13 @@ def _apart_by_cases(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> 
     reached: dict[tuple[int | None, ...], int] = {}
     for values in itertools.product(*ranges):
         at = dict(zip(names, values, strict=True))
-        place = tuple(_number(e, at) for e in moving)
+        place = tuple(number(e, at) for e in moving)
         if None in place or reached.setdefault(place, values[0]) != values[0]:
             return False
     return True
 
 
-def _number(e: n.Expr, values: Mapping[str, int]) -> int | None:
+def number(e: n.Expr, values: Mapping[str, int]) -> int | None:
     """The value of integer arithmetic at values of its variables; None for what is not arithmetic, or would wrap."""
     match e:
         case n.Const():
@@ -153,14 +155,15 @@ def _number(e: n.Expr, values: Mapping[str, int]) -> int | None:
         case n.Var():
             return values.get(e.name)
         case n.Unary(op="neg"):
-            x = _number(e.x, values)
+            x = number(e.x, values)
             return None if x is None else -x
         case n.Binary():
-            a, b = _number(e.a, values), _number(e.b, values)
+            a, b = number(e.a, values), number(e.b, values)
             low, high = dtype_of(e.type).range
-            if a is None or b is None or (e.op in ("floordiv", "mod") and b <= 0) or e.op not in OPERATIONS:
+            if a is None or b is None or (e.op in ("floordiv", "mod") and b <= 0) or e.op not in OPERATIONS or (
+                    e.op in ("shl", "shr") and not 0 <= b < 64):
                 return None
-            found = OPERATIONS[e.op](a, b)
+            found = int(OPERATIONS[e.op](a, b))
             return found if low <= found <= high else None
         case _:
             return None

@@ -1,8 +1,11 @@
 """Whether threads touch one place of memory, one of them writing, with no barrier of the CTA between: on the code of one thread of many."""
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
@@ -11,11 +14,13 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
 from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import children, names_read, statements, substitute, walk
+from kir.ir.visit import children, names_read, statements, substitute, transform, walk
 from kir.rewrite import Verdict, proved, refuted, unknown
 
+from ._independence import MOST_CASES, number
 from ._one_each import PRIVATE, is_return
 
+N = TypeVar("N", bound=n.Node)
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 
 
@@ -152,19 +157,19 @@ class _Phases:
                 known = known.ranging(var, lo, hi)
             for cond in touch.when:
                 if not any(isinstance(x, (n.Load, n.Call)) for x in walk(cond)):
-                    apart = build.logical_or(apart, build.invert(substitute(cond, names)))
+                    apart = build.logical_or(apart, build.invert(_plain(substitute(cond, names))))
         for name in (names_read(a.at) | names_read(b.at)) & self._ranges.keys() - a.own - b.own:
             loop = self._ranges[name]
             known = known.ranging(loop.var, loop.lo, build.add(loop.hi, 1))
         compared = False
         for x, y in zip(index, again, strict=True):
             y = substitute(y, renamed)
-            if _steps(build.sub(y, x), t, other):
-                return
             if not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
+                if _steps(build.sub(y, x), t, other):
+                    return
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
         answer = decide(apart, known)
-        if answer.kind == "always":
+        if answer.kind == "always" or (answer.kind == "unknown" and self._by_number(a, b)):
             return
         told = f"{region_text(a.at)} and {region_text(b.at)} may be one place, and no barrier is between"
         if a.kind == b.kind == WRITE and a.at == b.at:
@@ -173,6 +178,29 @@ class _Phases:
         if answer.witness and answer.kind in ("sometimes", "never") and compared:
             raise _Meets(refuted(told, answer.shown(), needs=needs))
         raise _Meets(unknown(told, needs=needs))
+
+    def _by_number(self, a: Touch, b: Touch) -> bool:
+        """Whether no two threads reach one place by two touches, by trying every thread at every round of loops that are its own."""
+        threads = build.int_value(self.team.hi) or 0
+        reached: list[dict[tuple[int, ...], set[int]]] = []
+        used = [k for k, (x, y) in enumerate(zip(a.at.index, b.at.index, strict=True)) if all(
+            isinstance(e, n.Expr) and names_read(e) <= {self.team.var.name, *t.own} for e, t in ((x, a), (y, b)))]
+        for touch in (a, b):
+            loops = [self._ranges[name] for name in sorted(touch.own)]
+            rounds = [build.int_value(loop.hi) for loop in loops]
+            if not used or None in rounds or threads * math.prod(r or 0 for r in rounds) > MOST_CASES:
+                return False
+            places: dict[tuple[int, ...], set[int]] = {}
+            for at in itertools.product(range(threads), *(range(r or 0) for r in rounds)):
+                values = dict(zip((self.team.var.name, *(loop.var.name for loop in loops)), at, strict=True))
+                place = [number(e, values) for k in used if isinstance(e := _plain(touch.at.index[k]), n.Expr)]
+                if None in place:
+                    return False
+                if all(number(c, values) != 0 for c in touch.when if isinstance(c, n.Binary)):
+                    places.setdefault(tuple(x for x in place if x is not None), set()).add(at[0])
+            reached.append(places)
+        first, second = reached
+        return all(not (second.get(place, set()) - {t}) for place, some in first.items() for t in some)
 
     def _differs(self, a: Touch) -> bool:
         """Whether a write is not the same for all threads."""
@@ -190,10 +218,30 @@ def _steps(difference: n.Expr, t: n.Var, other: n.Var) -> bool:
     return step != 0 and terms == {(other,): step, (t,): -step}
 
 
+def _plain(e: N) -> N:
+    """Shifts and masks by literals as products, quotients and remainders, which are known of."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        value = build.int_value(new.b) if isinstance(new, n.Binary) else None
+        if not isinstance(new, n.Binary) or value is None or value < 0:
+            return new
+        match new.op:
+            case "shl" if value < 31:
+                return build.mul(new.a, 1 << value)
+            case "shr" if value < 31:
+                return build.floordiv(new.a, 1 << value)
+            case "and" if value & (value + 1) == 0:
+                return build.mod(new.a, value + 1)
+            case _:
+                return new
+    made: N = transform(e, leave)
+    return made
+
+
 def _elements(at: n.Region, mark: str, known: Facts) -> tuple[tuple[n.Expr, ...], Facts]:
     """The indices of any one element of a place, and what is known of where it stands in its spans."""
     out: list[n.Expr] = []
     for axis, i in enumerate(at.index):
+        i = _plain(i)
         if isinstance(i, n.Span) and not isinstance(i.lo.type, TileType):
             dtype = dtype_of(i.lo.type)
             inside = n.Var(f"%e{axis}{mark}", dtype)

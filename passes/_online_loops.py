@@ -8,11 +8,33 @@ from typing import Any
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.types import TileType, shape_of
+from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite.edit import fresh
 
 from ._materialize import buffers_written, is_pure
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a maximum that grows rescales: by `base(old * scale - new * scale)`."""
+
+    base: str
+    scale: float = 1.0
+
+    def factor(self, old: n.Expr, new: n.Expr) -> n.Expr:
+        """The factor from an old maximum to a new one."""
+        return build.call(self.base, build.binary("sub", self.scaled(old), self.scaled(new)))
+
+    def scaled(self, top: n.Expr) -> n.Expr:
+        """A maximum as it stands under the function."""
+        return top if self.scale == 1.0 else build.binary("mul", top, build.const(self.scale, self.dtype(top)))
+
+    def dtype(self, e: n.Expr) -> DType:
+        """The dtype of a maximum."""
+        dtype = dtype_of(e.type)
+        assert isinstance(dtype, DType)
+        return dtype
 
 
 @dataclass(frozen=True)
@@ -135,14 +157,14 @@ def unscaled(s: n.Stmt, scale: str) -> n.Stmt | None:
 
 # ---------------------------------------------------------------------------------------------------------- one loop, from two
 
-def merged(loops: TwoLoops, base: str, taken: set[str]) -> n.Block:
+def merged(loops: TwoLoops, growth: Growth, taken: set[str]) -> n.Block:
     """The body of the one loop: what the maximum needs, the maximum and the factor, then the sums. What both loops compute stands once."""
     own, last = loops.first.body[:-1], loops.first.body[-1]
     assert isinstance(last, n.Store)
     grown = n.Var(fresh("grown", taken), last.value.type)
     scale = n.Var(fresh("scale", taken), last.value.type)
     head = (*own, n.Let((grown.name,), last.value),
-            n.Let((scale.name,), build.call(base, build.binary("sub", n.Load(loops.top), grown))), replace(last, value=grown))
+            n.Let((scale.name,), growth.factor(n.Load(loops.top), grown)), replace(last, value=grown))
     body: Any = tuple(substitute(s, {loops.second.var.name: loops.first.var}) for s in loops.second.body)
     left, local = _without_shared(own, body), declared_in(body)
     out: list[n.Stmt] = []
@@ -209,18 +231,18 @@ class Split:
     sums: frozenset[str]
 
 
-def split(loop: n.For, base: str) -> Split | None:
+def split(loop: n.For, growth: Growth) -> Split | None:
     """The two bodies of a loop that raises a maximum and rescales sums by how much it grew; None for other loops."""
-    return next((found for at in range(len(loop.body)) if (found := _split_at(loop.body, at, base)) is not None), None)
+    return next((found for at in range(len(loop.body)) if (found := _split_at(loop.body, at, growth)) is not None), None)
 
 
-def _split_at(body: n.Block, at: int, base: str) -> Split | None:
+def _split_at(body: n.Block, at: int, growth: Growth) -> Split | None:
     grown = body[at]
     if not (isinstance(grown, n.Let) and len(grown.names) == 1 and isinstance(grown.value, n.Binary) and grown.value.op == "max"
             and isinstance(grown.value.a, n.Load) and not grown.value.a.at.index and grown.value.a.mask is None):
         return None
     held, new = grown.value.a, n.Var(grown.names[0], grown.value.type)
-    factor = build.call(base, build.binary("sub", held, new))
+    factor = growth.factor(held, new)
     scale = next((k for k, s in enumerate(body) if isinstance(s, n.Let) and s.value == factor), None)
     top = next((k for k, s in enumerate(body) if isinstance(s, n.Store) and s.at == held.at and s.value == new and s.mask is None), None)
     if scale is None or top is None or not at < scale < top or held.at.buffer.name in declared_in(body):

@@ -1,26 +1,30 @@
-"""The ways in which a loop says that its maximum grew: by names for the new maximum and the factor, by the old one kept, or by the factor written
-out and the maximum raised at the end."""
+"""The ways in which a loop says that its maximum grew: by names for the new maximum and the factor, by the old one kept (and the maximum begun anew,
+and raised to the old one at last, with a name for the factor), or by the factor written out and the maximum raised at the end."""
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import names_read, transform, walk
+from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite.edit import fresh
 
-Spelling = Literal["named", "kept", "late"]
-SPELLINGS: tuple[Spelling, ...] = ("named", "kept", "late")
+from ._online_loops import Growth
+
+Spelling = Literal["named", "kept", "late", "reset"]
+SPELLINGS: tuple[Spelling, ...] = ("named", "kept", "late", "reset")
 Named = tuple[int, int, n.Let, n.Let, n.Store]
 """Where the factor and the raising stand in a body; the new maximum, the factor, and the raising."""
 
 
-def _named(body: n.Block, base: str) -> Named | None:
+def _named(body: n.Block, growth: Growth) -> Named | None:
     for i, s in enumerate(body):
         if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and s.value.op == "max" and isinstance(s.value.a, n.Load)):
             continue
         held, new = s.value.a, n.Var(s.names[0], s.value.type)
-        factor = build.call(base, build.binary("sub", held, new))
+        factor = growth.factor(held, new)
         j = next((k for k, x in enumerate(body) if k > i and isinstance(x, n.Let) and x.value == factor), None)
         k = next((k for k, x in enumerate(body) if isinstance(x, n.Store) and x.at == held.at and x.value == new and x.mask is None), None)
         by, top = body[j] if j is not None else None, body[k] if k is not None else None
@@ -34,9 +38,9 @@ def _replaced(s: n.Stmt, old: n.Expr, new: n.Expr) -> n.Stmt:
     return out
 
 
-def respelled(body: n.Block, base: str, spelling: Spelling, taken: set[str]) -> n.Block:
+def respelled(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]) -> n.Block:
     """A loop's body with names for the new maximum and the factor, in another spelling."""
-    found = _named(body, base)
+    found = _named(body, growth)
     if spelling == "named" or found is None:
         return body
     j, k, grown, scale, top = found
@@ -45,21 +49,62 @@ def respelled(body: n.Block, base: str, spelling: Spelling, taken: set[str]) -> 
     if spelling == "late":
         return (*(_replaced(s, by, scale.value) for s in rest), top)
     before = n.Var(fresh("before", taken), held.type)
-    factor = build.call(base, build.binary("sub", before, held))
+    factor = growth.factor(before, held)
     out: list[n.Stmt] = [n.Let((before.name,), held)]
     for s in rest:
-        out.append(n.Store(top.at, grown.value, label=top.label) if s is grown else _replaced(_replaced(s, by, factor), new, held))
+        if s is not grown:
+            out.append(_replaced(s if spelling == "reset" else _replaced(s, by, factor), new, held))
+        elif spelling == "reset":
+            lowest = build.const(-math.inf, growth.dtype(held))
+            out += [n.Store(top.at, lowest), n.Store(top.at, grown.value), n.Store(top.at, build.binary("max", held, before), label=top.label),
+                    n.Let(scale.names, factor)]
+        else:
+            out.append(n.Store(top.at, grown.value, label=top.label))
     return tuple(out)
 
 
-def named(body: n.Block, base: str, spelling: Spelling, taken: set[str]) -> n.Block | None:
+def _once_named(body: n.Block) -> n.Block | None:
+    """A body without the one name that is just another one's; None where there is none."""
+    k = next((k for k, s in enumerate(body) if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Var)), None)
+    again = body[k] if k is not None else None
+    if k is None or not isinstance(again, n.Let):
+        return None
+    name = again.names[0]
+    return tuple(substitute(s, {name: again.value}) for j, s in enumerate(body) if j != k)
+
+
+def _from_reset(body: n.Block) -> n.Block | None:
+    """A body in which the maximum goes on from what it was, instead of beginning anew and being raised to it at last."""
+    stores = [k for k, s in enumerate(body) if isinstance(s, n.Store) and s.mask is None and not s.at.index]
+    for a in stores:
+        first = body[a]
+        mine = [k for k in stores if isinstance(x := body[k], n.Store) and isinstance(first, n.Store) and x.at == first.at]
+        if mine[:1] != [a] or len(mine) != 3 or not isinstance(first, n.Store):
+            continue
+        held, (_, b, c) = n.Load(first.at), mine
+        second, third = body[b], body[c]
+        kept = next((s for s in body[:a] if isinstance(s, n.Let) and s.value == held), None)
+        if not (isinstance(first.value, n.Const) and first.value.value == -math.inf and kept is not None
+                and isinstance(second, n.Store) and isinstance(third, n.Store)):
+            continue
+        before = n.Var(kept.names[0], held.type)
+        if isinstance(second.value, n.Binary) and second.value.op == "max" and second.value.a == held and third.value == build.binary("max", held, before):
+            return tuple(replace(second, label=third.label) if k == b else s for k, s in enumerate(body) if k not in (a, c))
+    return None
+
+
+def named(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]) -> n.Block | None:
     """The inverse of `respelled`; None for a body that is not spelled so."""
     if spelling == "named":
         return body
-    return _from_late(body, base, taken) if spelling == "late" else _from_kept(body, base, taken)
+    if spelling == "late":
+        return _from_late(body, growth, taken)
+    again = _from_reset(body) if spelling == "reset" else body
+    found = None if again is None else _from_kept(again, growth, taken)
+    return found if spelling == "kept" or found is None else _once_named(found)
 
 
-def _from_late(body: n.Block, base: str, taken: set[str]) -> n.Block | None:
+def _from_late(body: n.Block, growth: Growth, taken: set[str]) -> n.Block | None:
     last = body[-1] if body else None
     if not (isinstance(last, n.Store) and isinstance(last.value, n.Var) and last.mask is None):
         return None
@@ -68,7 +113,7 @@ def _from_late(body: n.Block, base: str, taken: set[str]) -> n.Block | None:
     grown = body[at] if at is not None else None
     if at is None or not (isinstance(grown, n.Let) and isinstance(grown.value, n.Binary) and grown.value.op == "max" and grown.value.a == held):
         return None
-    factor = build.call(base, build.binary("sub", held, new))
+    factor = growth.factor(held, new)
     scale = n.Var(fresh("scale", taken), factor.type)
     rest = [_replaced(s, factor, scale) for s in body[at + 1:-1]]
     if not any(scale.name in names_read(s) for s in rest) or any(held in walk(s) for s in (*body[:at], *rest)):
@@ -76,7 +121,7 @@ def _from_late(body: n.Block, base: str, taken: set[str]) -> n.Block | None:
     return (*body[:at + 1], n.Let((scale.name,), factor), last, *rest)
 
 
-def _from_kept(body: n.Block, base: str, taken: set[str]) -> n.Block | None:
+def _from_kept(body: n.Block, growth: Growth, taken: set[str]) -> n.Block | None:
     for i, s in enumerate(body):
         if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and s.value == n.Load(s.value.at) and not s.value.at.index):
             continue
@@ -86,14 +131,14 @@ def _from_kept(body: n.Block, base: str, taken: set[str]) -> n.Block | None:
         if at is None or not (isinstance(top, n.Store) and isinstance(top.value, n.Binary) and top.value.op == "max" and top.value.a == held):
             continue
         grown = n.Var(fresh("grown", taken), top.value.type)
-        factor = build.call(base, build.binary("sub", before, held))
+        factor = growth.factor(before, held)
         scale = n.Var(fresh("scale", taken), factor.type)
         rest = [_replaced(_replaced(x, factor, scale), held, grown) for x in body[at + 1:]]
         ahead = [x for k, x in enumerate(body[:at]) if k != i]
         if not any(scale.name in names_read(x) for x in rest) or any(before.name in names_read(x) for x in (*ahead, *rest)) or any(
                 held in walk(x) for x in ahead) or any(isinstance(y, n.Store) and y.at == held.at for x in rest for y in walk(x)):
             continue
-        lets = (n.Let((grown.name,), top.value), n.Let((scale.name,), build.call(base, build.binary("sub", held, grown))), n.Store(
+        lets = (n.Let((grown.name,), top.value), n.Let((scale.name,), growth.factor(held, grown)), n.Store(
             top.at, grown, label=top.label))
         return (*ahead, *lets, *rest)
     return None

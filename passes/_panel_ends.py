@@ -6,7 +6,7 @@ from typing import Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import names_read
+from kir.ir.visit import buffers_named, names_read, walk
 
 Past = Literal["zero", "lowest"]
 FOLDS_NOTHING: dict[str, Past] = {"add": "zero", "max": "lowest"}
@@ -32,6 +32,8 @@ def _past(loop: n.For, lets: dict[str, n.Expr], e: n.Expr) -> Past | None:
             return of(e.b) if _is_bound(loop, e.cond) else of(e.a) if of(e.a) == of(e.b) else None
         case n.Cast():
             return of(e.x)
+        case n.Load() if (start := _begins_with(loop, e.at.buffer.name)) is not None:
+            return "lowest" if of(start) == "lowest" else None
         case n.Load():
             ends = [i == loop.var and d == loop.hi for i, d in zip(e.at.index, e.at.buffer.shape, strict=False)]
             return "zero" if e.at.buffer.space == "global" and any(ends) and e.other is None else None
@@ -47,6 +49,20 @@ def _past(loop: n.For, lets: dict[str, n.Expr], e: n.Expr) -> Past | None:
             return "lowest" if of(e.a) == "lowest" and loop.var.name not in _depends(lets, e.b) else None
         case _:
             return None
+
+
+def _begins_with(loop: n.For, name: str) -> n.Expr | None:
+    """What memory of an iteration begins with, where all that happens to it is that something is added."""
+    alloc = next((s for s in loop.body if isinstance(s, n.Alloc) and s.buffer.name == name), None)
+    writes = [x for s in loop.body for x in walk(s) if isinstance(x, n.Store) and x.at.buffer.name == name]
+    products = any(isinstance(x, n.Mma) and x.acc.buffer.name == name for s in loop.body for x in walk(s))
+    if alloc is None:
+        return None
+    start = alloc.init
+    if start is None and writes and writes[0] in loop.body and not writes[0].at.index and name not in buffers_named(writes[0].value):
+        start, writes = writes[0].value, writes[1:]
+    adds = all(isinstance(x.value, n.Binary) and x.value.op == "add" and x.value.a == n.Load(x.at) for x in writes)
+    return start if adds and (writes or products) else None
 
 
 def _is_bound(loop: n.For, cond: n.Expr) -> bool:

@@ -51,6 +51,7 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
+from kir.ir.visit import names_mentioned, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 from kir.target import target
@@ -107,10 +108,10 @@ class ElementPerThread(Pass):
         if threads is None or threads < 2:
             return Miss("the CTA has one thread, or nobody knows how many")
         try:
-            self._dealt(node, threads)
+            dealt = self._dealt(node, threads)
         except (CannotDeal, KirError, TypeError) as bad:
             return Miss(str(bad))
-        return Site(path, self)
+        return Site(path, self, {"dealt": dealt})
 
     def _dealt(self, kernel: n.Kernel, threads: int) -> n.Kernel:
         front = _shared(kernel.body)
@@ -120,12 +121,12 @@ class ElementPerThread(Pass):
         t = n.Var(fresh("t", {*names_of(kernel)}), I32)
         body = Dealt(t, threads, triples).body(kernel.body[len(front):])
         team = n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread")
-        return replace(kernel, body=(*front, team))
+        return _reshaped(replace(kernel, body=(*front, team)), False)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the threads around everything but the memory of the CTA."""
         kernel = kernel_of(program, site.path)
-        made = self._dealt(kernel, build.int_value(kernel.threads) or 0)
+        made = site.captures.get("dealt") or self._dealt(kernel, build.int_value(kernel.threads) or 0)
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -133,7 +134,7 @@ class ElementPerThread(Pass):
         if not isinstance(node, n.Kernel):
             return None
         front = _shared(node.body)
-        team = whole_team(program, (*path, len(front)), node.body[-1]) if len(node.body) == len(front) + 1 else None
+        team = whole_team(program, (*path, len(front)), _reshaped(node, True).body[-1]) if len(node.body) == len(front) + 1 else None
         if team is None:
             return None
         gathered = Gathered(team.loop, team.threads, names_in(program, node))
@@ -145,7 +146,7 @@ class ElementPerThread(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Tiles of what each thread had."""
-        kernel = kernel_of(program, site.path)
+        kernel = _reshaped(kernel_of(program, site.path), True)
         front = _shared(kernel.body)
         team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
         assert team is not None
@@ -159,7 +160,26 @@ def _shared(body: n.Block) -> n.Block:
     return body[:count]
 
 
+def _reshaped(k: n.Kernel, lists: bool) -> n.Kernel:
+    """The kernel with single values in shared memory as arrays of one, of which tiles can write an element; or the way back."""
+    before, after = ((), (build.const(1),)) if lists else ((build.const(1),), ())
+    alone = {s.buffer.name for s in k.body if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.buffer.shape == before and s.init is None
+             and s.buffer.dtype.kind != "token"}
+    if any(isinstance(x, n.Address) and x.at.buffer.name in alone for x in walk(k)):
+        return k
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Buffer() if new.name in alone and new.shape == before:
+                return replace(new, shape=after)
+            case n.Region() if new.buffer.name in alone:
+                return n.Region(new.buffer, (build.const(0),) if lists else ())
+            case _:
+                return new
+    made: n.Kernel = transform(k, leave) if alone else k
+    return made
+
+
 def names_of(kernel: n.Kernel) -> set[str]:
     """Names that a kernel uses anywhere."""
-    from kir.ir.visit import names_mentioned
     return set(names_mentioned(kernel))

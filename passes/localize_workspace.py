@@ -138,11 +138,11 @@ class LocalizeWorkspace(Pass):
         return Rewritten(after, site.path, {(kernel.name, i): ((kernel.name, i + 1),) for i in range(len(kernel.body))})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel whose first statement declares shared memory."""
-        if not isinstance(node, n.Kernel) or not node.body:
+        """At a kernel whose first statement, but for views, declares shared memory."""
+        if not isinstance(node, n.Kernel):
             return None
-        first = node.body[0]
-        if not (isinstance(first, n.Alloc) and first.buffer.space == "shared" and first.init is None and first.buffer.dtype.kind != "token"):
+        first = _first(node)
+        if first is None or first.buffer.space != "shared" or first.init is not None or first.buffer.dtype.kind == "token":
             return None
         if first.buffer.layout is not None or any(isinstance(x, n.View) and x.at.buffer.name == first.buffer.name for x in walk(node)):
             return Miss(f"'{first.buffer.name}' has a layout, or is viewed otherwise")
@@ -156,8 +156,8 @@ class LocalizeWorkspace(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A workspace with a part for each CTA."""
         kernel = kernel_of(program, site.path)
-        first = kernel.body[0]
-        assert isinstance(first, n.Alloc)
+        first = _first(kernel)
+        assert first is not None
         axes = tuple(n.Var(a.name, a.extent.type) for a in kernel.grid)
         b = replace(first.buffer, shape=(*(a.extent for a in kernel.grid), *first.buffer.shape), space="global")
 
@@ -166,13 +166,19 @@ class LocalizeWorkspace(Pass):
                 index = x.index or tuple(build.span(0, d) for d in x.buffer.shape)
                 return build.region(b, *axes, *index)
             return x
-        made = transform(replace(kernel, body=kernel.body[1:]), leave)
+        made = transform(replace(kernel, body=tuple(s for s in kernel.body if s is not first)), leave)
         return Rewritten(replace(replace_kernel(program, kernel.name, made), workspaces=(*program.workspaces, n.Workspace(b))), site.path)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The part of a CTA comes to shared memory."""
         found, kernel = _space(program, self.buffer), kernel_of(program, site.path)
         return Effect() if found is None else Effect(shared_bytes=_bytes(found.buffer.shape[len(kernel.grid):], found.buffer))
+
+
+def _first(k: n.Kernel) -> n.Alloc | None:
+    """What a kernel declares first."""
+    found = next((s for s in k.body if not isinstance(s, n.View)), None)
+    return found if isinstance(found, n.Alloc) else None
 
 
 def _places(k: n.Kernel, name: str) -> list[n.Region]:

@@ -59,7 +59,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
 from ._materialize import buffers_read, buffers_written
-from ._online_loops import TwoLoops, declared_in, merged, split, sum_of, two_loops
+from ._online_loops import Growth, TwoLoops, declared_in, merged, split, sum_of, two_loops
 from ._online_spelling import SPELLINGS, Spelling, named, respelled
 
 
@@ -71,35 +71,51 @@ def _loops(program: n.Program, site: Site) -> TwoLoops:
 
 def _scaled(program: n.Program, site: Site, context: Context) -> Verdict:
     loops = _loops(program, site)
-    base, local = site.params.base, declared_in(loops.second.body)  # type: ignore[attr-defined]  # an OnlineNormalize
+    growth, local = site.params.growth, declared_in(loops.second.body)  # type: ignore[attr-defined]  # an OnlineNormalize
     for s in loops.second.body:
         if isinstance(s, (n.Let, n.Alloc)) or buffers_written((s,)) <= local:
             continue
         found = sum_of(s)
         if found is None:
             return refuted("the second loop does more than add to sums", type(s).__name__.lower())
-        if not _proportional(found.factor, loops, base):
-            return unknown(f"a sum does not grow by a multiple of {base}(x - maximum)", needs="every addend scaled by the maximum")
-    return proved(f"every sum adds multiples of {base}(x - maximum), so a factor {base}(old - new) rescales it")
+        if not _proportional(found.factor, loops, growth):
+            return unknown(f"a sum does not grow by a multiple of {growth.base}(x - maximum)", needs="every addend scaled by the maximum")
+    return proved(f"every sum adds multiples of {growth.base}(x - maximum), so a factor {growth.base}(old - new) rescales it")
 
 
-def _proportional(e: n.Expr, loops: TwoLoops, base: str) -> bool:
+def _proportional(e: n.Expr, loops: TwoLoops, growth: Growth) -> bool:
     lets = {s.names[0]: s.value for s in loops.second.body if isinstance(s, n.Let) and len(s.names) == 1}
     match e:
         case n.Var() if e.name in lets:
-            return _proportional(lets[e.name], loops, base)
-        case n.Call(fn="exp" | "exp2") if e.fn == base and isinstance(x := e.args[0], n.Binary) and x.op == "sub":
-            return loops.top.buffer.name in buffers_read(x.b) and loops.top.buffer.name not in buffers_read(x.a)
+            return _proportional(lets[e.name], loops, growth)
+        case n.Call(fn="exp" | "exp2") if e.fn == growth.base and isinstance(x := e.args[0], n.Binary) and x.op == "sub":
+            return _is_maximum(x.b, loops, growth.scale) and loops.top.buffer.name not in buffers_read(x.a)
         case n.Call(fn="reduce") if dict(e.attrs).get("op") == "sum" and isinstance(e.args[0], n.Expr):
-            return _proportional(e.args[0], loops, base)
+            return _proportional(e.args[0], loops, growth)
         case n.Call(fn="pick" | "expand" | "trans" | "broadcast") if isinstance(e.args[0], n.Expr):
-            return _proportional(e.args[0], loops, base)
+            return _proportional(e.args[0], loops, growth)
         case n.Cast():
-            return _proportional(e.x, loops, base)
+            return _proportional(e.x, loops, growth)
         case n.Select():
-            return all(_proportional(x, loops, base) or _is_zero(x) for x in (e.a, e.b))
+            return all(_proportional(x, loops, growth) or _is_zero(x) for x in (e.a, e.b))
         case n.Binary(op="mul"):
-            return _proportional(e.a, loops, base) or _proportional(e.b, loops, base)
+            return _proportional(e.a, loops, growth) or _proportional(e.b, loops, growth)
+        case _:
+            return False
+
+
+def _is_maximum(e: n.Expr, loops: TwoLoops, scale: float) -> bool:
+    """Whether a value is the maximum times a scale, stretched or by its elements."""
+    lets = {s.names[0]: s.value for s in loops.second.body if isinstance(s, n.Let) and len(s.names) == 1}
+    match e:
+        case n.Load() if scale == 1.0:
+            return e.at.buffer == loops.top.buffer
+        case n.Call(fn="pick" | "expand" | "trans" | "broadcast") if isinstance(e.args[0], n.Expr):
+            return _is_maximum(e.args[0], loops, scale)
+        case n.Var() if e.name in lets:
+            return _is_maximum(lets[e.name], loops, scale)
+        case n.Binary(op="mul") if scale != 1.0:
+            return any(isinstance(c, n.Const) and c.value == scale and _is_maximum(x, loops, 1.0) for x, c in ((e.a, e.b), (e.b, e.a)))
         case _:
             return False
 
@@ -149,7 +165,7 @@ def _first_not_masked(program: n.Program, site: Site, loops: TwoLoops) -> bool:
         score = score.a
     loads = [x for x in walk(score) if isinstance(x, n.Load)]
     beyond = {id(c) for x in loads if x.other is not None for c in walk(x.other)}
-    return bool(loads) and all(_is_there(x, known) or (x.at.buffer.name in local and _is_product(loops.first.body, x.at.buffer.name)) for x in loads) and (
+    return bool(loads) and all(_is_there(x, known) or (x.at.buffer.name in local and _is_product(loops.first, x, known)) for x in loads) and (
         not any(isinstance(x, n.Const) and x.dtype.is_float and not math.isfinite(x.value) and id(x) not in beyond for x in walk(score)))
 
 
@@ -166,15 +182,31 @@ def _is_row(i: n.Expr | n.Span, d: n.Expr, known: Facts) -> bool:
     return isinstance(i, n.Expr) and any(isinstance(v, n.Var) and v.name.startswith("%") for v in walk(i))
 
 
-def _is_product(block: n.Block, name: str) -> bool:
-    """Whether a buffer holds nothing but a sum of products."""
+def _is_product(loop: n.For, x: n.Load, known: Facts) -> bool:
+    """Whether an element of a buffer is nothing but a sum of products in the first iteration."""
+    block, name = loop.body, x.at.buffer.name
     writers = [s for s in block if name in buffers_written((s,))]
     starts = [s.init for s in block if isinstance(s, n.Alloc) and s.buffer.name == name]
+    first = writers[0] if writers else None
+    if starts == [None] and isinstance(first, n.Store) and not first.at.index and first.mask is None and name not in buffers_read(first.value):
+        starts, writers = [first.value], writers[1:]
 
     def products(s: n.Stmt) -> bool:
         found = sum_of(s.body[0] if isinstance(s, n.For) and len(s.body) == 1 else s)
         return isinstance(s, n.Mma) or (found is not None and isinstance(found.factor, n.Binary) and found.factor.op == "mul")
-    return len(starts) == 1 and starts[0] is not None and _is_zero(starts[0]) and bool(writers) and all(map(products, writers))
+    return len(starts) == 1 and starts[0] is not None and _begins_at_zero(starts[0], x, loop, known) and bool(writers) and all(map(products, writers))
+
+
+def _begins_at_zero(e: n.Expr, x: n.Load, loop: n.For, known: Facts) -> bool:
+    """Whether what a buffer begins with is zero at an element in the first iteration, where a mask there holds."""
+    try:
+        start = element(e, [i for i in x.at.index if isinstance(i, n.Expr)]) if shape_of(e.type) else e
+    except NotElementwise:
+        return False
+    start = substitute(start, {loop.var.name: loop.lo})
+    while isinstance(start, n.Select) and decide(start.cond, known).kind == "always":
+        start = start.a
+    return _is_zero(start)
 
 
 def _private(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -187,8 +219,9 @@ def _private(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class OnlineNormalize(Pass):
-    """`base` is the function whose argument the maximum is subtracted from. `spelled`: whether the new maximum and the factor have names, the old
-    maximum is `kept`, or the factor is written out and the maximum raised at the end (`late`)."""
+    """`base` is the function from whose argument the maximum is subtracted, times a `scale`. `spelled`: whether the new maximum and the factor have
+    names, the old maximum is `kept` (and the maximum begun anew from it: `reset`), or the factor is written out and the maximum raised at the end
+    (`late`)."""
 
     intent: ClassVar[str] = "online-normalize"
     catalogue: ClassVar[tuple[int, ...]] = (59,)
@@ -203,6 +236,12 @@ class OnlineNormalize(Pass):
 
     base: Literal["exp", "exp2"] = "exp"
     spelled: Spelling = "named"
+    scale: float = 1.0
+
+    @property
+    def growth(self) -> Growth:
+        """How the maximum rescales as it grows."""
+        return Growth(self.base, self.scale)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that finds a maximum, followed by one over the same range that uses it."""
@@ -217,7 +256,7 @@ class OnlineNormalize(Pass):
         """The declarations first, then one loop."""
         i, loops = int(site.path[-1]), _loops(program, site)
         taken = names_in(program, kernel_of(program, site.path))
-        one = replace(loops.first, body=respelled(merged(loops, self.base, taken), self.base, self.spelled, taken))
+        one = replace(loops.first, body=respelled(merged(loops, self.growth, taken), self.growth, self.spelled, taken))
         made = edit_block(program, site.path, lambda b: (*b[:i], *loops.between, one, *b[i + loops.count:]))
         return Rewritten(made, (*site.path[:-1], i + len(loops.between)))
 
@@ -228,9 +267,11 @@ class OnlineNormalize(Pass):
         bases: tuple[Literal["exp", "exp2"], ...] = ("exp", "exp2")
         for spelling in SPELLINGS:
             for base in bases:
-                body = named(node.body, base, spelling, names_in(program, kernel_of(program, path)))
-                if body is not None and split(replace(node, body=body), base) is not None:
-                    return Site(path, OnlineNormalize(base, spelling))
+                for scale in _scales(node, base):
+                    growth = Growth(base, scale)
+                    body = named(node.body, growth, spelling, names_in(program, kernel_of(program, path)))
+                    if body is not None and split(replace(node, body=body), growth) is not None:
+                        return Site(path, OnlineNormalize(base, spelling, scale))
         return None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -238,10 +279,10 @@ class OnlineNormalize(Pass):
         loop, i, kernel = node_at(program, site.path), int(site.path[-1]), kernel_of(program, site.path)
         assert isinstance(loop, n.For)
         taken = names_in(program, kernel)
-        body = named(loop.body, self.base, self.spelled, taken)
+        body = named(loop.body, self.growth, self.spelled, taken)
         assert body is not None
         loop = replace(loop, body=body)
-        parts = split(loop, self.base)
+        parts = split(loop, self.growth)
         assert parts is not None
         twice = set(bound_names(parts.first))
         names = {x: fresh(x, taken) for x in dict.fromkeys(bound_names(parts.second)) if x in twice}
@@ -254,3 +295,14 @@ class OnlineNormalize(Pass):
             start -= 1
         made = edit_block(program, site.path, lambda b: (*b[:start], first, *b[start:i], second, *b[i + 1:]))
         return Rewritten(made, (*site.path[:-1], start))
+
+
+def _scales(loop: n.For, base: str) -> list[float]:
+    """The literals by which both operands of a difference under the function are multiplied, 1 first."""
+    out = [1.0]
+    for x in walk(loop):
+        if isinstance(x, n.Call) and x.fn == base and isinstance(d := x.args[0], n.Binary) and d.op == "sub":
+            factors = [e.b.value for e in (d.a, d.b) if isinstance(e, n.Binary) and e.op == "mul" and isinstance(e.b, n.Const)]
+            if len(factors) == 2 and factors[0] == factors[1] and float(factors[0]) not in out:
+                out.append(float(factors[0]))
+    return out

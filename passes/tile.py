@@ -40,7 +40,7 @@ from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.analysis.widen import Widen
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, DType, dtype_of
+from kir.ir.types import I32, DType, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
@@ -146,15 +146,32 @@ def undefined_loads(kernel: n.Kernel) -> set[str]:
     return {x.at.buffer.name for x in walk(kernel) if isinstance(x, n.Load) and x.clip and x.other is None and x.mask is None}
 
 
+def clipped_tensors(kernel: n.Kernel) -> set[str]:
+    """Tensors of which an access stops at their end."""
+    return {x.at.buffer.name for x in walk(kernel) if isinstance(x, n.Load | n.Store) and x.clip and x.at.buffer.space == "global"}
+
+
+def with_clips(kernel: n.Kernel, tensors: tuple[str, ...]) -> n.Kernel:
+    """A kernel in which accesses of tiles of some tensors stop at the end of the tensor."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Load | n.Store) and new.at.buffer.name in tensors and new.mask is None and isinstance(new.at.type, TileType):
+            return replace(new, clip=True, other=build.const(0, new.at.buffer.dtype)) if isinstance(new, n.Load) else replace(new, clip=True)
+        return new
+    made: n.Kernel = transform(kernel, leave)
+    return made
+
+
 @dataclass(frozen=True)
 class Tile(Pass):
     """`axis` is the position of the grid axis, `extent` the elements of a tile; `back` puts the new axis of values behind those that
-    they have already. Past the end of the axis loads give zero, of the tensors `undefined` anything."""
+    they have already. Past the end of the axis loads give zero, of the tensors `undefined` anything; accesses of the tensors `needless` stop at the
+    end of the tensor though they never come to it."""
 
     axis: int = 0
     extent: int = 64
     back: bool = False
     undefined: tuple[str, ...] = ()
+    needless: tuple[str, ...] = ()
 
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1,)
@@ -197,6 +214,7 @@ class Tile(Pass):
         made = n.Axis(tile, build.ceildiv(axis.extent, self.extent))
         grid = (*kernel.grid[:self.axis], made, *kernel.grid[self.axis + 1:])
         wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel, self.undefined)
+        wide = with_clips(wide, self.needless) if self.needless else wide
         return Rewritten(replace_kernel(program, kernel.name, wide), site.path)
 
     def inverse_sites_of(self, program: n.Program, kernel: n.Kernel) -> list[tuple[int, AxisClass]]:
@@ -226,8 +244,20 @@ class Tile(Pass):
                 reason = Miss(str(bad))
                 continue
             undefined = tuple(sorted(undefined_loads(node) - undefined_loads(made)))
-            out += [Site(path, Tile(position, c.extent, back, undefined)) for back in (False, True)]
+            needless = self._needless(program, node, made, replace(self, axis=position, extent=c.extent, undefined=undefined))
+            out += [Site(path, Tile(position, c.extent, back, undefined, needless)) for back in (False, True)]
         return tuple(out) or reason
+
+    def _needless(self, program: n.Program, kernel: n.Kernel, narrow: n.Kernel, item: Tile) -> tuple[str, ...]:
+        """The tensors whose accesses stop at an end that they never come to: which that is, is known of literal sizes."""
+        clipped = clipped_tensors(kernel)
+        if not clipped or build.int_value(kernel.grid[item.axis].extent) is None:
+            return ()
+        try:
+            again = item.optimize(replace_kernel(program, kernel.name, narrow), Site((kernel.name,), item)).program
+        except CannotRetile:
+            return ()
+        return tuple(sorted(clipped - clipped_tensors(kernel_of(again, (kernel.name,)))))
 
     def _narrowed(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
         axes = TileAxes(kernel)

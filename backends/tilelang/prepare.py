@@ -229,7 +229,7 @@ class _Form:
                 before, value = self.named(s.value, True)
                 return (*before, replace(s, value=value))
             case n.Store():
-                return self.store(s)
+                return self.store(s if self.generic else replace(s, value=_one_value(s.value), mask=None if s.mask is None else _unstretched(s.mask)))
             case n.Mma():
                 return self.product(s)
             case n.Eval() if is_idle(s):
@@ -350,6 +350,21 @@ class _Form:
         value = build.add(n.Load(s.acc), tile(part, [(i, m), (j, count)], False))
         hi = k if isinstance(k, n.Expr) else build.const(k)
         return (*before, n.For(kk, build.const(0), hi, build.const(1), (n.Store(s.acc, value, label=s.label, origin=s.origin),)))
+
+
+def _one_value(e: n.Expr) -> n.Expr:
+    """A literal in place of a tile of it."""
+    x = e.args[0] if isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None else e
+    return x if isinstance(x, n.Const) else e
+
+
+def _unstretched(mask: n.Expr) -> n.Expr:
+    """A condition without being stretched to the shape of what it masks, as a loop over the elements gives it."""
+    match mask:
+        case n.Call(fn="broadcast", of=None, args=(n.Expr() as x, *_)) if isinstance(x.type, TileType) and len(shape_of(x.type)) == len(shape_of(mask.type)):
+            return x
+        case _:
+            return mask
 
 
 def is_only_element(at: n.Region) -> bool:

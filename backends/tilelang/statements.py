@@ -381,7 +381,7 @@ class Statements:
         match call.fn:
             case "barrier":
                 self.put("T.sync_threads()", depth, path)
-            case "async_commit" if self.in_thread:
+            case "async_commit":
                 self.put("T.ptx_commit_group()", depth, path)
             case "print" if len(args) <= 1 and len(attrs) == 1:
                 shown = [self.tiles.region(args[0].at)] if args and isinstance(args[0], n.Load) else [to.text(a) for a in args]

@@ -16,6 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.build import from_polynomial, int_value, mul, polynomial
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
+from kir.ir.visit import names_read
 from kir.ptx.writing import LETTERS, spelled
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 10)
@@ -134,6 +135,8 @@ class Expressions:
     functions: Mapping[str, n.Function]
     reader: LoadWriter
     uses_libdevice: bool = False
+    unrolled: set[str] = field(default_factory=set)
+    """Counters of loops that are unrolled: constants to Triton's compiler, which it stretches only as literals."""
     combines: dict[str, str] = field(default_factory=dict)
 
     def text(self, e: n.Expr, least: int = 0) -> str:
@@ -264,6 +267,8 @@ class Expressions:
             case "broadcast":
                 if isinstance(args[0], n.Const):
                     return self.filled(args[0], e.type), ATOM
+                if not isinstance(args[0].type, TileType) and names_read(args[0]) & self.unrolled:
+                    return f"tl.full({dims(self.extents(e.type))}, {self.text(args[0])}, {self.dtype(dtype_of(e.type))})", ATOM
                 return f"tl.broadcast_to({self._of_rank(args[0], e)}, {dims(self.extents(e.type))})", ATOM
             case "pick" if all(int_value(i) == 0 for i in args[1:]) and all(d == 1 for d in shape_of(args[0].type)):
                 return f"tl.reshape({self.text(args[0])}, ())", ATOM

@@ -324,6 +324,7 @@ class Statements:
                 known = set()
                 if any(int_value(x) is None for x in (s.lo, s.hi, s.step)):
                     raise refuse("KIR-B002", "tl.static_range needs bounds known at compile time", needs="an unroll factor")
+                to.unrolled.add(s.var.name)
                 self._loop(f"for {to.names[s.var.name]} in tl.static_range({bounds}):", s.body, s, depth, path)
                 return
             case "vectorize":

@@ -174,7 +174,7 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         return arithmetic.host(getattr(math, rest), *(r.settled(a) for a in given.args))
     if root == "builtins":
         return _python(r, rest, given)
-    if name in ("tilelang.cdiv", "triton.cdiv", "tilelang.next_power_of_2", "triton.next_power_of_2"):
+    if last in ("cdiv", "next_power_of_2") and root in ("tilelang", "triton"):
         return _counted(r, name.rsplit(".", 1)[-1], given)
     if name.startswith("tilelang.") and last.startswith("make_") and last.endswith("swizzle_layout"):
         from .layouts import layout_word
@@ -228,8 +228,8 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
                 return len(one)
             if isinstance(one, Table):
                 return len(one.items)
-            if isinstance(one, Open) and (given := r.given_items(one)):
-                return len(given)
+            if isinstance(one, Open) and (listed_one := r.given_items(one)):
+                return len(listed_one)
             raise NotUnderstood(f"the length of {describe(one)}{listed(one)}")
         case "abs", [one]:
             return arithmetic.host(abs, one) if is_number(one) else Num(build.call("abs", r.run(one)))
@@ -285,12 +285,22 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
                 return any(outcomes) if name == "any" else all(outcomes)
         case "print", _:
             return None
+        case "isinstance", [one, of] if is_known(one) and (known := _kinds(of)) is not None:
+            return isinstance(one, known)
         case ("isinstance" | "hasattr" | "getattr"), _:
             subject = args[0].name if args and isinstance(args[0], Open) else "is"
             return r.ask(f"{subject}_{name}", f"{OWN}{name}({args})", "bool")
         case _ if name.endswith("Error") or name == "Exception":
             return Unknown("an exception")
     raise NotUnderstood(f"'{name}' of these values")
+
+
+def _kinds(v: Value) -> tuple[type, ...] | None:
+    """Python's own types, as `isinstance` takes them; None for others."""
+    named = {"int": int, "float": float, "bool": bool, "str": str}
+    each = v.items if isinstance(v, Items) else (v,)
+    found = [named.get(x.name.removeprefix("builtins.")) if isinstance(x, Builtin) else None for x in each]
+    return None if any(x is None for x in found) else tuple(x for x in found if x is not None)
 
 
 def _folded(r: Reader, op: str, args: list[Value]) -> Value:

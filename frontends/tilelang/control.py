@@ -11,6 +11,7 @@ from kir.ir.types import I32, I64, DType, dtype_of
 from .arithmetic import convert
 from .evaluate import bound, evaluate
 from .execute import index_of, run_block, truth_of
+from .grid_barrier import divided
 from .reader import Part, Reader
 from .values import Builtin, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, Value, describe
 
@@ -65,7 +66,8 @@ def _kernel(r: Reader, f: Frame, s: cst.With, launch: Launch) -> Returned | None
         return run_block(r, f, s.body.body)
     with r.out.capture() as made:
         found = run_block(r, f, s.body.body)
-    r.parts.append(Part(r.grid, r.threads, r.cluster, r.attrs, tuple(made)))
+    for part in divided(tuple(made)):
+        r.parts.append(Part(r.grid, r.threads, r.cluster, r.attrs, part))
     r.launched, r.attrs = False, common
     r.grid, r.threads, r.thread_shape, r.cluster = (), build.const(128), (), ()
     return found
@@ -159,7 +161,8 @@ def for_statement(r: Reader, f: Frame, s: cst.For) -> Returned | None:
     if not isinstance(s.target, cst.Name):
         raise NotUnderstood("a loop over several names")
     if (down := build.int_value(step)) is not None and down < 0:
-        return _counting_down(r, f, s, name, (lo, hi, -down), kind, n.attrs(**attrs))
+        _counting_down(r, f, s, name, (lo, hi, -down), kind, n.attrs(**attrs))
+        return None
     var = n.Var(r.out.fresh(name if name != "_" else "i"), dtype_of(lo.type))
     body = _body(r, f, s, {name: Num(var)}, {var.name: hi} if build.is_const(lo, 0) and build.is_const(step, 1) else {})
     r.out.emit(n.For(var, lo, hi, step, body, kind, n.attrs(**attrs)))

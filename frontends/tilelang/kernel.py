@@ -21,7 +21,7 @@ from .layouts import laid_out
 from .operators import guarded
 from .reader import Part, Reader, Refused, Undecided
 from .teams import Placing
-from .values import Builtin, Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, Table, TensorType, Text, TypeOf, Value, describe, is_known
+from .values import Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, TensorType, Text, TypeOf, Value, describe, is_known
 from .variables import accessed
 from .words_notes import configured
 
@@ -207,10 +207,12 @@ def _row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
 
 def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...]) -> None:
     """Parameters of the factory that nothing uses, and those whose values were given, are metas all the same."""
+    typed = {s.target.value for f in owners for line in f.body.body if isinstance(line, cst.SimpleStatementLine) for s in line.body
+             if isinstance(s, cst.AnnAssign) and s.value is None and isinstance(s.target, cst.Name)}
     for f in owners:
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
             name = p.name.value
-            if any(q.name == name for q in r.params):
+            if any(q.name == name for q in r.params) or name in typed or f"{name}_0" in r.given:
                 continue
             if name in r.given:
                 _given_meta(r, name)

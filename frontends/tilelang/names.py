@@ -69,8 +69,9 @@ PYTHON = frozenset(_PYTHON.split())
 
 def absolute(name: str) -> str:
     """A dotted name with aliases of TileLang's language module undone."""
-    for prefix in ("tilelang.language.common", "tilelang.cuda.language", "tilelang.language.eager", "tvm.script.tir", "tvm.tir", "tvm.script.tirx", "tvm.tirx", "tilelang.tir",
-                   "tilelang.tirx"):
+    name = name.removeprefix("tilelang.") if name.startswith("tilelang.tvm.") else name
+    for prefix in ("tilelang.language.common", "tilelang.cuda.language", "tilelang.language.eager", "tvm.script.tir", "tvm.tir", "tvm.script.tirx", "tvm.tirx",
+                   "tilelang.tir", "tilelang.tirx"):
         if name == prefix or name.startswith(prefix + "."):
             return LANGUAGE + name[len(prefix):]
     return name

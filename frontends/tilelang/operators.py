@@ -34,7 +34,6 @@ from .values import (
     is_number,
 )
 
-
 TENSORS = tuple(f"torch.{x}" for x in ("rand", "empty", "zeros", "ones", "full", "arange", "tensor", "eye", "linspace"))
 """How the questions begin whose answers are tensors of the host: arithmetic on them gives tensors."""
 
@@ -239,7 +238,38 @@ def _compared(r: Reader, operator: cst.BaseCompOp, a: Value, b: Value) -> Value:
             found = _contained(r, a, r.decided(b))
             return (found == wanted) if isinstance(found, bool) else Num(found if wanted else build.invert(found))
         case _:
-            return binary(r, arithmetic.BINARY[type(operator)], a, b)
+            op, a, b = arithmetic.BINARY[type(operator)], r.settled(a), r.settled(b)
+            if isinstance(a, Items) or isinstance(b, Items):
+                return _in_order(r, op, a, b)
+            return binary(r, op, a, b)
+
+
+def _in_order(r: Reader, op: str, a: Value, b: Value) -> Value:
+    """A comparison of two tuples, element by element; an open one, such as what the machine answers, has as many as the other."""
+    from .subscripts import item_of_open
+
+    def items(v: Value, like: Value) -> tuple[Value, ...]:
+        if isinstance(v, Items):
+            return v.items
+        if isinstance(v, Open) and isinstance(like, Items):
+            if v.name in r.given and isinstance(given := r.given[v.name], Items):
+                return given.items
+            return tuple(item_of_open(r, v, k) for k in range(len(like.items)))
+        raise NotUnderstood(f"{describe(v)} compared with a tuple")
+
+    left, right = items(a, b), items(b, a)
+    if op in ("eq", "ne"):
+        return _equality(r, op, Items(left), Items(right))
+    if len(left) != len(right) or not left:
+        raise NotUnderstood("tuples of two lengths compared")
+    strict = {"le": "lt", "ge": "gt"}.get(op, op)
+    out: Value = binary(r, op, left[-1], right[-1])
+    for x, y in zip(reversed(left[:-1]), reversed(right[:-1]), strict=True):
+        same, first, rest = r.truth(binary(r, "eq", x, y)), r.truth(binary(r, strict, x, y)), r.truth(out)
+        both = build.logical_or(_expr(first), build.logical_and(_expr(same), _expr(rest)))
+        found = _outcome(r, both)
+        out = found if isinstance(found, bool) else Num(found)
+    return out
 
 
 def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:

@@ -24,9 +24,9 @@ _TABLE = """
     Vectorized parallel vectorized | start / stop
     __cos __exp __exp10 __log __log10 __log2 __sin __tan abs acos acosh asin asinh atan atanh bitwise_not ceil clz cos cosh erf exp exp10 exp2 fabs
             fast_rcp floor isfinite isinf isnan log log10 log1p log2 nearbyint popcount round rsqrt sigmoid sin sinh sqrt tan tanh trunc | x
-    activemask block_rank_in_cluster break_loop cluster_arrive cluster_sync cluster_wait get_block_bindings get_cluster_size continue_loop disable_warp_group_reg_alloc fence_proxy_async get_lane_idx get_thread_bindings
-            get_warp_group_idx get_warp_idx get_warp_idx_sync grid loop_break no_set_max_nreg pdl_sync pdl_trigger ptx_commit_group thread_return
-            tma_store_arrive warpgroup_arrive warpgroup_commit_batch ws |
+    activemask block_rank_in_cluster break_loop cluster_arrive cluster_sync cluster_wait sync_grid get_block_bindings get_cluster_size continue_loop
+            disable_warp_group_reg_alloc fence_proxy_async get_lane_idx get_thread_bindings get_warp_group_idx get_warp_idx get_warp_idx_sync grid
+            loop_break no_set_max_nreg pdl_sync pdl_trigger ptx_commit_group thread_return tma_store_arrive warpgroup_arrive warpgroup_commit_batch ws |
     alloc_global | shape dtype / scope
     annotate_consumer_reg_alloc annotate_producer_reg_dealloc | / reg_count
     align_up bitwise_and bitwise_or bitwise_xor fmod pow shift_left shift_right | x y

@@ -58,6 +58,12 @@ def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
         return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
     if name in BLACKWELL:
         raise NotUnderstood(f"'T.{name}' is for Blackwell's tensor memory")
+    if name.startswith("make_") and name.endswith("layout"):
+        from .layouts import layout_word
+
+        if name == "make_mma_swizzle_layout":
+            return layout_word(r, name, given, e)
+        raise NotUnderstood(f"TileLang has no 'T.{name}'; it is in tilelang.layout")
     if name in VOCABULARY:
         raise NotUnderstood(f"'T.{name}' is not read yet")
     from .lookup import nearest
@@ -263,7 +269,8 @@ WORDS: Mapping[str, Word] = {
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
     "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
     "alloc_global": _global, "annotate_producer_reg_dealloc": _role_registers("producer_registers", 24),
-    "annotate_consumer_reg_alloc": _role_registers("consumer_registers", 240), "Kernel": _kernel, "ClusterKernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
+    "annotate_consumer_reg_alloc": _role_registers("consumer_registers", 240),
+    "Kernel": _kernel, "ClusterKernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
     **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS, **words_atomic.WORDS, **words_notes.WORDS,
     **words_pointer.WORDS, **words_reducer.WORDS,

@@ -7,7 +7,9 @@ from typing import Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import expr_text
 from kir.ir.types import I32, MBARRIER, DType, Space
+from kir.ir.visit import walk
 
 from . import arithmetic
 from .arithmetic import convert
@@ -35,6 +37,15 @@ def shape_of(r: Reader, v: Value) -> tuple[n.Expr, ...]:
     return tuple(r.dim(x) for x in (v.items if isinstance(v, Items) else (v,)))
 
 
+def _fixed(r: Reader, shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
+    """A shape that is known when the kernel is compiled. Raises NotUnderstood."""
+    running = {q.name for q in r.params if q.role == "scalar"}
+    for d in shape:
+        if any(isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name in running) for x in walk(r.meaning(d))):
+            raise NotUnderstood(f"memory of the extent '{expr_text(d)}', which is only known when the kernel runs")
+    return shape
+
+
 def _named(given: Signature, names: tuple[str, ...]) -> list[Value]:
     """Positional and named arguments in the order of their names; absent ones are None."""
     out: list[Value] = list(given.args)
@@ -49,7 +60,7 @@ def _allocated(space: Literal["shared", "fragment", "register"]) -> Word:
         where = space if scope is None else SPACES.get(str(r.settled(scope)))
         if where is None:
             raise NotUnderstood(f"memory of the scope '{scope}'")
-        return Memory(declare(r, "buffer", r.dtype(dtype), shape_of(r, shape), where))
+        return Memory(declare(r, "buffer", r.dtype(dtype), _fixed(r, shape_of(r, shape)), where))
 
     return made
 

@@ -10,6 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32
 
 from .arithmetic import convert
+from .grid_barrier import MARK
 from .reader import Reader
 from .values import Function, Items, Memory, NotUnderstood, Num, Place, Signature, Value, describe
 
@@ -203,6 +204,11 @@ def _storage_sync(r: Reader, given: Signature) -> Value:
     return None
 
 
+def _sync_grid(r: Reader, given: Signature) -> Value:
+    r.out.emit(n.Opaque("tilelang", "T.sync_grid()", MARK))
+    return None
+
+
 def _elected(r: Reader, given: Signature) -> Value:
     """`T.shuffle_elect(n)`: whether this is the first of each n threads; of the CTA's with 0."""
     count = r.known_int(given.args[0])
@@ -346,7 +352,7 @@ WORDS: Mapping[str, Word] = {
     "any_sync": _vote("vote_any"), "all_sync": _vote("vote_all"), "ballot": _vote("ballot"), "ballot_sync": _vote("ballot"),
     "activemask": _active, "match_any_sync": _match_any, "assume": _said("assume"), "device_assert": _said("assertion"),
     "thread_return": _return, "loop_break": _jump("break"), "break_loop": _jump("break"), "continue_loop": _jump("continue"),
-    "tvm_warp_shuffle": _warp_shuffle("shfl_idx"), "tvm_warp_shuffle_up": _warp_shuffle("shfl_up"),
+    "sync_grid": _sync_grid, "tvm_warp_shuffle": _warp_shuffle("shfl_idx"), "tvm_warp_shuffle_up": _warp_shuffle("shfl_up"),
     "tvm_warp_shuffle_down": _warp_shuffle("shfl_down"), "tvm_storage_sync": _storage_sync, "shuffle_elect": _elected,
     "warp_reduce_bitand": _warp_reduce("and"), "warp_reduce_bitor": _warp_reduce("or"), "get_block_extent": _block_extent,
     "get_block_bindings": _blocks, "cluster_sync": _cluster_sync, "block_rank_in_cluster": _cluster_rank, "get_cluster_size": _cluster_size,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
@@ -14,7 +13,7 @@ from kir.ir.types import BOOL, I32, TileType, dtype_of, shape_of
 from . import arithmetic
 from .arithmetic import convert
 from .reader import Reader, zero
-from .values import Memory, NotUnderstood, Num, Place, Signature, Value, describe, is_number
+from .values import Memory, NotUnderstood, Place, Signature, Value, describe, is_number
 from .words_notes import outside
 
 Word = Callable[[Reader, Signature], Value]

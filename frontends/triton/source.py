@@ -245,9 +245,9 @@ def small_definitions(module: Module, s: cst.BaseSmallStatement) -> Iterator[tup
                 if isinstance(t.target if hasattr(t, "target") else t.value, cst.Name):
                     yield cst.ensure_type(t.value, cst.Name).value, v.value
         case cst.Assign(targets=targets, value=value) if len(targets) > 1:
-            for t in targets:
-                if isinstance(t.target, cst.Name):
-                    yield t.target.value, value
+            for each in targets:
+                if isinstance(each.target, cst.Name):
+                    yield each.target.value, value
         case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=elements))], value=value):
             for k, t in enumerate(elements):
                 if isinstance(t.value, cst.Name):
@@ -318,7 +318,7 @@ class Project:
             version = _version(path)
             held = parse_module(path, package_name(path))
             held.version = version
-            if "." in held.name:
+            if "." in held.name or path.name == "__init__.py":
                 self._roots.add(str(top_package(path).parent))
             self._by_path[path] = held
         return held

@@ -125,9 +125,9 @@ class Narrow:
 
     def _numbered(self, e: n.Expr) -> n.Expr:
         """How often a loop runs, with the number of the tile as the quotient of its elements' by their extent."""
-        ((monomial, extent),) = build.polynomial(self.lo).items()
-        made: n.Expr = substitute(e, {m.name: build.floordiv(self.at, extent) for m in monomial if isinstance(m, n.Var)}) if (
-            len(monomial) == 1 and self.at.of == I32) else e
+        terms = build.polynomial(self.lo) if self.at.of == I32 else {}
+        tiles = {m[0].name: build.floordiv(self.at, c) for m, c in terms.items() if len(m) == len(terms) == 1 and isinstance(m[0], n.Var)}
+        made: n.Expr = substitute(e, tiles)
         return made
 
     def scalar(self, e: n.Expr) -> n.Expr:

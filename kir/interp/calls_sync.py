@@ -107,9 +107,9 @@ def _dependency(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
 
 
 def _advice(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
-    value = e.args[0]
-    assert isinstance(value, Expr)
-    m.must_be_defined(m.evaluate(value, f), f, e.fn)
+    for value in e.args:
+        assert isinstance(value, Expr)
+        m.must_be_defined(m.evaluate(value, f), f, e.fn)
     return NOTHING
 
 

@@ -47,7 +47,7 @@ class Measure(NamedTuple):
     layouts: int
     """Local buffers with a layout, strides or alignment of their own; vector copies."""
     coupling: int
-    """Pairs of local buffers that one loop carries (what loop fission takes apart)."""
+    """Pairs of local buffers that one loop carries (what loop fission takes apart), and stores that make another tile of a fragment."""
     vectors: int
     """Stores of one thread of many that write several elements of its own or of shared memory at once, and values beyond the first that one store
     folds into a scalar, all of which are computed from the same memory."""
@@ -187,6 +187,7 @@ class _Counter:
         whether it stores to global memory."""
         written, declared, prefixed = set[str](), set[str](), False
         for s in block:
+            counts["coupling"] += _overwrites(s, declared)
             of = self.counted(s, above)
             for name, by in of.counts.items():
                 counts[name] += by
@@ -369,16 +370,22 @@ def _shared_uses(s: n.Stmt) -> dict[str, bool]:
     return {name: left == 0 for name, left in places.items()}
 
 
+def _overwrites(s: n.Stmt, declared: set[str]) -> bool:
+    """Whether a statement makes another tile of a fragment of its block, of what it held before."""
+    return (isinstance(s, n.Store) and s.at.buffer.space == "fragment" and not s.at.index and s.at.buffer.name in declared
+            and s.at.buffer.name in buffers_named(s.value) and not (isinstance(s.value, n.Binary) and s.value.a == n.Load(s.at)))
+
+
 def _folded_at_once(s: n.Store) -> int:
     """How many values more than one a store folds into a scalar, when they are computed from the same memory."""
     v = s.value
     if s.at.index or not (isinstance(v, n.Binary) and v.op in ("add", "max", "min") and v.a == n.Load(s.at) and isinstance(v.b, n.Binary) and v.b.op == v.op):
         return 0
-    parts, waiting = list[n.Expr](), [v.b]
+    parts, waiting = list[n.Expr](), list[n.Expr]((v.b,))
     while waiting:
         x = waiting.pop()
         if isinstance(x, n.Binary) and x.op == v.op:
-            waiting += (x.a, x.b)
+            waiting.extend((x.a, x.b))
         else:
             parts.append(x)
     sources = [buffers_named(x) or names_read(x) for x in parts]

@@ -25,6 +25,7 @@ from kir.lineage.candidates import Candidate, Looks, candidates, nearness
 from kir.rewrite import Site, Trace, apply, misses, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import Applied, run_backward
+from kir.rewrite.edit import enclosing, node_at
 from kir.surface import Backend
 
 Refused = tuple[Diagnostic, ...]
@@ -92,6 +93,7 @@ class _Step:
     applied: Applied
     anchor: str
     refused: Refused
+    why: str = "has no word for what this pass does here"
 
 
 @dataclass
@@ -176,7 +178,7 @@ def _taken_back(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
             return best, True
         left.steps -= 1
         step = f"~{found.applied.witness.params.name}"
-        said = f"{way.state.by.surface} has no word for what this pass does here: {step} at {found.anchor} is taken back"
+        said = f"{way.state.by.surface} {found.why}: {step} at {found.anchor} is taken back"
         note = Diagnostic("KIR-B307", said, subject=step, anchor=found.anchor, severity="warning")
         state = replace(way.state, program=found.applied.program, refused=found.refused)
         way = _Way(way.trace.extended(found.applied), (*way.notes, note), state)
@@ -190,16 +192,27 @@ def _taken_back(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
 
 def _side_by_side(state: _State) -> _Step | None:
     """All threads of a CTA as elements of tiles, where the surface knows no threads, and memory that they share as a part of a workspace; then what
-    is nearest."""
-    for name in ("element-per-thread", "localize-workspace"):
+    is nearest. Unrolled loops in one another are loops first: what one thread does in so many registers, tiles of all do in as many statements."""
+    lanewise = any(isinstance(s, n.For) and s.kind == "thread" for k in state.program.kernels for s in statements(k.body))
+    for name in ("unroll", "element-per-thread", "localize-workspace"):
         for candidate in candidates(state.program, pass_class(name)):
+            if name == "unroll" and not (lanewise and _unrolled_twice(state.program, candidate.handle)):
+                continue
             try:
                 applied = apply(state.program, candidate.handle.params, candidate.handle, "backward")
             except KirError:
                 continue
-            return _Step(applied, candidate.anchor, state.by.accepts(applied.program))
-    lanewise = any(isinstance(s, n.For) and s.kind == "thread" for k in state.program.kernels for s in statements(k.body))
+            step = _Step(applied, candidate.anchor, state.by.accepts(applied.program))
+            return replace(step, why="would write out all rounds of loops in one another") if name == "unroll" else step
     return None if lanewise else _nearest(state)
+
+
+def _unrolled_twice(program: n.Program, site: Site) -> bool:
+    """Whether a loop that is marked to be unrolled stands in another one, or has one in it."""
+    loop = node_at(program, site.path)
+    around = [s for _, s in enclosing(program, site.path)]
+    inside = list(statements(loop.body)) if isinstance(loop, n.For) else []
+    return isinstance(loop, n.For) and loop.kind == "unroll" and any(isinstance(s, n.For) and s.kind == "unroll" for s in (*around, *inside))
 
 
 def _walked(state: _State) -> _Step | None:

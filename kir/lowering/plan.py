@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import TileType
@@ -108,6 +109,8 @@ class _Plan:
             case _:
                 made = self.hoisted(s, before)
                 assert isinstance(made, n.Stmt)
+                if isinstance(made, n.Alloc) and made.init is not None and isinstance(made.init.type, TileType):
+                    made = replace(made, init=build.broadcast(made.init, n.Region(made.buffer).type))
                 return [*before, made]
 
     def operand(self, e: n.Expr, before: list[n.Stmt], named: bool) -> n.Expr:

@@ -116,27 +116,24 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
         return None
     names: list[tuple[str, tuple[tuple[str, str], ...]]] = []
     order: list[tuple[Path, tuple[int, ...]]] = []
+    labels: list[tuple[Path, str | None]] = []
     for a, b in zip(made.kernels, wanted.kernels, strict=True):
         if a.name != b.name:
             return None
-        if a == b:
-            continue
-        paired = _pairs(a, b)
-        if paired is None:
-            found = _order(made, a, b)
+        found = ((), a) if a == b else _renamed(a, b)
+        if found is None:
+            moves = _order(made, a, b)
+            if moves is None:
+                return None
+            order += moves
+            found = _renamed(next(k for k in _reordered(made, moves).kernels if k.name == a.name), b)
             if found is None:
                 return None
-            order += found
-            ordered = _reordered(made, found)
-            paired = _pairs(next(k for k in ordered.kernels if k.name == a.name), b)
-            if paired is None:
-                return None
-        if paired:
-            names.append((a.name, paired))
-    partial = Residue(tuple(names), tuple(order))
-    close = restore(made, partial)
-    labels = tuple(label for x, y in zip(close.kernels, wanted.kernels, strict=True) for label in _labels(x, y))
-    whole = replace(partial, labels=labels)
+        pairs, close = found
+        if pairs:
+            names.append((a.name, pairs))
+        labels += _labels(close, b)
+    whole = Residue(tuple(names), tuple(order), tuple(labels))
     return _with_kernel(whole, made.kernels[0].name, "") if len(made.kernels) == 1 else whole
 
 
@@ -191,13 +188,14 @@ def local_names(k: n.Kernel) -> list[str]:
     return list(dict.fromkeys([*(a.name for a in k.grid), *bound_names(k.body)]))
 
 
-def _pairs(a: n.Kernel, b: n.Kernel) -> tuple[tuple[str, str], ...] | None:
-    """The renaming of `a`'s local names that makes it equal to `b`."""
+def _renamed(a: n.Kernel, b: n.Kernel) -> tuple[tuple[tuple[str, str], ...], n.Kernel] | None:
+    """The renaming of `a`'s local names that makes it equal to `b`, and what it makes."""
     ours, theirs = local_names(a), local_names(b)
     if len(ours) != len(theirs):
         return None
     pairs = tuple((x, y) for x, y in zip(ours, theirs, strict=True) if x != y)
-    return pairs if rename(a, dict(pairs)) == b else None
+    made: n.Kernel = rename(a, dict(pairs))
+    return (pairs, made) if made == b else None
 
 
 def _blank(k: n.Kernel) -> n.Kernel:
