@@ -11,6 +11,9 @@ from kir.ir import nodes as n
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform
 
+TEAMS = ("thread", "warp", "warpgroup")
+"""Kinds of loops that split a team."""
+
 
 @dataclass
 class Widen:
@@ -110,6 +113,8 @@ class Widen:
                 return self._store(s)
             case n.For():
                 self._uniform(s, s.lo, s.hi, s.step)
+                if s.kind in TEAMS and (own := [x.buffer.name for x in statements(s.body) if isinstance(x, n.Alloc) and x.buffer.name in self.wide]):
+                    raise CannotRetile(f"'{own[0]}' is private to one {s.kind} of many", s)
                 return replace(s, body=self.block(s.body))
             case n.If():
                 self._uniform(s, s.cond)
