@@ -101,13 +101,19 @@ def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
         regions = [x.at for part in own_parts(s) for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.name == name] if isinstance(s, n.Stmt) else []
         for r in regions:
             inside: n.Expr = build.const(True, BOOL)
-            for i, extent in zip(r.index, item.shape, strict=True):
-                assert isinstance(i, n.Expr)
-                inside = build.logical_and(inside, build.logical_and(build.compare("ge", i, 0), build.compare("lt", i, extent)))
+            for i, extent in zip(r.index, item.shape, strict=False):  # the whole array has no index
+                first = i.lo if isinstance(i, n.Span) else i
+                last = build.add(i.lo, build.mul(build.sub(_counted(i.extent), 1), i.step)) if isinstance(i, n.Span) else i
+                for end in (first, last):
+                    inside = build.logical_and(inside, build.logical_and(build.compare("ge", end, 0), build.compare("lt", end, extent)))
             verdict = decided(inside, Facts.at(made, path), "every element that is read is in the array", "an element is read that is not in the array")
             if not verdict:
                 return verdict
     return proved("each element is filled (counted out), and no other is read")
+
+
+def _counted(extent: int | n.Expr) -> n.Expr:
+    return build.const(extent) if isinstance(extent, int) else extent
 
 
 def _met(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -38,7 +38,7 @@ from typing import ClassVar
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
-from kir.ir.visit import names_read
+from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 
@@ -58,7 +58,8 @@ def _countable(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class LinearGrid(Pass):
-    """`rows_first`: whether the last axis (rows) is the slow one, as in row-major order; else the first is."""
+    """`rows_first`: whether the last axis (rows) is the slow one, as in row-major order; else the first is. `named`: whether the two coordinates have
+    names; else they are worked out wherever they are used."""
 
     intent: ClassVar[str] = "raster-l2"
     catalogue: ClassVar[tuple[int, ...]] = (31,)
@@ -68,6 +69,7 @@ class LinearGrid(Pass):
         Precondition("KIR-P315", "validity", "shape", "the number of CTAs fits in 32 bits", _countable),)
 
     rows_first: bool = True
+    named: bool = True
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with two grid axes."""
@@ -78,6 +80,8 @@ class LinearGrid(Pass):
         along = cluster_axis(node)
         if node.cluster and (along is None or _quotient(node.grid[along[0]].extent, build.const(along[1])) is None):
             return Miss("its clusters do not stretch along one axis, in a whole number of them")
+        if node.cluster and not self.named:
+            return Miss("the coordinates of clusters have names")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -88,7 +92,11 @@ class LinearGrid(Pass):
             return Rewritten(replace_kernel(program, kernel.name, self._clusters(program, kernel, *along)), site.path)
         fast, slow = (x, y) if self.rows_first else (y, x)
         cta = n.Axis(fresh("pid", names_in(program, kernel)), build.mul(x.extent, y.extent))
-        lets = (n.Let((slow.name,), build.floordiv(build.var(cta.name), fast.extent)), n.Let((fast.name,), build.mod(build.var(cta.name), fast.extent)))
+        coordinates = {slow.name: build.floordiv(build.var(cta.name), fast.extent), fast.name: build.mod(build.var(cta.name), fast.extent)}
+        if not self.named:
+            body = tuple(substitute(s, coordinates) for s in kernel.body)
+            return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(cta,), body=body)), site.path)
+        lets = tuple(n.Let((name,), value) for name, value in coordinates.items())
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(cta,), body=(*lets, *kernel.body))), site.path)
 
     def _clusters(self, program: n.Program, kernel: n.Kernel, axis: int, size: int) -> n.Kernel:
@@ -119,7 +127,11 @@ class LinearGrid(Pass):
             return tuple(Site(path, LinearGrid(first), {"clusters": found_clusters}) for first in (True, False))
         found = _coordinates(node)
         if found is None:
-            return Miss("no two lets are the quotient and the remainder of the grid axis")
+            width = _divisor(node)
+            rows = None if width is None else _quotient(node.grid[0].extent, width)
+            if rows is None:
+                return Miss("no two lets are the quotient and the remainder of the grid axis")
+            return tuple(Site(path, LinearGrid(first, False), {"rows": rows, "width": width}) for first in (True, False))
         slow, fast, width = found
         rows = _quotient(node.grid[0].extent, width)
         if rows is None:
@@ -134,11 +146,38 @@ class LinearGrid(Pass):
         kernel = kernel_of(program, site.path)
         if "clusters" in site.captures:
             return Rewritten(replace_kernel(program, kernel.name, _apart(kernel, site.captures["clusters"], self.rows_first)), site.path)
+        if not self.named:
+            return Rewritten(replace_kernel(program, kernel.name, self._divided(program, kernel, site.captures["rows"], site.captures["width"])), site.path)
         slow, fast = site.captures["slow"], site.captures["fast"]
         rows, columns = n.Axis(slow.names[0], site.captures["rows"]), n.Axis(fast.names[0], site.captures["width"])
         body = tuple(s for s in kernel.body if s not in (slow, fast))
         grid = (columns, rows) if self.rows_first else (rows, columns)
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=grid, body=body)), site.path)
+
+
+    def _divided(self, program: n.Program, kernel: n.Kernel, rows: n.Expr, width: n.Expr) -> n.Kernel:
+        """The kernel with its CTAs in two dimensions, where quotient and remainder of their number stood."""
+        taken = names_in(program, kernel)
+        slow = fresh("row", taken)
+        fast = fresh("col", {*taken, slow})
+        cta = build.var(kernel.grid[0].name)
+        parts = {build.floordiv(cta, width): build.var(slow), build.mod(cta, width): build.var(fast)}
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            return parts.get(new, new) if isinstance(new, n.Binary) else new
+        body = tuple(transform(s, leave) for s in kernel.body)
+        along = (n.Axis(fast, width), n.Axis(slow, rows))
+        return replace(kernel, grid=along if self.rows_first else along[::-1], body=body)
+
+
+def _divisor(kernel: n.Kernel) -> n.Expr | None:
+    """What the number of the CTA is divided by, with remainder, wherever it is used."""
+    cta = build.var(kernel.grid[0].name)
+    found = [x for s in kernel.body for x in walk(s) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and x.a == cta]
+    uses = sum(isinstance(x, n.Var) and x.name == cta.name for s in kernel.body for x in walk(s))
+    width = found[0].b if found else None
+    both = {x.op for x in found} == {"floordiv", "mod"}
+    return width if width is not None and both and uses == len(found) and all(x.b == width for x in found) else None
 
 
 def cluster_axis(kernel: n.Kernel) -> tuple[int, int] | None:

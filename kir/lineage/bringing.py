@@ -161,7 +161,7 @@ def _hindered(state: _State) -> list[str]:
     if not state.threads:
         return []
     found: list[str] = []
-    for cls in state.looks.passes:
+    for cls in passes():
         if THREADS in cls.provides:
             found += [f"{anchor_text(state.program, path)} is no ~{cls.name}: {why}" for path, why in misses(cls.with_options({}), state.program, "backward")]
     return found
