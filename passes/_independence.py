@@ -13,8 +13,8 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import block_paths
 from kir.ir.printer import region_text
-from kir.ir.types import dtype_of
-from kir.ir.visit import names_read, statements, walk
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Path, Verdict, proved, refuted, unknown
 
 MOST_CASES = 1 << 14
@@ -61,7 +61,7 @@ def _touches(path: Path, loop: n.For) -> _Touches:
 def independent(program: n.Program, path: Path, loop: n.For) -> Verdict:
     """Whether no iteration of the loop at a path touches what another one writes (atomics apart)."""
     found = _touches(path, loop)
-    written: dict[str, n.Region] = {}
+    written: dict[str, list[n.Region]] = {}
     for where, s in found.stores:
         if s.at.buffer.space == "register":
             return refuted(f"'{s.at.buffer.name}' is carried from one iteration to the next", f"each iteration writes {region_text(s.at)}",
@@ -69,10 +69,12 @@ def independent(program: n.Program, path: Path, loop: n.For) -> Verdict:
         if not (_own_place(program, where, s.at, loop) or _ticket(s.at, loop, found.tickets)):
             return unknown(f"several iterations of the loop over '{loop.var.name}' may write one place of '{s.at.buffer.name}'",
                            needs="a place that moves with each iteration")
-        if written.setdefault(s.at.buffer.name, s.at) != s.at and not _ticket(s.at, loop, found.tickets):
+        others = written.setdefault(s.at.buffer.name, [])
+        if s.at not in others and not _ticket(s.at, loop, found.tickets) and not all(_elsewhere(program, where, s.at, r, loop) for r in others):
             return unknown(f"two statements write '{s.at.buffer.name}' at different places", needs="one place for each iteration")
+        others.append(s.at)
     for r in found.loads:
-        if r.buffer.name in written and r != written[r.buffer.name]:
+        if r.buffer.name in written and r not in written[r.buffer.name]:
             return unknown(f"an iteration may read what another one writes: {region_text(r)}", needs="reads of the iteration's own places")
     for r in found.atomics:
         if r.buffer.name in written or any(x.buffer.name == r.buffer.name for x in found.loads):
@@ -86,10 +88,26 @@ def order_free(program: n.Program, path: Path, loop: n.For) -> Verdict:
         isinstance(x, n.Call) and x.fn.startswith("atomic_") for x in walk(s.value)) for name in s.names]
     if names:
         return unknown(f"what '{names[0]}' is depends on which iteration comes first", needs="a result that does not depend on it")
-    floats = [r for r in _touches(path, loop).atomics if dtype_of(r.type).is_float]
+    own = [a for p, s in block_paths(loop.body, (*path, "body")) if isinstance(s, n.Eval) for a in s.call.args
+           if isinstance(a, n.Region) and _own_place(program, p, a, loop)]
+    floats = [r for r in _touches(path, loop).atomics if dtype_of(r.type).is_float and r not in own]
     if floats:
         return unknown(f"sums in '{floats[0].buffer.name}' are rounded in the order in which they come", needs="a tolerance for it")
     return proved("nothing depends on the order")
+
+
+def _elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n.For) -> bool:
+    """Whether no iteration reaches with one place what any iteration reaches with another."""
+    other = n.Var("%other", loop.var.of)
+    known = Facts.at(program, where).ranging(other, loop.lo, loop.hi, loop.step)
+    inner = set(bound_names(loop.body))
+    for i, j in zip(a.index, b.index, strict=True):
+        if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and (
+                not (names_read(i) | names_read(j)) & inner):
+            apart = known.domain(known.expanded(build.sub(i, substitute(j, {loop.var.name: other}))))
+            if (apart.lo is not None and apart.lo > 0) or (apart.hi is not None and apart.hi < 0) or (apart.modulus and apart.residue % apart.modulus):
+                return True
+    return False
 
 
 def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> bool:

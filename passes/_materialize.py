@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from kir.analysis.access import buffers_written as buffers_written
 from kir.analysis.elements import NotElementwise, element
 from kir.instructions import instruction
 from kir.ir import nodes as n
@@ -27,28 +28,6 @@ def is_pure(e: n.Expr) -> bool:
 def buffers_read(e: n.Expr) -> set[str]:
     """Names of the buffers that an expression reads."""
     return {x.at.buffer.name for x in walk(e) if isinstance(x, n.Load)}
-
-
-def buffers_written(block: n.Block) -> set[str]:
-    """Names of the buffers that statements may write."""
-    return set().union(*(once(s, "_written", partial(_written, s)) for s in block))
-
-
-def _written(s: n.Stmt) -> set[str]:
-    out: set[str] = set()
-    for x in walk(s):
-        match x:
-            case n.Store():
-                out.add(x.at.buffer.name)
-            case n.Copy():
-                out.add(x.dst.buffer.name)
-            case n.Mma():
-                out.add(x.acc.buffer.name)
-            case n.Call():
-                out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
-            case n.Opaque():
-                out |= set(x.writes)
-    return out
 
 
 def _is_code(x: n.Node) -> bool:

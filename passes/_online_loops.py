@@ -105,7 +105,8 @@ def sum_of(s: n.Stmt) -> Sum | None:
     match s:
         case n.Mma():
             return Sum(s.acc, s.a)
-        case n.Store() if s.mask is None and isinstance(s.value, n.Binary) and s.value.op == "add" and s.value.a == n.Load(s.at):
+        case n.Store() if s.at.buffer.dtype.is_float and s.mask is None and isinstance(s.value, n.Binary) and s.value.op == "add" and (
+                s.value.a == n.Load(s.at)):
             return Sum(s.at, s.value.b)
         case n.For() if len(s.body) == 1 and isinstance(s.body[0], n.Store) and _is_sweep(s, s.body[0].at):
             return sum_of(s.body[0])

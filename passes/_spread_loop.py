@@ -16,6 +16,8 @@ def share(hi: n.Expr, t: n.Expr, threads: int) -> n.Expr:
     t = build.cast(t, dtype)
     if value is not None and value % threads == 0:
         return build.const(value // threads, dtype)
+    if value is not None and value > threads:
+        return build.add(build.ceildiv(build.sub(build.const(value % threads, dtype), t), threads), build.const(value // threads, dtype))
     if isinstance(hi, n.Binary) and hi.op == "ceildiv":
         step = build.int_value(hi.b)
         if step is not None and step > 0:
@@ -29,6 +31,14 @@ def shared_out(hi: n.Expr, t: n.Var, threads: int) -> n.Expr | None:
     dtype = dtype_of(hi.type)
     if value is not None:
         return build.const(value * threads, dtype)
+    rounds = build.polynomial(hi).get((), 0)
+    if rounds:
+        hi = build.sub(hi, rounds)
+        if isinstance(hi, n.Binary) and hi.op == "ceildiv" and build.int_value(hi.b) == threads:
+            hi = build.ceildiv(build.add(hi.a, rounds * threads), threads)
+            left = build.add(hi.a, build.cast(t, dtype)) if isinstance(hi, n.Binary) else hi
+            return left if build.int_value(left) is not None else None
+        return None
     if not (isinstance(hi, n.Binary) and hi.op == "ceildiv"):
         return None
     whole = build.int_value(hi.b)

@@ -43,10 +43,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from kir.analysis.bounds import bare, inside
+from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import dim_text, region_text
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, transform, walk
+from kir.ir.visit import names_read, regions, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 
@@ -100,6 +103,31 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("past the end nothing is stored, and what is folded in changes nothing")
 
 
+def _in_memory(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether what is not clipped at an edge of a tensor is there past the end of the loop, too."""
+    loop, params = node_at(program, site.path), site.params
+    assert isinstance(loop, n.For) and isinstance(params, MaskTail)
+    of = dtype_of(loop.var.type)
+    known = Facts.at(program, site.path).ranging(loop.var, build.const(0, of), build.const(params.extent, of))
+    for r in regions(loop):
+        if r.buffer.space == "global":
+            continue
+        for i, d in zip(r.index, r.buffer.shape, strict=False):
+            last = i if isinstance(i, n.Expr) else build.add(i.lo, build.mul(_count(i.step, i.lo), build.sub(_count(i.extent, i.lo), 1)))
+            if loop.var.name in names_read(last) and not isinstance(last.type, DType):
+                return unknown(f"'{r.buffer.name}' is read by a tile of indices that counts on", needs="an index for each dimension")
+            if loop.var.name in names_read(last) and not inside(bare(last), bare(d), known):
+                size = build.int_value(d)
+                text = f"past the end of the loop '{r.buffer.name}' is accessed outside its {dim_text(d)} elements"
+                return unknown(text, needs=f"memory of {params.extent} elements") if size is None else refuted(
+                    text, f"{loop.var.name} = {size} in {region_text(r)}", needs=f"an extent of {size}, or memory that is as long")
+    return proved("memory of the CTA's own is as long as the loop")
+
+
+def _count(e: int | n.Expr, like: n.Expr) -> n.Expr:
+    return build.const(e, dtype_of(like.type)) if isinstance(e, int) else e
+
+
 def running_maxima(kernel: n.Kernel) -> set[str]:
     """Buffers that only ever take the maximum of themselves and a value: finite once they have seen a finite value, NaN or -inf only
     when every result of the row is NaN anyway."""
@@ -123,6 +151,7 @@ class MaskTail(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P540", "validity", "shape", "there are at most `extent` elements", _long_enough),
         Precondition("KIR-P541", "validity", "numerics", "what runs past the end has no effect", _harmless),
+        Precondition("KIR-P951", "validity", "storage", "memory of the CTA's own is as long as the loop will be", _in_memory),
     )
 
     extent: int = 1024

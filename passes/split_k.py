@@ -47,15 +47,18 @@ kernel combine grid (j: N, i: M) threads 1
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from kir.analysis.clipping import divides
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32
-from kir.ir.visit import buffers_named, names_read, substitute_buffers, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+
+from ._sums import Terms, in_sums, replaced
 
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -76,12 +79,18 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
                                needs="a sum of terms that do not depend on it")
             if isinstance(x, n.Mma) and any(acc.name in buffers_named(e) for e in (x.a, x.b)):
                 return refuted(f"an operand of the product is '{acc.name}' itself", "a part does not know the sum of those before it")
+    item = site.params
+    assert isinstance(item, SplitK)
+    if item.into == "whole" and not divides(item.parts, loop.hi, program.facts):
+        return unknown(f"{item.parts} parts are not known to divide the loop, so its last terms may be left out",
+                       needs=f"a fact that {item.parts} divides its length", attempt="into=sum")
     return proved("the loop adds terms that do not depend on the sum")
 
 
 @dataclass(frozen=True)
 class SplitK(Pass):
-    """`parts` CTAs share the loop. `kernel`, `workspace` and `axis` are the names of what is new."""
+    """`parts` CTAs share the loop. `kernel`, `workspace` and `axis` are the names of what is new. `into`: a `workspace`, which another kernel adds up;
+    or the `sum` itself, which they update together, where it is added to what is there (`whole`: in parts that divide the loop)."""
 
     intent: ClassVar[str] = "split-k"
     catalogue: ClassVar[tuple[int, ...]] = (32,)
@@ -94,6 +103,7 @@ class SplitK(Pass):
     kernel: str = "combine"
     workspace: str = "partial"
     axis: str = "part"
+    into: Literal["workspace", "sum", "whole"] = "workspace"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the loop of a kernel that sums up in registers or a fragment, and stores the sum."""
@@ -106,6 +116,9 @@ class SplitK(Pass):
             return Miss("the loop does not count from 0")
         if self.parts < 2 or len(kernel.grid) > 2 or kernel.cluster or kernel.attrs:
             return Miss("fewer than two parts, or a grid that has no axis left")
+        if self.into != "workspace":
+            added = _added(kernel, int(path[1])) is not None and self.axis not in names_in(program, kernel)
+            return Site(path, self) if added else Miss("the sum is not added to what is there, or the name of the axis is taken")
         if {self.kernel} & {k.name for k in program.kernels} or {self.workspace, self.axis} & names_in(program, kernel):
             return Miss("a name of what is new is taken")
         return Site(path, self)
@@ -116,6 +129,14 @@ class SplitK(Pass):
         found = _parts(kernel, i)
         assert found is not None
         acc, loop, store = found
+        if self.into != "workspace":
+            part = n.Var(self.axis, I32)
+            lo, length = _share(loop.hi, self.parts, part, self.into == "whole")
+            inner = replace(loop, hi=length, body=tuple(substitute(s, {loop.var.name: build.add(lo, loop.var)}) for s in loop.body))
+            update = n.Eval(build.call("atomic_add", store.at, n.Load(n.Region(acc.buffer))), label=store.label)
+            grid = (*kernel.grid, n.Axis(self.axis, build.const(self.parts)))
+            return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=grid, body=(
+                *kernel.body[:i], inner, *kernel.body[i + 1:-1], update))), site.path)
         out = store.at.buffer
         b = n.Buffer(self.workspace, acc.buffer.dtype, (build.const(self.parts), *out.shape), "global")
         part, taken = n.Var(self.axis, I32), names_in(program, kernel)
@@ -143,6 +164,8 @@ class SplitK(Pass):
         if not isinstance(node, n.For) or len(path) != 2 or program.plan or program.functions:
             return None
         kernel = kernel_of(program, path)
+        if isinstance(kernel.body[-1], n.Eval):
+            return self._together(program, path, node)
         names = [k.name for k in program.kernels]
         at = names.index(kernel.name) + 1
         if at >= len(names) or _parts(kernel, int(path[1])) is None or len(kernel.grid) < 2:
@@ -157,9 +180,40 @@ class SplitK(Pass):
             return Miss("its range is not a part of a loop's, or the next kernel has another grid")
         return Site(path, SplitK(parts, second.name, last.at.buffer.name, axis.name))
 
+    def _together(self, program: n.Program, path: Path, loop: n.For) -> Found:
+        """The site of a loop whose parts update their sum together."""
+        kernel, i = kernel_of(program, path), int(path[1])
+        update, axis = kernel.body[-1], kernel.grid[-1] if len(kernel.grid) > 1 else None
+        parts = build.int_value(axis.extent) if axis is not None else None
+        args = update.call.args if isinstance(update, n.Eval) and update.call.fn == "atomic_add" and not update.call.attrs else ()
+        if parts is None or parts < 2 or axis is None or len(args) != 2 or not isinstance(args[0], n.Region) or not isinstance(args[1], n.Load):
+            return None
+        part = n.Var(axis.name, I32)
+        for length in (loop.hi.a if isinstance(loop.hi, n.Binary) and loop.hi.op == "floordiv" else None,
+                       *(y for x in walk(loop.hi) if isinstance(x, n.Binary) and x.op == "min" for y in (x.a, x.b))):
+            for into in ("sum", "whole") if length is not None else ():
+                lo, hi = _share(length, parts, part, into == "whole") if length is not None else (None, None)
+                if hi != loop.hi or lo is None or length is None:
+                    continue
+                terms = build.polynomial(build.add(lo, loop.var))
+
+                def change(found: Terms, terms: Terms = terms) -> Terms | None:
+                    return replaced(found, ((terms, n.Var("%k", I32)),))
+                body = tuple(substitute(in_sums(s, change), {"%k": loop.var}) for s in loop.body)
+                if any(axis.name in names_read(s) for s in body) or axis.name in names_read(args[0]):
+                    return Miss("a part knows more than where its terms begin")
+                store = n.Store(args[0], build.add(n.Load(args[0]), args[1]), label=update.label)
+                whole = replace(loop, hi=length, body=body)
+                made = replace(kernel, grid=kernel.grid[:-1], body=(*kernel.body[:i], whole, *kernel.body[i + 1:-1], store))
+                if _added(made, i) is not None:
+                    return Site(path, SplitK(parts, axis=axis.name, into=into), {"made": made})
+        return Miss("its range is not a part of a loop's")
+
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
+        if self.into != "workspace":
+            return Rewritten(replace_kernel(program, kernel.name, site.captures["made"]), site.path)
         loop, second = kernel.body[i], kernel_of(program, (self.kernel,))
         store = second.body[-1]
         assert isinstance(loop, n.For) and isinstance(loop.hi, n.Binary) and isinstance(store, n.Store)
@@ -173,6 +227,24 @@ class SplitK(Pass):
         after = replace_kernel(program, kernel.name, made)
         return Rewritten(replace(after, kernels=tuple(k for k in after.kernels if k.name != self.kernel),
                                  workspaces=tuple(w for w in program.workspaces if w.buffer.name != self.workspace)), site.path)
+
+
+def _share(length: n.Expr, parts: int, part: n.Var, whole: bool) -> tuple[n.Expr, n.Expr]:
+    """Where the terms of a part begin, and how many there are."""
+    chunk = (build.floordiv if whole else build.ceildiv)(length, parts)
+    lo = build.mul(part, chunk)
+    return lo, chunk if whole else build.sub(build.minimum(length, build.add(lo, chunk)), lo)
+
+
+def _added(kernel: n.Kernel, i: int) -> n.Store | None:
+    """The store of a kernel's sum, where it adds a private scalar to what is there."""
+    found = _parts(kernel, i)
+    store = found[2] if found is not None else None
+    if store is None or found is None or found[0].buffer.shape or store.clip or not build.is_const(kernel.threads, 1):
+        return None
+    if any(_touches(x, store.at.buffer.name) for x in kernel.body[:-1]):
+        return None
+    return store if store.value == build.add(n.Load(store.at), n.Load(n.Region(found[0].buffer))) else None
 
 
 def _touches(s: n.Stmt, name: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from kir.analysis.facts import Facts
@@ -86,6 +87,38 @@ def _of_call(c: n.Call) -> Iterator[Access]:
     yield from (Access("update", r.buffer.name, r, row.effect in ("sync", "async")) for r in places)
     if row.effect in ("sync", "async"):
         yield Access("update", ANYWHERE, None, True)
+
+
+def buffers_written(block: n.Block) -> set[str]:
+    """Names of the buffers that statements may write, `*` among them where that may be any: text that is not understood writes what it says
+    that it does, a place that is given to a call may be written."""
+    return set().union(*(once(s, "_written", partial(_written, s)) for s in block))
+
+
+def may_write(block: n.Block, buffer: str) -> bool:
+    """Whether statements may write a buffer."""
+    return not buffers_written(block).isdisjoint((buffer, ANYWHERE))
+
+
+def _written(s: n.Stmt) -> set[str]:
+    out: set[str] = set()
+    for x in walk(s):
+        match x:
+            case n.Store():
+                out.add(x.at.buffer.name)
+            case n.Copy():
+                out.add(x.dst.buffer.name)
+            case n.Mma():
+                out.add(x.acc.buffer.name)
+            case n.Call():
+                out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+            case n.Opaque():
+                out |= set(x.writes)
+            case n.Hole():
+                out |= {r.buffer.name for r in x.writes}
+            case _:
+                pass
+    return out
 
 
 def _roots(program: n.Program) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kir.analysis.access import may_write
 from kir.analysis.bit_indices import divided
 from kir.analysis.elements import NotElementwise, canonical_tile, element
 from kir.analysis.vectors import put_together, side_by_side
@@ -122,7 +123,7 @@ def settled(block: n.Block) -> n.Block:
                 continue
         if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and s.value == n.Load(s.value.at) and not s.value.at.index:
             source = s.value.at.buffer
-            if source.space in ("fragment", "register") and source.name not in _written(rest):
+            if source.space in ("fragment", "register") and not may_write(tuple(rest), source.name):
                 rest = [_inlined(r, {s.names[0]: s.value}) for r in rest]
                 continue
         if isinstance(s, n.Let) and len(s.names) == 1 and _constant_tile(s.value):
@@ -155,25 +156,6 @@ def _constant_tile(e: n.Expr) -> bool:
 
 def _same_memory(a: n.Buffer, b: n.Buffer | None) -> bool:
     return b is not None and a.space in ("fragment", "register") and replace(a, name="") == replace(b, name="")
-
-
-def _written(block: list[n.Stmt]) -> set[str]:
-    """Buffers that statements may write."""
-    out: set[str] = set()
-    for s in block:
-        for x in walk(s):
-            match x:
-                case n.Store():
-                    out.add(x.at.buffer.name)
-                case n.Copy():
-                    out.add(x.dst.buffer.name)
-                case n.Mma():
-                    out.add(x.acc.buffer.name)
-                case n.Call():
-                    out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
-                case _:
-                    pass
-    return out
 
 
 def trips(span: n.Expr, step: int) -> n.Expr:

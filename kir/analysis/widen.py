@@ -5,10 +5,14 @@ from dataclasses import dataclass, replace
 
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.retile import REDUCERS, ROW, CannotRetile, as_region, axes_without
+from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform
+
+TEAMS = ("thread", "warp", "warpgroup")
+"""Kinds of loops that split a team."""
 
 
 @dataclass
@@ -96,6 +100,8 @@ class Widen:
             raise CannotRetile(f"'{bad}' has no form with the axis", s) from bad
 
     def _stmt(self, s: n.Stmt) -> n.Stmt:
+        if (what := _once_for_each(s)) and not self.depends(s):
+            raise CannotRetile(f"{what} once for each '{self.at.name}', and would be once for a tile of them", s)
         match s:
             case n.Let():
                 return self._let(s) if self.depends(s.value) else s
@@ -107,6 +113,8 @@ class Widen:
                 return self._store(s)
             case n.For():
                 self._uniform(s, s.lo, s.hi, s.step)
+                if s.kind in TEAMS and (own := [x.buffer.name for x in statements(s.body) if isinstance(x, n.Alloc) and x.buffer.name in self.wide]):
+                    raise CannotRetile(f"'{own[0]}' is private to one {s.kind} of many", s)
                 return replace(s, body=self.block(s.body))
             case n.If():
                 self._uniform(s, s.cond)
@@ -229,3 +237,17 @@ def _panels(scalar: n.Expr, dtype: DType, axes: list[tuple[n.Var, int | n.Expr]]
         narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_float and dtype_of(e.x.type).bits < dtype.bits
         return e.x if narrow and isinstance(e, n.Cast) else e
     return bare(a), bare(b)
+
+
+def _once_for_each(s: n.Stmt) -> str:
+    """What a statement does that counts how often it is executed: text that is not understood, an answer that is missing, a call that changes
+    memory ("" for nothing of the kind)."""
+    match s:
+        case n.Opaque():
+            return "text that is not understood is executed"
+        case n.Hole():
+            return "a hole is filled"
+        case n.Let(value=n.Call() as call) | n.Eval(call=call) if call.of is None and instruction(call.fn).effect == "memory":
+            return f"'{call.fn}' changes memory"
+        case _:
+            return ""

@@ -12,7 +12,8 @@ import pytest
 
 from kir.cli._main import run
 from kir.ir.parser import parse_program
-from kir.lineage import engine as engines
+from kir.lineage import candidates
+from kir.lineage.engine import PassEngine
 from kir.rewrite import Found, Pass
 from kir.rewrite import Path as Place
 from kir.rewrite.registry import pass_class, pass_names
@@ -179,10 +180,10 @@ def test_a_pass_that_breaks_disturbs_no_other(capsys: pytest.CaptureFixture[str]
     names, known = pass_names(), pass_class
     monkeypatch.setattr("kir.rewrite.registry.pass_names", lambda: (*names, "faulty"))
     monkeypatch.setattr("kir.rewrite.registry.pass_class", lambda name: Faulty if name == "faulty" else known(name))
-    monkeypatch.setattr(engines, "passes", lambda: iter([*registered(), Faulty]))
+    monkeypatch.setattr(candidates, "passes", lambda: iter([*registered(), Faulty]))
     code, out, err = called(capsys, ["sites", GEMM])
     assert code == 0 and "tile@main  applies" in out and "warning[KIR-X006] 'faulty' failed here: AttributeError: no such thing" in err
     assert 'raise AttributeError("no such thing")' in err
-    engine = engines.PassEngine()
+    engine = PassEngine()
     assert list(engine.candidates(parse_program(Path(GEMM).read_text())))
     assert "failed in a walk, which went on without it" in engine.failures["faulty"].message

@@ -79,3 +79,43 @@ kernel main grid (i: 256) threads 32
     with pytest.raises(KirError) as refused:
         run(program, "lower-tiles")
     assert [d.id for d in refused.value.diagnostics] == ["KIR-R006"]
+
+
+ROWS = """kir 1
+program p
+  in X: f32[8, 100]
+  out Y: f32[8]
+  out C: i32[8]
+kernel main grid (i: 8) threads 1
+  register m: f32 = -inf
+  for k in 0..100
+    m = max(m, X[i, k])
+  register s: f32 = 0.0
+  register seen: i32 = 0
+  for j in 0..100
+    s = s + exp(X[i, j] - m)
+    seen = seen + 1
+  Y[i] = s
+  C[i] = seen
+"""
+PRIVATE = """kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64, 32]
+kernel main grid (i: 64) threads 32
+  for t in 0..32 parallel thread
+    register r: f32 = X[i]
+    r = r * 2.0
+    Y[i, t] = r
+"""
+
+
+@pytest.mark.parametrize(("text", "name"), [(ROWS, "online-normalize"), (PRIVATE, "tile")])
+def test_what_a_pass_cannot_rewrite_it_does_not_offer(text: str, name: str) -> None:
+    """A counter beside a sum that grows with the maximum, and values that are private to one thread of many."""
+    program = parse_program(text, "p.kir")
+    item = next(p for p in passes() if p.name == name).with_options({})
+    for site in sites(item, program):
+        with pytest.raises(KirError) as refused:
+            apply(program, site.params, site)
+        assert refused.value.diagnostics[0].id[4] == "P"

@@ -38,7 +38,7 @@ def test_an_unknown_word_names_the_nearest_and_is_kept_with_what_it_touches(tmp_
     ("T.copy(x[0:32], s)", "a copy of [32] to [64]"),
     ("T.gemm(s, s, s)", "as a matrix"),
     ("s[0:4] = 1.0", "region"),
-    ("T.sync_grid()", "not read yet"),
+    ("T.rng_init(3)", "not read yet"),
     ("T.tma_copy(x, s)", "without a barrier"),
     ("v = missing + 1", "'missing' is not defined"),
     ("T.copy(x, s, speed=3)", "'speed' of 'T.copy'"),

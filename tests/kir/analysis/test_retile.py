@@ -125,3 +125,23 @@ kernel main grid (m: 64) threads 128
     made = replace(program, kernels=(replace(kernel, body=Widen.of(kernel.body, build.var("m"), build.const(0), 16).block(kernel.body)),))
     assert verify(made) == ()
     assert "X[broadcast(iota(128), 16, 128)]" in program_text(made)
+
+
+@pytest.mark.parametrize(("statement", "said"), [
+    ("atomic_add(&S[0], 1.0)", "'atomic_add' changes memory once for each 'm'"),
+    ("let old = atomic_add(&S[0], 1.0)", "'atomic_add' changes memory once for each 'm'"),
+    ('opaque cuda reads nothing writes S because "a call" text "count();"', "text that is not understood is executed once for each 'm'"),
+    ('hole h contract "c" writes S', "a hole is filled once for each 'm'"),
+])
+def test_what_counts_how_often_it_is_executed_is_not_done_once_for_a_tile(statement: str, said: str) -> None:
+    kernel = parse_program(f"""kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+  inout S: f32[1]
+kernel main grid (m: 64) threads 1
+  {statement}
+  Y[m] = X[m]
+""").kernels[0]
+    with pytest.raises(CannotRetile, match=said):
+        Widen.of(kernel.body, build.var("m"), build.const(0), 16).block(kernel.body)

@@ -44,3 +44,11 @@ def test_a_loop_downwards_counts_its_steps() -> None:
     made = body("  for j in 7..-1 step -2\n    Y[j, 0] = X[j, 1]\n  for k in 2..-3 step -4\n    Y[k + 2, 1] = X[0, 0]\n")
     assert "for j_tile in 0..4\n    Y[j_tile * -2 + 7, 0] = X[j_tile * -2 + 7, 1]\n" in made and "step" not in made
     assert "for k_tile in 0..2\n" in made
+
+
+def test_a_name_outlives_text_that_may_write_what_it_names() -> None:
+    """What is not understood may write the register: the name holds the value from before."""
+    for writes in ("r", "*"):
+        text = f'  register r: f32 = X[0, 0]\n  let a = r\n  opaque cuda reads * writes {writes} because "a call" text "f(r);"\n  Y[0, 0] = a\n'
+        assert "let a = r\n" in body(text) and "Y[0, 0] = a\n" in body(text)
+    assert "Y[0, 0] = r\n" in body('  register r: f32 = X[0, 0]\n  let a = r\n  opaque cuda reads * writes Y because "a call" text "f(Y);"\n  Y[0, 0] = a\n')
