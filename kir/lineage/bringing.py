@@ -142,7 +142,7 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
         return done, ()
     nearest = _Way(done, (), _State(done.program, by, looks, first))
     left = _Left() if steps is None else _Left(steps, math.inf)
-    for next_step, spent in ((_nearest, left), (_side_by_side, _Left(left.steps)), (_walked, left)):
+    for next_step, spent in ((_nearest, left), (_side_by_side, _Left(left.steps, 4 * MOST_WORK)), (_walked, left)):
         if spent.nothing:
             break
         way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
