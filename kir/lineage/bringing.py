@@ -142,17 +142,18 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
         return done, ()
     nearest = _Way(done, (), _State(done.program, by, looks, first))
     left = _Left() if steps is None else _Left(steps, math.inf)
-    for next_step, spent in ((_nearest, left), (_side_by_side, _Left(left.steps, 4 * MOST_WORK)), (_walked, left)):
-        if spent.nothing:
-            break
+    aside = _Left(left.steps, 4 * MOST_WORK) if steps is not None or measure(done.program).nodes ** 2 <= MOST_WORK else _Left(0)
+    for next_step, spent in ((_nearest, left), (_side_by_side, aside), (_walked, left)):
+        if spent.nothing or (next_step is _side_by_side and not _has_elements(done.program)):
+            continue
         way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
         if not way.state.refused:
             return _on_tensor_cores(way.trace, by), way.notes
         if way.state.less(nearest.state):
             nearest = way
-        if not ended and next_step is not _side_by_side:
-            break
-    raise KirError(*first, _refused(first, nearest, cut=steps is None and left.nothing))
+        if not ended and next_step is _nearest:
+            left.steps = 0
+    raise KirError(*first, _refused(first, nearest, cut=steps is None and left.work <= 0))
 
 
 def _refused(first: Refused, nearest: _Way, *, cut: bool) -> Diagnostic:
@@ -219,6 +220,12 @@ def _side_by_side(state: _State) -> _Step | None:
             step = _Step(applied, candidate.anchor, state.by.accepts(applied.program))
             return replace(step, why="would write out all rounds of loops in one another") if name == "unroll" else step
     return None if lanewise else _nearest(state)
+
+
+def _has_elements(program: n.Program) -> bool:
+    """Whether a kernel is one loop over the threads of a CTA, which may be elements of tiles."""
+    item = pass_class("element-per-thread").with_options({})
+    return any(item.match_inverse(program, (k.name,), k) is not None for k in program.kernels)
 
 
 def _unrolled_twice(program: n.Program, site: Site) -> bool:
