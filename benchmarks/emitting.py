@@ -43,7 +43,8 @@ HEAD = """# Any expert on any surface
 
 `kir opt EXPERT --emit SURFACE` for each expert and surface. `written`: as it stands. Else what the surface's compiler decides itself, or has no word for, is
 taken back by inverses of passes, each said (KIR-B307), and the rest is written: how many steps, of which passes, and what the surface said first.
-Where no pass takes back what is refused, KIR-B308 says how near it came, and what is left.
+Code of threads that no pass makes the tiles of an algorithm of becomes tiles with an element for each thread (`element-per-thread`), shared memory a part of a
+workspace (`localize-workspace`): right and compiled, not fast. Where no pass takes back what is refused, KIR-B308 says how near it came, and what is left.
 Written by `python -m benchmarks.emitting`; a test compares some of the rows.
 
 | problem | expert | cuda | triton | tilelang |

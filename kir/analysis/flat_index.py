@@ -57,7 +57,7 @@ def unfolded(index: tuple[n.Expr, ...], base: n.Buffer, known: Facts) -> tuple[n
     out = list(index)
     for k in range(len(out) - 1):
         both, inner = out[k + 1], bare(base.shape[k + 1])
-        if build.is_const(out[k], 0) and isinstance(both, n.Var) and both.type == inner.type and not less(both, inner, known) and is_positive(
+        if build.is_const(out[k], 0) and isinstance(both.type, DType) and both.type == inner.type and not less(both, inner, known) and is_positive(
                 inner, known) and less(both, build.mul(bare(base.shape[k]), inner), known):
             out[k], out[k + 1] = build.floordiv(both, inner), build.mod(both, inner)
     return tuple(out)

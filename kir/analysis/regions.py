@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from kir.analysis.bounds import bare, below, conjuncts, holds, inside, says_bound, says_chunk
@@ -104,16 +105,32 @@ def _definitions(k: n.Kernel) -> dict[str, n.Expr]:
     }
 
 
+_OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+
+
+def _left(s: n.Stmt) -> tuple[n.Expr, ...]:
+    """What holds after a statement that some leave by: the contrary of a comparison."""
+    leaves = isinstance(s, n.If) and not s.orelse and s.then and isinstance(s.then[-1], n.Jump)
+    if not (leaves and isinstance(s, n.If) and isinstance(s.cond, n.Binary) and s.cond.op in _OPPOSITE and not isinstance(s.cond.type, TileType)):
+        return ()
+    return (n.Binary(_OPPOSITE[s.cond.op], s.cond.a, s.cond.b),)
+
+
 class _Raiser:
     def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str], exact: frozenset[str]) -> None:
         self.views, self.definitions, self.loaded, self.exact = views, definitions, loaded, exact
+        self.passed: tuple[n.Expr, ...] = ()
+        """What holds because the threads for which it does not have left."""
 
     def block(self, body: n.Block, known: Facts) -> n.Block:
         out: list[n.Stmt] = []
+        before = self.passed
         for s in body:
             made = self.stmt(s, known)
             out.append(made)
             known = known.after((made,))
+            self.passed = (*self.passed, *_left(made))
+        self.passed = before
         return tuple(out)
 
     def stmt(self, s: n.Stmt, known: Facts) -> n.Stmt:
@@ -288,7 +305,7 @@ class _Raiser:
         if index is None:
             return None, mask, clip
         if at.buffer.name in self.views:
-            index = unfolded(index, base, known)
+            index = unfolded(index, base, reduce(Facts.knowing, self.passed, known))
         atoms = tuple(a for a in conjuncts(mask) if not holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):

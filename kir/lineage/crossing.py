@@ -37,6 +37,8 @@ MOST_BACK = 24
 """Steps that are taken back of a kernel before what was learned is tried on it."""
 MOST_NAMED = 3
 """Steps left out earlier that a step without a place names."""
+LINE = "linear"
+"""What passes provide that number CTAs in one line: what the lineage has in more axes, people number so by hand."""
 Says = Callable[[Program], tuple[Diagnostic, ...]]
 
 
@@ -105,6 +107,7 @@ def _met(lineage: Lineage, wanted: Program, program: Program) -> tuple[Program, 
     full = PassEngine.of(lineage.header)
     looks = Looks(lambda cls: not declared(cls))
     own = {Step.from_json(step.witness).name for _, step in lineage.transitions()}
+    own |= {cls.name for cls in passes() if LINE in cls.provides and any(len(k.grid) > 1 for k in wanted.kernels)}
     now, steps = program, list[str]()
     for _ in range(MOST_BACK):
         naive = not full.violations(now)

@@ -93,7 +93,7 @@ kernel main grid (row: N) threads 128
 
 
 def _long(count: int) -> n.Program:
-    """A kernel with as many places where something can be taken back, and one array that no pass takes back."""
+    """A kernel with as many places where something can be taken back, and a vote that no pass takes back."""
     lines = "".join(f"    let a{i} = X[row, {i} * 64 + t] * 2.0\n    Y[row, {i} * 64 + t] = a{i} + exp(a{i})\n" for i in range(count))
     text = f"""kir 1
 program p
@@ -105,7 +105,8 @@ kernel main grid (row: N) threads 64
   for t in 0..64 parallel thread
     part[t] = X[row, t]
     barrier()
-    Y[row, t] = part[(t * 7 + 5) % 64]
+    let votes = ballot(part[(t * 7 + 5) % 64] > 0.0)
+    Y[row, t] = cast(votes, f32)
 {lines}"""
     return normalize(parse_program(text, "p.kir"))
 
@@ -134,12 +135,14 @@ program p
 kernel main grid (row: N) threads 64
   for t in 0..64 parallel thread
     let v = X[row, t]
-    let w = shfl_xor(v, 5)
-    Y[row, t] = v + w
+    let w = ballot(v > 0.0)
+    Y[row, t] = v + cast(w, f32)
 """
     with pytest.raises(KirError) as refused:
         brought(Trace(normalize(parse_program(text, "p.kir"))), backend("triton"))
-    assert any("is no ~lower-tiles: " in line for line in refused.value.diagnostics[-1].witness)
+    said = refused.value.diagnostics[-1].witness
+    assert any("is no ~lower-tiles: " in line for line in said)
+    assert any("is no ~element-per-thread: 'ballot' has no form for all threads at once" in line for line in said)
 
 
 def test_how_many_steps_are_taken_back_is_an_option_of_emitting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

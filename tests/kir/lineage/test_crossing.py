@@ -91,6 +91,31 @@ def test_a_first_version_in_blocks_of_threads_is_taken_back_before_it_is_crossed
     assert f"carried to p.cu, its naive program in other words after {done.taken_back}" in crossed_text(lineage, done, "p.cu", "cuda", None)
 
 
+NUMBERED = """#include <cuda_fp16.h>
+__global__ void product(const half* left, const half* right, half* result, int rows, int cols, int inner) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows * cols) return;
+  int r = i / cols, c = i % cols;
+  float sum = 0.f;
+  for (int k = 0; k < inner; ++k) sum += __half2float(left[r * inner + k]) * __half2float(right[k * cols + c]);
+  result[i] = __float2half(sum);
+}
+"""
+
+
+def test_a_first_version_with_one_number_for_each_element_gets_its_rows_and_columns_back(learned: tuple[Lineage, Folder], tmp_path: Path) -> None:
+    lineage, folder = learned
+    (tmp_path / "p.cu").write_text(NUMBERED)
+    shapes = {"left": ["rows", "inner"], "right": ["inner", "cols"], "result": ["rows", "cols"]}
+    binding = tmp_path / "p.toml"
+    binding.write_text(Binding(kernel="product", sizes=["rows", "cols", "inner"], grid=["ceildiv(rows * cols, 256)"], metas={"threads_x": 256},
+                               tensors={k: Tensor(shape=list(v), dtype="f16") for k, v in shapes.items()},
+                               facts=[f for x in ("rows", "cols", "inner") for f in (f"{x} >= 1", f"{x} <= 16384")]).text())
+    done = cross(lineage, folder, load_expert(f"{tmp_path / 'p.cu'}::product", binding).program, backend("cuda").accepts)
+    assert done.meets and all(each.carried for each in done.steps), (done.taken_back, [(each.text, each.reason) for each in done.steps])
+    assert "~linear-grid{" in done.taken_back and "named=false" in done.taken_back
+
+
 def test_what_a_surface_cannot_say_is_left_out_or_adapted_with_the_reason(learned: tuple[Lineage, Folder]) -> None:
     lineage, folder = learned
 
