@@ -18,6 +18,7 @@ from functools import cached_property
 from kir.carrier import declared
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
+from kir.ir.build import is_const
 from kir.ir.measure import decreases, measure
 from kir.ir.paths import paths
 from kir.ir.visit import statements
@@ -132,6 +133,9 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
             break
         way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
         if not way.state.refused:
+            if next_step is _nearest and _alone(way.state.program) and not _alone(done.program):  # one thread would do what all do
+                beside, _ = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), _Left(), _side_by_side)
+                way = beside if not beside.state.refused else way
             return _on_tensor_cores(way.trace, by), way.notes
         if way.state.less(nearest.state):
             nearest = way
@@ -205,6 +209,11 @@ def _side_by_side(state: _State) -> _Step | None:
             step = _Step(applied, candidate.anchor, state.by.accepts(applied.program))
             return replace(step, why="would write out all rounds of loops in one another") if name == "unroll" else step
     return None if lanewise else _nearest(state)
+
+
+def _alone(program: n.Program) -> bool:
+    """Whether some CTA has one thread."""
+    return any(is_const(k.threads, 1) for k in program.kernels)
 
 
 def _unrolled_twice(program: n.Program, site: Site) -> bool:
