@@ -45,7 +45,7 @@ from typing import ClassVar
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
-from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
+from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
 
@@ -88,6 +88,8 @@ def _running(block: n.Block, i: int) -> Running | None:
         return None
     if any(isinstance(x, (n.Store, n.Copy, n.Mma, n.View, n.Opaque, n.Hole)) and _writes(x, name) for k in using[1:] for x in walk(block[k])):
         return None
+    if any(r.index for k in using[1:] for r in regions(block[k]) if r.buffer.name == name):
+        return None  # elements of it are read one by one
     part = store.value.b
     lets = [s for s in statements((loop,)) if isinstance(part, n.Var) and isinstance(s, n.Let) and s.names == (part.name,)]
     if len(lets) == 1 and isinstance(part, n.Var) and sum(x == part for x in walk(loop)) == 1:

@@ -111,6 +111,8 @@ class LowerTiles(Pass):
             return None
         if any(isinstance(s, n.Mma) and s.via != "fma" for s in statements(node.body)):
             return Miss("a product that may run on tensor cores: lower-mma writes those")
+        if any(isinstance(s, n.Copy) and s.via == "tma" and "fragment" in (s.src.at.buffer.space, s.dst.buffer.space) for s in statements(node.body)):
+            return Miss("a tensor descriptor moves values that are in registers: they go through shared memory first")
         if planned(program, node) != node:
             return Miss("a reduction or another exchange of threads stands inside an expression: it needs a name of its own")
         try:

@@ -42,11 +42,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from kir.analysis.clipping import divides, settle_clips
+from kir.analysis.elements import split_affine
+from kir.analysis.facts import Facts
+from kir.analysis.order import at_most
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import I32
-from kir.ir.visit import buffers_named, names_read, statements, substitute
+from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 
@@ -74,7 +77,8 @@ def _adds_nothing(program: n.Program, site: Site, context: Context) -> Verdict:
     assert isinstance(inner, n.For) and isinstance(made, n.For)
     value = _folded(inner)
     assert value is not None
-    if _is_nothing(value, {made.var.name, inner.var.name}):
+    before = _folded(loop)
+    if _is_nothing(value, {made.var.name, inner.var.name}) and before is not None and _leaves(before, loop, Facts.at(program, site.path)):
         return proved("what lies past the end is read as zero, and adds nothing")
     return unknown(f"past the end of the loop, {expr_text(value)} need not be 0", needs=f"a fact that {item.extent} divides the iterations")
 
@@ -92,6 +96,21 @@ def _is_nothing(e: n.Expr, over: set[str]) -> bool:
             return _is_nothing(e.x, over)
         case _:
             return False
+
+
+def _leaves(e: n.Expr, loop: n.For, known: Facts) -> bool:
+    """Whether every load of a value leaves its tensor where the loop ends, and stays outside from there on."""
+    for x in walk(e):
+        if not isinstance(x, n.Load) or loop.var.name not in names_read(x.at):
+            continue
+        for i, d in zip(x.at.index, x.at.buffer.shape, strict=False):
+            moves = split_affine(i, loop.var) if isinstance(i, n.Expr) and i.type == d.type == loop.hi.type else None
+            if moves is not None and (build.int_value(moves[1]) or 0) > 0 and isinstance(i, n.Expr) and at_most(
+                    d, substitute(i, {loop.var.name: loop.hi}), known):
+                break
+        else:
+            return False
+    return True
 
 
 def _folded(loop: n.For) -> n.Expr | None:

@@ -16,7 +16,7 @@ from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, Option, SourceLine
 
 from .expressions import Expressions, refuse
-from .names import fresh, spelled
+from .names import PYTHON, TAKEN, fresh, spelled
 from .places import marked
 from .prepare import prepared
 from .statements import Line, Statements
@@ -52,7 +52,8 @@ def write(program: n.Program) -> Written:
     for k in said.kernels:
         params = parameters(said, k) if not whole else [*said.params]
         locals_ = [*(a.name for a in k.grid), *bound_names(k.body), *(w.buffer.name for w in said.workspaces if whole)]
-        names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values())}
+        names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values(),
+                                  PYTHON if generic else TAKEN)}
         to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0)
         body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), team=k.threads)
         parts.append((k, to, body))

@@ -49,7 +49,7 @@ class ThreadForm:
             case n.Alloc() if s.init is not None and not s.buffer.shape:
                 before, value = self.folded(s.init)
                 return [*before, replace(s, init=value)]
-            case n.Alloc() if s.init is not None and isinstance(s.init.type, TileType):
+            case n.Alloc() if s.init is not None and isinstance(s.init.type, TileType) and not (self.generic and _one_value(s.init)):
                 filled = n.Store(n.Region(s.buffer), s.init, label=s.label, origin=s.origin)
                 return [replace(s, init=None), *self.store(filled)]
             case n.Store():
@@ -117,6 +117,12 @@ def _picked(s: n.Stmt) -> n.Stmt:
         return new
     made: n.Stmt = transform(s, leave)
     return made
+
+
+def _one_value(e: n.Expr) -> bool:
+    """Whether all elements of a tile are one literal, which `T.fill` says."""
+    x = e.args[0] if isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None else e
+    return isinstance(x, n.Const) or (isinstance(x, n.Cast) and isinstance(x.x, n.Const))
 
 
 def is_idle(s: n.Eval) -> bool:

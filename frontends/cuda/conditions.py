@@ -15,6 +15,7 @@ class Arithmetic:
         self.tokens, self.at = tokens, 0
 
     def value(self) -> int:
+        """The value of the whole condition. Raises ValueError for a token that is left over."""
         out = self._choice()
         if self.at != len(self.tokens):
             raise ValueError(self.tokens[self.at])

@@ -29,6 +29,7 @@ RECENT = 12
 
 
 def stable(e: n.Expr) -> bool:
+    """Whether an expression means the same wherever it is written."""
     from kir.ir.visit import walk
 
     return not any(isinstance(x, n.Load) for x in walk(e))

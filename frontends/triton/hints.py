@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def hint(word: str, r: Reader, a: Arguments) -> Value:
+    """`tl.multiple_of` and its like: the value, with what is said of it."""
     v = a.need(0, "input")
     if not isinstance(v, Run):
         return v
@@ -25,6 +26,7 @@ def hint(word: str, r: Reader, a: Arguments) -> Value:
 
 
 def assume(r: Reader, a: Arguments) -> Value:
+    """`tl.assume`: a condition that holds here."""
     cond = operators.truth(a.need(0, "cond"))
     if isinstance(cond, Run):
         made = build.call("assume", cond.expr)
@@ -33,14 +35,17 @@ def assume(r: Reader, a: Arguments) -> Value:
 
 
 def barrier(r: Reader, a: Arguments) -> Value:
+    """`tl.debug_barrier`: all threads of the CTA meet."""
     r.out.emit(n.Eval(build.call("barrier")))
     return None
 
 
 def nothing(r: Reader, a: Arguments) -> Value:
+    """A call that has no effect on what is computed."""
     return None
 
 
 def identity(r: Reader, a: Arguments) -> Value:
+    """A call that gives its argument."""
     v = a.need(0, "x")
     return Run(operators.number(v)) if is_number(v) else v

@@ -51,4 +51,5 @@ def stated_kind(p: cst.Param) -> str:
 
 
 def is_none(s: cst.BaseSlice) -> bool:
+    """Whether an expression is `None`."""
     return isinstance(s, cst.Index) and isinstance(s.value, cst.Name) and s.value.value == "None"

@@ -238,6 +238,7 @@ class Narrow:
 
 
 def as_region(e: n.Expr) -> n.Region:
+    """The place that a load reads."""
     assert isinstance(e, n.Load)
     return e.at
 

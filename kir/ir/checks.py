@@ -25,6 +25,7 @@ class Scope:
         self.ever: set[str] = {*values, *buffers}
 
     def names(self) -> list[str]:
+        """All names in view, values first."""
         return [*self.values, *self.buffers]
 
 
@@ -35,6 +36,7 @@ class Team:
         self.level, self.threads, self.in_loop, self.function = level, threads, in_loop, function
 
     def inside_loop(self) -> Team:
+        """The same team, with a loop between."""
         return Team(self.level, self.threads, True, self.function)
 
 
@@ -104,10 +106,12 @@ class Checks:
         return {path: text for text, path, _ in anchors(self.program)}
 
     def fail(self, id: str, message: str, needs: str = "", attempt: str = "") -> Diagnostic:
+        """A finding at the place that the verifier has come to."""
         return self.located(Diagnostic(id, message, needs=needs, attempt=attempt))
 
     # -------------------------------------------------------------------------------------------------------------- scopes
     def define(self, name: str, what: Type | n.Buffer, scope: Scope) -> Iterator[Diagnostic]:
+        """A name that comes into view: it may not be taken, nor be no name."""
         if not is_name(name):
             yield self.fail("KIR-V004", f"'{name}' is no name", needs="letters, digits and underscores")
         if name in scope.ever:
@@ -148,6 +152,7 @@ class Checks:
                 yield self.located(d)
 
     def bounded(self, at: n.Region, clip: bool, masked: bool) -> Iterator[Diagnostic]:
+        """A place that leaves its buffer, where nothing clips or masks it."""
         if not clip and not masked and (d := out_of_bounds(at)) is not None:
             yield self.located(d)
 
@@ -159,10 +164,12 @@ class Checks:
                     yield from self.bounded(x.at, x.clip, x.mask is not None)
 
     def written(self, at: n.Region) -> Iterator[Diagnostic]:
+        """A place that is written may not be an input."""
         if at.buffer.name in self.inputs or at.buffer.space == "constant":
             yield self.fail("KIR-V025", f"'{at.buffer.name}' is read-only, and is written here", needs="role `inout` or `out`")
 
     def stored(self, value: Type, at: n.Region, mask: n.Expr | None) -> Iterator[Diagnostic]:
+        """A value, and the mask that it is stored under, fit the place."""
         if not fits(value, at.type):
             yield self.fail("KIR-V009", f"{region_text(at)} is {type_text(at.type)}, and the value is {type_text(value)}",
                             needs="one dtype and a shape that broadcasts to the place's")
@@ -171,6 +178,7 @@ class Checks:
                             needs="bools that broadcast to the place's shape")
 
     def constant(self, e: n.Expr, scope: Scope, what: str) -> Iterator[Diagnostic]:
+        """An expression that a binding must decide."""
         for x in walk(e):
             if isinstance(x, n.Load):
                 yield self.fail("KIR-V017", f"{what} reads memory ({expr_text(x)})", needs="metas and static loop variables alone")

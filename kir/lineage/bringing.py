@@ -19,9 +19,9 @@ from kir.carrier import declared
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import is_const
-from kir.ir.measure import decreases, measure
+from kir.ir.measure import Measure, decreases, measure
 from kir.ir.paths import paths
-from kir.ir.visit import statements
+from kir.ir.visit import blocks_of, statements, walk
 from kir.lineage.candidates import Candidate, Looks, candidates, nearness
 from kir.rewrite import Site, Trace, apply, misses, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
@@ -36,9 +36,12 @@ THREADS = "thread-loop"
 """What passes provide that write a tile program out for its threads."""
 MOST_STEPS = 60
 """Steps that may be taken back; each lowers the measure of law 9, so that there is an end anyway."""
-MOST_WORK = 2_000_000
+MOST_WORK = 1_300_000
 """Pairs of IR nodes in the programs that are looked through where nobody said how many steps may be taken: each place is tried in its whole program.
-GEMM, softmax and norm experts need 1.7 million, up to 24 steps; a kernel of 500 lines has some five steps, or one if it is flat."""
+Steps that take back what only hardware explains count a quarter: they hide what else would be refused. GEMM, softmax and norm experts, with up to 24
+steps, need up to 1.04 million; a kernel of 500 lines has some four steps, or one if it is flat."""
+HARDWARE = Measure._fields.index("lanes")
+"""So many components of the measure count what only hardware explains: roles, asynchrony, stages, matrix instructions."""
 MOST_PLACES = 8
 """Places at which a pass is tried at once: those nearest to what is refused."""
 MOST_LEVEL = 20
@@ -64,6 +67,12 @@ class _State:
         known = dict(paths(self.program))
         found = [known.get(_place(d.anchor)) for d in self.refused]
         return sum(isinstance(s, n.For) and s.kind == "thread" for s in found)
+
+    @property
+    def of_warps(self) -> bool:
+        """Whether a matrix instruction is refused that the threads of a warp give together: only tiles have other words for that."""
+        return any((isinstance(s, n.Copy) and s.via.startswith(("ldmatrix", "stmatrix"))) or any(
+            isinstance(x, n.Call) and x.fn == "mma_sync" for x in walk(s)) for s in self.statements.values() if s is not None and not blocks_of(s))
 
     def less(self, other: _State) -> bool:
         """Whether less is refused than of another program, or less of it as a whole."""
@@ -103,6 +112,12 @@ class _Left:
 
     steps: int = MOST_STEPS
     work: float = MOST_WORK
+
+    def pay(self, before: n.Program, after: n.Program) -> None:
+        """Take off what a step and the look for it cost."""
+        hardware = slice(HARDWARE)
+        self.steps -= 1
+        self.work -= measure(before).nodes ** 2 // (4 if measure(after)[hardware] < measure(before)[hardware] else 1)
 
     @property
     def nothing(self) -> bool:
@@ -176,11 +191,10 @@ def _taken_back(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
     where least is refused, and whether there are no more steps."""
     best, level, useless = way, 0, set[str]()
     while not left.nothing and level <= MOST_LEVEL:
-        left.work -= measure(way.state.program).nodes ** 2
         found = next_step(replace(way.state, since=level, useless=useless))
         if found is None:
             return best, True
-        left.steps -= 1
+        left.pay(way.state.program, found.applied.program)
         step = f"~{found.applied.witness.params.name}"
         said = f"{way.state.by.surface} {found.why}: {step} at {found.anchor} is taken back"
         note = Diagnostic("KIR-B307", said, subject=step, anchor=found.anchor, severity="warning")
@@ -230,13 +244,18 @@ def _walked(state: _State) -> _Step | None:
 
 
 def _nearest(state: _State) -> _Step | None:
-    """The first step after which less is refused (or as much, where threads become tiles again); else one that makes tiles of threads that are refused as
-    a whole; else what another algorithm makes less, if the last step helped; else the step nearest to a refused statement. None where no pass
-    can be taken back."""
+    """What makes tiles of threads, where matrix instructions of their warps are refused; else the first step after which less is refused (or as much,
+    where threads become tiles again); else one that makes tiles of threads that are refused as a whole; else what another algorithm makes less, if
+    the last step helped; else the step nearest to a refused statement. None where no pass can be taken back."""
     whole: list[Candidate] = []
     fallback: list[tuple[int, Candidate]] = []
     places = [tuple(map(str, _place(d.anchor))) for d in state.refused]
-    for candidate in state.looks.untried(state.program, places, MOST_PLACES):
+    known = tuple(state.looks.untried(state.program, places, MOST_PLACES))
+    if state.of_warps:
+        made_tiles = (each for each in known if THREADS in each.handle.params.provides)
+        if (step := next((step for each in made_tiles if (step := _back(state, each)) is not None), None)) is not None:
+            return step
+    for candidate in known:
         site: Site = candidate.handle
         if candidate.text not in state.useless and (made := _simpler(state, site)) is not None and not state.same(made, site.path):
             left = state.by.accepts(made)

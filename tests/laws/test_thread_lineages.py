@@ -29,7 +29,7 @@ INTENTS = {
     "rmsnorm": {"unroll", "shuffle-exchange", "tree-reduction", "partition-reduction", "pack-stores", "multi-threaded-block"},
     "topk": {"parallel-scan", "multi-threaded-block", "atomics", "promote-scratch"},
 }
-LAST = ("spread-threads", "partition-rows")
+LAST = ("spread-threads", "partition-rows", "element-per-thread")
 """Before these come all others, and after them the carriers, which would take back all at once."""
 
 
