@@ -143,8 +143,11 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
         return done, ()
     nearest = _Way(done, (), _State(done.program, by, looks, first))
     left = _Left() if steps is None else _Left(steps, math.inf)
+    cut_short = False
     for next_step, spent in ((_nearest, left), (_side_by_side, _Left(left.steps)), (_walked, left)):
-        if spent.nothing:
+        if next_step is _side_by_side and not _lanewise(done.program):
+            continue
+        if spent.nothing or (cut_short and next_step is _walked):
             break
         way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
         if not way.state.refused:
@@ -154,8 +157,7 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
             return _on_tensor_cores(way.trace, by), way.notes
         if way.state.less(nearest.state):
             nearest = way
-        if not ended and next_step is not _side_by_side:
-            break
+        cut_short = cut_short or (not ended and next_step is _nearest)
     raise KirError(*first, _refused(first, nearest, cut=steps is None and left.nothing))
 
 
@@ -211,7 +213,7 @@ def _taken_back(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
 def _side_by_side(state: _State) -> _Step | None:
     """All threads of a CTA as elements of tiles, where the surface knows no threads, and memory that they share as a part of a workspace; then what
     is nearest. Unrolled loops in one another are loops first: what one thread does in so many registers, tiles of all do in as many statements."""
-    lanewise = any(isinstance(s, n.For) and s.kind == "thread" for k in state.program.kernels for s in statements(k.body))
+    lanewise = _lanewise(state.program)
     for name in ("unroll", "element-per-thread", "localize-workspace"):
         for candidate in candidates(state.program, pass_class(name)):
             if name == "unroll" and not (lanewise and _unrolled_twice(state.program, candidate.handle)):
@@ -223,6 +225,11 @@ def _side_by_side(state: _State) -> _Step | None:
             step = _Step(applied, candidate.anchor, state.by.accepts(applied.program))
             return replace(step, why="would write out all rounds of loops in one another") if name == "unroll" else step
     return None if lanewise else _nearest(state)
+
+
+def _lanewise(program: n.Program) -> bool:
+    """Whether some code is written for each thread."""
+    return any(isinstance(s, n.For) and s.kind == "thread" for k in program.kernels for s in statements(k.body))
 
 
 def _alone(program: n.Program) -> bool:
