@@ -18,6 +18,7 @@ from functools import cached_property
 from kir.carrier import declared
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
+from kir.ir.build import is_const
 from kir.ir.measure import Measure, decreases, measure
 from kir.ir.paths import paths
 from kir.ir.visit import blocks_of, statements, walk
@@ -148,6 +149,9 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
             continue
         way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
         if not way.state.refused:
+            if next_step is _nearest and _alone(way.state.program) and not _alone(done.program) and _has_elements(done.program):  # one thread would do what all do
+                beside, _ = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), aside, _side_by_side)
+                way = beside if not beside.state.refused else way
             return _on_tensor_cores(way.trace, by), way.notes
         if way.state.less(nearest.state):
             nearest = way
@@ -208,7 +212,7 @@ def _taken_back(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
 def _side_by_side(state: _State) -> _Step | None:
     """All threads of a CTA as elements of tiles, where the surface knows no threads, and memory that they share as a part of a workspace; then what
     is nearest. Unrolled loops in one another are loops first: what one thread does in so many registers, tiles of all do in as many statements."""
-    lanewise = any(isinstance(s, n.For) and s.kind == "thread" for k in state.program.kernels for s in statements(k.body))
+    lanewise = _lanewise(state.program)
     for name in ("unroll", "element-per-thread", "localize-workspace"):
         for candidate in candidates(state.program, pass_class(name)):
             if name == "unroll" and not (lanewise and _unrolled_twice(state.program, candidate.handle)):
@@ -226,6 +230,16 @@ def _has_elements(program: n.Program) -> bool:
     """Whether a kernel is one loop over the threads of a CTA, which may be elements of tiles."""
     item = pass_class("element-per-thread").with_options({})
     return any(item.match_inverse(program, (k.name,), k) is not None for k in program.kernels)
+
+
+def _lanewise(program: n.Program) -> bool:
+    """Whether some code is written for each thread."""
+    return any(isinstance(s, n.For) and s.kind == "thread" for k in program.kernels for s in statements(k.body))
+
+
+def _alone(program: n.Program) -> bool:
+    """Whether some CTA has one thread."""
+    return any(is_const(k.threads, 1) for k in program.kernels)
 
 
 def _unrolled_twice(program: n.Program, site: Site) -> bool:
