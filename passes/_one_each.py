@@ -26,12 +26,14 @@ def wide(t: Type, threads: int) -> TileType:
 
 
 def dtype_of_scalar(t: Type) -> DType:
+    """The dtype of a scalar. Raises CannotDeal for a type that no tile has."""
     if not isinstance(t, DType):
         raise CannotDeal(f"a value of type {t} has no tile")
     return t
 
 
 def touches_memory(e: n.Node) -> bool:
+    """Whether a value is read from memory that other threads may write."""
     return any(isinstance(x, n.Load) and x.at.buffer.space not in PRIVATE for x in walk(e))
 
 

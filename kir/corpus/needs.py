@@ -30,7 +30,7 @@ _NEEDS = (
     (r"tensor memory", "the memory and the products of Blackwell's tensor cores: a space in the IR, and rows of instructions with their meaning"),
     (r"'T\.access_ptr'", "an address as a value of the kernel: a view that a call may be given"),
     (r"tilelang\.language\.ptr as a dtype", "a tensor of addresses: memory that is found at run time"),
-    (r"'T\.sync_grid'", "a barrier of the whole grid, and a launch that keeps every CTA resident"),
+    (r"barrier of the whole grid", "a barrier of the whole grid, and a launch that keeps every CTA resident"),
     (r"bfloat16x2|'T\.abs2'", "dtypes of two elements, and the instructions that take them"),
     (r"calls itself", "recursion unrolled under a binding"),
     (r"there is no source for", "the module that it comes from, installed"),

@@ -143,12 +143,10 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
         return done, ()
     nearest = _Way(done, (), _State(done.program, by, looks, first))
     left = _Left() if steps is None else _Left(steps, math.inf)
-    cut_short = False
-    for next_step, spent in ((_nearest, left), (_side_by_side, _Left(left.steps)), (_walked, left)):
-        if next_step is _side_by_side and not _lanewise(done.program):
+    aside = _Left(left.steps, 4 * MOST_WORK) if steps is not None or measure(done.program).nodes ** 2 <= MOST_WORK else _Left(0)
+    for next_step, spent in ((_nearest, left), (_side_by_side, aside), (_walked, left)):
+        if spent.nothing or (next_step is _side_by_side and not _has_elements(done.program)):
             continue
-        if spent.nothing or (cut_short and next_step is _walked):
-            break
         way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
         if not way.state.refused:
             if next_step is _nearest and _alone(way.state.program) and not _alone(done.program):  # one thread would do what all do
@@ -157,8 +155,9 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
             return _on_tensor_cores(way.trace, by), way.notes
         if way.state.less(nearest.state):
             nearest = way
-        cut_short = cut_short or (not ended and next_step is _nearest)
-    raise KirError(*first, _refused(first, nearest, cut=steps is None and left.nothing))
+        if not ended and next_step is _nearest:
+            left.steps = 0
+    raise KirError(*first, _refused(first, nearest, cut=steps is None and left.work <= 0))
 
 
 def _refused(first: Refused, nearest: _Way, *, cut: bool) -> Diagnostic:
@@ -225,6 +224,12 @@ def _side_by_side(state: _State) -> _Step | None:
             step = _Step(applied, candidate.anchor, state.by.accepts(applied.program))
             return replace(step, why="would write out all rounds of loops in one another") if name == "unroll" else step
     return None if lanewise else _nearest(state)
+
+
+def _has_elements(program: n.Program) -> bool:
+    """Whether a kernel is one loop over the threads of a CTA, which may be elements of tiles."""
+    item = pass_class("element-per-thread").with_options({})
+    return any(item.match_inverse(program, (k.name,), k) is not None for k in program.kernels)
 
 
 def _lanewise(program: n.Program) -> bool:

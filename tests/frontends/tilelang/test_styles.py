@@ -418,6 +418,6 @@ def factory(n):
     return kernel
 """)
     for answer, blocks in (((8, 9), 4), ((9, 0), 2), ((10, 0), 2)):
-        metas = {"n": 256, "get_device_capability_0": answer[0], "get_device_capability_1": answer[1]}
+        metas: dict[str, int | float | bool | str] = {"n": 256, "get_device_capability_0": answer[0], "get_device_capability_1": answer[1]}
         made = TileLangFrontend().instantiate(file, "kernel", Binding(metas=metas))
         assert made.kernels[0].grid[0].extent == n.Const(blocks, made.kernels[0].grid[0].extent.type)  # type: ignore[arg-type]  # an i32
