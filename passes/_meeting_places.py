@@ -165,11 +165,13 @@ class _Phases:
         for x, y in zip(index, again, strict=True):
             y = substitute(y, renamed)
             if not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
-                if _steps(build.sub(y, x), t, other):
+                if _steps(build.sub(y, x), t, other) or _digits(x, y, t, other, known):
                     return
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
+        if self._by_number(a, b):
+            return
         answer = decide(apart, known)
-        if answer.kind == "always" or (answer.kind == "unknown" and self._by_number(a, b)):
+        if answer.kind == "always":
             return
         told = f"{region_text(a.at)} and {region_text(b.at)} may be one place, and no barrier is between"
         if a.kind == b.kind == WRITE and a.at == b.at:
@@ -235,6 +237,32 @@ def _plain(e: N) -> N:
                 return new
     made: N = transform(e, leave)
     return made
+
+
+def _digits(x: n.Expr, y: n.Expr, t: n.Var, other: n.Var, known: Facts) -> bool:
+    """Whether two indices are one sum of digits, of which each has room below the next one, over numbers of one thread and of the other: then
+    they are the same only where all digits are, the thread's number among them."""
+    ours, theirs = dict(build.polynomial(x)), dict(build.polynomial(y))
+    for m in ours.keys() & theirs.keys():
+        if ours[m] == theirs[m]:
+            del ours[m], theirs[m]
+    digits: list[tuple[int, int | None]] = []
+    for m, coefficient in ours.items():
+        here = m[0]
+        if len(m) != 1 or not isinstance(here, n.Var):
+            return False
+        there = other if here == t else n.Var(f"{here.name}'", here.of)
+        a, b = known.domain(here), known.domain(there)
+        if theirs.pop((there,), None) != coefficient or coefficient <= 0:
+            return False
+        ends = (a.lo, a.hi, b.lo, b.hi)
+        digits.append((coefficient, None if None in ends else max(e for e in ends if e is not None) - min(e for e in ends if e is not None)))
+    room: int | None = 0
+    for coefficient, most in sorted(digits, key=lambda each: each[0]):
+        if room is None or room >= coefficient:
+            return False
+        room = None if most is None else room + coefficient * most
+    return not theirs and (t,) in ours
 
 
 def _elements(at: n.Region, mark: str, known: Facts) -> tuple[tuple[n.Expr, ...], Facts]:

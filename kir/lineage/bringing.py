@@ -149,8 +149,9 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
             continue
         way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
         if not way.state.refused:
-            if next_step is _nearest and _alone(way.state.program) and not _alone(done.program) and _has_elements(done.program):  # one thread would do what all do
-                beside, _ = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), aside, _side_by_side)
+            if next_step is _nearest and _alone(way.state.program) and not _alone(done.program) and _has_elements(done.program):
+                # one thread would do what all do
+                beside, _ = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), _Left(), _side_by_side)
                 way = beside if not beside.state.refused else way
             return _on_tensor_cores(way.trace, by), way.notes
         if way.state.less(nearest.state):
