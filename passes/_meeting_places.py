@@ -258,7 +258,7 @@ def _digits(x: n.Expr, y: n.Expr, t: n.Var, other: n.Var, known: Facts) -> bool:
         ends = (a.lo, a.hi, b.lo, b.hi)
         digits.append((coefficient, None if None in ends else max(e for e in ends if e is not None) - min(e for e in ends if e is not None)))
     room: int | None = 0
-    for coefficient, most in sorted(digits, key=lambda each: each[0]):
+    for coefficient, most in sorted(digits, key=lambda each: (each[0], math.inf if each[1] is None else each[1])):
         if room is None or room >= coefficient:
             return False
         room = None if most is None else room + coefficient * most
