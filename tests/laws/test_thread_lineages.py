@@ -29,7 +29,7 @@ INTENTS = {
     "rmsnorm": {"unroll", "shuffle-exchange", "tree-reduction", "partition-reduction", "pack-stores", "multi-threaded-block"},
     "topk": {"parallel-scan", "multi-threaded-block", "atomics", "promote-scratch"},
 }
-LAST = ("spread-threads", "partition-rows", "element-per-thread")
+LAST = ("spread-threads", "partition-rows")
 """Before these come all others, and after them the carriers, which would take back all at once."""
 
 
@@ -40,7 +40,7 @@ def expert(name: str) -> n.Program:
 
 def _next(p: n.Program, assume: frozenset[str]) -> Applied | None:
     item: type[Pass]
-    for item in sorted(passes(), key=lambda c: (bool(declared(c)), c.name in LAST, c.name)):
+    for item in sorted((c for c in passes() if c.walked), key=lambda c: (bool(declared(c)), c.name in LAST, c.name)):
         for site in sites(item.with_options({}), p, "backward"):
             try:
                 done = apply(p, site.params, site, "backward", assume=assume & {each.id for each in item.preconditions})
