@@ -36,10 +36,10 @@ THREADS = "thread-loop"
 """What passes provide that write a tile program out for its threads."""
 MOST_STEPS = 60
 """Steps that may be taken back; each lowers the measure of law 9, so that there is an end anyway."""
-MOST_WORK = 1_300_000
-"""Pairs of IR nodes in the programs that are looked through where nobody said how many steps may be taken: each place is tried in its whole program.
-Steps that take back what only hardware explains count a quarter: they hide what else would be refused. GEMM, softmax and norm experts, with up to 24
-steps, need up to 1.04 million; a kernel of 500 lines has some four steps, or one if it is flat."""
+MOST_WORK = 100_000
+"""Statements times IR nodes of the programs that are looked through where nobody said how many steps may be taken: each place is tried in its whole
+program. Steps that take back what only hardware explains count an eighth: they hide what else would be refused. GEMM, softmax and norm experts, with
+up to 24 steps, need up to 90,000; a kernel of 500 lines has some three steps, or one if it is flat."""
 HARDWARE = Measure._fields.index("lanes")
 """So many components of the measure count what only hardware explains: roles, asynchrony, stages, matrix instructions."""
 MOST_PLACES = 8
@@ -106,18 +106,23 @@ class _Step:
     why: str = "has no word for what this pass does here"
 
 
+def _size(program: n.Program) -> int:
+    """How much a look through a program is."""
+    return measure(program).statements * measure(program).nodes
+
+
 @dataclass
 class _Left:
-    """What the search may still do: steps, and pairs of IR nodes to look through."""
+    """What the search may still do: steps, and work (`MOST_WORK`)."""
 
     steps: int = MOST_STEPS
     work: float = MOST_WORK
 
     def pay(self, before: n.Program, after: n.Program) -> None:
         """Take off what a step and the look for it cost."""
-        hardware = slice(HARDWARE)
+        whole = _size(before)
         self.steps -= 1
-        self.work -= measure(before).nodes ** 2 // (4 if measure(after)[hardware] < measure(before)[hardware] else 1)
+        self.work -= whole // 8 if measure(after)[:HARDWARE] < measure(before)[:HARDWARE] else whole
 
     @property
     def nothing(self) -> bool:
@@ -143,7 +148,7 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
         return done, ()
     nearest = _Way(done, (), _State(done.program, by, looks, first))
     left = _Left() if steps is None else _Left(steps, math.inf)
-    aside = _Left(left.steps, 4 * MOST_WORK) if steps is not None or measure(done.program).nodes ** 2 <= MOST_WORK else _Left(0)
+    aside = _Left(left.steps, 4 * MOST_WORK) if steps is not None or _size(done.program) <= MOST_WORK else _Left(0)
     for next_step, spent in ((_nearest, left), (_side_by_side, aside), (_walked, left)):
         if spent.nothing or (next_step is _side_by_side and not _has_elements(done.program)):
             continue
