@@ -40,6 +40,8 @@ MOST_WORK = 100_000
 """Statements times IR nodes of the programs that are looked through where nobody said how many steps may be taken: each place is tried in its whole
 program. Steps that take back what only hardware explains count an eighth: they hide what else would be refused. GEMM, softmax and norm experts, with
 up to 24 steps, need up to 90,000; a kernel of 500 lines has some three steps, or one if it is flat."""
+MOST_REFUSED = 6 * MOST_WORK
+"""Where more is refused than six times the steps that can be paid for, one is tried."""
 HARDWARE = Measure._fields.index("lanes")
 """So many components of the measure count what only hardware explains: roles, asynchrony, stages, matrix instructions."""
 MOST_PLACES = 8
@@ -147,7 +149,7 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
     if not first:
         return done, ()
     nearest = _Way(done, (), _State(done.program, by, looks, first))
-    left = _Left() if steps is None else _Left(steps, math.inf)
+    left = _Left(work=1 if len(first) * _size(done.program) > MOST_REFUSED else MOST_WORK) if steps is None else _Left(steps, math.inf)
     aside = _Left(left.steps, 4 * MOST_WORK) if steps is not None or _size(done.program) <= MOST_WORK else _Left(0)
     for next_step, spent in ((_nearest, left), (_side_by_side, aside), (_walked, left)):
         if spent.nothing or (next_step is _side_by_side and not _has_elements(done.program)):

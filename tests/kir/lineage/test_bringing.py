@@ -15,6 +15,7 @@ from kir.ir.measure import measure
 from kir.ir.parser import parse_program
 from kir.lineage import bringing
 from kir.lineage.bringing import brought
+from kir.lineage.source import load_expert
 from kir.rewrite import Pass, Site, Trace, apply
 from kir.rewrite.driver import Applied
 from kir.rewrite.text import Direction
@@ -124,6 +125,18 @@ def test_a_long_program_is_refused_after_few_looks_unless_more_are_asked_for() -
         assert "--steps-back" not in ended[name].attempt and "of this size" not in ended[name].message
     looks = [measure(program).statements * measure(program).nodes for program in (short, long)]
     assert looks[0] * bringing.MOST_LEVEL < bringing.MOST_WORK < 2 * looks[1]
+
+
+def test_where_far_more_is_refused_than_steps_can_be_paid_for_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    skills = Path(__file__).parents[3] / "skills"
+    gemm = load_expert(str(skills / "experts/gemm/tilelang.py::gemm_pipelined"), skills / "bindings/tilelang_gemm.toml").program
+    done, notes = brought(Trace(normalize(gemm)), backend("triton"))
+    assert len(notes) > 1 and not backend("triton").accepts(done.program)
+    monkeypatch.setattr(bringing, "MOST_REFUSED", 0)
+    with pytest.raises(KirError) as refused:
+        brought(Trace(normalize(gemm)), backend("triton"))
+    assert "--steps-back" in refused.value.diagnostics[-1].attempt
+    assert not backend("triton").accepts(brought(Trace(normalize(gemm)), backend("triton"), 10)[0].program)
 
 
 def test_passes_that_make_tiles_of_threads_say_what_hinders_them() -> None:
