@@ -21,12 +21,12 @@ ONE_THREAD = ("torch", "triton", "tilelang")
 
 def halved(items: Sequence[T], work: Callable[[T], R]) -> list[R]:
     """`work` of each item, in their order. A copy of this process takes part, where there is a second core and this process has no other
-    threads: both take the next item from one queue. What the copy does not bring back is done here. `work` must not write anything, and
+    threads: both take the next item from one queue, the last one first. What the copy does not bring back is done here. `work` must not write anything, and
     its results are pickled."""
     done: dict[int, R] = {}
     if 1 < len(items) < MOST and may_be_copied():
         queue, fill = os.pipe()
-        os.write(fill, b"".join(number.to_bytes(2, "big") for number in range(len(items))))
+        os.write(fill, b"".join(number.to_bytes(2, "big") for number in reversed(range(len(items)))))
         os.close(fill)
         source, sink = os.pipe()
         copy = os.fork()

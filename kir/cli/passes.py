@@ -15,7 +15,7 @@ import typer
 
 from kir.cli._options import belong
 from kir.cli._result import Result
-from kir.rewrite.catalog import described, summaries, table
+from kir.rewrite.catalog import described, summary, table
 
 
 def command(
@@ -30,7 +30,10 @@ def command(
     if name:
         return _described(name)
     belong("passes", "--check NAME", {"--cases": cases})
-    rows = summaries()
+    from kir.cli._halves import halved
+    from kir.registry import registry
+
+    rows = tuple(halved(tuple(registry("kir.passes")), summary))
     if markdown:
         return Result({"passes": [asdict(r) for r in rows]}, table(rows))
     width = max((len(r.name) for r in rows), default=0)
