@@ -44,7 +44,7 @@ MOST_REFUSED = 6 * MOST_WORK
 """Where more is refused than six times the steps that can be paid for, one is tried."""
 HARDWARE = Measure._fields.index("lanes")
 """So many components of the measure count what only hardware explains: roles, asynchrony, stages, matrix instructions."""
-MOST_PLACES = 8
+MOST_PLACES = 4
 """Places at which a pass is tried at once: those nearest to what is refused."""
 MOST_LEVEL = 20
 """Steps in a row after which nothing less is refused. The longest that led anywhere, over all experts and surfaces, had 16."""
