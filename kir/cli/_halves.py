@@ -21,8 +21,8 @@ ONE_THREAD = ("torch", "triton", "tilelang")
 
 def halved(items: Sequence[T], work: Callable[[T], R]) -> list[R]:
     """`work` of each item, in their order. A copy of this process takes part, where there is a second core and this process has no other
-    threads: both take the next item from one queue, the last one first. What the copy does not bring back is done here. `work` must not write anything, and
-    its results are pickled."""
+    threads: both take the next item from one queue, the last one first. What the copy does not bring back is done here. `work` must not
+    write anything, and its results are pickled."""
     done: dict[int, R] = {}
     if 1 < len(items) < MOST and may_be_copied():
         queue, fill = os.pipe()

@@ -3,9 +3,9 @@
 Each step is the inverse of a registered pass, checked as any other (forward restores the program exactly), so that what is written is the
 expert as far as the surface goes, and the steps say what is missing.
 First come steps after which the surface refuses less; where no single one does, the one that is nearest to a refused statement. Where that leads nowhere,
-the threads of a CTA become elements of tiles, if that helps; and then come the steps of a walk to naive, in its order. Each ends after so many steps that
-helped nothing, and when as much of a program has been looked through as a second is enough for, unless more steps are asked for: what is then left is said to
-be left.
+the threads of a CTA become elements of tiles, if that helps; and then come the steps of a walk to naive, in its order. Each ends after so many
+steps that helped nothing, and when as much of a program has been looked through as a second is enough for, unless more steps are asked for: what
+is then left is said to be left.
 """
 
 from __future__ import annotations
