@@ -1,6 +1,6 @@
 """How the threads of a CTA hold a tile in registers, as index expressions: which element each register of a thread is.
 
-A `Holding` is the symbolic form of the tables in `kir.ir.layout`: `place` gives the element that register `slot` of the atom numbered
+A `Holding` is the symbolic form of the tables in `kir.ir.layout_tables`: `place` gives the element that register `slot` of the atom numbered
 `at` holds, as an expression of the thread's number. Dense tiles of threads are `linear`, fragments of mma.sync are `matrix`.
 """
 from __future__ import annotations

@@ -13,7 +13,8 @@ import numpy as np
 from kir.diagnostic import error
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.number import Array, poison, storage
-from kir.ir.layout import row_major, swizzled
+from kir.ir.layout import row_major
+from kir.ir.layout_tables import swizzled
 from kir.ir.nodes import Buffer, Expr, Region, Span, View
 from kir.ir.types import DType
 
