@@ -110,8 +110,8 @@ def _rebound(writer: EditingBackend, binding: Binding, old: n.Program, new: n.Pr
         options.pop("threads", None)
         if new.kernels[0].threads == n.Const(1, new.kernels[0].threads.type):  # type: ignore[arg-type]  # threads are a scalar
             options["threads"] = 1
-    grid = list(binding.grid) if before.grid == after.grid else [expr_text(e) for e in after.grid]
-    return binding.model_copy(update={"grid": grid, "options": options})
+    grid: list[str | int] = [*binding.grid] if before.grid == after.grid else [expr_text(e) for e in after.grid]
+    return replace(binding, grid=grid, options=options)
 
 
 @dataclass

@@ -126,8 +126,8 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
     metas = {**binding.metas, **{k: v for k, v in values.items() if k in binding.metas}}
     options = {**binding.options, **{k: v for k, v in values.items() if k in LAUNCH_OPTIONS}}
     first = problem.spec.dtypes[0] if problem.spec.dtypes else ""
-    tensors = {k: t.model_copy(update={"dtype": problem.dtype}) if t.dtype == first else t for k, t in binding.tensors.items()}
-    program = specialize(generic, settled(binding.model_copy(update={"metas": metas, "options": options, "tensors": tensors})))
+    tensors = {k: replace(t, dtype=problem.dtype) if t.dtype == first else t for k, t in binding.tensors.items()}
+    program = specialize(generic, settled(replace(binding, metas=metas, options=options, tensors=tensors)))
     check(program)
     return raised(program)
 
