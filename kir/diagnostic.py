@@ -12,11 +12,13 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
+
+from kir.dataclass import dataclass
 
 Severity = Literal["error", "warning", "note"]
 

@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from kir.dataclass import dataclass
 
 COMMAND_LIMIT_SECONDS = 20
 """How long a tool may take to print its version."""

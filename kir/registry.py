@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec
@@ -22,6 +21,7 @@ from types import MappingProxyType, ModuleType
 from typing import Literal
 
 import kir
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, did_you_mean, error, usage
 
 Group = Literal["kir.passes", "kir.frontends", "kir.backends"]

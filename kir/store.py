@@ -15,11 +15,11 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, Origin, did_you_mean, error
 
 HASH_PATTERN = re.compile(r"[0-9a-f]{64}")

@@ -5,10 +5,11 @@ A frontend module offers `FRONTEND`, a backend module `BACKEND`; both are found 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, error
 from kir.ir.nodes import Expr, Program
 from kir.registry import registry

@@ -15,10 +15,11 @@ Sources, named in the docstrings below:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from kir.dataclass import dataclass
 from kir.diagnostic import did_you_mean, usage
 
 Family = Literal[

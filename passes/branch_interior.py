@@ -36,9 +36,10 @@ kernel main grid (i: ceildiv(N, 64)) threads 64
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, dtype_of

@@ -36,12 +36,13 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide, fails_at_ends
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text

@@ -31,11 +31,11 @@ kernel main grid (row: M) threads 64
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
 from kir.analysis.elements import NotElementwise, element
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -42,9 +42,10 @@ kernel main grid (b: ceildiv(N, 1024)) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import statements, transform, walk

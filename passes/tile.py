@@ -31,13 +31,14 @@ kernel main grid (m_tile: ceildiv(M, 128)) threads 1
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of

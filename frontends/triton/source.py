@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache, cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import libcst as cst
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error
 
 from .positions import Positions

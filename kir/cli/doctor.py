@@ -5,12 +5,13 @@ Everything optional may be absent: each line then says what it would add and the
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
 import kir
 from kir import machine
 from kir.cli._result import Result
+from kir.dataclass import dataclass
 from kir.registry import DISTRIBUTION
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ model says they gain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ import typer
 from kir.cli._options import belong
 from kir.cli._program import read
 from kir.cli._result import Result
+from kir.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kir.diagnostic import Diagnostic

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
 from kir.carrier import declared
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic
 from kir.ir.measure import Measure, measure
 from kir.ir.nodes import Program

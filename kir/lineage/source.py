@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import kir.skills
 from kir import machine
+from kir.dataclass import dataclass
 from kir.diagnostic import did_you_mean, error, usage
 from kir.ir.nodes import Program, Var
 from kir.ir.types import DType

@@ -6,11 +6,12 @@ where forward applies. A backward step therefore proves, with its inverse restor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
 from kir.analysis.footprint import footprint
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, anchor_map
