@@ -41,7 +41,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
-from kir.ir.visit import children, names_read, once, substitute, transform, unshared
+from kir.ir.visit import children, names_read, once, statements, substitute, transform, unshared
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -131,6 +131,11 @@ def _is_copy(block: n.Block, i: int, made: n.Block, var: n.Var, number: int) -> 
     return known[key]
 
 
+def _amid(s: n.Stmt) -> set[n.Block]:
+    """The runs of three copies in which a statement was found to begin the second: those need not be compared again."""
+    return once(s, "_amid_copies", set)
+
+
 def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, int] | None:
     """(one copy over `var`, how many) of the statements from `i` on, `size` to a copy; None for fewer than two."""
     made = _copy(block, i, size, var)
@@ -146,6 +151,8 @@ def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, i
 
 def _unlabeled(s: n.Stmt) -> n.Stmt:
     """A statement without labels: those stay with the first copy."""
+    if all(x.label is None for x in statements((s,))):
+        return s
     out: n.Stmt = transform(s, lambda old, new: replace(new, label=None) if isinstance(new, n.Stmt) and new.label is not None else new)  # type: ignore[type-var]  # every statement is a dataclass
     return out
 
@@ -188,11 +195,15 @@ class WriteOut(Pass):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
         for size in range(1, MOST_STATEMENTS + 1):
+            if i >= size and block[i - size:i + 2 * size] in _amid(node):
+                return Miss("it is not the first of the copies")
             before = _copy(block, i - size, size, var)
             if before is not None and _is_copy(block, i + size, before, var, 2):
                 return Miss("it is not the first of the copies")
             found = copies_at(block, i, size, var)
             if found is not None:
+                for k in range(i + size, i + size * (found[1] - 1), size):
+                    _amid(block[k]).add(block[k - size:k + 2 * size])
                 return Site(path, self, {"copy": found[0], "count": found[1], "size": size})
         return None
 

@@ -17,7 +17,7 @@ LINKED = ("passes", "frontends", "backends", "skills", "grammars")
 CODE = ("passes", "frontends", "backends")
 
 MODULE_ORDER = (
-    *("dataclass", "diagnostic", "instructions", "target", "registry", "machine", "confine", "device", "ir", "ptx", "analysis", "interp", "rewrite"),
+    *("dataclass", "diagnostic", "instructions", "target", "registry", "machine", "halves", "confine", "device", "ir", "ptx", "analysis", "interp", "rewrite"),
     *("lowering", "surface", "problem"),
     *("store", "edits", "gate", "carrier", "lineage", "library", "forecast", "tune", "optimize", "corpus", "report", "cli", "mcp"),
 )

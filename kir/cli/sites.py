@@ -42,8 +42,8 @@ def command(
     belong("sites", "--package", {"--target": target, "--most": most, "--jobs": jobs, "--seconds": seconds})
     from dataclasses import replace
 
-    from kir.cli._halves import halved
     from kir.diagnostic import KirError
+    from kir.halves import halved
     from kir.rewrite.registry import pass_class, pass_names
 
     program = read(file, bind)
