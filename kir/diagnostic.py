@@ -51,7 +51,7 @@ TAB_WIDTH = 4
 """Columns a tab takes in a printed excerpt (positions in an :class:`Origin` count a tab as one character)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Origin:
     """A span of a source file. Lines and columns are 1-based and count characters; ``end_column`` is exclusive."""
 
@@ -87,7 +87,7 @@ class Fields(TypedDict, total=False):
     label: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Diagnostic:
     """One finding, as data.
 
@@ -220,7 +220,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     return f"did you mean {' or '.join([', '.join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)}?"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Explanation:
     """What an id means: ``title`` in a few words, ``explain`` why it is refused, ``mend`` what to do about it."""
 

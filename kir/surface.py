@@ -22,7 +22,7 @@ UNCOMPILED = "not compiled"
 """How a reason begins where nothing is known of the machine code, because a side was not compiled."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KernelRef:
     """A kernel found in a source file: its name, the 1-based line of its definition, and the surface that it is written in."""
 
@@ -85,7 +85,7 @@ class EditableFrontend(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceLine:
     """Line `line` (1-based) of an emitted text says what the statement at `path` says."""
 
@@ -93,7 +93,7 @@ class SourceLine:
     path: StatementPath
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Argument:
     """A run-time argument of an emitted kernel. `kind` is `pointer`, `scalar` or `map` (a tensor map), `dtype` an IR dtype name, `divisor` the largest
     power of two up to 16 that the text may take to divide it: bytes for a pointer (1: as an element is), the value for a scalar. `of` is the

@@ -21,7 +21,7 @@ ZOO = ("flag-gems", "liger-kernel", "fla-core", "tile-kernels", "flash-qla")
 """Third-party packages whose kernels are read as source text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finding:
     """One row: ``what`` was looked for, whether it is ``there``, the ``detail``, and what to do when it is not."""
 
