@@ -24,7 +24,9 @@ def divisor(e: n.Expr, facts: Sequence[n.Expr]) -> int:
                 known[f.a.a] = math.lcm(known.get(f.a.a, 1), c)
     out = 0
     for monomial, c in build.polynomial(e).items():
-        out = math.gcd(out, abs(c) * math.prod(_atom_divisor(a, known) for a in monomial))
+        out = math.gcd(out, abs(c) * math.prod(
+            math.gcd(divisor(a.a, facts), divisor(a.b, facts)) if isinstance(a, n.Binary) and a.op in ("min", "max") else _atom_divisor(a, known)
+            for a in monomial))
     return out
 
 
