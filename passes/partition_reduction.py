@@ -174,7 +174,7 @@ def _exchange_after(block: n.Block, i: int) -> int | None:
         s = block[k]
         if isinstance(s, n.Store) and s.value == n.Load(n.Region(acc.buffer)) and s.at.buffer.space == "shared":
             return k
-        if mentions(s, acc.buffer.name) or not isinstance(s, (n.For, n.If, n.Store)) or any(isinstance(x, (n.Eval, n.Jump)) for x in walk(s)):
+        if mentions(s, acc.buffer.name) or not isinstance(s, (n.For, n.If, n.Store, n.Alloc)) or any(isinstance(x, (n.Eval, n.Jump)) for x in walk(s)):
             return None
     return None
 
