@@ -279,7 +279,7 @@ def _nearest(state: _State) -> _Step | None:
         site: Site = candidate.handle
         if candidate.text not in state.useless and (made := _simpler(state, site)) is not None and not state.same(made, site.path):
             left = state.by.accepts(made)
-            tiles = THREADS in site.params.provides
+            tiles = THREADS in site.params.provides and state.threads > 0
             state.useless.add(candidate.text)
             if len(left) < len(state.refused) + tiles:
                 if (step := _back(state, candidate)) is not None:
