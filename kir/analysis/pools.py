@@ -73,7 +73,7 @@ def _pool(placed: Sequence[tuple[Facts, n.Stmt]], b: n.Buffer, taken: set[str]) 
         for region, mask in _places(s) if b.name in buffers_named(s) else ():
             if region.buffer.name == b.name:
                 found = _range(region, mask, known)
-                if found is None:
+                if found is None or found[0] >= found[1]:
                     return None
                 lo, hi = reach.get(region, found)
                 reach[region] = min(lo, found[0]), min(max(hi, found[1]), size)

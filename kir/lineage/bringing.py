@@ -279,7 +279,7 @@ def _nearest(state: _State) -> _Step | None:
         site: Site = candidate.handle
         if candidate.text not in state.useless and (left := candidate.judged[0] if candidate.judged else _left(state, site)) is not None:
             refused, threads = left
-            tiles = THREADS in site.params.provides
+            tiles = THREADS in site.params.provides and state.threads > 0
             state.useless.add(candidate.text)
             if refused < len(state.refused) + tiles:
                 if (step := _back(state, candidate)) is not None:
