@@ -147,6 +147,8 @@ class StagePanels(Pass):
             return None
         if not any(isinstance(s, n.Store) and s.at.buffer.space != "global" for s in node.body):
             return None
+        if (count := build.int_value(node.hi)) is not None and count % self.extent:
+            return Miss(f"{self.extent} does not divide its {count} iterations")
         if (running := _running(node)) is not None:
             return Miss(f"an iteration reads what earlier ones made of '{running}'")
         try:

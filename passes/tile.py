@@ -178,6 +178,7 @@ class Tile(Pass):
     claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
     provides: ClassVar[tuple[str, ...]] = ("tiled",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
@@ -190,6 +191,8 @@ class Tile(Pass):
             return None
         if build.is_const(node.grid[self.axis].extent, 1):
             return Miss("the axis has one element")
+        if (count := build.int_value(node.grid[self.axis].extent)) is not None and count % self.extent:
+            return Miss(f"{self.extent} does not divide the {count} elements of the axis")
         try:
             self._widened(program, node, "%tile")
         except CannotRetile as bad:

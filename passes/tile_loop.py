@@ -101,6 +101,7 @@ class TileLoop(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1, 52)
     claim: ClassVar[str] = "Neighbors move and are computed together, by threads side by side."
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P918", "validity", "shape", "what lies past the last iteration is never stored, and where it is undefined decides nothing", _tails),
         Precondition("KIR-P919", "validity", "aliasing", "no iteration reads what another writes", _independent),
@@ -110,6 +111,8 @@ class TileLoop(Pass):
         """At a serial loop from 0 that carries nothing from one iteration to the next, when its statements have a form as tiles."""
         if not (_counts(node) and isinstance(node, n.For)) or self.extent < 2:
             return None
+        if (count := build.int_value(node.hi)) is not None and count % self.extent:
+            return Miss(f"{self.extent} does not divide its {count} iterations")
         own = {s.buffer.name for s in statements(node.body) if isinstance(s, n.Alloc)}
         stores = [s for s in statements(node.body) if isinstance(s, n.Store)]
         if not any(s.at.buffer.space == "global" for s in stores):

@@ -40,7 +40,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
-from kir.ir.visit import children, names_read, once, substitute, transform, unshared
+from kir.ir.visit import children, names_read, once, statements, substitute, transform, unshared
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -88,7 +88,7 @@ def _copy(block: n.Block, i: int, size: int, var: n.Var) -> n.Block | None:
 
 def _generalized(first: n.Block, second: n.Block, var: n.Var) -> n.Block | None:
     """What two runs of statements of the same outline are copies of."""
-    if not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in first):
+    if not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in statements(first)):
         return None
     names, others = list(bound_names(first)), list(bound_names(second))
     if len(names) != len(others):
@@ -143,6 +143,17 @@ def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, i
     return (made, count) if count > 1 and not any(bound & names_read(s) for s in rest) else None
 
 
+def _grows_evenly(loop: n.For) -> bool:
+    """Whether a loop's first two iterations, written out, are copies of its body."""
+    var = n.Var("%v", I32)
+    first, second = (copy_of(loop.body, loop.var, k) for k in (0, 1))
+    try:
+        made: n.Block = between(first, second, var)
+    except (Unlike, TypeError, ValueError):
+        return False
+    return all(a == substitute(b, {loop.var.name: var}) for a, b in zip(made, loop.body, strict=True))
+
+
 def _unlabeled(s: n.Stmt) -> n.Stmt:
     """A statement without labels: those stay with the first copy."""
     out: n.Stmt = transform(s, lambda old, new: replace(new, label=None) if isinstance(new, n.Stmt) and new.label is not None else new)  # type: ignore[type-var]  # every statement is a dataclass
@@ -168,6 +179,8 @@ class WriteOut(Pass):
             return Miss("it has not a few iterations of a few statements")
         if any(isinstance(s, (n.Alloc, n.View, n.Jump)) for s in node.body):
             return Miss("an iteration has memory of its own, or may leave the loop")
+        if not _grows_evenly(node):
+            return Miss("what it computes from its count is no whole number that grows evenly: its copies are not known again")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
