@@ -105,6 +105,9 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                 if size is None:
                     return unknown(text, needs=f"a fact that {extent} divides the trip count")
                 return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
+    if (count := build.int_value(loop.hi)) is not None:
+        return refuted(f"{extent} does not divide the {count} iterations", f"the last panel ends at {-(-count // extent) * extent}",
+                       needs="an extent that divides the trip count")
     if masked:
         return proved("past the end of the loop a mask makes what is folded in zero (of a sum) or the lowest value (of a maximum)")
     return proved("both panels end where the loop ends; past it they are clipped to zero, and zero times zero adds nothing")
@@ -133,6 +136,7 @@ class StagePanels(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (2,)
     claim: ClassVar[str] = "Operand panels are staged once per CTA and reused by all its rows and columns."
     numerics: ClassVar[str] = "reassociated(k)"
+    tried: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("tiled",)
     provides: ClassVar[tuple[str, ...]] = ("panels",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
@@ -147,8 +151,6 @@ class StagePanels(Pass):
             return None
         if not any(isinstance(s, n.Store) and s.at.buffer.space != "global" for s in node.body):
             return None
-        if (count := build.int_value(node.hi)) is not None and count % self.extent:
-            return Miss(f"{self.extent} does not divide its {count} iterations")
         if (running := _running(node)) is not None:
             return Miss(f"an iteration reads what earlier ones made of '{running}'")
         try:

@@ -191,8 +191,6 @@ class Tile(Pass):
             return None
         if build.is_const(node.grid[self.axis].extent, 1):
             return Miss("the axis has one element")
-        if (count := build.int_value(node.grid[self.axis].extent)) is not None and count % self.extent:
-            return Miss(f"{self.extent} does not divide the {count} elements of the axis")
         try:
             self._widened(program, node, "%tile")
         except CannotRetile as bad:

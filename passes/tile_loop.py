@@ -111,8 +111,6 @@ class TileLoop(Pass):
         """At a serial loop from 0 that carries nothing from one iteration to the next, when its statements have a form as tiles."""
         if not (_counts(node) and isinstance(node, n.For)) or self.extent < 2:
             return None
-        if (count := build.int_value(node.hi)) is not None and count % self.extent:
-            return Miss(f"{self.extent} does not divide its {count} iterations")
         own = {s.buffer.name for s in statements(node.body) if isinstance(s, n.Alloc)}
         stores = [s for s in statements(node.body) if isinstance(s, n.Store)]
         if not any(s.at.buffer.space == "global" for s in stores):

@@ -88,7 +88,7 @@ def _copy(block: n.Block, i: int, size: int, var: n.Var) -> n.Block | None:
 
 def _generalized(first: n.Block, second: n.Block, var: n.Var) -> n.Block | None:
     """What two runs of statements of the same outline are copies of."""
-    if not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in statements(first)):
+    if not any(isinstance(s, (n.Store, n.Eval, n.Copy, n.Mma)) for s in statements(first)):
         return None
     names, others = list(bound_names(first)), list(bound_names(second))
     if len(names) != len(others):
@@ -196,7 +196,7 @@ class WriteOut(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first of several copies of a few statements, in which integers grow evenly from 0."""
-        if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy)) or (isinstance(node, n.For) and node.kind == "thread"):
+        if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy, n.Mma)) or (isinstance(node, n.For) and node.kind == "thread"):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
         for size in range(1, MOST_STATEMENTS + 1):
