@@ -93,6 +93,7 @@ class LowerMma(Pass):
     claim: ClassVar[str] = "Each thread's part of a tile program is written out, down to the lanes of matrix instructions."
     numerics: ClassVar[str] = "reassociated(k)"
     provides: ClassVar[tuple[str, ...]] = ("thread-loop",)
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     named: tuple[str, ...] = ()

@@ -125,6 +125,24 @@ def _in_memory(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("memory of the CTA's own is as long as the loop")
 
 
+def _elsewhere_inside(r: n.Region, var: n.Var, end: n.Expr, known: Facts) -> bool:
+    """Whether a region stays inside its tensor along all dimensions but those that end where the loop does."""
+    for i, d in zip(r.index, r.buffer.shape, strict=False):
+        if i == var and d == end:
+            continue
+        first = i if isinstance(i, n.Expr) else i.lo
+        last = i if isinstance(i, n.Expr) else build.add(i.lo, build.mul(_count(i.step, i.lo), build.sub(_count(i.extent, i.lo), 1)))
+        if not isinstance(last.type, DType) or not _natural(first, known) or not inside(bare(last), bare(d), known):
+            return False
+    return True
+
+
+def _natural(e: n.Expr, known: Facts) -> bool:
+    """Whether an index is known to be 0 or more."""
+    lo = known.domain(known.expanded(bare(e))).lo
+    return lo is not None and lo >= 0
+
+
 def _count(e: int | n.Expr, like: n.Expr) -> n.Expr:
     return build.const(e, dtype_of(like.type)) if isinstance(e, int) else e
 
@@ -215,12 +233,14 @@ class MaskTail(Pass):
         """The loop over exactly as many elements as there are."""
         loop, end = node_at(program, site.path), site.captures["end"]
         assert isinstance(loop, n.For)
+        of = dtype_of(loop.var.type)
+        known = Facts.at(program, site.path).ranging(loop.var, build.const(0, of), end)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             match new:
-                case n.Load() if new.clip and _ends(new.at, loop.var, end):
+                case n.Load() if new.clip and _ends(new.at, loop.var, end) and _elsewhere_inside(new.at, loop.var, end, known):
                     return replace(new, clip=False, other=None)
-                case n.Store() if new.clip and _ends(new.at, loop.var, end):
+                case n.Store() if new.clip and _ends(new.at, loop.var, end) and _elsewhere_inside(new.at, loop.var, end, known):
                     return replace(new, clip=False)
                 case _:
                     return new

@@ -106,6 +106,7 @@ class Persistent(Pass):
     conflicts: ClassVar[tuple[str, ...]] = ("persistent",)
     provides: ClassVar[tuple[str, ...]] = ("persistent",)
     least: ClassVar[Mapping[str, int]] = {"ctas": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P885", "validity", "shape", "the CTAs that stay are whole clusters", _whole_clusters),
         Precondition("KIR-P300", "validity", "aliasing", "tiles are independent of one another", _independent),

@@ -182,6 +182,7 @@ class Tile(Pass):
     claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
     provides: ClassVar[tuple[str, ...]] = ("tiled",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),

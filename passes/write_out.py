@@ -89,7 +89,7 @@ def _copy(block: n.Block, i: int, size: int, var: n.Var) -> n.Block | None:
 
 def _generalized(first: n.Block, second: n.Block, var: n.Var) -> n.Block | None:
     """What two runs of statements of the same outline are copies of."""
-    if not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in first):
+    if not any(isinstance(s, (n.Store, n.Eval, n.Copy, n.Mma)) for s in statements(first)):
         return None
     names, others = list(bound_names(first)), list(bound_names(second))
     if len(names) != len(others):
@@ -149,6 +149,17 @@ def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, i
     return (made, count) if count > 1 and not any(bound & names_read(s) for s in rest) else None
 
 
+def _grows_evenly(loop: n.For) -> bool:
+    """Whether a loop's first two iterations, written out, are copies of its body."""
+    var = n.Var("%v", I32)
+    first, second = (copy_of(loop.body, loop.var, k) for k in (0, 1))
+    try:
+        made: n.Block = between(first, second, var)
+    except (Unlike, TypeError, ValueError):
+        return False
+    return all(a == substitute(b, {loop.var.name: var}) for a, b in zip(made, loop.body, strict=True))
+
+
 def _unlabeled(s: n.Stmt) -> n.Stmt:
     """A statement without labels: those stay with the first copy."""
     if all(x.label is None for x in statements((s,))):
@@ -176,6 +187,8 @@ class WriteOut(Pass):
             return Miss("it has not a few iterations of a few statements")
         if any(isinstance(s, (n.Alloc, n.View, n.Jump)) for s in node.body):
             return Miss("an iteration has memory of its own, or may leave the loop")
+        if not _grows_evenly(node):
+            return Miss("what it computes from its count is no whole number that grows evenly: its copies are not known again")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -191,7 +204,7 @@ class WriteOut(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first of several copies of a few statements, in which integers grow evenly from 0."""
-        if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy)) or (isinstance(node, n.For) and node.kind == "thread"):
+        if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy, n.Mma)) or (isinstance(node, n.For) and node.kind == "thread"):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
         for size in range(1, MOST_STATEMENTS + 1):

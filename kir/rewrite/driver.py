@@ -115,6 +115,19 @@ def tried(program: n.Program, site: Site) -> Site | None:
         raise
 
 
+def unfit(program: n.Program, site: Site) -> str:
+    """Why `apply` refuses a forward site of a pass that wants to be `tried`, though its preconditions hold; "" where it does not."""
+    if not site.params.tried:
+        return ""
+    try:
+        made = run_forward(program, site, NOTHING)
+        check(made.program, site.params)
+        undone(program, made, site.params)
+    except KirError as bad:
+        return bad.diagnostics[0].message
+    return ""
+
+
 def forward_site(program: n.Program, params: Pass, path: Path) -> Site:
     """The site of a pass at a path. Raises KirError KIR-R004 when the pattern does not match there."""
     found = params.match(program, path, node_at(program, path))
