@@ -92,7 +92,8 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
         (wrote, saw), (writes, sees) = _touched(ours), _touched(theirs)
         both = sorted((wrote & sees) | (writes & saw))
         if both:
-            return refuted(f"with one meeting less, a thread may touch '{both[0]}' {when} while another one does", f"only the second meeting orders uses of '{both[0]}'",
+            return refuted(f"with one meeting less, a thread may touch '{both[0]}' {when} while another one does",
+                           f"only the second meeting orders uses of '{both[0]}'",
                            needs="arrays that nobody else uses between the meetings around")
     return proved("the second meeting orders nothing that the first does not")
 

@@ -317,7 +317,8 @@ def in_tiles(elements: n.Expr, extent: int, floor: bool) -> n.Expr:
 
 def left_over(extent: int, what: str) -> Verdict:
     """The verdict on a quotient that facts do not say to be exact."""
-    return unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}", needs=f"a fact that {extent} divides it", attempt="floor=false")
+    return unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}",
+                   needs=f"a fact that {extent} divides it", attempt="floor=false")
 
 
 def covered(tiles: n.Expr, extent: int, facts: Sequence[n.Expr] = ()) -> tuple[n.Expr, bool] | None:
