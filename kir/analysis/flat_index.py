@@ -19,7 +19,7 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
     from kir.ir.specialize import row_major
 
     strides = [bare(s) for s in (base.strides or row_major(base.shape))]
-    flat = bare(flat)
+    flat = _with_exact_quotients(bare(flat), known)
     if not isinstance(flat.type, DType):
         return None
     order = sorted(range(len(strides)), key=lambda d: _rank(strides[d]), reverse=True)
@@ -39,6 +39,28 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
         if not any(_leaves(made[d], base.shape[d], known) for d in inner):
             return made
     return None
+
+
+def _with_exact_quotients(flat: n.Expr, known: Facts) -> n.Expr:
+    """A sum in which `c * (x // c)` is x, where c is known to divide x."""
+    if not (isinstance(flat.type, DType) and flat.type.is_integer):
+        return flat
+    out: dict[tuple[n.Expr, ...], int] = {}
+    changed = False
+    for monomial, count in build.polynomial(flat).items():
+        for a in monomial:
+            each = build.int_value(a.b) if isinstance(a, n.Binary) and a.op == "floordiv" else None
+            if each and isinstance(a, n.Binary) and count % each == 0 and known.divides(each, a.a):
+                rest = list(monomial)
+                rest.remove(a)
+                whole = build.mul(build.from_polynomial({tuple(rest): count // each}, flat.type), a.a)
+                changed = True
+                for m, c in build.polynomial(whole).items():
+                    out[m] = out.get(m, 0) + c
+                break
+        else:
+            out[monomial] = out.get(monomial, 0) + count
+    return build.from_polynomial({m: c for m, c in out.items() if c}, flat.type) if changed else flat
 
 
 def outermost(index: Sequence[n.Expr], base: n.Buffer) -> n.Expr:
