@@ -68,7 +68,7 @@ class PassEngine:
         arguments: dict[str, Any] = {}
         if header.problem:
             problem = load_problem(header.problem)
-            arguments = {"work_item": problem.work_item, "state": problem.state, "scatter": problem.scatter}
+            arguments = {"work_item": problem.work_item, "state": problem.state, "scatter": problem.spec.scatter}
         context = Context(target=target(header.targets[0])) if header.targets else Context()
         return cls(arguments, frozenset(header.assume), context)
 
