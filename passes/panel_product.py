@@ -41,10 +41,10 @@ kernel main grid (i: M // 16, j: N // 32) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, TileType, dtype_of, shape_of

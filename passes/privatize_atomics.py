@@ -43,9 +43,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Literal, get_args
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
@@ -169,7 +171,8 @@ class PrivatizeAtomics(Pass):
         assert start is not None
 
         first, second = (n.Var(fresh("i", taken), team.thread.of) for _ in range(2))
-        clear = () if self.clear == "declared" else (_gone_through(self.clear, team, old.shape[0], first, lambda i: n.Store(build.region(own, i), start)), barrier())
+        cleared = _gone_through(self.clear, team, old.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if self.clear != "declared" else None
+        clear = () if cleared is None else (cleared, barrier())
         flush = _gone_through(self.flush, team, old.shape[0], second, lambda i: self._added(fn, old, own, i))
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
@@ -180,7 +183,8 @@ class PrivatizeAtomics(Pass):
         made = replace(loop, body=(*clear, *counted, barrier(), flush))
         hints: dict[Path, tuple[Path, ...]] = {(*site.path, "body", k): ((site.path[0], top + 1, "body", k + len(clear)),) for k in range(len(counted))}
         hints[site.path] = ((site.path[0], top + 1),)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:top], n.Alloc(own, start if self.clear == "declared" else None), made, *b[top + 1:])), (site.path[0], top + 1), hints)
+        counters = n.Alloc(own, start if self.clear == "declared" else None)
+        return Rewritten(edit_block(program, site.path, lambda b: (*b[:top], counters, made, *b[top + 1:])), (site.path[0], top + 1), hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over all threads that ends by adding an array of shared memory to one in global memory."""
@@ -197,7 +201,7 @@ class PrivatizeAtomics(Pass):
         place, start = last.args[0].buffer, neutral(last.fn, own)
         assert start is not None
         found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
-            form, team, own.shape[0], _counter(node.body[-1]), lambda i: PrivatizeAtomics(skip=skip)._added(last.fn, place, own, i))), None)
+            form, team, own.shape[0], _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
         if found is None:
             return Miss(f"the counters are not all added to '{place.name}' at the end")
         if alloc.init is not None:

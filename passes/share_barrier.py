@@ -54,11 +54,12 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from kir.analysis import Aliases, Facts
 from kir.analysis.access import accesses, independent
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import Space
 from kir.ir.visit import statements, walk
@@ -91,7 +92,8 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
         (wrote, saw), (writes, sees) = _touched(ours), _touched(theirs)
         both = sorted((wrote & sees) | (writes & saw))
         if both:
-            return refuted(f"with one meeting less, a thread may touch '{both[0]}' {when} while another one does", f"only the second meeting orders uses of '{both[0]}'",
+            return refuted(f"with one meeting less, a thread may touch '{both[0]}' {when} while another one does",
+                           f"only the second meeting orders uses of '{both[0]}'",
                            needs="arrays that nobody else uses between the meetings around")
     return proved("the second meeting orders nothing that the first does not")
 
@@ -102,7 +104,12 @@ def _touched(block: Iterable[n.Stmt]) -> tuple[set[str], set[str]]:
     return {name for name, writes in found if writes}, {name for name, _ in found}
 
 
-Parts = NamedTuple("Parts", [("before", n.Block), ("between", n.Block), ("moved", n.Block), ("after", n.Block), ("second", int)])
+class Parts(NamedTuple):
+    before: n.Block
+    between: n.Block
+    moved: n.Block
+    after: n.Block
+    second: int
 """A block around two meetings, of which the second is statement `second`: what is done before the first and since the meeting before that, between
 the two in front of what moves, what moves, and what is done until the meeting after."""
 

@@ -44,13 +44,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.retile import REDUCERS, CannotRetile, Narrow
 from kir.analysis.tile_axes import TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -108,6 +109,9 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                 if size is None:
                     return unknown(text, needs=f"a fact that {extent} divides the trip count")
                 return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
+    if (count := build.int_value(loop.hi)) is not None:
+        return refuted(f"{extent} does not divide the {count} iterations", f"the last panel ends at {-(-count // extent) * extent}",
+                       needs="an extent that divides the trip count")
     if masked:
         return proved("past the end of the loop a mask makes what is folded in zero (of a sum) or the lowest value (of a maximum)")
     return proved("both panels end where the loop ends; past it they are clipped to zero, and zero times zero adds nothing")
@@ -137,6 +141,7 @@ class StagePanels(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (2,)
     claim: ClassVar[str] = "Operand panels are staged once per CTA and reused by all its rows and columns."
     numerics: ClassVar[str] = "reassociated(k)"
+    tried: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("tiled",)
     provides: ClassVar[tuple[str, ...]] = ("panels",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}

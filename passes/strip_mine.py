@@ -38,13 +38,14 @@ kernel main grid (row: M) threads 1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.elements import split_affine
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text

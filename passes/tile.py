@@ -31,13 +31,14 @@ kernel main grid (m_tile: ceildiv(M, 128)) threads 1
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of
@@ -181,6 +182,7 @@ class Tile(Pass):
     claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
     provides: ClassVar[tuple[str, ...]] = ("tiled",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
@@ -315,7 +317,8 @@ def in_tiles(elements: n.Expr, extent: int, floor: bool) -> n.Expr:
 
 def left_over(extent: int, what: str) -> Verdict:
     """The verdict on a quotient that facts do not say to be exact."""
-    return unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}", needs=f"a fact that {extent} divides it", attempt="floor=false")
+    return unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}",
+                   needs=f"a fact that {extent} divides it", attempt="floor=false")
 
 
 def covered(tiles: n.Expr, extent: int, facts: Sequence[n.Expr] = ()) -> tuple[n.Expr, bool] | None:

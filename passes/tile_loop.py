@@ -35,13 +35,14 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, dtype_of
@@ -104,6 +105,7 @@ class TileLoop(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1, 52)
     claim: ClassVar[str] = "Neighbors move and are computed together, by threads side by side."
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P918", "validity", "shape", "what lies past the last iteration is never stored, and where it is undefined decides nothing", _tails),
         Precondition("KIR-P919", "validity", "aliasing", "no iteration reads what another writes", _independent),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple
 
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
@@ -354,6 +355,11 @@ def _further_purposes(block: n.Block) -> int:
     return found
 
 
+def _inside(s: n.Stmt) -> int:
+    """`_further_arrays` of the blocks of a statement."""
+    return sum(_further_arrays(b) for _, b in child_blocks(s))
+
+
 def _further_arrays(block: n.Block) -> int:
     """How many arrays of shared memory beyond the first threads write between two meetings, in a block or below."""
     found, here = 0, set[str]()
@@ -361,7 +367,7 @@ def _further_arrays(block: n.Block) -> int:
         if isinstance(s, n.Eval) and s.call.fn in ("barrier", "warp_sync"):
             found, here = found + max(0, len(here) - 1), set()
             continue
-        below = once(s, "_further_arrays", lambda s=s: sum(_further_arrays(b) for _, b in child_blocks(s)))
+        below = once(s, "_further_arrays", partial(_inside, s))
         found += below
         here |= {name for name, only_stores in once(s, "_shared_uses", partial(_shared_uses, s)).items() if only_stores}
     return found

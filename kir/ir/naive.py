@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
 
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
@@ -62,7 +62,8 @@ class Violation:
 def is_naive(program: n.Program, work_item: WorkItemLike | None = None, state: Sequence[StateLike] = (), scatter: bool = False,
              kernels: int | None = None) -> tuple[Violation, ...]:
     """The violated clauses, in reading order; none for a naive program. `scatter` says that the problem's operator is a scatter (then
-    atomics are allowed; with no work item, those whose places are read from memory are), `kernels` how many kernels the expert had (by default as many as the program has)."""
+    atomics are allowed; with no work item, those whose places are read from memory are), `kernels` how many kernels the expert had (by default
+    as many as the program has)."""
     found = [*_launch(program, kernels)]
     for k in program.kernels:
         found += _Kernel(program, k, work_item, state, scatter).violations()

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from kir.dataclass import dataclass
 from kir.diagnostic import usage
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
