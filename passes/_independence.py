@@ -5,9 +5,10 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -1,14 +1,15 @@
 """How the threads of a CTA hold a tile in registers, as index expressions: which element each register of a thread is.
 
-A `Holding` is the symbolic form of the tables in `kir.ir.layout`: `place` gives the element that register `slot` of the atom numbered
+A `Holding` is the symbolic form of the tables in `kir.ir.layout_tables`: `place` gives the element that register `slot` of the atom numbered
 `at` holds, as an expression of the thread's number. Dense tiles of threads are `linear`, fragments of mma.sync are `matrix`.
 """
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32

@@ -58,10 +58,11 @@ kernel main grid (i: 1) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
@@ -92,6 +93,7 @@ class LowerMma(Pass):
     claim: ClassVar[str] = "Each thread's part of a tile program is written out, down to the lanes of matrix instructions."
     numerics: ClassVar[str] = "reassociated(k)"
     provides: ClassVar[tuple[str, ...]] = ("thread-loop",)
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     named: tuple[str, ...] = ()

@@ -47,10 +47,11 @@ kernel main grid (b: 1) threads 64
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.uniform import Names, depends, varying
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -112,6 +113,7 @@ class SpreadThreads(Pass):
     claim: ClassVar[str] = "Independent iterations run side by side, and neighboring threads touch neighboring elements."
     provides: ClassVar[tuple[str, ...]] = ("threads", "thread-loop", "barrier")
     least: ClassVar[Mapping[str, int]] = {"threads": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P484", "validity", "aliasing", "no iteration of a shared loop touches what another one writes", _independent),
         Precondition("KIR-P485", "validity", "numerics", "the order in which iterations update a place together is free", _order_free),

@@ -33,14 +33,14 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import transform, walk
+from kir.ir.visit import children, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -75,6 +75,15 @@ def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
             x.at.buffer.name for x in walk(folded) if isinstance(x, n.Load)}:
         return None
     return op, folded
+
+
+def _is_value(x: n.Node, buffer: n.Buffer) -> bool:
+    """Whether what a node reads of a buffer is the whole of it or an element: what a named value offers."""
+    if isinstance(x, (n.Let, n.Eval, n.Copy, n.Mma, n.View, n.Hole, n.Address, n.Call)):
+        handed = [y for c in children(x) for y in ((c.at,) if isinstance(x, n.Copy) and isinstance(c, n.Load) else (c,)) if isinstance(y, n.Region)]
+        return all(y.buffer.name != buffer.name for y in handed)
+    return not (isinstance(x, n.Load) and x.at.buffer.name == buffer.name) or all(
+        isinstance(e, n.Expr) and isinstance(e.type, DType) for e in x.at.index)
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -115,6 +124,8 @@ class TreeReduction(Pass):
             return Miss("the number of elements is not known")
         if self.axis > len(shape_of(found[1].type)):
             return Miss(f"there is no axis {self.axis}")
+        if not all(_is_value(x, node.buffer) for s in block[i + 2:] for x in walk(s)):
+            return Miss(f"a part of '{node.buffer.name}' is read as a tile, or it is handed on")
         try:
             _widened(loop, found[1], self.axis)
         except NotElementwise as bad:

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value

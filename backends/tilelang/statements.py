@@ -1,8 +1,9 @@
 """Statements as the body of a prim_func, each line with the statement that it came from."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import build
 from kir.ir import nodes as n

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.packages.drive import BEGUN, WAITING, known
+from benchmarks.packages.states import BEGUN, WAITING, known
 from kir import machine
 from kir.corpus.command import noted
 from kir.corpus.measured import MANY_ROUNDS, MICROSECONDS, NEAR, REPEATS, ROUNDS, SHORT

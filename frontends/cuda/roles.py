@@ -7,10 +7,9 @@ threads compute alike before goes to the CTA; what they do before ends in a barr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-import numpy as np
-
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
@@ -19,7 +18,7 @@ from kir.ir.visit import names_read, substitute, transform, walk
 
 from .emitter import has_effect
 from .marks import MARK, asked, unmarked
-from .threads import Values, over_threads
+from .threads import Values, of_each, over_threads, same
 
 WARP, WARPGROUP = 32, 128
 ROLE_BARRIERS, GROUP_BARRIERS = 12, 8
@@ -43,7 +42,7 @@ def with_roles(body: n.Block, fresh: Callable[[str], str]) -> n.Block:
     loop = body[-1] if body else None
     if not (isinstance(loop, n.For) and loop.kind == "thread") or build.int_value(loop.hi) is None:
         return unmarked(body)
-    threads = np.arange(build.int_value(loop.hi) or 0, dtype=np.int64)
+    threads = tuple(range(build.int_value(loop.hi) or 0))
     for k, s in enumerate(loop.body):
         if isinstance(s, n.If):
             arms = _arms(s, loop.body[:k], loop.var.name, threads)
@@ -60,17 +59,18 @@ def _arms(s: n.If, before: n.Block, thread: str, threads: Values) -> list[Arm]:
         if isinstance(x, n.Let) and len(x.names) == 1 and (value := over_threads(x.value, known)) is not None:
             known[x.names[0]] = value
     out: list[Arm] = []
-    left = np.ones(len(threads), dtype=bool)
+    left = set(range(len(threads)))
     rest: n.Block = (s,)
     while rest:
         test = rest[0]
         if len(rest) == 1 and isinstance(test, n.If) and (found := over_threads(test.cond, known)) is not None:
-            taken, block, rest, mark = left & (np.broadcast_to(found, left.shape) != 0), test.then, test.orelse, test.label or ""
+            taken = {k for k, holds in enumerate(of_each(found, len(threads))) if holds} & left
+            block, rest, mark = test.then, test.orelse, test.label or ""
         else:
             taken, block, rest, mark = left, rest, (), ""
-        left = left & ~taken
-        here = np.flatnonzero(taken)
-        if not len(here) or here[0] % WARP or (here[-1] + 1) % WARP or here[-1] - here[0] + 1 != len(here):
+        left = left - taken
+        here = sorted(taken)
+        if not here or here[0] % WARP or (here[-1] + 1) % WARP or here[-1] - here[0] + 1 != len(here):
             return []
         asks = asked(block)
         if asks is None and not mark.startswith(MARK):
@@ -78,7 +78,7 @@ def _arms(s: n.If, before: n.Block, thread: str, threads: Values) -> list[Arm]:
         name = mark.removeprefix(MARK).removesuffix("_") or ("producer" if asks is not None and not asks[1] else "consumer")
         while any(a.name == name for a in out):
             name += "_"
-        out.append(Arm(name, int(here[0]), int(here[-1]) + 1, block[1:] if asks else block, asks[0] if asks else 0))
+        out.append(Arm(name, here[0], here[-1] + 1, block[1:] if asks else block, asks[0] if asks else 0))
     return out
 
 
@@ -150,10 +150,10 @@ class _Roles:
         """A branch as the code of its warps, their threads counted from 0."""
         size = a.end - a.first
         body = tuple(substitute(s, self.own) for s in a.body)
-        known = {self.loop.var.name: np.arange(a.first, a.end, dtype=np.int64)}
+        known = {self.loop.var.name: tuple(range(a.first, a.end))}
         split = size > WARPGROUP and size % WARPGROUP == 0 and _grouped(body, self.loop.var.name, known, a.first)
         inner, tail = _uniform_end(list(body))
-        if tail and inner and _meets(inner[-1], known, np.asarray(ROLE_BARRIERS + k), size):
+        if tail and inner and _meets(inner[-1], known, (ROLE_BARRIERS + k,), size):
             inner = inner[:-1]
         else:
             inner, tail = [*inner, *tail], []
@@ -188,13 +188,17 @@ def _meets(s: n.Stmt, known: dict[str, Values], number: Values, size: int) -> bo
     if not (isinstance(s, n.Eval) and s.call.fn == "named_barrier_sync"):
         return False
     values = [over_threads(x, known) for x in s.call.args if isinstance(x, n.Expr)]
-    return len(values) == 2 and all(v is not None for v in values) and bool(np.all(values[0] == number)) and bool(np.all(values[1] == size))
+    match values:
+        case [tuple() as which, tuple() as threads]:
+            return same(which, number) and same(threads, (size,))
+        case _:
+            return False
 
 
 def _met(body: list[n.Stmt], known: dict[str, Values], number: int, size: int, first: int | None) -> list[n.Stmt]:
     """A block with the named barriers at which a team meets (a warpgroup, counted from `first`) as barriers of the team."""
     (threads,) = known.values()
-    wanted = np.asarray(number) if first is None else number + (threads - first) // WARPGROUP
+    wanted = (number,) if first is None else tuple(number + (t - first) // WARPGROUP for t in threads)
     inner = dict(known)
 
     def block(body: n.Block) -> n.Block:
@@ -230,13 +234,13 @@ def _grouped(body: n.Block, thread: str, known: dict[str, Values], first: int) -
 def _in_group(s: n.Stmt, thread: str, known: dict[str, Values], first: int, group: n.Var, place: n.Var, strict: bool = False) -> n.Stmt:
     """A statement with a thread's number as its warpgroup and its place there; `strict` leaves what is neither."""
     (threads,) = known.values()
-    groups, places = (threads - first) // WARPGROUP, (threads - first) % WARPGROUP
+    groups, places = tuple((t - first) // WARPGROUP for t in threads), tuple((t - first) % WARPGROUP for t in threads)
 
     def found(e: n.Expr) -> n.Var | None:
         if isinstance(e, n.Var) or thread not in names_read(e) or e.type != I32:
             return None
         value = over_threads(e, known)
-        return None if value is None else group if np.array_equal(value, groups) else place if np.array_equal(value, places) else None
+        return None if value is None else group if value == groups else place if value == places else None
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         return found(old) or new if isinstance(old, n.Expr) else new

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from kir.ir import nodes as n
 from kir.ir.types import DType
 
-Values = npt.NDArray[np.int64]
-_SIMPLE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+Values = tuple[int, ...]
+"""A value for each thread; a single one is that of all."""
+_SIMPLE: Mapping[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "min": min, "max": max, "and": operator.and_, "or": operator.or_,
+    "xor": operator.xor, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    "floordiv": operator.floordiv, "mod": operator.mod, "shl": operator.lshift, "shr": operator.rshift,
+    "tdiv": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "trem": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
 }  # fmt: skip
 
 
@@ -25,24 +26,43 @@ def over_threads(e: n.Expr, known: Mapping[str, Values]) -> Values | None:
     found = _value(e, known)
     if found is None or e.type.is_bool:
         return found
-    low, high = e.type.range
-    return (found - int(low)) % (int(high) - int(low) + 1) + int(low)
+    low, high = int(e.type.range[0]), int(e.type.range[1])
+    return tuple((x - low) % (high - low + 1) + low for x in found)
+
+
+def same(a: Values, b: Values) -> bool:
+    """Whether two values are equal for every thread."""
+    return all(x == y for x, y in _pairs(a, b))
+
+
+def of_each(a: Values, count: int) -> Values:
+    """A value for each of so many threads."""
+    return a * count if len(a) == 1 else a
+
+
+def _pairs(a: Values, b: Values) -> list[tuple[int, int]]:
+    count = max(len(a), len(b))
+    return list(zip(of_each(a, count), of_each(b, count), strict=True))
 
 
 def _value(e: n.Expr, known: Mapping[str, Values]) -> Values | None:
     match e:
         case n.Const():
-            return np.asarray(int(e.value), dtype=np.int64) if e.dtype.bits < 64 else None
+            return (int(e.value),) if e.dtype.bits < 64 else None
         case n.Var():
             return known.get(e.name)
         case n.Cast(rounding="rn" | "bits"):
             return over_threads(e.x, known)
         case n.Unary():
             x = over_threads(e.x, known)
-            return None if x is None else -x if e.op == "neg" else (1 - x if isinstance(e.type, DType) and e.type.is_bool else ~x)
+            logical = isinstance(e.type, DType) and e.type.is_bool
+            return None if x is None else tuple(-each if e.op == "neg" else 1 - each if logical else ~each for each in x)
         case n.Select():
             cond, a, b = (over_threads(x, known) for x in (e.cond, e.a, e.b))
-            return None if cond is None or a is None or b is None else np.asarray(np.where(cond != 0, a, b), dtype=np.int64)
+            if cond is None or a is None or b is None:
+                return None
+            count = max(map(len, (cond, a, b)))
+            return tuple(x if c else y for c, x, y in zip(*(of_each(v, count) for v in (cond, a, b)), strict=True))
         case n.Binary():
             a, b = over_threads(e.a, known), over_threads(e.b, known)
             return None if a is None or b is None else _binary(e.op, a, b)
@@ -51,13 +71,6 @@ def _value(e: n.Expr, known: Mapping[str, Values]) -> Values | None:
 
 
 def _binary(op: str, a: Values, b: Values) -> Values | None:
-    if op in _SIMPLE:
-        return np.asarray(_SIMPLE[op](a, b), dtype=np.int64)
-    if op in ("floordiv", "mod", "tdiv", "trem") and np.all(b != 0):
-        if op in ("floordiv", "mod"):
-            return np.asarray(a // b if op == "floordiv" else a % b)
-        quotient = np.abs(a) // np.abs(b) * np.sign(a) * np.sign(b)
-        return np.asarray(quotient if op == "tdiv" else a - quotient * b)
-    if op in ("shl", "shr") and np.all((b >= 0) & (b < 32)):
-        return np.asarray(a << b if op == "shl" else a >> b)
-    return None
+    if op not in _SIMPLE or (op in ("floordiv", "mod", "tdiv", "trem") and 0 in b) or (op in ("shl", "shr") and not all(0 <= x < 32 for x in b)):
+        return None
+    return tuple(int(_SIMPLE[op](x, y)) for x, y in _pairs(a, b))

@@ -6,9 +6,11 @@ calls of other jit functions. What shows no evidence stays open: a scalar of sym
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import libcst as cst
+
+from kir.dataclass import dataclass
 
 from .host import HostScope
 from .host_tables import DTYPES

@@ -6,9 +6,10 @@ named on its own (by a literal, apart from all other places) stays one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -37,7 +37,8 @@ def written(done: Trace, surface: str, steps_back: int | None = None) -> tuple[T
     from kir.surface import backend
 
     must_be_filled(done.program)
-    by, notes = backend(surface), ()
+    by = backend(surface)
+    notes: tuple[Diagnostic, ...] = ()
     if by.accepts(done.program) and not is_generic(done.program):
         from kir.analysis import normalize
         from kir.lineage.bringing import brought

@@ -98,9 +98,7 @@ def apply_(
     else:
         steps = tuple(replace(step, at="") for step in stored)  # the place that the card was seen at is not in this program: the pattern decides
     trace = run(program, Pipeline(steps))
-    text, said = program_text(trace.program), ()
-    if emit != "kir":
-        _, text, said = written(Trace(trace.program), emit)
+    _, text, said = written(Trace(trace.program), emit) if emit != "kir" else (trace, program_text(trace.program), ())
     return Result({"card": card.name, "pipeline": str(trace.pipeline), "emit": emit, "program": text}, text, diagnostics=said)
 
 

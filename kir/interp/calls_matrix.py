@@ -1,6 +1,6 @@
 """Instruction table, family `matrix`: ldmatrix, stmatrix, mma.sync and wgmma on the packed elements of each lane of a warp.
 
-Lane mappings are those of `kir.ir.layout`. Numerics of every matrix product:
+Lane mappings are those of `kir.ir.layout_tables`. Numerics of every matrix product:
 products and sums are made in f64, rounded to f32 once and added to the accumulator. So a product of a tile and of its parts agree in every
 bit on every machine, which sums in f32 in whatever order a BLAS takes do not.
 """
@@ -18,7 +18,7 @@ from kir.interp.calls_warp import WARP_SIZE, lanes_of
 from kir.interp.frame import Frame, Mask, Val
 from kir.interp.memory import Place, resolve
 from kir.interp.number import Array, narrow, storage, to_tf32
-from kir.ir import layout
+from kir.ir import layout_tables
 from kir.ir.nodes import Call, Expr, Load, Region
 from kir.ir.types import BF16, F32, F64, DType, dtype_of
 
@@ -80,7 +80,7 @@ def _mma_sync(m: Machine, e: Call, f: Frame) -> Val:
     if not shape.startswith("m16n8k"):
         raise error("KIR-I002", f"mma_sync of shape {shape}", needs="m16n8k4, m16n8k8, m16n8k16 or m16n8k32")
     k, of = int(shape.removeprefix("m16n8k")), dtype_of(e.args[0].type)
-    fragments = layout.mma_a(k, of.bits), layout.mma_b(k, of.bits), layout.mma_c()
+    fragments = layout_tables.mma_a(k, of.bits), layout_tables.mma_b(k, of.bits), layout_tables.mma_c()
     tiles, defined = [], []
     for v, held in zip((a, b, c), fragments, strict=True):
         rows, cols = held.rows, held.cols
@@ -131,7 +131,7 @@ def _ldmatrix(m: Machine, e: Call, f: Frame) -> Val:
     place, index = _rows(m, e, f, num, "read")
     flat = place.memory.typed(place.dtype)
     limit = flat.size - 1
-    pick = np.minimum(index, limit)[(slice(None), *layout.ldmatrix(num, trans))].reshape(f.lanes, 2 * num)
+    pick = np.minimum(index, limit)[(slice(None), *layout_tables.ldmatrix(num, trans))].reshape(f.lanes, 2 * num)
     m.counters.count_bytes("read", place.memory.space, index.size * 2)
     return Val(flat[pick], m.checker.validity(place.memory, pick, 2) if m.checking else None)
 
@@ -143,7 +143,7 @@ def _stmatrix(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     num, trans = value.data.shape[-1] // 2, bool(options.get("trans", False))
     place, index = _rows(m, e, f, num, "write")
     flat = place.memory.typed(place.dtype)
-    target = index[(slice(None), *layout.ldmatrix(num, trans))].reshape(f.lanes, 2 * num)
+    target = index[(slice(None), *layout_tables.ldmatrix(num, trans))].reshape(f.lanes, 2 * num)
     flat[target] = np.broadcast_to(value.data, target.shape)
     m.counters.count_bytes("write", place.memory.space, target.size * 2)
     if m.checking:
@@ -177,7 +177,7 @@ def _wgmma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
         raise error("KIR-I002", "wgmma acts on places (&acc, &As[..], &Bs[..])")
     from kir.interp.asynchrony import issue
     attrs = dict(e.attrs)
-    held = layout.wgmma_acc(n)
+    held = layout_tables.wgmma_acc(n)
     number = f.thread_numbers()
     precision = "tf32" if dtype_of(a.type) == F32 else "ieee"
 
@@ -215,7 +215,7 @@ def _wgmma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
 
 def _operand_a(v: Val, lanes: slice, k: int, of: DType) -> tuple[Array, Array]:
     """The 16 rows of A that a warp holds in registers, and which of their elements are defined."""
-    fragment = layout.mma_a(k, of.bits)
+    fragment = layout_tables.mma_a(k, of.bits)
     rows, good = np.zeros((16, k), v.data.dtype), np.ones((16, k), np.bool_)
     rows[fragment.rows, fragment.cols] = v.data[lanes].reshape(WARP_SIZE, -1)
     if v.ok is not None:

@@ -6,11 +6,12 @@ where forward applies. A backward step therefore proves, with its inverse restor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
 from kir.analysis.footprint import footprint
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, anchor_map
@@ -112,6 +113,19 @@ def tried(program: n.Program, site: Site) -> Site | None:
         if all(d.id in ("KIR-R004", "KIR-R006") for d in bad.diagnostics):  # R004: what it would take back is not all there
             return None
         raise
+
+
+def unfit(program: n.Program, site: Site) -> str:
+    """Why `apply` refuses a forward site of a pass that wants to be `tried`, though its preconditions hold; "" where it does not."""
+    if not site.params.tried:
+        return ""
+    try:
+        made = run_forward(program, site, NOTHING)
+        check(made.program, site.params)
+        undone(program, made, site.params)
+    except KirError as bad:
+        return bad.diagnostics[0].message
+    return ""
 
 
 def forward_site(program: n.Program, params: Pass, path: Path) -> Site:

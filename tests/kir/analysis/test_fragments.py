@@ -8,7 +8,7 @@ from kir.analysis.fragments import element_of, layout_of, slot_of, spread
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.layout import fragment
+from kir.ir.layout_tables import fragment
 from kir.ir.types import BF16, F16, F32, I8, DType
 
 L = n.Layout

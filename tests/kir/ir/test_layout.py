@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kir.diagnostic import KirError
-from kir.ir import layout as y
+from kir.ir import layout as terms
+from kir.ir import layout_tables as y
 from kir.ir.nodes import Layout
 from kir.ir.types import BF16, F8E4M3, F16, F32, I4, I8, U8, DType
 
@@ -33,7 +34,7 @@ def test_without_a_layout_memory_is_row_major(shape: list[int]) -> None:
 def test_tma_swizzles_exchange_16_byte_chunks_by_the_number_of_the_line(span: int, dtype: DType) -> None:
     """Rows of `span` bytes follow each other; in each, chunk c of 128-byte line r goes to chunk c xor (r mod span/16)."""
     columns = span // dtype.bytes
-    got = y.byte_address(y.tma_swizzle(span), (32, columns), np.ix_(np.arange(32), np.arange(columns)), dtype)
+    got = y.byte_address(terms.tma_swizzle(span), (32, columns), np.ix_(np.arange(32), np.arange(columns)), dtype)
     for row in range(32):
         for column in range(columns):
             linear = row * span + column * dtype.bytes
@@ -44,9 +45,9 @@ def test_tma_swizzles_exchange_16_byte_chunks_by_the_number_of_the_line(span: in
 
 
 def test_no_swizzle_is_no_layout_and_other_spans_do_not_exist() -> None:
-    assert y.tma_swizzle(0) is None
+    assert terms.tma_swizzle(0) is None
     with pytest.raises(KirError) as raised:
-        y.tma_swizzle(256)
+        terms.tma_swizzle(256)
     assert raised.value.diagnostics[0].id == "KIR-L002"
 
 
