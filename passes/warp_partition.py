@@ -34,6 +34,7 @@ kernel main grid (i: 1) threads 256
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import ClassVar
 
 from kir.dataclass import dataclass
