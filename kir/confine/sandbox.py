@@ -15,9 +15,7 @@ import signal
 import socket
 import struct
 import sys
-from dataclasses import asdict, field
-
-from kir.dataclass import dataclass
+from dataclasses import asdict, dataclass, field
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 """Device files that anything may write."""
