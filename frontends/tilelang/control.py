@@ -25,7 +25,8 @@ KINDS = {"serial": "serial", "Serial": "serial", "range": "serial", "unroll": "u
 def with_statement(r: Reader, f: Frame, s: cst.With) -> Returned | None:
     """`with T.Kernel(..) as (..):` begins the kernel; `with T.ws(0):` is one warpgroup's part; `with T.If(..):` is a branch."""
     if len(s.items) > 1:
-        return with_statement(r, f, s.with_changes(items=s.items[:1], body=cst.IndentedBlock([s.with_changes(items=s.items[1:])])))
+        first, inner = s.items[0].with_changes(comma=cst.MaybeSentinel.DEFAULT), s.with_changes(items=s.items[1:])
+        return with_statement(r, f, s.with_changes(items=[first], body=cst.IndentedBlock([inner])))
     item = s.items[0]
     value = evaluate(r, f.scope, item.item)
     if isinstance(value, Loop) and value.kind == "If":

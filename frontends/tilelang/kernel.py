@@ -220,7 +220,7 @@ def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, .
     for f in owners:
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
             name = p.name.value
-            if any(q.name == name for q in r.params) or name in typed or f"{name}_0" in r.given:
+            if any(q.name == name for q in (*r.params, *r.sizes.values())) or name in typed or f"{name}_0" in r.given:
                 continue
             if name in r.given:
                 _given_meta(r, name)
