@@ -53,9 +53,9 @@ def convert(e: n.Expr, dtype: DType) -> n.Expr:
     own = dtype_of(e.type)
     if own == dtype:
         return e
-    inner = dtype_of(e.x.type) if isinstance(e, n.Cast) and e.rounding == "rn" else None
-    if inner is not None and inner == dtype and (inner.is_bool or (inner.is_integer and own.is_integer and inner.bits < own.bits)) and not own.is_symbolic:
-        return e.x  # type: ignore[union-attr]  # a cast
+    if isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type) == dtype and not own.is_symbolic and (
+            dtype.is_bool or (dtype.is_integer and own.is_integer and dtype.bits < own.bits)):
+        return e.x
     if dtype.is_bool and not own.is_symbolic:
         return build.binary("ne", e, build.const(0, own))
     if isinstance(e, n.Const) and own == F32 and dtype in (F64,):

@@ -95,7 +95,7 @@ def _equality(r: Reader, op: str, a: Value, b: Value) -> Value:
     if isinstance(found, bool):
         return found == (op == "eq")
     if op == "ne" and isinstance(found, n.Binary) and found.op == "eq":
-        return Num(build.binary("ne", found.a, found.b))
+        return Num(arithmetic.operated("ne", found.a, found.b))
     return Num(found if op == "eq" else build.invert(found))
 
 
