@@ -175,6 +175,7 @@ class WriteOut(Pass):
     intent: ClassVar[str] = "unroll"
     catalogue: ClassVar[tuple[int, ...]] = (52,)
     claim: ClassVar[str] = "No counter and no jump, and what is computed from the counter is known when the kernel is compiled."
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
