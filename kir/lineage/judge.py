@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from kir import machine
+from kir.dataclass import dataclass
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.gpu import Gpu, Options, gate_gpu
