@@ -60,7 +60,6 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
 from kir.rewrite.view import expression_at
 
 from ._materialize import buffers_read, buffers_written, is_pure
