@@ -40,7 +40,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import children, substitute, transform, walk
+from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -99,13 +99,22 @@ def _better(op: str, at: n.Buffer, value: n.Expr, place: n.Var) -> n.If:
     return n.If(build.compare(PLACES[op], value, best), (n.Store(n.Region(at), place),))
 
 
-def _is_value(x: n.Node, buffer: n.Buffer) -> bool:
-    """Whether what a node reads of a buffer is the whole of it or an element: what a named value offers."""
-    if isinstance(x, (n.Let, n.Eval, n.Copy, n.Mma, n.View, n.Hole, n.Address, n.Call)):
-        handed = [y for c in children(x) for y in ((c.at,) if isinstance(x, n.Copy) and isinstance(c, n.Load) else (c,)) if isinstance(y, n.Region)]
-        return all(y.buffer.name != buffer.name for y in handed)
-    return not (isinstance(x, n.Load) and x.at.buffer.name == buffer.name) or all(
-        isinstance(e, n.Expr) and isinstance(e.type, DType) for e in x.at.index)
+def _as_value(block: n.Block, acc: n.Alloc, value: n.Var) -> n.Block:
+    """Statements that read a named value, and its elements, in place of an accumulator."""
+    def named(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.Load) and new.at.buffer == acc.buffer):
+            return new
+        index = [e for e in new.at.index if isinstance(e, n.Expr)]
+        return value if not new.at.index else build.call("pick", value, *index) if len(index) == len(new.at.index) else new
+    return tuple(transform(s, named) for s in block)
+
+
+def _is_value(block: n.Block, acc: n.Alloc) -> bool:
+    """Whether what statements read of a buffer can be read of a named value, too. What a copy moves is a place."""
+    made = _as_value(block, acc, n.Var(acc.buffer.name, n.Region(acc.buffer).type))
+    written = [s.at for s in statements(made) if isinstance(s, n.Store)]
+    return not any(r.buffer == acc.buffer and not any(r is at for at in written) for s in made for r in regions(s)) and not any(
+        isinstance(s, n.Copy) and s.src.at.buffer == acc.buffer for s in statements(block))
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -154,7 +163,7 @@ class TreeReduction(Pass):
             return Miss("the number of elements is not known")
         if self.axis > len(shape_of(found[1].type)):
             return Miss(f"there is no axis {self.axis}")
-        if not all(_is_value(x, node.buffer) for s in block[i + 2:] for x in walk(s)):
+        if not _is_value(block[i + 2:], node):
             return Miss(f"a part of '{node.buffer.name}' is read as a tile, or it is handed on")
         try:
             _widened(loop, found[1], self.axis)
@@ -174,14 +183,8 @@ class TreeReduction(Pass):
         value = build.call("reduce", _widened(loop, found[1], self.axis), axis=self.axis, op=found[0])
         name = acc.buffer.name
         var = n.Var(name, value.type)
-
-        def named(old: n.Node, new: n.Node) -> n.Node:
-            if not (isinstance(new, n.Load) and new.at.buffer == acc.buffer):
-                return new
-            index = [e for e in new.at.index if isinstance(e, n.Expr)]
-            return var if not new.at.index else build.call("pick", var, *index) if len(index) == len(new.at.index) else new
         let = n.Let((name,), value, label=acc.label, origin=acc.origin)
-        made = edit_block(program, site.path, lambda b: (*b[:i], let, *(transform(s, named) for s in b[i + 2:])))
+        made = edit_block(program, site.path, lambda b: (*b[:i], let, *_as_value(b[i + 2:], acc, var)))
         return Rewritten(made, site.path)
 
     def _placed(self, program: n.Program, site: Site, found: tuple[str, n.Expr]) -> Rewritten:
