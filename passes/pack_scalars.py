@@ -196,7 +196,7 @@ def _apart(s: n.Stmt, array: n.Buffer, names: list[str]) -> n.Block:
     if not blocks:
         return (_changed(s, leave),)
     made = s
-    for steps, body in blocks:
+    for steps, _ in blocks:
         made = with_block(made, steps, ())
     made = _changed(made, leave)
     for steps, body in blocks:
