@@ -85,7 +85,7 @@ def _searched(block: n.Block, i: int) -> tuple[str, n.Expr] | None:
     """(reduction, element) of a scalar and a loop that keeps the place of the best value in it, and does nothing else."""
     at, loop = block[i], block[i + 1] if i + 1 < len(block) else None
     if not (isinstance(at, n.Alloc) and isinstance(loop, n.For) and loop.kind == "serial" and len(loop.body) == 1 and build.is_const(loop.lo, 0)
-            and build.is_const(loop.step, 1) and build.int_value(loop.hi) and at.buffer.dtype == loop.var.of == I32 and build.is_const(at.init, 0)
+            and build.is_const(loop.step, 1) and build.int_value(loop.hi) and at.buffer.dtype == loop.var.of == I32 and at.init == build.const(0)
             and at.buffer.space == "register" and not at.buffer.shape):
         return None
     cond = loop.body[0].cond if isinstance(loop.body[0], n.If) else None

@@ -292,7 +292,8 @@ class _Kernel:
 def _is_flat(s: n.View) -> bool:
     """Whether a view is a whole row-major tensor in one dimension, for elements whose place in it only their data say."""
     b, of = s.buffer, s.at.buffer
-    return not s.axes and not s.at.index and b.space == of.space == "global" and b.dtype == of.dtype and len(b.shape) == 1 and is_row_major(b) and is_row_major(of)
+    plain = b.space == of.space == "global" and b.dtype == of.dtype and len(b.shape) == 1
+    return plain and not s.axes and not s.at.index and is_row_major(b) and is_row_major(of)
 
 
 def _is_scattered(x: n.Call) -> bool:

@@ -136,6 +136,31 @@ def causal2(Q, K, V, O, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.cons
 
 
 @triton.jit
+def gqa(Q, K, V, O, S, scale, H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BN: tl.constexpr):
+    b = tl.program_id(0)
+    h = tl.program_id(1)
+    kv = h // G
+    rd = tl.arange(0, D)
+    q = tl.load(Q + (b * H + h) * D + rd).to(tl.float32)
+    m = -float("inf")
+    l = 0.0
+    acc = tl.zeros([D], tl.float32)
+    for n in range(0, S, BN):
+        rn = n + tl.arange(0, BN)
+        k = tl.load(K + ((b * (H // G) + kv) * S + rn[:, None]) * D + rd[None, :], mask=rn[:, None] < S, other=0.0).to(tl.float32)
+        s = tl.sum(k * q[None, :], 1) * scale
+        s = tl.where(rn < S, s, -float("inf"))
+        top = tl.maximum(m, tl.max(s, 0))
+        p = tl.exp(s - top)
+        alpha = tl.exp(m - top)
+        l = l * alpha + tl.sum(p, 0)
+        v = tl.load(V + ((b * (H // G) + kv) * S + rn[:, None]) * D + rd[None, :], mask=rn[:, None] < S, other=0.0).to(tl.float32)
+        acc = acc * alpha + tl.sum(p[:, None] * v, 0)
+        m = top
+    tl.store(O + (b * H + h) * D + rd, (acc / l).to(tl.float16))
+
+
+@triton.jit
 def int8(A, B, SA, SB, C, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rm = tl.program_id(0) * BM + tl.arange(0, BM)
     rn = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -269,27 +294,32 @@ class Way:
 
 ROW, ROWS = Item("row", ("M",)), ("shuffle-exchange",)
 TILES, HEAD = ("partition-rows", "partition-block"), (State(),)
-CAUSAL = Way("tilelang.py", "[metas]\nD = 64\nblock_M = 32\nblock_N = 16\nthreads = 128\n", {"B": 1, "H": 1, "L": 40}, {}, Item("row", ("B", "H", "L")), frozenset({
-    "online-normalize", "stage-panels", "tile"}), TILES, (), "main", HEAD)
+CAUSAL = Way("tilelang.py", "[metas]\nD = 64\nblock_M = 32\nblock_N = 16\nthreads = 128\n", {"B": 1, "H": 1, "L": 40}, {},
+             Item("row", ("B", "H", "L")), frozenset({"online-normalize", "stage-panels", "tile"}), TILES, (), "main", HEAD)
 KERNELS = {
     "mean_var": Way("cu", 'grid = ["M"]\n[metas]\nthreads_x = 128\n[scalars]\nN = "N"\neps = 1e-6\n', {"M": 2, "N": 150}, {
         "X": "M,N:f32", "W": "N:f32", "Bi": "N:f32", "Y": "M,N:f32:out"}, ROW, frozenset({"share-barrier", "fuse-loops", "two-level-reduction"}), ROWS),
-    "norm": Way("cu", 'grid = ["M"]\n[metas]\nthreads_x = 128\n[scalars]\nN = "N"\neps = 1e-5\n', {"M": 2, "N": 150}, {"X": "M,N:f16", "Y": "M,N:f16:out"}, ROW,
-                frozenset({"warp-leader", "warp-fold", "partition-reduction"}), ("shuffle-exchange",)),
-    "hist_loop": Way("cu", 'grid = ["ceildiv(N, 128)"]\n[metas]\nthreads_x = 128\n[scalars]\nN = "N"\n', {"N": 700}, {"X": "N:u8", "H": "256:i32:inout"}, None,
-                     frozenset({"privatize-atomics"}), ("spread-threads", "lower-tiles")),
+    "norm": Way("cu", 'grid = ["M"]\n[metas]\nthreads_x = 128\n[scalars]\nN = "N"\neps = 1e-5\n', {"M": 2, "N": 150}, {
+        "X": "M,N:f16", "Y": "M,N:f16:out"}, ROW, frozenset({"warp-leader", "warp-fold", "partition-reduction"}), ("shuffle-exchange",)),
+    "hist_loop": Way("cu", 'grid = ["ceildiv(N, 128)"]\n[metas]\nthreads_x = 128\n[scalars]\nN = "N"\n', {"N": 700}, {
+        "X": "N:u8", "H": "256:i32:inout"}, None, frozenset({"privatize-atomics"}), ("spread-threads", "lower-tiles")),
     "csr": Way("cu", 'grid = ["ceildiv(M, 4)"]\n[metas]\nthreads_x = 128\n[scalars]\nM = "M"\n', {"M": 5, "NNZ": 40, "N": 9}, {
         "Ptr": "M + 1:i32", "Col": "NNZ:i32", "Val": "NNZ:f32", "X": "N:f32", "Y": "M:f32:out"}, ROW, frozenset({"partition-reduction"}), ROWS),
     "gemv": Way("cu", 'grid = ["ceildiv(M, 4)"]\n[metas]\nthreads_x = 32\nthreads_y = 4\n[scalars]\nM = "M"\nK4 = "K // 4"\n', {"M": 5, "K": 140}, {
         "A": "M,K:f32", "X": "K:f32", "Y": "M:f32:out"}, ROW, frozenset({"sum-lanes", "warps-per-cta"}), ROWS, ("K % 4 == 0",)),
     "causal2": Way("triton.py", 'grid = ["S // BM", "H"]\n[metas]\nD = 64\nBM = 64\nBN = 32\n[scalars]\nS = "S"\nscale = 0.18\n', {"H": 1, "S": 128}, {
-        x: "H,S,64:f16" + ":out" * (x == "O") for x in "QKVO"}, Item("row", ("H", "S")), frozenset({"split-loop", "online-normalize"}), TILES, ("S % 64 == 0",), "", HEAD),
+        x: "H,S,64:f16" + ":out" * (x == "O") for x in "QKVO"}, Item("row", ("H", "S")), frozenset({"split-loop", "online-normalize"}), TILES,
+        ("S % 64 == 0",), "", HEAD),
+    "gqa": Way("triton.py", 'grid = ["B", "H"]\n[metas]\nH = 8\nG = 4\nD = 64\nBN = 32\n[scalars]\nS = "S"\nscale = 0.125\n', {"B": 1, "S": 50}, {
+        "Q": "B,8,64:f16", "K": "B,2,S,64:f16", "V": "B,2,S,64:f16", "O": "B,8,64:f16:out"}, None,
+               frozenset({"online-normalize", "guard-value"}), (), (), "", HEAD),
     "int8": Way("triton.py", 'grid = ["ceildiv(M, BM)", "ceildiv(N, BN)"]\n[metas]\nBM = 64\nBN = 64\nBK = 32\n[scalars]\nM = "M"\nN = "N"\nK = "K"\n', {
         "M": 70, "N": 40, "K": 50}, {"A": "M,K:i8", "B": "K,N:i8", "SA": "M:f32", "SB": "N:f32", "C": "M,N:f16:out"}, Item("element", ("M", "N")),
         frozenset({"stage-panels", "tile"}), TILES),
-    "xent": Way("triton.py", 'grid = ["M"]\n[metas]\nBLOCK = 128\n[scalars]\nN = "N"\n', {"M": 3, "N": 300}, {"X": "M,N:f16", "L": "M:i32", "Y": "M:f32:out"}, ROW,
-                frozenset({"online-normalize"})),
-    "top1": Way("triton.py", 'grid = ["M"]\n[metas]\nE = 64\n', {"M": 3}, {"X": "M,64:f32", "I": "M:i32:out", "P": "M:f32:out"}, ROW, frozenset({"tree-reduction"})),
+    "xent": Way("triton.py", 'grid = ["M"]\n[metas]\nBLOCK = 128\n[scalars]\nN = "N"\n', {"M": 3, "N": 300}, {
+        "X": "M,N:f16", "L": "M:i32", "Y": "M:f32:out"}, ROW, frozenset({"online-normalize"})),
+    "top1": Way("triton.py", 'grid = ["M"]\n[metas]\nE = 64\n', {"M": 3}, {
+        "X": "M,64:f32", "I": "M:i32:out", "P": "M:f32:out"}, ROW, frozenset({"tree-reduction"})),
     "causal_min": CAUSAL,
     "causal_min of whole tiles": Way(**{**CAUSAL.__dict__, "sizes": {"B": 1, "H": 1, "L": 64}, "facts": ("L % 32 == 0",)}),
 }
