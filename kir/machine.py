@@ -94,6 +94,15 @@ def binary_tool(name: str) -> Tool | None:
     return None
 
 
+def give_back() -> None:
+    """Hand memory that this process has freed back to the system. The C library keeps it where several threads have allocated by turns (glibc: an
+    arena for each of them, none of which shrinks by itself): a process that interprets one large program after another would keep the sum of
+    what all its threads have ever held."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
 def package_version(distribution: str) -> str | None:
     """The version of an installed distribution, or None. Imports nothing."""
     try:

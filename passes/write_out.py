@@ -175,6 +175,7 @@ class WriteOut(Pass):
     intent: ClassVar[str] = "unroll"
     catalogue: ClassVar[tuple[int, ...]] = (52,)
     claim: ClassVar[str] = "No counter and no jump, and what is computed from the counter is known when the kernel is compiled."
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -207,8 +208,9 @@ class WriteOut(Pass):
         if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy, n.Mma)) or (isinstance(node, n.For) and node.kind == "thread"):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
+        amid = _amid(node)
         for size in range(1, MOST_STATEMENTS + 1):
-            if i >= size and block[i - size:i + 2 * size] in _amid(node):
+            if amid and i >= size and block[i - size:i + 2 * size] in amid:
                 return Miss("it is not the first of the copies")
             before = _copy(block, i - size, size, var)
             if before is not None and _is_copy(block, i + size, before, var, 2):

@@ -111,7 +111,7 @@ def _of(cls: type[Pass], program: Program, near: bool, out: _Found) -> None:
                 verdicts = judge(program, site)
             else:
                 simpler, witness = run_backward(program, site)
-                verdicts = judge(simpler, forward_site(simpler, witness.params, witness.path))
+                verdicts = judge(simpler, witness.there[0] if witness.there else forward_site(simpler, witness.params, witness.path))
             advice = {p.id for p in site.params.preconditions if p.kind == "profit"}
             open_ = [(id_, v) for id_, v in verdicts if not v]
             refused = [id_ for id_, _ in open_ if id_ not in advice]

@@ -69,6 +69,8 @@ class Witness:
     residue: Residue = NOTHING
     guard: n.Expr | None = None
     """The condition under which the launch plan took the original, if it was guarded."""
+    there: tuple[Site, Rewritten] | None = field(default=None, compare=False, repr=False)
+    """The site of `forward` in the simpler program, and how that was reached, where they were found on the way."""
 
 
 @dataclass(frozen=True)

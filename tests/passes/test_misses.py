@@ -192,3 +192,24 @@ kernel main grid (c: 1) threads 64
         item = next(p for p in passes() if p.name == name).with_options({})
         for site in sites(item, program):
             apply(program, item, site)
+
+
+def test_a_fragment_that_a_copy_moves_gets_no_name() -> None:
+    """A copy moves what is at a place: a value has none."""
+    program = parse_program("""kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+  out Z: f32[64]
+kernel main grid (c: 1) threads 64
+  fragment F: f32[64]
+  F = X * 2.0
+  copy F -> Y
+  fragment s: f32[64] = 0.0
+  for j in 0..4
+    s = s + X * cast(j, f32)
+  copy s -> Z
+""", "p.kir")
+    overwrite, tree = (next(p for p in passes() if p.name == name).with_options({}) for name in ("overwrite-fragment", "tree-reduction"))
+    assert sites(overwrite, program, "backward") == () and sites(tree, program) == ()
+    assert "a copy moves 'F', which is a place" in [said for _, said in misses(overwrite, program, "backward")]
