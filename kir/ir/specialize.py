@@ -120,6 +120,7 @@ class _Specializer:
                 "KIR-F012",
                 f"the binding gives no value for {', '.join(missing)}",
                 needs="an entry under [metas] for each",
+                attempt="kir bind FILE::KERNEL, which writes a binding with all that the source leaves open",
                 subject=self.program.name,
             )
         for name in b.absent:
