@@ -39,6 +39,14 @@ BINARY: Mapping[type, str] = {
 }  # fmt: skip
 
 
+def named(operator: cst.CSTNode) -> str:
+    """The name of an operator in the IR. Raises NotUnderstood for one that numbers do not have."""
+    found = BINARY.get(type(operator))
+    if found is None:
+        raise NotUnderstood(f"the operator {type(operator).__name__}")
+    return found
+
+
 def literal(value: int | float | bool) -> n.Expr:
     """A known number by itself."""
     if isinstance(value, bool):
