@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from kir.analysis.access import buffers_written as buffers_written
 from kir.analysis.elements import NotElementwise, element
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -48,7 +49,7 @@ def _counted(s: n.Stmt) -> Counter[n.Expr]:
         if isinstance(x, n.Stmt) and x is not s:
             found.update(_evaluated(x))
             continue
-        if isinstance(x, n.Expr):
+        if isinstance(x, n.Expr) and x is not getattr(s, "src", None):  # what a copy moves is a place, not a value
             found[x] += 1
         stack.extend(reversed([c for c in children(x) if _is_code(c)]))
     return found
@@ -138,10 +139,14 @@ class Materialize(Pass):
         name = fresh(suggested_name(value), names_in(program, kernel))
         var = n.Var(name, value.type)
 
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Copy) and isinstance(old, n.Copy) and old.src == value:
+                return replace(new, src=old.src)
+            return var if new == value else new
+
         def edit(block: n.Block) -> n.Block:
             end = self.end(block, i)
-            after = tuple(transform(s, lambda old, new: var if new == value else new, _is_code) if _evaluated(s)[value] else s
-                          for s in block[i:end])
+            after = tuple(transform(s, leave, _is_code) if _evaluated(s)[value] else s for s in block[i:end])
             return (*block[:i], n.Let((name,), value), *after, *block[end:])
         return Rewritten(edit_block(program, site.path, edit), site.path)
 

@@ -2,19 +2,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, statements, transform, walk
+from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
 
-from ._local_buffers import mentions, own_parts, tile_of
+from ._local_buffers import mentions, own_parts, team_level, tile_of
 from ._materialize import buffers_read, buffers_written
 
 
@@ -33,6 +34,11 @@ def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Ver
     if clash:
         return refuted(f"'{clash[0]}' is written between the uses of {expr_text(value)}", f"a later use sees the old '{clash[0]}'")
     return proved("nothing that the tile is read from is written while it is kept")
+
+
+def _moved(s: n.Stmt) -> frozenset[n.Expr]:
+    """What the copies of a statement move: it would be read from the buffer, which is then not read as a whole."""
+    return once(s, "_moved", lambda: frozenset(x.src for x in statements((s,)) if isinstance(x, n.Copy)))
 
 
 def reads(s: n.Stmt, value: n.Expr) -> bool:
@@ -72,7 +78,7 @@ class ThroughBuffer(Pass):
         inner = set(bound_names((s,)))
         if isinstance(s, n.Copy):
             return
-        seen = set()
+        seen = set(_moved(s))
         for x in walk(s):
             if isinstance(x, n.Load) and self.admits(x) and x not in seen and not names_read(x) & inner and x.at.buffer.name not in inner:
                 seen.add(x)
@@ -85,7 +91,11 @@ class ThroughBuffer(Pass):
         around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
         if self.hoist > len(around) or any(not isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - self.hoist:]):
             return Miss("the buffer cannot be declared that far out") if self.value else None
-        texts = [expr_text(x) for x in self._loads(node)]
+        loads = list(self._loads(node))
+        if loads and self.space == "fragment" and team_level(program, path) == "thread":
+            return Miss("a thread of its own keeps values in registers, not in a fragment") if self.value else None
+        later = frozenset[n.Expr]().union(*map(_moved, block_at(program, path)[int(path[-1]) + 1:])) if loads else frozenset()
+        texts = [expr_text(x) for x in loads if x not in later]
         found = tuple(Site(path, replace(self, value=text)) for text in texts if self.value in ("", text))
         return found or (Miss("the statement does not read that") if self.value else None)
 

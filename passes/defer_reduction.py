@@ -39,9 +39,10 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
@@ -146,6 +147,7 @@ class DeferReduction(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (44,)
     claim: ClassVar[str] = "Threads meet once, after the loop, and not in each of its iterations."
     numerics: ClassVar[str] = "reassociated(axis)"
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:

@@ -37,11 +37,12 @@ kernel main grid (m: ceildiv(M, 128)) threads 128
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.tile_axes import TileAxes
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import names_read, walk
@@ -82,6 +83,7 @@ class GrowTile(Pass):
     requires: ClassVar[tuple[str, ...]] = ("mma",)
     provides: ClassVar[tuple[str, ...]] = ("large",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1, "small": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P500", "validity", "shape", "the larger tile divides the axis, or every store over it ends where it ends", _tails),)
 

@@ -42,9 +42,10 @@ kernel main grid (m: M, n: 16) threads 1
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -76,6 +77,7 @@ class JamLoop(Pass):
     intent: ClassVar[str] = "register-tile"
     catalogue: ClassVar[tuple[int, ...]] = (50,)
     claim: ClassVar[str] = "An operand that several iterations need is read once for all of them, and their sums do not wait for one another."
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P928", "validity", "aliasing", "no iteration touches what another one writes", _apart),)
 

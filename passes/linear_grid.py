@@ -32,9 +32,10 @@ Where CTAs along one axis form clusters, clusters are what is numbered, and CTAs
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
@@ -65,6 +66,7 @@ class LinearGrid(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (31,)
     claim: ClassVar[str] = "One line of CTAs can be put in any order, which a hardware grid cannot."
     provides: ClassVar[tuple[str, ...]] = ("linear",)
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P315", "validity", "shape", "the number of CTAs fits in 32 bits", _countable),)
 

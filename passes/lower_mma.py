@@ -58,10 +58,11 @@ kernel main grid (i: 1) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
@@ -92,6 +93,7 @@ class LowerMma(Pass):
     claim: ClassVar[str] = "Each thread's part of a tile program is written out, down to the lanes of matrix instructions."
     numerics: ClassVar[str] = "reassociated(k)"
     provides: ClassVar[tuple[str, ...]] = ("thread-loop",)
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     named: tuple[str, ...] = ()
@@ -200,9 +202,9 @@ def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
     late = any(isinstance(s, n.For) and s.kind != "thread" and s.body and is_call(s.body[-1], "barrier") for s in statements(body))
     found = roles(body, team.thread, team.threads)
     why: Exception = NotRaised("no arrangement of the warps gives this code")
-    for warps, direct in product(arrangements(team.threads // 32), (False, True)):
+    for (warps, down), direct in product(arrangements(team.threads // 32), (False, True)):
         try:
-            raising = Raise(team.thread, team.threads, found, warps, names_in(program, kernel), direct)
+            raising = Raise(team.thread, team.threads, found, warps, names_in(program, kernel), direct, down)
             made = replace(kernel, body=(*front, *raising.cta(body)))
             narrow = narrowed(program, made)
             padded, made = narrow != made, narrow

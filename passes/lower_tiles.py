@@ -68,9 +68,9 @@ kernel main grid (row: M) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
@@ -101,6 +101,7 @@ class LowerTiles(Pass):
     claim: ClassVar[str] = "Each thread's part of a tile program is written out: what it keeps, what it asks of others, where it waits."
     numerics: ClassVar[str] = "reassociated(threads)"
     provides: ClassVar[tuple[str, ...]] = ("thread-loop",)
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P800", "validity", "hardware", "one CTA may have that many threads", _fits),
     )

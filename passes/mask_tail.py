@@ -40,11 +40,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.bounds import bare, inside
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import dim_text, region_text
@@ -122,6 +123,24 @@ def _in_memory(program: n.Program, site: Site, context: Context) -> Verdict:
                 return unknown(text, needs=f"memory of {params.extent} elements") if size is None else refuted(
                     text, f"{loop.var.name} = {size} in {region_text(r)}", needs=f"an extent of {size}, or memory that is as long")
     return proved("memory of the CTA's own is as long as the loop")
+
+
+def _elsewhere_inside(r: n.Region, var: n.Var, end: n.Expr, known: Facts) -> bool:
+    """Whether a region stays inside its tensor along all dimensions but those that end where the loop does."""
+    for i, d in zip(r.index, r.buffer.shape, strict=False):
+        if i == var and d == end:
+            continue
+        first = i if isinstance(i, n.Expr) else i.lo
+        last = i if isinstance(i, n.Expr) else build.add(i.lo, build.mul(_count(i.step, i.lo), build.sub(_count(i.extent, i.lo), 1)))
+        if not isinstance(last.type, DType) or not _natural(first, known) or not inside(bare(last), bare(d), known):
+            return False
+    return True
+
+
+def _natural(e: n.Expr, known: Facts) -> bool:
+    """Whether an index is known to be 0 or more."""
+    lo = known.domain(known.expanded(bare(e))).lo
+    return lo is not None and lo >= 0
 
 
 def _count(e: int | n.Expr, like: n.Expr) -> n.Expr:
@@ -214,12 +233,14 @@ class MaskTail(Pass):
         """The loop over exactly as many elements as there are."""
         loop, end = node_at(program, site.path), site.captures["end"]
         assert isinstance(loop, n.For)
+        of = dtype_of(loop.var.type)
+        known = Facts.at(program, site.path).ranging(loop.var, build.const(0, of), end)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             match new:
-                case n.Load() if new.clip and _ends(new.at, loop.var, end):
+                case n.Load() if new.clip and _ends(new.at, loop.var, end) and _elsewhere_inside(new.at, loop.var, end, known):
                     return replace(new, clip=False, other=None)
-                case n.Store() if new.clip and _ends(new.at, loop.var, end):
+                case n.Store() if new.clip and _ends(new.at, loop.var, end) and _elsewhere_inside(new.at, loop.var, end, known):
                     return replace(new, clip=False)
                 case _:
                     return new

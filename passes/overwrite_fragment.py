@@ -38,11 +38,11 @@ kernel main grid (b: 1) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
-from kir.ir.visit import buffers_named, names_read, transform, walk
+from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -100,6 +100,8 @@ class OverwriteFragment(Pass):
         whole = sum(isinstance(x, n.Load) and x == n.Load(n.Region(b)) for s in block[i + 1:] for x in walk(s))
         if not later or len(later) != whole or node.value.type != n.Region(b).type:
             return Miss(f"'{b.name}' is more than read as a whole afterwards")
+        if any(isinstance(s, n.Copy) and s.src.at.buffer == b for s in statements(block[i + 1:])):
+            return Miss(f"a copy moves '{b.name}', which is a place")
         return Site(path, OverwriteFragment(b.name))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -36,7 +36,6 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.analysis.access import Aliases, accesses, independent
@@ -45,6 +44,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
@@ -85,6 +85,7 @@ class PartitionBlock(Pass):
     claim: ClassVar[str] = "All threads of the CTA work on a row side by side, in what takes several statements as well."
     provides: ClassVar[tuple[str, ...]] = ("rows",)
     conflicts: ClassVar[tuple[str, ...]] = ("tiled",)
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P875", "validity", "aliasing", "no iteration touches what another writes", _apart),
     )

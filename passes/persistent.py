@@ -30,9 +30,10 @@ kernel main grid (pid: 132) threads 128
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
@@ -105,6 +106,7 @@ class Persistent(Pass):
     conflicts: ClassVar[tuple[str, ...]] = ("persistent",)
     provides: ClassVar[tuple[str, ...]] = ("persistent",)
     least: ClassVar[Mapping[str, int]] = {"ctas": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P885", "validity", "shape", "the CTAs that stay are whole clusters", _whole_clusters),
         Precondition("KIR-P300", "validity", "aliasing", "tiles are independent of one another", _independent),

@@ -36,9 +36,10 @@ kernel main grid (b: ceildiv(N, 64)) threads 64
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.types import DType
@@ -84,6 +85,12 @@ class Predicate(Pass):
             return Miss("something inside has a mask of its own")
         if any(isinstance(x, n.Call) and x.of is None and instruction(x.fn).is_convergent for s in node.then for x in walk(s)):
             return Miss("lanes exchange values inside")
+        if isinstance(node.cond, n.Const):
+            return Miss("the condition is decided: no mask says it")
+        if any(not any(isinstance(x, n.Load) and x.at.buffer.space in ("global", "shared") for x in walk(s)) for s in lets):
+            return Miss("a value inside reads no memory: behind the mask nothing would say that it belongs to the branch")
+        if any(isinstance(x, n.Load) and x.other is not None for s in node.then for x in walk(s)):
+            return Miss("a load inside says what it gives where nothing is read: masked, it would give that where the branch is not taken")
         if any(isinstance(x, n.Load) and x.at.buffer.name == store.at.buffer.name for x in walk(node.cond)):
             return Miss("the condition reads what the store writes")
         if not lets and not _reads(store):

@@ -37,13 +37,14 @@ does.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import statements, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
+from kir.ir.visit import once, statements, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, kernel_of
 
 from ._local_buffers import kind_of_copy
@@ -81,8 +82,10 @@ def _reader(kernel: n.Kernel) -> str:
 
 
 def _wanted(program: n.Program, site: Site, context: Context) -> Verdict:
-    reader = _reader(kernel_of(program, site.path))
-    return proved(f"{reader} may read what is written") if reader else unknown("nothing reads it through the async proxy yet")
+    hardware = context.target
+    if hardware is not None and not hardware.architecture.has("fence_proxy_async"):
+        return refuted(f"{hardware.name} has no unit that would read it", "no instruction there goes through the async proxy")
+    return unknown("nothing reads it through the async proxy yet")
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,11 @@ class ProxyFence(Pass):
         if not isinstance(node, (n.Store, n.Copy, n.For)) or not _written(node):
             return None
         after = block_at(program, path)[int(path[-1]) + 1:][:1]
-        return Miss("there is a fence already") if after and _is_fence(after[0]) else Site(path, self)
+        if after and _is_fence(after[0]):
+            return Miss("there is a fence already")
+        if reader := once(kernel_of(program, path), "_async_reader", partial(_reader, kernel_of(program, path))):
+            return Miss(f"{reader} is there already: a fence has its place before anything needs it, so that it can be taken back")
+        return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fence behind the statement."""

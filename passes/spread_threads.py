@@ -47,10 +47,11 @@ kernel main grid (b: 1) threads 64
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.uniform import Names, depends, varying
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -112,6 +113,7 @@ class SpreadThreads(Pass):
     claim: ClassVar[str] = "Independent iterations run side by side, and neighboring threads touch neighboring elements."
     provides: ClassVar[tuple[str, ...]] = ("threads", "thread-loop", "barrier")
     least: ClassVar[Mapping[str, int]] = {"threads": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P484", "validity", "aliasing", "no iteration of a shared loop touches what another one writes", _independent),
         Precondition("KIR-P485", "validity", "numerics", "the order in which iterations update a place together is free", _order_free),
@@ -175,6 +177,8 @@ class SpreadThreads(Pass):
         team = whole_team(program, (*path, len(front)), node.body[-1]) if len(node.body) == len(front) + 1 else None
         if team is None:
             return None
+        if _reduces(program, team):
+            return Miss("its threads share a reduction, which goes first")
         found: dict[tuple[int, ...], Site] = {}
         reason = ""
         for whole in (False, True):
@@ -195,6 +199,13 @@ class SpreadThreads(Pass):
         body, _ = _Gather(team, names_in(program, kernel), bool(site.captures.get("whole"))).body()
         made = replace(kernel, threads=build.const(1), body=(*front, *body))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+
+
+def _reduces(program: n.Program, team: ThreadTeam) -> bool:
+    """Whether a reduction that the threads share, each folding every T-th value, could be one that each does for itself."""
+    from .partition_reduction import PartitionReduction
+    return any(isinstance(s, n.Alloc) and isinstance(PartitionReduction().match_inverse(program, (*team.path, "body", i), s), Site)
+               for i, s in enumerate(team.loop.body))
 
 
 def _shared(body: n.Block) -> n.Block:

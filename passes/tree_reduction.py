@@ -33,14 +33,14 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import transform, walk
+from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -77,6 +77,46 @@ def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
     return op, folded
 
 
+PLACES = {"argmax": "gt", "argmin": "lt"}
+"""Reductions that give the first place of the best value, by how a better one compares."""
+
+
+def _searched(block: n.Block, i: int) -> tuple[str, n.Expr] | None:
+    """(reduction, element) of a scalar and a loop that keeps the place of the best value in it, and does nothing else."""
+    at, loop = block[i], block[i + 1] if i + 1 < len(block) else None
+    if not (isinstance(at, n.Alloc) and isinstance(loop, n.For) and loop.kind == "serial" and len(loop.body) == 1 and build.is_const(loop.lo, 0)
+            and build.is_const(loop.step, 1) and build.int_value(loop.hi) and at.buffer.dtype == loop.var.of == I32 and build.is_const(at.init, 0)
+            and at.buffer.space == "register" and not at.buffer.shape):
+        return None
+    cond = loop.body[0].cond if isinstance(loop.body[0], n.If) else None
+    op = next((op for op, way in PLACES.items() if isinstance(cond, n.Binary) and cond.op == way and dtype_of(cond.a.type).is_float), None)
+    return (op, cond.a) if op is not None and isinstance(cond, n.Binary) and loop.body[0] == _better(op, at.buffer, cond.a, loop.var) else None
+
+
+def _better(op: str, at: n.Buffer, value: n.Expr, place: n.Var) -> n.If:
+    """Keeps a place whose value is better than the best so far."""
+    best: n.Expr = substitute(value, {place.name: n.Load(n.Region(at))})
+    return n.If(build.compare(PLACES[op], value, best), (n.Store(n.Region(at), place),))
+
+
+def _as_value(block: n.Block, acc: n.Alloc, value: n.Var) -> n.Block:
+    """Statements that read a named value, and its elements, in place of an accumulator."""
+    def named(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.Load) and new.at.buffer == acc.buffer):
+            return new
+        index = [e for e in new.at.index if isinstance(e, n.Expr)]
+        return value if not new.at.index else build.call("pick", value, *index) if len(index) == len(new.at.index) else new
+    return tuple(transform(s, named) for s in block)
+
+
+def _is_value(block: n.Block, acc: n.Alloc) -> bool:
+    """Whether what statements read of a buffer can be read of a named value, too. What a copy moves is a place."""
+    made = _as_value(block, acc, n.Var(acc.buffer.name, n.Region(acc.buffer).type))
+    written = [s.at for s in statements(made) if isinstance(s, n.Store)]
+    return not any(r.buffer == acc.buffer and not any(r is at for at in written) for s in made for r in regions(s)) and not any(
+        isinstance(s, n.Copy) and s.src.at.buffer == acc.buffer for s in statements(block))
+
+
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
     acc = node_at(program, site.path)
     assert isinstance(acc, n.Alloc)
@@ -106,6 +146,14 @@ class TreeReduction(Pass):
         if not isinstance(node, n.Alloc):
             return None
         block, i = block_at(program, path), int(path[-1])
+        if (place := _searched(block, i)) is not None:
+            loop = block[i + 1]
+            assert isinstance(loop, n.For)
+            try:
+                _widened(loop, place[1], 0)
+            except NotElementwise as bad:
+                return Miss(f"'{bad}' has no form as a tile")
+            return Site(path, self) if self.axis == 0 else None
         found = _folds(node, block[i + 1]) if i + 1 < len(block) else None
         if found is None:
             return None
@@ -115,6 +163,8 @@ class TreeReduction(Pass):
             return Miss("the number of elements is not known")
         if self.axis > len(shape_of(found[1].type)):
             return Miss(f"there is no axis {self.axis}")
+        if not _is_value(block[i + 2:], node):
+            return Miss(f"a part of '{node.buffer.name}' is read as a tile, or it is handed on")
         try:
             _widened(loop, found[1], self.axis)
         except NotElementwise as bad:
@@ -124,28 +174,50 @@ class TreeReduction(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One reduction of the whole tile."""
         block, i = block_at(program, site.path), int(site.path[-1])
+        place = _searched(block, i)
+        if place is not None:
+            return self._placed(program, site, place)
         acc, loop = block[i], block[i + 1]
         found = _folds(acc, loop)
         assert found is not None and isinstance(acc, n.Alloc) and isinstance(loop, n.For)
         value = build.call("reduce", _widened(loop, found[1], self.axis), axis=self.axis, op=found[0])
         name = acc.buffer.name
         var = n.Var(name, value.type)
-
-        def named(old: n.Node, new: n.Node) -> n.Node:
-            if not (isinstance(new, n.Load) and new.at.buffer == acc.buffer):
-                return new
-            index = [e for e in new.at.index if isinstance(e, n.Expr)]
-            return var if not new.at.index else build.call("pick", var, *index) if len(index) == len(new.at.index) else new
         let = n.Let((name,), value, label=acc.label, origin=acc.origin)
-        made = edit_block(program, site.path, lambda b: (*b[:i], let, *(transform(s, named) for s in b[i + 2:])))
+        made = edit_block(program, site.path, lambda b: (*b[:i], let, *_as_value(b[i + 2:], acc, var)))
         return Rewritten(made, site.path)
+
+    def _placed(self, program: n.Program, site: Site, found: tuple[str, n.Expr]) -> Rewritten:
+        """One reduction that gives a place."""
+        block, i = block_at(program, site.path), int(site.path[-1])
+        at, loop = block[i], block[i + 1]
+        assert isinstance(at, n.Alloc) and isinstance(loop, n.For)
+        let = n.Let((at.buffer.name,), build.call("reduce", _widened(loop, found[1], 0), axis=0, op=found[0]), label=at.label, origin=at.origin)
+        var, own = n.Var(at.buffer.name, let.value.type), n.Load(n.Region(at.buffer))
+        return Rewritten(edit_block(program, site.path, lambda b: (
+            *b[:i], let, *(transform(s, lambda old, new: var if new == own else new) for s in b[i + 2:]))), site.path)
+
+    def _search(self, program: n.Program, site: Site) -> Rewritten:
+        """The place of the best value so far, and a loop over the elements."""
+        node, i, taken = node_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
+        assert isinstance(node, n.Let) and isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
+        op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
+        j, extent, at = n.Var(fresh("j", taken), I32), shape_of(source.type)[0], n.Buffer(node.names[0], I32, (), "register")
+        assert isinstance(extent, int)
+        body = (_better(op, at, _narrowed(source, 0, j), j),)
+        made = (n.Alloc(at, build.const(0), label=node.label, origin=node.origin), n.For(j, build.const(0), build.const(extent), build.const(1), body))
+        var, own = n.Var(node.names[0], node.value.type), n.Load(n.Region(at))
+        return Rewritten(edit_block(program, site.path, lambda b: (
+            *b[:i], *made, *(transform(s, lambda old, new: own if new == var else new) for s in b[i + 1:]))), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a named reduction of a tile."""
         if not (isinstance(node, n.Let) and isinstance(node.value, n.Call) and node.value.fn == "reduce" and len(node.names) == 1):
             return None
         options = dict(node.value.attrs)
-        if options.get("op") not in OPS or options.get("keep") or len(node.value.args) != 1:
+        placed = options.get("op") in PLACES and isinstance(node.value.args[0], n.Expr) and len(shape_of(node.value.args[0].type)) == 1 and dtype_of(
+            node.value.args[0].type).is_float and node.value.type == I32
+        if (options.get("op") not in OPS and not placed) or options.get("keep") or len(node.value.args) != 1:
             return Miss(f"{options.get('op') or 'a combine function'} is no operation of two elements that folds serially")
         source = node.value.args[0]
         assert isinstance(source, n.Expr)
@@ -164,6 +236,8 @@ class TreeReduction(Pass):
         assert isinstance(node, n.Let) and isinstance(node.value, n.Call)
         op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
         assert isinstance(source, n.Expr)
+        if op in PLACES:
+            return self._search(program, site)
         taken = names_in(program, kernel)
         j = n.Var(fresh("j", taken), I32)
         shape = shape_of(node.value.type)

@@ -38,12 +38,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis import Facts
 from kir.analysis.elements import split_affine
 from kir.analysis.normal_form import is_pure
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -208,6 +209,7 @@ class UniformTrips(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (54, 83)
     claim: ClassVar[str] = "All threads leave a loop together, so no branch diverges and lanes may exchange values inside."
     provides: ClassVar[tuple[str, ...]] = ("masked",)
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P834", "validity", "shape", "iterations that a thread has not lie past the end as a whole", _no_thread_less),
         Precondition("KIR-P835", "validity", "numerics", "what runs past the end has no effect", _harmless),

@@ -31,9 +31,10 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
@@ -63,6 +64,7 @@ class WalkItems(Pass):
     intent: ClassVar[str] = "persistent"
     catalogue: ClassVar[tuple[int, ...]] = (30,)
     claim: ClassVar[str] = "CTAs pay for their start once, and what their items have in common is computed once."
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P920", "validity", "aliasing", "no item touches what another one writes", _apart),)
 

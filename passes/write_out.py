@@ -33,14 +33,15 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
-from kir.ir.visit import children, names_read, once, substitute, transform, unshared
+from kir.ir.visit import children, names_read, once, statements, substitute, transform, unshared
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -88,7 +89,7 @@ def _copy(block: n.Block, i: int, size: int, var: n.Var) -> n.Block | None:
 
 def _generalized(first: n.Block, second: n.Block, var: n.Var) -> n.Block | None:
     """What two runs of statements of the same outline are copies of."""
-    if not any(isinstance(s, (n.Store, n.Eval, n.Copy)) for s in first):
+    if not any(isinstance(s, (n.Store, n.Eval, n.Copy, n.Mma)) for s in statements(first)):
         return None
     names, others = list(bound_names(first)), list(bound_names(second))
     if len(names) != len(others):
@@ -130,6 +131,11 @@ def _is_copy(block: n.Block, i: int, made: n.Block, var: n.Var, number: int) -> 
     return known[key]
 
 
+def _amid(s: n.Stmt) -> set[n.Block]:
+    """The runs of three copies in which a statement was found to begin the second: those need not be compared again."""
+    return once(s, "_amid_copies", set)
+
+
 def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, int] | None:
     """(one copy over `var`, how many) of the statements from `i` on, `size` to a copy; None for fewer than two."""
     made = _copy(block, i, size, var)
@@ -143,8 +149,21 @@ def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, i
     return (made, count) if count > 1 and not any(bound & names_read(s) for s in rest) else None
 
 
+def _grows_evenly(loop: n.For) -> bool:
+    """Whether a loop's first two iterations, written out, are copies of its body."""
+    var = n.Var("%v", I32)
+    first, second = (copy_of(loop.body, loop.var, k) for k in (0, 1))
+    try:
+        made: n.Block = between(first, second, var)
+    except (Unlike, TypeError, ValueError):
+        return False
+    return all(a == substitute(b, {loop.var.name: var}) for a, b in zip(made, loop.body, strict=True))
+
+
 def _unlabeled(s: n.Stmt) -> n.Stmt:
     """A statement without labels: those stay with the first copy."""
+    if all(x.label is None for x in statements((s,))):
+        return s
     out: n.Stmt = transform(s, lambda old, new: replace(new, label=None) if isinstance(new, n.Stmt) and new.label is not None else new)  # type: ignore[type-var]  # every statement is a dataclass
     return out
 
@@ -156,6 +175,7 @@ class WriteOut(Pass):
     intent: ClassVar[str] = "unroll"
     catalogue: ClassVar[tuple[int, ...]] = (52,)
     claim: ClassVar[str] = "No counter and no jump, and what is computed from the counter is known when the kernel is compiled."
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -168,6 +188,8 @@ class WriteOut(Pass):
             return Miss("it has not a few iterations of a few statements")
         if any(isinstance(s, (n.Alloc, n.View, n.Jump)) for s in node.body):
             return Miss("an iteration has memory of its own, or may leave the loop")
+        if not _grows_evenly(node):
+            return Miss("what it computes from its count is no whole number that grows evenly: its copies are not known again")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -183,15 +205,20 @@ class WriteOut(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first of several copies of a few statements, in which integers grow evenly from 0."""
-        if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy)) or (isinstance(node, n.For) and node.kind == "thread"):
+        if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy, n.Mma)) or (isinstance(node, n.For) and node.kind == "thread"):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
+        amid = _amid(node)
         for size in range(1, MOST_STATEMENTS + 1):
+            if amid and i >= size and block[i - size:i + 2 * size] in amid:
+                return Miss("it is not the first of the copies")
             before = _copy(block, i - size, size, var)
             if before is not None and _is_copy(block, i + size, before, var, 2):
                 return Miss("it is not the first of the copies")
             found = copies_at(block, i, size, var)
             if found is not None:
+                for k in range(i + size, i + size * (found[1] - 1), size):
+                    _amid(block[k]).add(block[k - size:k + 2 * size])
                 return Site(path, self, {"copy": found[0], "count": found[1], "size": size})
         return None
 

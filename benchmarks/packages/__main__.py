@@ -8,7 +8,7 @@ both timed: several processes at once, one of which times at a time. Cases with 
 are then run again, one process alone on each GPU.
 
 Writes ``packages-cpu.md`` or ``gpu-packages.md`` and one line of JSON a kernel beside it; with `--record` also the bindings of kernels that
-are right, into skills/packages.
+are right, into skills/packages. `--check` runs nothing: it says there which of those are written otherwise by now.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.packages.drive import BEGUN, WAITING, known
+from benchmarks.packages.states import BEGUN, WAITING, known
 from kir import machine
 from kir.corpus.command import noted
 from kir.corpus.measured import MANY_ROUNDS, MICROSECONDS, NEAR, REPEATS, ROUNDS, SHORT
+from kir.corpus.swapped import read_again
+from kir.lineage.source import located
 from kir.store import write_atomic
 
 ROOT = Path(__file__).parents[2]
@@ -296,6 +298,24 @@ def record(rows: list[Row], folder: Path) -> None:
         write_atomic(folder / f"{package}.jsonl", "\n".join(lines) + "\n")
 
 
+def checked(folder: Path, packages: Sequence[str]) -> tuple[int, int]:
+    """Says of each recorded kernel what is written of it `now`, where that is another text than the one of its `hash`, with which it was run ("": it is
+    not written any more). How many are as they were, and of how many."""
+    same = every = 0
+    for file in (folder / f"{package}.jsonl" for package in packages):
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        for row in rows:
+            place, _, kernel = str(row["kernel"]).partition("::")
+            now = read_again(str(located(place)[0]), kernel).digest
+            row.pop("now", None)
+            if now != row["hash"]:
+                row["now"] = now
+            same += now == row["hash"]
+            every += 1
+        write_atomic(file, "\n".join(json.dumps(row) for row in rows) + "\n")
+    return same, every
+
+
 def device_name() -> str:
     """What the driver calls the first GPU."""
     done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
@@ -321,7 +341,12 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for all cases; half as many for those that are run again")
     parser.add_argument("--gpus", type=int, default=0, help="how many GPUs share the cases (0: all)")
     parser.add_argument("--record", action="store_true", help="write the bindings of kernels that are right into skills/packages")
+    parser.add_argument("--check", action="store_true", help="run nothing: say in skills/packages which kernels are written otherwise by now")
     given = parser.parse_args()
+    if given.check:
+        same, every = checked(ROOT / "skills" / "packages", given.packages)
+        print(f"{same} of {every} recorded kernels are written as they were when they were run; of the others, `now` is the hash of what is written")
+        return
     gpus = devices()[: given.gpus or None] if given.on == "gpu" else []
     jobs = given.jobs or min(15 * max(1, len(gpus)), os.cpu_count() or 1)
     name, extra = "run", ["--no-tune", "--measure"] if given.on == "gpu" else []

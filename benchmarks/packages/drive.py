@@ -20,20 +20,8 @@ import torch
 
 from benchmarks.packages.case import At, Case, compare
 from benchmarks.packages.host import OnCpu, stand_in
+from benchmarks.packages.states import BEGUN, WAITING, known
 from kir.corpus.hook import section
-
-WAITING, BEGUN = "waiting", "begun"
-"""States of a case before anything came of it."""
-
-
-def known(results: Path) -> dict[str, dict[str, Any]]:
-    """The last line about each case."""
-    out: dict[str, dict[str, Any]] = {}
-    if results.exists():
-        for line in results.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            out[row["case"]] = row
-    return out
 
 
 def outcome(case: Case, at: At) -> dict[str, Any]:

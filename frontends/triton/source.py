@@ -11,13 +11,14 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache, cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import libcst as cst
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error
 
 from .positions import Positions

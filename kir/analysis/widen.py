@@ -1,10 +1,11 @@
 """Adding a tile axis to everything that depends on a scalar."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.retile import REDUCERS, ROW, CannotRetile, as_region, axes_without
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -234,7 +235,8 @@ def _panels(scalar: n.Expr, dtype: DType, axes: list[tuple[n.Var, int | n.Expr]]
         return None
 
     def bare(e: n.Expr) -> n.Expr:
-        narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_float and dtype_of(e.x.type).bits < dtype.bits
+        narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).bits < dtype.bits and (
+            dtype_of(e.x.type).is_float or (dtype_of(e.x.type).bits == 8 and dtype.is_integer))
         return e.x if narrow and isinstance(e, n.Cast) else e
     return bare(a), bare(b)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kir.cli._options import belong
 from kir.cli._progress import bar
 from kir.cli._result import Result
 from kir.diagnostic import usage
@@ -37,9 +38,13 @@ def command(
     fresh: Annotated[bool, typer.Option("--fresh", help="read everything again")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="exit 1 when a file or kernel could not be read")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="print the tables of docs/corpus.md, or of docs/corpus-lineages.md")] = False,
+    check: Annotated[Path | None, typer.Option(help="with --lineages: say on this page of them which of its experts are other programs today")] = None,
     kernels: Annotated[bool, typer.Option("--kernels", help="with --json: the record of every kernel")] = False,
 ) -> Result:
     """Count what becomes of every kernel of a package."""
+    if lineages and check is not None:
+        return _checked(lineages, output, check)
+    belong("corpus", "--lineages", {"--check": check})
     if lineages:
         return _lineages(lineages, output, seconds, jobs, fresh, markdown)
     if swap:
@@ -96,6 +101,26 @@ def _swapped(words: list[str], packages: list[str], output: Path, measure: bool,
         lines.append(f"no kernel of {' or '.join(packages)} was launched: is it Triton's, and does the command run it in a Python process of its own?")
     data = {"exit": code, "kernels": rows, "swapped": len(ran), "left": len(left)}
     return Result(data, "\n".join(lines), 0 if code == 0 and rows else 1)
+
+
+def _checked(bindings: list[Path], output: Path, file: Path) -> Result:
+    """Read the experts of a page of lineages again, and write on it which are other programs by now."""
+    from kir.corpus.lineage_page import checked, named
+    from kir.corpus.lineages import experts_now
+    from kir.lineage.source import read_text
+    from kir.store import write_atomic
+
+    text = read_text(file)
+    rows = [(place, how) for place, how, _ in named(text)]
+    if not rows:
+        raise usage("KIR-C118", f"{file} names no kernel that ended naive", needs="a page that --lineages .. --markdown printed")
+    with bar("experts read again", len(rows)) as advance:
+        now = experts_now(rows, bindings, output, advance)
+    command = f"kir corpus {' '.join(f'--lineages {each}' for each in bindings)} --check {file}"
+    made, stale = checked(text, now, command)
+    write_atomic(file, made)
+    said = [*(f"{place}: another program today" for place in stale), f"{len(rows) - len(stale)} of {len(rows)} experts are the programs that {file} names"]
+    return Result({"page": str(file), "rows": len(rows), "stale": stale}, "\n".join(said), 1 if stale else 0)
 
 
 def _lineages(bindings: list[Path], output: Path, seconds: float, jobs: int, fresh: bool, markdown: bool) -> Result:

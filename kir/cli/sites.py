@@ -6,7 +6,6 @@ model says they gain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +14,13 @@ import typer
 from kir.cli._options import belong
 from kir.cli._program import read
 from kir.cli._result import Result
+from kir.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kir.diagnostic import Diagnostic
     from kir.ir.nodes import Program
     from kir.rewrite import Pass
+    from kir.rewrite.edit import Path as At
 
 NEAREST = 6
 """Near misses that are shown of a pass that applies nowhere."""
@@ -42,35 +43,38 @@ def command(
     belong("sites", "--package", {"--target": target, "--most": most, "--jobs": jobs, "--seconds": seconds})
     from dataclasses import replace
 
-    from kir.cli._halves import halved
     from kir.diagnostic import KirError
+    from kir.halves import halved
     from kir.rewrite.registry import pass_class, pass_names
 
     program = read(file, bind)
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
     warnings: list[Diagnostic] = []
+    unfit: list[tuple[At, str]] = []
     if name:
         pass_class(name)  # says what is wrong with the one that was asked for
     for found in halved([name] if name else pass_names(), lambda each: _asked(each, program, near)):
         rows += found.rows
         lines += found.lines
         warnings += found.warnings
+        unfit += found.unfit
     if name and warnings:
         raise KirError(*(replace(told, severity="error") for told in warnings))
     if not rows and name and not near:
-        lines = [f"{name} applies nowhere", *_nearest(pass_class(name).with_options({}), program)]
+        lines = [f"{name} applies nowhere", *_nearest(pass_class(name).with_options({}), program, unfit)]
     lines += [_summed(rows)] if rows else []
     return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies", diagnostics=tuple(warnings))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What there is to say of one pass: as data, as lines, and what is wrong with it."""
+    """What there is to say of one pass: as data, as lines, what is wrong with it, and forward sites that turned out to be none."""
 
     rows: list[dict[str, Any]]
     lines: list[str]
     warnings: list[Diagnostic]
+    unfit: list[tuple[At, str]]
 
 
 def _asked(name: str, program: Program, near: bool) -> _Found:
@@ -78,26 +82,26 @@ def _asked(name: str, program: Program, near: bool) -> _Found:
     from kir.diagnostic import KirError
     from kir.rewrite.registry import failed, pass_class
 
-    found = _Found([], [], [])
+    found = _Found([], [], [], [])
     try:
         cls = pass_class(name)
     except KirError:
         return found
     try:
-        _of(cls, program, near, found.rows, found.lines)
+        _of(cls, program, near, found)
     except Exception as fault:
         found.warnings.append(failed(cls, "here", fault))
     return found
 
 
-def _of(cls: type[Pass], program: Program, near: bool, rows: list[dict[str, Any]], lines: list[str]) -> None:
-    """The sites of one pass, and its near misses where they are wanted: added to both lists."""
+def _of(cls: type[Pass], program: Program, near: bool, out: _Found) -> None:
+    """The sites of one pass, and its near misses where they are wanted: added to what is found."""
     from kir.rewrite import judge, sites
     from kir.rewrite.anchor import anchor_text
-    from kir.rewrite.driver import forward_site, looked, run_backward
+    from kir.rewrite.driver import forward_site, looked, run_backward, unfit
     from kir.rewrite.text import Direction
 
-    item = cls.with_options({})
+    item, rows, lines = cls.with_options({}), out.rows, out.lines
     directions: tuple[Direction, ...] = ("forward", "backward")
     for direction in directions:
         mark = "~" if direction == "backward" else ""
@@ -107,18 +111,21 @@ def _of(cls: type[Pass], program: Program, near: bool, rows: list[dict[str, Any]
                 verdicts = judge(program, site)
             else:
                 simpler, witness = run_backward(program, site)
-                verdicts = judge(simpler, forward_site(simpler, witness.params, witness.path))
-            anchor = anchor_text(program, site.path)
-            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
-                         "verdicts": {id_: v.to_json() for id_, v in verdicts}})
+                verdicts = judge(simpler, witness.there[0] if witness.there else forward_site(simpler, witness.params, witness.path))
             advice = {p.id for p in site.params.preconditions if p.kind == "profit"}
             open_ = [(id_, v) for id_, v in verdicts if not v]
-            rows[-1]["refused"] = [id_ for id_, _ in open_ if id_ not in advice]
+            refused = [id_ for id_, _ in open_ if id_ not in advice]
+            if direction == "forward" and not refused and (why := unfit(program, site)):
+                out.unfit.append((site.path, why))
+                continue
+            anchor = anchor_text(program, site.path)
+            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
+                         "verdicts": {id_: v.to_json() for id_, v in verdicts}, "refused": refused})
             lines.append(f"{mark}{site.params}@{anchor}  " + ("refused" if rows[-1]["refused"] else "applies"))
             for id_, v in open_:
                 lines.append(f"    {id_} {'advises against it' if id_ in advice else v.kind}: {v.reason}")
                 lines += [f"      witness: {w}" for w in v.witness]
-        for path, reason in missed:
+        for path, reason in (*missed, *(out.unfit if direction == "forward" else ())) if near else ():
             anchor = anchor_text(program, path)
             rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
             lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
@@ -132,14 +139,14 @@ def _summed(rows: list[dict[str, Any]]) -> str:
     return f"{len(places)} place{'' if len(places) == 1 else 's'}, {refused} refused{back}"
 
 
-def _nearest(item: Pass, program: Program) -> list[str]:
+def _nearest(item: Pass, program: Program, unfit: list[tuple[At, str]]) -> list[str]:
     """Why a pass that was asked for does not apply: the places it came near to, a few of them."""
     from kir.diagnostic import KirError
     from kir.rewrite import misses
     from kir.rewrite.anchor import anchor_text
     from kir.rewrite.text import Direction
 
-    found: list[str] = []
+    found = [f"  {item.name}@{anchor_text(program, path)}  {reason}" for path, reason in unfit]
     try:
         directions: tuple[Direction, ...] = ("forward", "backward")
         for direction in directions:

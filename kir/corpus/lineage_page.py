@@ -1,9 +1,14 @@
 """The page of lineages over whole packages, in Markdown."""
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
+CHECKED = "## Checked"
+"""The head of the last section, which `checked` writes."""
+_LINE = re.compile(r"\| `([^`]+)` \| [\w-]+ \| ([^|]+) \| \d+ \|.*\| ([0-9a-f]{8}) \| [0-9a-f]{8} \|")
 
 
 def page(rows: list[Row], total: Row, command: str) -> str:
@@ -35,3 +40,23 @@ def page(rows: list[Row], total: Row, command: str) -> str:
         example = next(r["kernel"] for r in walked if r["ended"] != "naive" and stop_of(r["reason"]) == each["reason"])
         lines.append(f"| {each['reason'].replace('|', chr(92) + '|')} | {each['kernels']} | `{example}` |")
     return "\n".join(lines) + "\n"
+
+
+def named(text: str) -> list[tuple[str, str, str]]:
+    """The kernels of a page that end in N: each with how it was read ("" as recorded) and the first eight digits of its expert's hash."""
+    return [(m[1], "" if m[2] == "recorded" else m[2], m[3]) for m in map(_LINE.fullmatch, text.splitlines()) if m]
+
+
+def checked(text: str, now: Mapping[tuple[str, str], Sequence[str]], command: str) -> tuple[str, list[str]]:
+    """The page with a last section that says which of its kernels are read as other programs today (or not at all), and those."""
+    rows = named(text)
+    stale = [(place, before, "" if not (found := now.get((place, how))) else found[0][:8]) for place, how, before in rows
+             if all(before != each[:8] for each in now.get((place, how), ()))]
+    body = text.partition(f"\n{CHECKED}\n")[0].rstrip("\n")
+    if not stale:
+        said = [f"`{command}` has read the {len(rows)} experts of the table again: each is the program that it names."]
+    else:
+        said = [f"`{command}` has read the {len(rows)} experts of the table again: {len(rows) - len(stale)} are the programs that it names. Of these it is not so, and",
+                "what is said of them is what an earlier KIR made of them:", "", "| kernel | named | read today |", "| --- | --- | --- |",
+                *(f"| `{place}` | {before} | {after or 'not read'} |" for place, before, after in stale)]
+    return "\n".join([body, "", CHECKED, "", *said]) + "\n", [place for place, _, _ in stale]

@@ -12,8 +12,9 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from math import prod
@@ -139,6 +140,29 @@ def reading(binding: Path, how: str, folder: Path) -> Path:
     path = folder / f"{binding.stem}.toml"
     write_atomic(path, replace(b, tensors=tensors).text())
     return path
+
+
+def experts_now(rows: Iterable[tuple[str, str]], bindings: list[Path], output: Path,
+                advance: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The hashes of the experts that kernels, each read in some way (both as a page of lineages names them), are under the recorded bindings
+    today: none of a kernel that is no longer recorded or not read, several of one that is recorded under several."""
+    from kir.ir.canonical import content_hash
+    from kir.lineage.source import load_expert
+
+    known: dict[str, list[Path]] = {}
+    done: dict[tuple[str, str], list[str]] = {}
+    for each in bindings:
+        for row in (finished := shipped(each)):
+            done.setdefault((row["kernel"], row["read_as"]), []).append(row["expert"])
+        for place, binding in () if finished else recorded(each):
+            known.setdefault(place, []).append(binding)
+    for place, how in rows:
+        for binding in known.get(place, ()):
+            with suppress(KirError):
+                read = reading(binding, how, output / binding.stem) if how else binding
+                done.setdefault((place, how), []).append(content_hash(load_expert(place, read).program)[:16])
+        advance(place)
+    return {key: tuple(found) for key, found in done.items()}
 
 
 def _walked(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:

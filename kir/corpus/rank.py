@@ -9,18 +9,19 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import log2
 from pathlib import Path
 from typing import Any
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error, usage
 from kir.gate.cost import program_cost
 from kir.ir import nodes as n
 from kir.lineage.source import Expert, load_expert
 from kir.rewrite import Context, Site, judge, passes, sites
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.driver import apply, run_forward
+from kir.rewrite.driver import apply, run_forward, unfit
 from kir.rewrite.residue import Residue
 from kir.store import write_atomic
 from kir.surface import backend
@@ -190,6 +191,8 @@ def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Targe
             valid = [(p.id, verdicts[p.id]) for p in site.params.preconditions if p.kind == "validity"]
             refused = tuple(id_ for id_, v in valid if v.kind == "refuted")
             undecided = tuple(id_ for id_, v in valid if v.kind == "unknown")
+            if not refused and not undecided and unfit(program, site):
+                continue
             made = Suggestion(place, binding.name, step, gain, float(f"{after:.4g}"), refused, undecided)
             if refused or undecided or gain <= 0:
                 out.suggestions.append(made)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path as File
 
 from kir.analysis.normal_form import normalize
 from kir.analysis.regions import raised
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.ir import nodes as n
 from kir.ir.binding import Binding

@@ -6,11 +6,13 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
+from kir import machine
+from kir.dataclass import dataclass
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.gpu import Gpu, Options, gate_gpu
@@ -59,6 +61,7 @@ class CpuJudge:
     def _compiled(self, program: Program, cache: ArtifactCache | None = None) -> tuple[Verdict, str]:
         """The CPU gate's verdict, and why the surface's own compiler refused where another one made what was judged."""
         verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache, instead=INSTEAD.get(self.surface, ""))
+        machine.give_back()  # what the interpreter held, and the compilers beside it
         why = verdict.compile.passed_over
         return verdict, f"{why[0].id}: {why[0].message}" if why else ""
 

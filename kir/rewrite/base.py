@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, UsageError, did_you_mean, usage
 from kir.ir import nodes as n
 from kir.rewrite.edit import Path, Place, places
@@ -68,6 +69,8 @@ class Witness:
     residue: Residue = NOTHING
     guard: n.Expr | None = None
     """The condition under which the launch plan took the original, if it was guarded."""
+    there: tuple[Site, Rewritten] | None = field(default=None, compare=False, repr=False)
+    """The site of `forward` in the simpler program, and how that was reached, where they were found on the way."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,9 @@ class Pass:
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
     least: ClassVar[Mapping[str, int]] = _NONE
     """The smallest value of a whole-number parameter, where that is not 0 (or its default, if that is below 0)."""
+    tried: ClassVar[bool] = False
+    """Whether a forward site is tried before it is offered: what the pass makes may have another form than its pattern can tell, which
+    `backward` does not find again."""
     walked: ClassVar[bool] = True
     """Whether a walk to naive takes it back; False where that leads to a form that only a surface asks for."""
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from kir.analysis.legalize import legalize
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error
 from kir.gate.cost import profile
 from kir.ir.canonical import content_hash

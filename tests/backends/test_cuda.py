@@ -113,6 +113,7 @@ def test_refusals_name_their_place(cuda: Backend, what: str) -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.sass
 def test_the_experts_compile_with_the_instructions_that_they_name(cuda: Backend) -> None:
     gemm = cuda.compile(cuda.emit(parse_program(expert("gemm/gemm_sm80_lanes"), "g.kir")), target("sm_80"))
     assert gemm.mix["HMMA"] == 2 * 4 * 4 and gemm.mix["LDGSTS"] == 12 and gemm.mix["LDSM"] == 2 * (4 + 4) and gemm.mix["STG.128"] == 8
@@ -132,6 +133,7 @@ def test_unrolling_is_realized(cuda: Backend) -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.sass
 def test_vectors_are_used_where_alignment_is_known(cuda: Backend) -> None:
     copy = threaded("let x = X[i, t * 4 +: 4]\nY[i, t * 4 +: 4] = x").replace("64]", "256]")
     aligned = copy.replace("f32[N, 256]", "f32[N, 256] align 16")

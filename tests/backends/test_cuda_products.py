@@ -93,6 +93,7 @@ def test_on_the_host_it_computes_what_the_interpreter_does(tmp_path: Path, what:
 
 
 @pytest.mark.nvcc
+@pytest.mark.sass
 @pytest.mark.parametrize("what", [*DTYPES, "bf16"])
 def test_it_compiles_without_spills(what: str) -> None:
     cuda = backend("cuda")

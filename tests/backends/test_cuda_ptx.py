@@ -82,6 +82,7 @@ def test_what_ptx_lacks_is_refused_with_its_place(line: str, id: str, words: str
 
 
 @pytest.mark.nvcc
+@pytest.mark.sass
 @pytest.mark.parametrize("name", ["sm_80", "sm_90a"])
 def test_every_written_instruction_assembles(name: str) -> None:
     cuda = backend("cuda")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
 
 from kir import machine
 
@@ -48,3 +52,30 @@ def test_isolation_and_summary_answer_everywhere() -> None:
     assert granted.landlock >= 0
     about = machine.summary()
     assert set(about) == {"python", "system", "cores", "memory"} and int(about["cores"]) >= 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_memory_that_threads_have_freed_is_given_back() -> None:
+    """A walk that gates one program after another keeps no more than one gate needs: what was freed between blocks that stay goes back."""
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def work(_: int) -> list[bytearray]:
+        every = [bytearray(60_000 if i % 2 else 600) for i in range(1000)]
+        return every[::2]
+    with ThreadPoolExecutor(4) as pool:
+        kept = list(pool.map(work, range(8)))
+    before = resident()
+    machine.give_back()
+    assert kept and before - resident() > 50e6
+
+
+def test_every_gate_of_a_walk_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kir.ir.parser import parse_program
+    from kir.lineage.judge import CpuJudge
+
+    times = []
+    monkeypatch.setattr(machine, "give_back", lambda: times.append(1))
+    program = parse_program("kir 1\nprogram p\n  out X: f32[4]\nkernel main grid (i: 4) threads 1\n  X[i] = 1.0\n")
+    judge = CpuJudge("kir", (), None, program)
+    assert [judge.gate(program).accepted for _ in range(3)] == [True] * 3 and len(times) == 3

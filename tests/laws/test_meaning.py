@@ -14,7 +14,8 @@ from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.problem import Problem, Shape, load_problem
-from kir.rewrite import apply, passes, sites
+from kir.rewrite import apply, judge, passes, sites
+from kir.rewrite.driver import unfit
 from kir.rewrite.meaning import difference
 from kir.rewrite.text import Direction
 
@@ -79,3 +80,15 @@ def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
                 assert difference(base(program), after) == "", what
             else:
                 assert problem.compare(after.outputs, problem.inputs(shape, seed=1), shape).ok, what
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_is_offered_applies(program: str) -> None:
+    """A forward site whose preconditions hold, and that a pass with `tried` finds again, is one that `apply` takes."""
+    p, _, _ = loaded(program)
+    for cls in PASSES.values():
+        item = cls.with_options({})
+        validity = {each.id for each in item.preconditions if each.kind == "validity"}
+        for site in sites(item, p):
+            if all(v for id_, v in judge(p, site) if id_ in validity) and not unfit(p, site):
+                apply(p, item, site)

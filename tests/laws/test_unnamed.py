@@ -315,7 +315,11 @@ def loaded(case: Kernel, folder: Path) -> n.Program:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_written_on_every_surface_and_means_the_same(name: str, tmp_path: Path) -> None:
-    case = KERNELS[name]
+    means_the_same_everywhere(KERNELS[name], tmp_path)
+
+
+def means_the_same_everywhere(case: Kernel, tmp_path: Path) -> n.Program:
+    """The program of a kernel that each surface writes as the case says, reads back, and computes alike."""
     p = loaded(case, tmp_path)
     sizes: dict[str, int] = case.sizes  # type: ignore[assignment]  # scalars that are floats go the same way
     wanted = interpreted(p, sizes)
@@ -331,6 +335,7 @@ def test_a_kernel_is_written_on_every_surface_and_means_the_same(name: str, tmp_
         folder = tmp_path / surface
         folder.mkdir()
         assert difference(wanted, interpreted(READ_BACK[surface](done.program, folder), sizes), "approximate") == "", surface
+    return p
 
 
 def test_boxes_of_one_team_wait_until_what_they_replace_has_been_read(tmp_path: Path) -> None:

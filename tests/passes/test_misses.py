@@ -119,3 +119,97 @@ def test_what_a_pass_cannot_rewrite_it_does_not_offer(text: str, name: str) -> N
         with pytest.raises(KirError) as refused:
             apply(program, site.params, site)
         assert refused.value.diagnostics[0].id[4] == "P"
+
+
+NOT_TAKEN_BACK = {
+    "proxy-fence": ("a copy via tma is there already", """kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+kernel main grid (c: 1) threads 64
+  shared S: f32[64]
+  S = X * 2.0
+  copy S -> Y via tma
+"""),
+    "write-out": ("no whole number that grows evenly", """kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+kernel main grid (c: 64) threads 1
+  register s: f32 = 0.0
+  for j in 0..4
+    s = s + X[c] * cast(j + 1, f32)
+  Y[c] = s
+"""),
+    "predicate": ("says what it gives where nothing is read", """kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[64]
+kernel main grid (c: 1) threads 64
+  for t in 0..64 parallel thread
+    if t < 32
+      Y[t] = load(X[t] else 0.0 clip)
+"""),
+    "tree-reduction": ("a part of 's' is read as a tile", """kir 1
+program p
+  in X: f32[64, 4]
+  out Y: f32[64]
+kernel main grid (c: 1) threads 64
+  fragment s: f32[64] = 0.0
+  for j in 0..4
+    s = s + X[0 +: 64, j]
+  Y[0 +: 32] = s[0 +: 32]
+  Y[32 +: 32] = s[32 +: 32]
+"""),
+}
+
+
+@pytest.mark.parametrize("name", NOT_TAKEN_BACK)
+def test_what_could_not_be_taken_back_is_no_site(name: str) -> None:
+    """`kir sites` offers a place only where what the pass makes is found again; the pattern says why not."""
+    said, text = NOT_TAKEN_BACK[name]
+    program, item = parse_program(text, "p.kir"), next(p for p in passes() if p.name == name).with_options({})
+    assert sites(item, program) == ()
+    assert any(said in reason for _, reason in misses(item, program)), misses(item, program)
+
+
+def test_what_a_copy_moves_stays_a_place() -> None:
+    """A load that a copy moves gets no name, and no buffer that other readers share with it."""
+    program = parse_program("""kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+  out Z: f32[64]
+kernel main grid (c: 1) threads 64
+  shared S: f32[64]
+  for i in 0..2
+    copy X -> S
+    Y = X * 2.0
+    Z = X * cast(i, f32) + S
+""", "p.kir")
+    for name in ("retain-tile", "stage-shared"):
+        item = next(p for p in passes() if p.name == name).with_options({})
+        for site in sites(item, program):
+            apply(program, item, site)
+
+
+def test_a_fragment_that_a_copy_moves_gets_no_name() -> None:
+    """A copy moves what is at a place: a value has none."""
+    program = parse_program("""kir 1
+program p
+  in X: f32[64]
+  out Y: f32[64]
+  out Z: f32[64]
+kernel main grid (c: 1) threads 64
+  fragment F: f32[64]
+  F = X * 2.0
+  copy F -> Y
+  fragment s: f32[64] = 0.0
+  for j in 0..4
+    s = s + X * cast(j, f32)
+  copy s -> Z
+""", "p.kir")
+    overwrite, tree = (next(p for p in passes() if p.name == name).with_options({}) for name in ("overwrite-fragment", "tree-reduction"))
+    assert sites(overwrite, program, "backward") == () and sites(tree, program) == ()
+    assert "a copy moves 'F', which is a place" in [said for _, said in misses(overwrite, program, "backward")]

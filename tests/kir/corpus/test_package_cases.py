@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.packages import __main__ as packages
-from benchmarks.packages.case import At, Case
-from benchmarks.packages.drive import drive, known
+from benchmarks.packages.states import known
 
 HANGS = "import sys, time; open(sys.argv[1], 'a').write('{}\\n'); time.sleep(60)".format('{"case": "a", "state": "begun"}')
 DIES = "import sys; open(sys.argv[1], 'a').write('{}\\n'); sys.exit(7)".format('{"case": "a", "state": "begun"}')
@@ -40,7 +39,11 @@ def test_what_a_case_did_not_end_with_is_said(tmp_path: Path, monkeypatch: pytes
     assert f"| fla | a | {state} | {reason} |" in text and "| fla | b | waiting |" in text and "| fla | 2 | 0 |" in text
 
 
+@pytest.mark.torch
 def test_cases_wait_begin_and_end_and_are_not_run_twice(tmp_path: Path) -> None:
+    from benchmarks.packages.case import At, Case
+    from benchmarks.packages.drive import drive
+
     ran: list[str] = []
 
     def case(name: str) -> Case:

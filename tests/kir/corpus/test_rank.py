@@ -152,3 +152,26 @@ def test_lineages_are_counted_with_what_stopped_the_others(
     shown = capsys.readouterr().out
     assert "**1 kernels of 1 families of operators end in N**" in shown and "1 more recorded kernels were not walked" in shown
     assert "doubled.py::doubled` | other | flat | 4 | 2 | tile |" in shown and "| KIR-S018 there is no file '..' | 1 |" in shown
+
+
+def test_a_page_of_lineages_says_which_of_its_experts_are_other_programs_today(
+        folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kir.corpus.lineage_page import page
+    from kir.corpus.lineages import experts_now
+
+    place = f"{tmp_path / 'doubled.py'}::doubled"
+    (flat,) = experts_now([(place, "flat")], [folder], tmp_path)[place, "flat"]
+    row = {"kernel": place, "family": "copy", "ended": "naive", "reason": "", "read_as": "flat", "steps": 3, "realized": 3, "intents": ["tile"],
+           "seconds": 1.0, "expert": flat, "naive": "0" * 16}
+    file = tmp_path / "page.md"
+    file.write_text(page([row], {"families": 1, "left": 0, "by_family": {"copy": 1}, "stopped": []}, "kir corpus"))
+    ask = ["corpus", "--lineages", str(folder), "-o", str(tmp_path / "out"), "--check", str(file)]
+    assert run(ask) == 0 and "each is the program that it names" in file.read_text()
+    (tmp_path / "doubled.py").write_text(KERNEL.replace("2.0", "3.0"))
+    assert run(ask) == 1 and f"| `{place}` | {flat[:8]} |" in file.read_text() and file.read_text().count("## Checked") == 1
+    (tmp_path / "doubled.py").write_text("")
+    assert run(ask) == 1 and f"| `{place}` | {flat[:8]} | not read |" in file.read_text()
+    capsys.readouterr()
+    assert run(["corpus", "triton", "--check", str(file)]) == 2 and "needs --lineages" in capsys.readouterr().err
+    (tmp_path / "bare.md").write_text("# nothing\n")
+    assert run([*ask[:-1], str(tmp_path / "bare.md")]) == 2
