@@ -55,7 +55,9 @@ def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) 
     if r.depth > MOST_CALLS:
         r.depth -= 1
         again = r.calling[len(r.calling) - r.calling[::-1].index(name) - 1:] if name in r.calling else []
-        raise NotUnderstood(f"'{name}' calls itself too often to follow ({' -> '.join([*again, name])})" if again else "functions that call one another too deeply")
+        if again:
+            raise NotUnderstood(f"'{name}' calls itself too often to follow ({' -> '.join([*again, name])})")
+        raise NotUnderstood("functions that call one another too deeply")
     r.calling.append(name)
     wanted = r.wanted
     try:

@@ -60,6 +60,6 @@ def command(
         ],
         "findings": [d.to_json() for d in found],
     }
-    kept = tuple(Diagnostic("KIR-F403", f"kept as text: {s.reason}", severity="warning", origin=s.origin, needs="words that KIR reads: docs/reading-" + f"{s.surface}.md")
-                 for s in opaque)
+    kept = tuple(Diagnostic("KIR-F403", f"kept as text: {s.reason}", severity="warning", origin=s.origin,
+                            needs=f"words that KIR reads: docs/reading-{s.surface}.md") for s in opaque)
     return Result(data, text, 1 if any(d.severity == "error" for d in found) else 0, diagnostics=(*found, *kept))
