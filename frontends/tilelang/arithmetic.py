@@ -81,7 +81,7 @@ def valued(value: Value, dtype: DType) -> n.Expr | None:
         return None
     assert isinstance(value, (bool, int, float))
     if dtype.is_symbolic:
-        return build.cast(literal(value), dtype)
+        return build.cast(literal(0 if repr(value) == "0.0" else value), dtype)
     if dtype.is_bool:
         return build.const(bool(value), BOOL)
     if dtype.is_integer:
