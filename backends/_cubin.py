@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
+from kir.dataclass import dataclass
 from kir.machine import binary_tool
 
 from ._process import run

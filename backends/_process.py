@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kir.confine import Limits, command_line
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 
 KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CC")

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from kir.dataclass import dataclass
 
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _COMPILING = re.compile(r"Compiling entry function '(\w+)' for")

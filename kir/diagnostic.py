@@ -12,11 +12,13 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
+
+from kir.dataclass import dataclass
 
 Severity = Literal["error", "warning", "note"]
 
@@ -49,7 +51,7 @@ TAB_WIDTH = 4
 """Columns a tab takes in a printed excerpt (positions in an :class:`Origin` count a tab as one character)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Origin:
     """A span of a source file. Lines and columns are 1-based and count characters; ``end_column`` is exclusive."""
 
@@ -85,7 +87,7 @@ class Fields(TypedDict, total=False):
     label: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Diagnostic:
     """One finding, as data.
 
@@ -218,7 +220,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     return f"did you mean {' or '.join([', '.join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)}?"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Explanation:
     """What an id means: ``title`` in a few words, ``explain`` why it is refused, ``mend`` what to do about it."""
 

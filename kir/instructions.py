@@ -5,10 +5,10 @@ The rows live in `grammars/instructions.toml`, so that no mapping between surfac
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from kir.dataclass import dataclass
 from kir.diagnostic import did_you_mean, error
 
 

@@ -13,15 +13,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from kir.dataclass import dataclass
 
 COMMAND_LIMIT_SECONDS = 20
 """How long a tool may take to print its version."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tool:
     """An executable: its real ``path`` (wrapper scripts followed), its ``version`` (``13.0.88``) or "" when unknown."""
 
@@ -30,7 +31,7 @@ class Tool:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Toolkit:
     """A CUDA toolkit found by way of its nvcc: ``root`` holds ``bin`` and ``include``."""
 
@@ -38,7 +39,7 @@ class Toolkit:
     nvcc: Tool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gpu:
     """A device as the driver names it, with its compute capability and memory in bytes."""
 
@@ -48,7 +49,7 @@ class Gpu:
     memory: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Isolation:
     """What the kernel grants an unprivileged process. ``landlock`` is the ABI version, 0 for none."""
 

@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec
@@ -22,6 +21,7 @@ from types import MappingProxyType, ModuleType
 from typing import Literal
 
 import kir
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, did_you_mean, error, usage
 
 Group = Literal["kir.passes", "kir.frontends", "kir.backends"]
@@ -32,7 +32,7 @@ DISTRIBUTION = "kernel-lineage"
 """The distribution that KIR itself is installed as."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A package that one distribution offers to one group."""
 
@@ -41,7 +41,7 @@ class Source:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Provenance:
     """Where a plugin's code came from, as every trace records it; ``sha256`` is that of the module's file."""
 
@@ -51,7 +51,7 @@ class Provenance:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """One module of a group, not imported: ``name`` (``stage-shared``), dotted ``module``, ``file`` on disk."""
 
@@ -66,7 +66,7 @@ class Entry:
         return Provenance(self.source.distribution, self.source.version, self.module, digest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Broken:
     """A plugin, or one module of it, that cannot be used: ``name`` as it would be called, and why."""
 

@@ -15,11 +15,11 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, Origin, did_you_mean, error
 
 HASH_PATTERN = re.compile(r"[0-9a-f]{64}")
@@ -66,7 +66,7 @@ def content_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Store:
     """Texts by the hash of their content, as files ``ROOT/ab/cdef….kir`` that a person can read."""
 
@@ -121,7 +121,7 @@ class Store:
                 yield key
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Log:
     """An append-only file of JSON objects, one a line. A line that a killed writer left unfinished does not count."""
 
@@ -158,7 +158,7 @@ class Log:
             yield record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
     """One row of the evidence table.
 

@@ -5,10 +5,11 @@ A frontend module offers `FRONTEND`, a backend module `BACKEND`; both are found 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, error
 from kir.ir.nodes import Expr, Program
 from kir.registry import registry
@@ -21,7 +22,7 @@ UNCOMPILED = "not compiled"
 """How a reason begins where nothing is known of the machine code, because a side was not compiled."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KernelRef:
     """A kernel found in a source file: its name, the 1-based line of its definition, and the surface that it is written in."""
 
@@ -84,7 +85,7 @@ class EditableFrontend(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceLine:
     """Line `line` (1-based) of an emitted text says what the statement at `path` says."""
 
@@ -92,7 +93,7 @@ class SourceLine:
     path: StatementPath
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Argument:
     """A run-time argument of an emitted kernel. `kind` is `pointer`, `scalar` or `map` (a tensor map), `dtype` an IR dtype name, `divisor` the largest
     power of two up to 16 that the text may take to divide it: bytes for a pointer (1: as an element is), the value for a scalar. `of` is the

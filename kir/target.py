@@ -15,10 +15,11 @@ Sources, named in the docstrings below:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from kir.dataclass import dataclass
 from kir.diagnostic import did_you_mean, usage
 
 Family = Literal[
@@ -50,7 +51,7 @@ and i8; ``mbarrier_transaction`` is expect_tx and try_wait; ``cluster`` is launc
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Architecture:
     """What code compiled for an architecture may use. Sizes are in bytes unless a name says otherwise.
 
@@ -98,7 +99,7 @@ class Architecture:
         return family in self.families
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rates:
     """Dense peak rates in operations a second (a multiply-add is two), by operand type; 0.0 is "not supported".
 
@@ -114,7 +115,7 @@ class Rates:
     i8: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Device:
     """What a product delivers: SMs, highest clock in Hz, nominal memory and L2 in bytes, bandwidth in bytes a second.
 
@@ -138,7 +139,7 @@ class Device:
         return self.sm_count * self.clock * 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """An architecture to compile for and the device to model; ``name`` is as it was asked for."""
 

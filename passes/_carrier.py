@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from kir.carrier import Contract, fill
 from kir.carrier.cutting import CannotOutline, Outline, answer_of, outlines
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import is_const

@@ -7,10 +7,11 @@ last one, and only there: later is not possible, and earlier is not needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.elements import split_affine
 from kir.analysis.uniform import PRIVATE
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -7,9 +7,10 @@ most of these, each under the condition that the thread is still in it. What lan
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kir.analysis.uniform import depends, of_whole_groups
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n

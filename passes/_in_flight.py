@@ -6,8 +6,9 @@ concrete indices, and an index that is not known covers its whole dimension.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text

@@ -5,9 +5,10 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -163,6 +164,8 @@ def _apart_by_cases(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> 
         if domain.lo is None or domain.hi is None:
             return False
         ranges.append(range(domain.lo, domain.hi + 1))
+    if any(r.stop <= r.start for r in ranges):
+        return True  # no iteration reaches it
     if math.prod(map(len, ranges)) > MOST_CASES:
         return False
     reached: dict[tuple[int | None, ...], int] = {}

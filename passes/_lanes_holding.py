@@ -6,9 +6,10 @@ A `Holding` is the symbolic form of the tables in `kir.ir.layout_tables`: `place
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32

@@ -5,8 +5,8 @@ A product by mma.sync decides for its accumulator and operands; what is left is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text

@@ -7,9 +7,10 @@ how its fragments are held. Barriers are put in before (`_lanes_barriers`); matr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text

@@ -1,8 +1,7 @@
 """Products by multiply-adds as threads write them: a loop over the depth around each thread's own elements of the accumulator."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of

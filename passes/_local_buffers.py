@@ -4,8 +4,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import region_text

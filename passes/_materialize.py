@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from kir.analysis.access import buffers_written as buffers_written
 from kir.analysis.elements import NotElementwise, element
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -4,8 +4,9 @@ Each warpgroup stages rows of its own, so that it waits for itself alone.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value

@@ -6,8 +6,9 @@ CTAs of a cluster walk in step: all of them take as many tiles, and they meet af
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename

@@ -1,10 +1,11 @@
 """Tiles of one grid axis in another size: every place, buffer and type that spells the size out takes the other one."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kir.analysis.tile_axes import AxisClass, TileAxes
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType

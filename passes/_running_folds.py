@@ -1,8 +1,7 @@
 """Running reductions over the threads of a CTA, as folds of slots and as ladders of shuffles: the words that several passes share."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 

@@ -1,10 +1,11 @@
 """The threads of a CTA as a place in a program: the loop over them, what surrounds a statement inside it, and how they meet."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.elements import split_affine
 from kir.analysis.uniform import depends, of_whole_groups, varying
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -6,12 +6,13 @@ wide.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kir.analysis import Aliases, Facts
 from kir.analysis.access import may_overlap
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, shape_of

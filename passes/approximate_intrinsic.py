@@ -28,9 +28,9 @@ kernel main grid (i: N) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, dtype_of

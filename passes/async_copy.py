@@ -43,10 +43,11 @@ kernel main grid (i: 1) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.legalize import copy_refusal
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text

@@ -40,11 +40,12 @@ kernel main grid (i: M) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.legalize import copy_refusal
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text

@@ -40,11 +40,12 @@ kernel main grid (m: ceildiv(M, BLOCK_M)) threads 128 {untuned_BLOCK_M=16}
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.legalize import legalize
 from kir.analysis.metas import at_defaults
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted

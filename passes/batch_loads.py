@@ -39,11 +39,12 @@ kernel main grid (b: N // 512) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases, Facts, accesses
 from kir.analysis.access import conflict
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of

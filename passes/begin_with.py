@@ -33,9 +33,10 @@ kernel main grid (b: 1) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import buffers_named
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site

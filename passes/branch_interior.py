@@ -36,15 +36,15 @@ kernel main grid (i: ceildiv(N, 64)) threads 64
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
-from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, dtype_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at, replace_stmts
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 
 from ._local_buffers import team_level
 
@@ -91,7 +91,7 @@ class BranchInterior(Pass):
             return None
         edges: tuple[Edge, ...] = ("same", "store", "copy")
         found = [e for e in edges if (other := _other(s, e)) is not None and other == node.orelse[0]]
-        return Site(path, BranchInterior(expr_text(node.cond), found[0])) if found else Miss("the arms do different things")
+        return Site(path, BranchInterior(text_of(node.cond), found[0])) if found else Miss("the arms do different things")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """What both branches do."""

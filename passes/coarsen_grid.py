@@ -33,10 +33,11 @@ kernel main grid (m: M, n_tile: ceildiv(N, 32)) threads 1
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.clipping import divides
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32

@@ -78,9 +78,10 @@ kernel main grid (i: 1) threads 384
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n

@@ -35,10 +35,11 @@ kernel main grid (i: M // 2) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.fragments import extents_of, slot_of, spread
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n

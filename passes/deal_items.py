@@ -35,17 +35,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.printer import expr_text
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 
 from ._independence import independent, order_free
 from ._nests import counters, reach, renamed
@@ -147,7 +147,7 @@ class DealItems(Pass):
             for parts in _parts(node, depth):
                 made = _Axes.of(node, depth, parts)
                 if made is not None:
-                    item = DealItems(made.counts, tuple(expr_text(renamed(e, made.loops, counters(depth, "turn"))) for e in made.place))
+                    item = DealItems(made.counts, tuple(text_of(renamed(e, made.loops, counters(depth, "turn"))) for e in made.place))
                     out.append(Site(path, item, {"axes": made}))
         return tuple(out) or Miss("its counters are more than places along the axes of what is stored")
 

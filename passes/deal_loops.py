@@ -43,11 +43,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text, region_text
@@ -56,7 +57,7 @@ from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, places, replace_kernel
 from kir.rewrite.precondition import decided
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 from kir.target import target
 
 from ._independence import independent, order_free
@@ -219,7 +220,7 @@ class DealLoops(Pass):
                 return Miss("a statement is no share of a loop, by the thread's number in the grid")
             loops.append(made)
             once += [k] if isinstance(s, n.If) else []
-        return Site(path, DealLoops(expr_text(axis.extent), threads, tuple(once)), {"loops": tuple(loops)})
+        return Site(path, DealLoops(text_of(axis.extent), threads, tuple(once)), {"loops": tuple(loops)})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loops, of one thread."""

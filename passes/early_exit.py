@@ -35,10 +35,11 @@ kernel main grid (b: ceildiv(N, 128)) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.uniform import depends, of_whole_groups, varying
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n

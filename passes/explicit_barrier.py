@@ -37,9 +37,9 @@ kernel main grid (row: M) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site

@@ -41,23 +41,22 @@ kernel main grid (row: M) threads 64
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.uniform import depends, varying
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
 from kir.rewrite.precondition import decided
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 
 from ._held import mentioned
 from ._local_buffers import own_parts
@@ -242,7 +241,7 @@ class FillByThreads(Pass):
             return Miss("its threads meet elsewhere than before the first read and after the last one")
         turns = counters(len(nest.loops), "turn")
         place = [renamed(e, [v for _, v, _ in nest.loops], turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
-        item = FillByThreads(expr_text(value), shape, tuple(f"{kind} {count}" for kind, _, count in nest.loops), tuple(map(expr_text, place)), meet)
+        item = FillByThreads(text_of(value), shape, tuple(f"{kind} {count}" for kind, _, count in nest.loops), tuple(map(text_of, place)), meet)
         return Site(path, item, {"change": back, "buffer": b})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -39,10 +39,11 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of

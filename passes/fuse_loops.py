@@ -39,11 +39,12 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from kir.analysis import Aliases, Facts
 from kir.analysis.access import accesses, may_overlap
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text

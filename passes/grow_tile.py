@@ -37,11 +37,12 @@ kernel main grid (m: ceildiv(M, 128)) threads 128
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.tile_axes import TileAxes
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import names_read, walk

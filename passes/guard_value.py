@@ -36,12 +36,13 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide, fails_at_ends
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
@@ -50,7 +51,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
 from kir.rewrite.edit import node_at, replace_stmts
 from kir.rewrite.precondition import decided
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 
 
 def _claim(program: n.Program, path: Path, made: n.Select) -> tuple[n.Expr, Facts] | None:
@@ -151,7 +152,7 @@ class GuardValue(Pass):
         for x in _values(node):
             found = _claim(program, path, x) if isinstance(x, n.Select) else None
             if isinstance(x, n.Select) and found is not None and not fails_at_ends(*found) and decide(*found).kind == "always":
-                out.append(Site(path, replace(self, value=expr_text(x.a), when=expr_text(x.cond), other=expr_text(x.b)), {"select": x}))
+                out.append(Site(path, replace(self, value=expr_text(x.a), when=text_of(x.cond), other=text_of(x.b)), {"select": x}))
         return tuple(out)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

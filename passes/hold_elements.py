@@ -35,22 +35,21 @@ kernel main grid (b: 1) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, places
 from kir.rewrite.precondition import decided
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 from kir.target import target
 
 from ._held import declared, mentioned, without
@@ -249,8 +248,8 @@ class HoldElements(Pass):
             return Miss(f"'{b.name}' is not only read, and after it is filled")
         turns = counters(len(nest.loops), "turn")
         place = [renamed(e, [v for _, v, _ in nest.loops], turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
-        item = HoldElements(expr_text(value), shape, b.space, tuple(f"{kind} {count}" for kind, _, count in nest.loops),  # type: ignore[arg-type]  # one of the two spaces that are looked for
-                            tuple(map(expr_text, place)), where[1])
+        item = HoldElements(text_of(value), shape, b.space, tuple(f"{kind} {count}" for kind, _, count in nest.loops),  # type: ignore[arg-type]  # one of the two spaces that are looked for
+                            tuple(map(text_of, place)), where[1])
         return Site(path, item, {"declared": where[0], "change": back, "buffer": b})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -36,9 +36,9 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType

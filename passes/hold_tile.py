@@ -31,11 +31,11 @@ kernel main grid (row: M) threads 64
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
 from kir.analysis.elements import NotElementwise, element
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -45,7 +45,7 @@ from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 from kir.target import target
 
 from ._held import declared, mentioned, without
@@ -194,7 +194,7 @@ class HoldTile(Pass):
         others = sum(mentioned(s, b.name) for s in kernel_of(program, path).body) - sum(mentioned(s, b.name) for s in block[i + 1:])
         if any(mentions(s, b.name) for s in after) or others != mentioned(node, b.name) or set(bound_names(block[i + 1:])) & names_read(value):
             return Miss(f"'{b.name}' is not only read, and after it is filled")
-        item = HoldTile(expr_text(value), b.space, by, where[1])  # type: ignore[arg-type]  # shared or fragment, store or copy, as above
+        item = HoldTile(text_of(value), b.space, by, where[1])  # type: ignore[arg-type]  # shared or fragment, store or copy, as above
         return Site(path, item, {"declared": where[0], "value": value})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

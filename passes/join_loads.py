@@ -29,19 +29,19 @@ kernel main grid (b: 2) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.printer import expr_text
 from kir.ir.types import TileType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 
 from ._local_buffers import team_level
 from ._materialize import buffers_written, suggested_name
@@ -117,7 +117,7 @@ class JoinLoads(Pass):
         uses = sum(isinstance(x, n.Var) and x.name == name for s in rest for x in walk(s))
         if not picks or any(not isinstance(x.args[1], n.Const) for x in picks) or uses != sum(x in picks for s in rest for x in walk(s)):
             return Miss("it is more than taken apart by numbers")
-        return Site(path, JoinLoads(expr_text(node.value)))
+        return Site(path, JoinLoads(text_of(node.value)))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it is needed."""

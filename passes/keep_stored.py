@@ -45,11 +45,12 @@ kernel main grid (row: M) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.elements import NotElementwise, element, tile, tile_region
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, TileType

@@ -32,9 +32,10 @@ Where CTAs along one axis form clusters, clusters are what is numbered, and CTAs
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of

@@ -68,9 +68,9 @@ kernel main grid (row: M) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n

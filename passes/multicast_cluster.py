@@ -85,9 +85,9 @@ and before any of them ends.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks

@@ -44,12 +44,13 @@ kernel main grid (row: M) threads 1
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from kir.analysis.elements import NotElementwise, element
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename

@@ -38,9 +38,9 @@ kernel main grid (b: 1) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site

@@ -31,9 +31,9 @@ kernel main grid (b: 1) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite import Context, Precondition, Site, Verdict
 

@@ -37,9 +37,9 @@ kernel main grid (b: 1) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.rewrite import Precondition
 
 from ._vector_loop import VectorLoop, one_owner

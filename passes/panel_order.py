@@ -31,9 +31,10 @@ TileLang's `T.use_swizzle`. Which CTA is which does not change, only when it run
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site

@@ -41,16 +41,16 @@ kernel main grid (i: M // 16, j: N // 32) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
 
 from ._materialize import buffers_read
 from ._products import bare, rounded
@@ -131,6 +131,8 @@ class PanelProduct(Pass):
             return Miss(f"a product in {node.precision} is no sum of products")
         if any(isinstance(x, n.Load) and x.at.buffer.space == "shared" for e in (node.a, node.b) for x in walk(e)):
             return Miss("an operand lies in shared memory, where a copy of it has brought it")
+        if _is_named_load(program, path, node.a) or _is_named_load(program, path, node.b):
+            return Miss("a tile that it reads has a name, which goes first")
         if self._of_panels(program, path, node):
             return Miss("its depth is that of the panels of a loop around it")
         return Site(path, PanelProduct(node.precision))  # type: ignore[arg-type]  # one of the two, tested above
@@ -138,12 +140,15 @@ class PanelProduct(Pass):
     def _of_panels(self, program: n.Program, path: Path, s: n.Mma) -> bool:
         """Whether a loop around the product goes on along the axis that it contracts."""
         loops = {x.var.name for _, x in enclosing(program, path) if isinstance(x, n.For)}
-        try:
-            factors = (element(s.a, [ROW, STEP]), element(s.b, [STEP, COLUMN]))
-        except NotElementwise:
-            return False
-        indices = [i for e in factors for x in walk(e) if isinstance(x, n.Region) for i in x.index]
-        return any(STEP.name in names_read(i) and names_read(i) & loops for i in indices)
+        lets = {x.names[0]: x.value for x in block_at(program, path)[:int(path[-1])] if isinstance(x, n.Let) and len(x.names) == 1}
+        for operand, index in ((s.a, [ROW, STEP]), (s.b, [STEP, COLUMN])):
+            try:
+                factor = element(operand, index, lets)
+            except NotElementwise:
+                continue
+            if any(STEP.name in names_read(i) and names_read(i) & loops for x in walk(factor) if isinstance(x, n.Region) for i in x.index):
+                return True
+        return False
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the columns of the first operand."""
@@ -159,3 +164,15 @@ class PanelProduct(Pass):
         assert isinstance(value.type, TileType)
         loop = n.For(k, build.const(0), build.const(extent), build.const(1), (n.Store(s.acc, value, origin=s.origin),), label=s.label)
         return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
+
+
+def _is_named_load(program: n.Program, path: Path, e: n.Expr) -> bool:
+    """Whether an operand is the name of a tile of global memory."""
+    if not isinstance(e, n.Var):
+        return False
+    blocks = [block_at(program, p)[:int(p[-1])] for p in (*(p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)), path)]
+    value = next((s.value for block in blocks for s in block if isinstance(s, n.Let) and s.names == (e.name,)), None)
+    while isinstance(value, n.Cast) or (isinstance(value, n.Call) and value.fn == "trans"):
+        inner = value.x if isinstance(value, n.Cast) else value.args[0]
+        value = inner if isinstance(inner, n.Expr) else None
+    return isinstance(value, n.Load) and value.at.buffer.space == "global"

@@ -36,7 +36,6 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.analysis.access import Aliases, accesses, independent
@@ -45,6 +44,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n

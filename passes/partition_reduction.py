@@ -46,10 +46,11 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.uniform import depends, varying
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
@@ -173,7 +174,7 @@ def _exchange_after(block: n.Block, i: int) -> int | None:
         s = block[k]
         if isinstance(s, n.Store) and s.value == n.Load(n.Region(acc.buffer)) and s.at.buffer.space == "shared":
             return k
-        if mentions(s, acc.buffer.name) or not isinstance(s, (n.For, n.If, n.Store)) or any(isinstance(x, (n.Eval, n.Jump)) for x in walk(s)):
+        if mentions(s, acc.buffer.name) or not isinstance(s, (n.For, n.If, n.Store, n.Alloc)) or any(isinstance(x, (n.Eval, n.Jump)) for x in walk(s)):
             return None
     return None
 

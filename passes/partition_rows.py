@@ -30,12 +30,13 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from kir.analysis.elements import Axes, NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.retile import CannotRetile
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, shape_of

@@ -90,10 +90,11 @@ phase from its neighbors alone, so that a warpgroup may wait for a slot's phase 
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.legalize import registers_refusal
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value

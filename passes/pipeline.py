@@ -42,10 +42,11 @@ kernel main grid (i: 1) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.legalize import loop_bytes, staged_loads
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site

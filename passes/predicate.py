@@ -36,9 +36,10 @@ kernel main grid (b: ceildiv(N, 64)) threads 64
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.types import DType

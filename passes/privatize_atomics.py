@@ -42,18 +42,27 @@ kernel main grid (b: ceildiv(N, 1024)) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Literal, get_args
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import edit_block, fresh, kernel_of, names_in, node_at
 from kir.target import target
 
-from ._thread_team import barrier, is_call, whole_team
+from ._thread_team import ThreadTeam, barrier, is_call, whole_team
+
+Rounds = Literal["steps", "rounds", "branch", "each"]
+ROUNDS: tuple[Rounds, ...] = get_args(Rounds)
+Skip = Literal["", "gt", "ne"]
+SKIPS: tuple[Skip, ...] = get_args(Skip)
 
 NEUTRAL = {"atomic_add": "zero", "atomic_or": "zero", "atomic_xor": "zero", "atomic_and": "ones", "atomic_max": "least", "atomic_min": "most"}
 """What a counter starts from, by the operation that updates it."""
@@ -101,9 +110,26 @@ def _exact(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("the order of updates does not matter")
 
 
+def _nothing_lost(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = site.params
+    assert isinstance(item, PrivatizeAtomics)
+    if not item.skip:
+        return proved("all counters are added")
+    calls = [x for x in walk(node_at(program, site.path)) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region)
+             and x.args[0].buffer.name == item.buffer]
+    least = [build.int_value(c.args[1]) if isinstance(c.args[1], n.Expr) else None for c in calls]
+    if any(c.fn not in ("atomic_add", "atomic_or", "atomic_xor") for c in calls):
+        return refuted("a counter of 0 is not always one that nothing was done to", f"{calls[0].fn} starts from another value", attempt="skip=\"\"")
+    if item.skip == "gt" and not all(v is not None and v >= 0 for v in least):
+        return refuted("a counter may fall below 0, and would not be added", "what is added is no literal from 0 up", attempt="skip=ne")
+    return proved("a counter that is not added is 0")
+
+
 @dataclass(frozen=True)
 class PrivatizeAtomics(Pass):
-    """`buffer` is the array of counters in global memory; without it, one site for each."""
+    """`buffer` is the array of counters in global memory; without it, one site for each. `clear` and `flush` say how the threads go through the
+    counters: in `steps` of their number, in `rounds` of all of them, by a `branch` of as many threads as there are counters, or one `each`; cleared with
+    their declaration, they are `declared`. `skip`: counters are added only where they are greater than 0 (`gt`), or not 0 (`ne`)."""
 
     intent: ClassVar[str] = "atomics"
     catalogue: ClassVar[tuple[int, ...]] = (49,)
@@ -112,9 +138,13 @@ class PrivatizeAtomics(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P495", "validity", "hardware", "shared memory holds the counters", _fits),
         Precondition("KIR-P496", "validity", "pipeline", "all threads reach the barriers", _everyone_stays),
+        Precondition("KIR-P940", "validity", "numerics", "a counter that is not added has counted nothing", _nothing_lost),
         Precondition("KIR-P497", "profit", "numerics", "the order of the updates does not change the result", _exact))
 
     buffer: str = ""
+    clear: Literal["steps", "rounds", "branch", "each", "declared"] = "steps"
+    flush: Literal["steps", "rounds", "branch", "each"] = "steps"
+    skip: Skip = ""
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over all threads that only updates an array of known size, by one operation whose results nobody keeps."""
@@ -122,8 +152,11 @@ class PrivatizeAtomics(Pass):
             return None
         names = dict.fromkeys(a.buffer.name for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL
                               for a in x.args if isinstance(a, n.Region) and a.buffer.space == "global")
-        found = [b for b in names if self.buffer in ("", b) and _used(node, b) is not None]
-        return tuple(Site(path, PrivatizeAtomics(b)) for b in found) or (Miss("an array is used otherwise, or its size is not known") if names else None)
+        team = whole_team(program, path, node)
+        assert team is not None
+        found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b)) is not None and all(
+            _fits_form(form, build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
+        return tuple(Site(path, replace(self, buffer=b)) for b in found) or (Miss("an array is used otherwise, or its size is not known") if names else None)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Cleared, counted and added counters."""
@@ -137,54 +170,96 @@ class PrivatizeAtomics(Pass):
         start = neutral(fn, old)
         assert start is not None
 
-        def each(statement: n.Stmt, var: n.Var) -> n.For:
-            return n.For(var, team.thread, old.shape[0], build.const(team.threads), (statement,))
         first, second = (n.Var(fresh("i", taken), team.thread.of) for _ in range(2))
-        clear = each(n.Store(build.region(own, first), start), first)
-        flush = each(n.Eval(build.call(fn, build.region(old, second), n.Load(build.region(own, second)))), second)
+        cleared = _gone_through(self.clear, team, old.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if self.clear != "declared" else None
+        clear = () if cleared is None else (cleared, barrier())
+        flush = _gone_through(self.flush, team, old.shape[0], second, lambda i: self._added(fn, old, own, i))
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn == fn and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == old.name:
                 return replace(x, args=(n.Region(own, x.args[0].index), *x.args[1:]))
             return x
         counted = tuple(transform(s, leave) for s in loop.body)
-        made = replace(loop, body=(clear, barrier(), *counted, barrier(), flush))
-        hints: dict[Path, tuple[Path, ...]] = {(*site.path, "body", k): ((site.path[0], top + 1, "body", k + 2),) for k in range(len(counted))}
+        made = replace(loop, body=(*clear, *counted, barrier(), flush))
+        hints: dict[Path, tuple[Path, ...]] = {(*site.path, "body", k): ((site.path[0], top + 1, "body", k + len(clear)),) for k in range(len(counted))}
         hints[site.path] = ((site.path[0], top + 1),)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:top], n.Alloc(own), made, *b[top + 1:])), (site.path[0], top + 1), hints)
+        counters = n.Alloc(own, start if self.clear == "declared" else None)
+        return Rewritten(edit_block(program, site.path, lambda b: (*b[:top], counters, made, *b[top + 1:])), (site.path[0], top + 1), hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over all threads that ends by adding an array of shared memory to one in global memory."""
-        if not isinstance(node, n.For) or len(path) != 2 or not path[1] or whole_team(program, path, node) is None or len(node.body) < 5:
+        team = whole_team(program, path, node) if isinstance(node, n.For) and len(path) == 2 else None
+        if not isinstance(node, n.For) or team is None or not path[1] or len(node.body) < 3:
             return None
-        alloc, flush = kernel_of(program, path).body[int(path[1]) - 1], node.body[-1]
-        if not (isinstance(alloc, n.Alloc) and alloc.buffer.space == "shared" and is_call(node.body[1], "barrier") and is_call(node.body[-2], "barrier")):
+        alloc = kernel_of(program, path).body[int(path[1]) - 1]
+        if not (isinstance(alloc, n.Alloc) and alloc.buffer.space == "shared" and is_call(node.body[-2], "barrier")):
             return None
-        if not (isinstance(flush, n.For) and len(flush.body) == 1 and isinstance(flush.body[0], n.Eval)):
+        own = alloc.buffer
+        last = next((x for x in walk(node.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL), None)
+        if last is None or not isinstance(last.args[0], n.Region) or len(own.shape) != 1 or neutral(last.fn, own) is None:
             return None
-        call = flush.body[0].call
-        if call.fn not in NEUTRAL or not isinstance(call.args[0], n.Region):
+        place, start = last.args[0].buffer, neutral(last.fn, own)
+        assert start is not None
+        found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
+            form, team, own.shape[0], _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
+        if found is None:
+            return Miss(f"the counters are not all added to '{place.name}' at the end")
+        if alloc.init is not None:
+            if alloc.init != start:
+                return Miss("the counters do not start from nothing")
+            return Site(path, PrivatizeAtomics(place.name, "declared", *found), {"own": own.name, "cleared": 0})
+        if len(node.body) < 5 or not is_call(node.body[1], "barrier"):
             return None
-        return Site(path, PrivatizeAtomics(call.args[0].buffer.name), {"own": alloc.buffer.name})
+        clear = next((form for form in ROUNDS if node.body[0] == _gone_through(
+            form, team, own.shape[0], _counter(node.body[0]), lambda i: n.Store(build.region(own, i), start))), None)
+        return Miss("the counters are not all cleared first") if clear is None else Site(
+            path, PrivatizeAtomics(place.name, clear, *found), {"own": own.name, "cleared": 2})
+
+    def _added(self, fn: str, counters: n.Buffer, own: n.Buffer, i: n.Expr) -> n.Stmt:
+        """One of the CTA's counters added to that of all."""
+        count = n.Load(build.region(own, i))
+        call = n.Eval(build.call(fn, build.region(counters, i), count))
+        return n.If(build.compare(self.skip, count, build.const(0, own.dtype)), (call,)) if self.skip else call
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Updates of global memory."""
         loop, top = node_at(program, site.path), int(site.path[1])
-        assert isinstance(loop, n.For) and isinstance(loop.body[-1], n.For) and isinstance(loop.body[-1].body[0], n.Eval)
-        place = loop.body[-1].body[0].call.args[0]
+        assert isinstance(loop, n.For)
+        place = next(x.args[0] for x in walk(loop.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL)
         assert isinstance(place, n.Region)
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == site.captures["own"]:
                 return replace(x, args=(n.Region(place.buffer, x.args[0].index), *x.args[1:]))
             return x
-        made = replace(loop, body=tuple(transform(s, leave) for s in loop.body[2:-2]))
+        made = replace(loop, body=tuple(transform(s, leave) for s in loop.body[site.captures["cleared"]:-2]))
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:top - 1], made, *b[top + 1:])), (site.path[0], top - 1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The counters come to shared memory."""
         used = _used(node_at(program, site.path), self.buffer)
         return Effect(shared_bytes=(build.int_value(used[0].shape[0]) or 0) * used[0].dtype.bytes) if used else Effect()
+
+
+def _fits_form(form: str, count: int, threads: int) -> bool:
+    """Whether so many counters are gone through by threads in a form, and in no simpler one."""
+    return {"branch": count < threads, "each": count == threads, "rounds": count > threads}.get(form, True)
+
+
+def _counter(s: n.Stmt) -> n.Var:
+    """The variable of a loop; any other where a statement is none."""
+    return s.var if isinstance(s, n.For) else n.Var("%none", I32)
+
+
+def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: Callable[[n.Expr], n.Stmt]) -> n.Stmt:
+    """A statement for each of `count` counters, each by one of the threads."""
+    t, size = team.thread, build.int_value(count) or 0
+    if form == "steps":
+        return n.For(var, t, count, build.const(team.threads), (each(var),))
+    if form == "rounds":
+        rounds = build.const(size // team.threads) if size % team.threads == 0 else build.ceildiv(build.sub(count, t), team.threads)
+        return n.For(var, build.const(0), rounds, build.const(1), (each(build.add(build.mul(var, team.threads), t)),))
+    return n.If(build.compare("lt", t, count), (each(t),)) if form == "branch" else each(t)
 
 
 def _used(node: Place, name: str) -> tuple[n.Buffer, str] | None:

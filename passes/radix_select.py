@@ -48,10 +48,10 @@ kernel main grid (row: R) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.carrier import Contract
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted

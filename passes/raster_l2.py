@@ -38,10 +38,11 @@ kernel main grid (pid: M * N) threads 1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import add, const, floordiv, from_polynomial, int_value, minimum, mod, mul, polynomial, sub
 from kir.ir.printer import expr_text

@@ -34,10 +34,11 @@ kernel main grid (b: ceildiv(N, 64)) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases, accesses
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted

@@ -50,10 +50,11 @@ kernel main grid (i: 1) threads 256
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.legalize import registers_refusal
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect

@@ -32,9 +32,9 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite.base import Effect, Precondition, Site

@@ -37,18 +37,17 @@ kernel main grid (b: M // 8) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.printer import expr_text
 from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 
 from ._sums import Terms, in_sums, replaced
 
@@ -94,7 +93,7 @@ class ReuseAddress(Pass):
             return Miss("the value is never used")
         if not any(_is_added_to(x, node.names[0]) for s in rest for x in walk(s)):
             return Miss("nothing is added to the value")
-        return Site(path, ReuseAddress(expr_text(node.value)))
+        return Site(path, ReuseAddress(text_of(node.value)))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each place with its whole sum."""

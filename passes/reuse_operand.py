@@ -33,9 +33,9 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.rewrite.base import Precondition

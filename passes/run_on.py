@@ -38,11 +38,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -52,7 +53,7 @@ from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
 from kir.rewrite.precondition import decided
-from kir.rewrite.view import expression_at
+from kir.rewrite.view import expression_at, text_of
 
 from .mask_tail import running_maxima
 
@@ -243,7 +244,7 @@ class RunOn(Pass):
             if end is not None and end != node.hi:
                 shorter = replace(node, hi=end)
                 values = tuple(dict.fromkeys(expr_text(e) for x in mine if isinstance(e := _at_edges(program, path, shorter, x.a), n.Expr)))
-                out.append(Site(path, RunOn(expr_text(node.hi), values, expr_text(cond), expr_text(other)), {"end": end, "masks": frozenset(mine)}))
+                out.append(Site(path, RunOn(text_of(node.hi), values, text_of(cond), text_of(other)), {"end": end, "masks": frozenset(mine)}))
         return tuple(out) or None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

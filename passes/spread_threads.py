@@ -47,10 +47,11 @@ kernel main grid (b: 1) threads 64
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.uniform import Names, depends, varying
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n

@@ -42,11 +42,12 @@ kernel main grid (row: M) threads 64
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

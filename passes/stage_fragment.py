@@ -39,9 +39,9 @@ kernel main grid (i: 1) threads 32
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted

@@ -44,13 +44,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.retile import REDUCERS, CannotRetile, Narrow
 from kir.analysis.tile_axes import TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -60,14 +61,14 @@ from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Pr
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
-from ._panel_ends import FOLDS_NOTHING, past_end
-from .tile import covered, tiled
+from ._panel_ends import FOLDS_NOTHING, End, past_end
+from .tile import covered, left_over, tiled
 
 
-def _loop(program: n.Program, site: Site) -> tuple[n.For, int]:
+def _loop(program: n.Program, site: Site) -> tuple[n.For, StagePanels]:
     loop, params = node_at(program, site.path), site.params
     assert isinstance(loop, n.For) and isinstance(params, StagePanels)
-    return loop, params.extent
+    return loop, params
 
 
 def _accumulations(loop: n.For) -> list[n.Store]:
@@ -85,13 +86,16 @@ def _running(loop: n.For) -> str | None:
 
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, extent = _loop(program, site)
+    loop, item = _loop(program, site)
+    extent = item.extent
     if divides(extent, loop.hi, program.facts):
         return proved(f"{extent} divides the trip count")
-    masked = False
+    if item.floor:
+        return left_over(extent, "the trip count")
+    masked, end = False, End.of(program, kernel_of(program, site.path), loop, extent)
     for s in _accumulations(loop):
         v = s.value
-        if isinstance(v, n.Binary) and past_end(loop, v.b) == FOLDS_NOTHING.get(v.op):
+        if isinstance(v, n.Binary) and past_end(loop, v.b, end) == FOLDS_NOTHING.get(v.op):
             masked = True
         elif not (isinstance(v, n.Binary) and v.op == "add" and isinstance(v.b, n.Binary) and v.b.op == "mul"):
             return unknown(f"'{s.at.buffer.name}' does not add products, so rows past the end may not add zero",
@@ -99,7 +103,7 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     indexed = {x.at for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global" and loop.var.name in names_read(x.at)}
     for r in indexed:
         for i, d in zip(r.index, r.buffer.shape, strict=True):
-            if isinstance(i, n.Expr) and loop.var.name in names_read(i) and not (i == loop.var and d == loop.hi):
+            if isinstance(i, n.Expr) and loop.var.name in names_read(i) and not (i == loop.var and (d == loop.hi or end.at == (d,))):
                 size = build.int_value(loop.hi)
                 text = f"the last panel reads past the trip count, and '{r.buffer.name}' does not end there"
                 if size is None:
@@ -126,11 +130,12 @@ def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class StagePanels(Pass):
     """`extent` is the depth of a panel along the contracted axis; `back` puts that axis behind those that values have already;
-    `named` gives what a panel folds in a name before it is folded."""
+    `named` gives what a panel folds in a name before it is folded. `floor`: the number of panels is a quotient, of a loop that the extent divides."""
 
     extent: int = 32
     back: bool = False
     named: bool = False
+    floor: bool = False
 
     intent: ClassVar[str] = "stage-shared"
     catalogue: ClassVar[tuple[int, ...]] = (2,)
@@ -173,7 +178,7 @@ class StagePanels(Pass):
         body = self._widened(loop, tile.name)
         if self.named:
             body = _with_partials(body, names_in(program, kernel) | set(bound_names(body)))
-        made = replace(loop, var=tile, hi=tiled(loop.hi, self.extent), body=body)
+        made = replace(loop, var=tile, hi=tiled(loop.hi, self.extent, self.floor), body=body)
         return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
 
     def _settled(self, made: n.Program, site: Site, before: n.Kernel) -> Rewritten:
@@ -192,7 +197,8 @@ class StagePanels(Pass):
             StagePanels(extent, named=named)._narrowed(program, path, node)
         except CannotRetile as bad:
             return Miss(str(bad))
-        return tuple(Site(path, StagePanels(extent, back, named)) for back in (False, True))
+        panels = covered(node.hi, extent, program.facts)
+        return tuple(Site(path, StagePanels(extent, back, named, panels is not None and panels[1])) for back in (False, True))
 
     def _narrowed(self, program: n.Program, path: Path, loop: n.For) -> n.For:
         if self.named:
@@ -206,10 +212,10 @@ class StagePanels(Pass):
                  and all(x == lo and step in (1, build.const(1)) for x, step in c.sweeps)]
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the panels of '{loop.var.name}'")
-        hi = covered(loop.hi, self.extent)
+        hi = covered(loop.hi, self.extent, program.facts)
         if hi is None:
             raise CannotRetile("the number of panels is not that of whole tiles")
-        return replace(loop, var=row, hi=hi, body=Narrow(axes, found[0], lo, row).block(loop.body))
+        return replace(loop, var=row, hi=hi[0], body=Narrow(axes, found[0], lo, row).block(loop.body))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Narrows the loop body to one element of the contracted axis at a time."""

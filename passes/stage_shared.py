@@ -41,9 +41,9 @@ kernel main grid (i: 1) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted, unknown

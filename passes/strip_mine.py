@@ -38,13 +38,14 @@ kernel main grid (row: M) threads 1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.elements import split_affine
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
@@ -53,7 +54,7 @@ from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 
-from .tile import divides_exactly
+from .tile import counted, in_tiles, left_over
 
 Asked = Literal["", "first", "scaled"]
 ASKED: tuple[Asked, ...] = ("first", "scaled")
@@ -72,6 +73,8 @@ def _adds_nothing(program: n.Program, site: Site, context: Context) -> Verdict:
         return proved("a piece lies inside as a whole, or outside")
     if divides(item.extent, loop.hi, program.facts):
         return proved(f"{item.extent} divides the number of iterations")
+    if item.floor:
+        return left_over(item.extent, "the number of iterations")
     made = node_at(item.optimize(program, site).program, site.path)
     inner = made.body[0] if isinstance(made, n.For) else None
     assert isinstance(inner, n.For) and isinstance(made, n.For)
@@ -154,7 +157,7 @@ def _part(e: n.Expr, extent: int) -> n.Expr:
 @dataclass(frozen=True)
 class StripMine(Pass):
     """`extent` values in a piece. A loop that stores under a condition `base + i < end` asks it once for each piece: `asked` says whether of
-    its first value (`first`), or in numbers of pieces (`scaled`)."""
+    its first value (`first`), or in numbers of pieces (`scaled`). `floor`: the number of pieces is a quotient, of a loop that the extent divides."""
 
     intent: ClassVar[str] = "unroll"
     catalogue: ClassVar[tuple[int, ...]] = (52,)
@@ -165,6 +168,7 @@ class StripMine(Pass):
 
     extent: int = 16
     asked: Asked = ""
+    floor: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that does nothing but add values to a private scalar, or store under a condition."""
@@ -193,7 +197,7 @@ class StripMine(Pass):
         if self.asked:
             return Rewritten(replace_stmts(program, site.path, (self._under_one_condition(loop, tile, i),)), site.path)
         inner = n.For(i, build.const(0), build.const(self.extent), build.const(1), tuple(substitute(s, {loop.var.name: at}) for s in loop.body))
-        made = replace(loop, var=tile, hi=build.ceildiv(loop.hi, self.extent), body=(inner,))
+        made = replace(loop, var=tile, hi=in_tiles(loop.hi, self.extent, self.floor), body=(inner,))
         return self._settled(program, site, made, loop.hi)
 
     def _under_one_condition(self, loop: n.For, tile: n.Var, i: n.Var) -> n.For:
@@ -246,20 +250,21 @@ class StripMine(Pass):
         if not (_plain(node) and isinstance(node, n.For) and isinstance(inner, n.For) and _plain(inner)) or _folded(inner) is None:
             return None
         extent = build.int_value(inner.hi)
-        if extent is None or divides_exactly(node.hi, extent) is None:
+        items = counted(node.hi, extent, program.facts) if extent is not None else None
+        if extent is None or items is None:
             return None
         if self._single(program, path, node, inner) is None:
             return Miss("piece and place are used beside the number of the value")
-        return Site(path, StripMine(extent))
+        return Site(path, StripMine(extent, floor=items[1]))
 
     def _single(self, program: n.Program, path: Path, loop: n.For, inner: n.For) -> n.For | None:
         extent = build.int_value(inner.hi)
         assert extent is not None
-        hi, k = divides_exactly(loop.hi, extent), n.Var(fresh(element_name(loop.var.name), names_in(program, kernel_of(program, path))), I32)
+        items, k = counted(loop.hi, extent, program.facts), n.Var(fresh(element_name(loop.var.name), names_in(program, kernel_of(program, path))), I32)
         body = tuple(substitute(s, {inner.var.name: build.sub(k, build.mul(loop.var, extent))}) for s in inner.body)
-        if hi is None or any({loop.var.name, inner.var.name} & names_read(s) for s in body):
+        if items is None or any({loop.var.name, inner.var.name} & names_read(s) for s in body):
             return None
-        return replace(loop, var=k, hi=hi, body=body)
+        return replace(loop, var=k, hi=items[0], body=body)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values."""

@@ -32,9 +32,10 @@ kernel main grid (row: M) threads 128 {tl_disable_warp_specialized=true}
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.types import DType, TileType, dtype_of

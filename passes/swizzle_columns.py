@@ -38,10 +38,10 @@ kernel main grid (b: 1) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text

@@ -38,11 +38,12 @@ kernel main grid (m: ceildiv(M, BLOCK_M)) threads THREADS
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from kir.analysis.metas import instantiated
 from kir.analysis.tile_axes import TileAxes
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import names_read, transform, walk

@@ -30,14 +30,15 @@ kernel main grid (m_tile: ceildiv(M, 128)) threads 1
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of
@@ -58,6 +59,8 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     axis = kernel.grid[params.axis]
     if divides(params.extent, axis.extent, program.facts):
         return proved(f"{params.extent} divides the extent of '{axis.name}'")
+    if params.floor:
+        return left_over(params.extent, f"the extent of '{axis.name}'")
     for s in _stores_over(kernel, axis):
         for i, d in zip(s.at.index, s.at.buffer.shape, strict=True):
             if isinstance(i, n.Expr) and axis.name in names_read(i) and not (i == build.var(axis.name) and d == axis.extent):
@@ -165,13 +168,14 @@ def with_clips(kernel: n.Kernel, tensors: tuple[str, ...]) -> n.Kernel:
 class Tile(Pass):
     """`axis` is the position of the grid axis, `extent` the elements of a tile; `back` puts the new axis of values behind those that
     they have already. Past the end of the axis loads give zero, of the tensors `undefined` anything; accesses of the tensors `needless` stop at the
-    end of the tensor though they never come to it."""
+    end of the tensor though they never come to it. `floor`: the number of tiles is a quotient, of an axis that the extent divides."""
 
     axis: int = 0
     extent: int = 64
     back: bool = False
     undefined: tuple[str, ...] = ()
     needless: tuple[str, ...] = ()
+    floor: bool = False
 
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1,)
@@ -212,7 +216,7 @@ class Tile(Pass):
         kernel = kernel_of(program, site.path)
         axis = kernel.grid[self.axis]
         tile = fresh(tile_name(axis.name), names_in(program, kernel))
-        made = n.Axis(tile, build.ceildiv(axis.extent, self.extent))
+        made = n.Axis(tile, in_tiles(axis.extent, self.extent, self.floor))
         grid = (*kernel.grid[:self.axis], made, *kernel.grid[self.axis + 1:])
         wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel, self.undefined)
         wide = with_clips(wide, self.needless) if self.needless else wide
@@ -237,22 +241,24 @@ class Tile(Pass):
         out: list[Site] = []
         for position, c in self.inverse_sites_of(program, node):
             assert isinstance(c.extent, int)
-            if divides_exactly(node.grid[position].extent, c.extent) is None:
+            items = counted(node.grid[position].extent, c.extent, program.facts)
+            if items is None:
                 continue
+            floor = items[1]
             try:
                 made = Tile(position, c.extent)._narrowed(program, node)
             except CannotRetile as bad:
                 reason = Miss(str(bad))
                 continue
             undefined = tuple(sorted(undefined_loads(node) - undefined_loads(made)))
-            needless = self._needless(program, node, made, replace(self, axis=position, extent=c.extent, undefined=undefined))
-            out += [Site(path, Tile(position, c.extent, back, undefined, needless)) for back in (False, True)]
+            needless = self._needless(program, node, made, replace(self, axis=position, extent=c.extent, undefined=undefined, floor=floor))
+            out += [Site(path, Tile(position, c.extent, back, undefined, needless, floor)) for back in (False, True)]
         return tuple(out) or reason
 
     def _needless(self, program: n.Program, kernel: n.Kernel, narrow: n.Kernel, item: Tile) -> tuple[str, ...]:
-        """The tensors whose accesses stop at an end that they never come to: which that is, is known of literal sizes."""
+        """The tensors whose accesses stop at an end that they never come to: which that is, is known of literal sizes and from facts."""
         clipped = clipped_tensors(kernel)
-        if not clipped or build.int_value(kernel.grid[item.axis].extent) is None:
+        if not clipped or (build.int_value(kernel.grid[item.axis].extent) is None and not item.floor):
             return ()
         try:
             again = item.optimize(replace_kernel(program, kernel.name, narrow), Site((kernel.name,), item)).program
@@ -270,9 +276,9 @@ class Tile(Pass):
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the tiles of '{tile.name}'")
         body = Narrow(axes, found[0], lo, row).block(kernel.body)
-        extent = divides_exactly(tile.extent, self.extent)
-        assert extent is not None
-        grid = (*kernel.grid[:self.axis], n.Axis(row.name, extent), *kernel.grid[self.axis + 1:])
+        items = counted(tile.extent, self.extent, program.facts)
+        assert items is not None
+        grid = (*kernel.grid[:self.axis], n.Axis(row.name, items[0]), *kernel.grid[self.axis + 1:])
         return settle_clips(replace(kernel, grid=grid, body=body), program.facts, kernel)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -295,25 +301,45 @@ def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
     return build.const(count * each, dtype) if count is not None and each is not None else None
 
 
-def covered(tiles: n.Expr, extent: int) -> n.Expr | None:
-    """How many elements whole tiles of a literal extent cover, also where their number is a sum or the smaller of two; `tiled` gives it back."""
+def counted(tiles: n.Expr, extent: int, facts: Sequence[n.Expr]) -> tuple[n.Expr, bool] | None:
+    """(elements, floor) of a number of tiles: how many elements they cover, and whether it is a quotient that facts say to be exact."""
     exact = divides_exactly(tiles, extent)
+    if exact is not None:
+        return exact, False
+    quotient = isinstance(tiles, n.Binary) and tiles.op == "floordiv" and build.int_value(tiles.b) == extent
+    return (tiles.a, True) if isinstance(tiles, n.Binary) and quotient and divides(extent, tiles.a, facts) else None
+
+
+def in_tiles(elements: n.Expr, extent: int, floor: bool) -> n.Expr:
+    """The number of tiles of some elements."""
+    return build.floordiv(elements, extent) if floor else build.ceildiv(elements, extent)
+
+
+def left_over(extent: int, what: str) -> Verdict:
+    """The verdict on a quotient that facts do not say to be exact."""
+    return unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}",
+                   needs=f"a fact that {extent} divides it", attempt="floor=false")
+
+
+def covered(tiles: n.Expr, extent: int, facts: Sequence[n.Expr] = ()) -> tuple[n.Expr, bool] | None:
+    """As `counted`, also where the number is a sum or the smaller of two; `tiled` gives it back."""
+    exact = counted(tiles, extent, facts)
     if exact is not None:
         return exact
     if isinstance(tiles, n.Binary) and tiles.op == "min":
-        a, b = covered(tiles.a, extent), covered(tiles.b, extent)
-        return None if a is None or b is None else build.minimum(a, b)
-    return build.mul(tiles, extent) if tiles.type == I32 and len(build.polynomial(tiles)) > 1 else None
+        a, b = covered(tiles.a, extent, facts), covered(tiles.b, extent, facts)
+        return None if a is None or b is None else (build.minimum(a[0], b[0]), a[1] or b[1])
+    return (build.mul(tiles, extent), False) if tiles.type == I32 and len(build.polynomial(tiles)) > 1 else None
 
 
-def tiled(elements: n.Expr, extent: int) -> n.Expr:
+def tiled(elements: n.Expr, extent: int, floor: bool = False) -> n.Expr:
     """How many tiles of an extent some elements are: without a division where the extent divides each term of their number."""
     if isinstance(elements, n.Binary) and elements.op == "min":
-        return build.minimum(tiled(elements.a, extent), tiled(elements.b, extent))
+        return build.minimum(tiled(elements.a, extent, floor), tiled(elements.b, extent, floor))
     terms = build.polynomial(elements) if elements.type == I32 else {}
     if len(terms) > 1 and all(c % extent == 0 for c in terms.values()):
         return build.from_polynomial({m: c // extent for m, c in terms.items()}, I32)
-    return build.ceildiv(elements, extent)
+    return in_tiles(elements, extent, floor)
 
 
 def of_tile(body: n.Block, at: n.Var, lo: n.Expr, extent: int) -> n.Block:

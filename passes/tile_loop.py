@@ -35,13 +35,14 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.retile import CannotRetile, Narrow
 from kir.analysis.tile_axes import AxisClass, TileAxes
 from kir.analysis.widen import Widen
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, dtype_of
@@ -50,7 +51,7 @@ from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Pr
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
-from .tile import decides_nothing, divides_exactly, is_tile_of, undefined_loads
+from .tile import counted, decides_nothing, in_tiles, is_tile_of, left_over, undefined_loads
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, TileLoop]:
@@ -65,6 +66,8 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
         return found
     if divides(item.extent, loop.hi, program.facts):
         return proved(f"{item.extent} divides the number of iterations")
+    if item.floor:
+        return left_over(item.extent, "the number of iterations")
     for s in statements(loop.body):
         if isinstance(s, n.Store) and s.at.buffer.space == "global" and s.at.index:
             ends = [build.cast(d, dtype_of(loop.var.of)) == loop.hi for i, d in zip(s.at.index, s.at.buffer.shape, strict=True) if i == loop.var]
@@ -91,11 +94,12 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class TileLoop(Pass):
     """`extent` elements in an iteration; `back` puts the new axis of values behind those that they have already. Past the end loads give zero, of
-    the tensors `undefined` anything."""
+    the tensors `undefined` anything. `floor`: the number of tiles is a quotient, of a loop that the extent divides."""
 
     extent: int = 128
     back: bool = False
     undefined: tuple[str, ...] = ()
+    floor: bool = False
 
     intent: ClassVar[str] = "tile"
     catalogue: ClassVar[tuple[int, ...]] = (1, 52)
@@ -142,7 +146,7 @@ class TileLoop(Pass):
         """Widens the loop's body over its variable."""
         (loop, _), kernel = _loop(program, site), kernel_of(program, site.path)
         tile = n.Var(fresh(tile_name(loop.var.name), names_in(program, kernel)), loop.var.of)
-        made = replace(loop, var=tile, hi=build.ceildiv(loop.hi, self.extent), body=self._widened(loop, tile.name))
+        made = replace(loop, var=tile, hi=in_tiles(loop.hi, self.extent, self.floor), body=self._widened(loop, tile.name))
         return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
 
     def _settled(self, made: n.Program, site: Site, before: n.Kernel) -> Rewritten:
@@ -158,7 +162,8 @@ class TileLoop(Pass):
         out: list[Site] = []
         for c in _numbering(TileAxes(kernel_of(program, path)), node):
             assert isinstance(c.extent, int)
-            if divides_exactly(node.hi, c.extent) is None:
+            items = counted(node.hi, c.extent, program.facts)
+            if items is None:
                 continue
             item = TileLoop(c.extent)
             try:
@@ -167,7 +172,7 @@ class TileLoop(Pass):
                 reason = Miss(str(bad))
                 continue
             gone = tuple(sorted(undefined_loads(kernel_of(program, path)) - undefined_loads(kernel_of(made, path))))
-            out += [Site(path, TileLoop(c.extent, back, gone)) for back in (False, True)]
+            out += [Site(path, TileLoop(c.extent, back, gone, items[1])) for back in (False, True)]
         return tuple(out) or reason
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -178,10 +183,10 @@ class TileLoop(Pass):
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the tiles of '{loop.var.name}'")
         row = n.Var(fresh(element_name(loop.var.name), names_in(program, kernel)), loop.var.of)
-        hi = divides_exactly(loop.hi, self.extent)
-        assert hi is not None
+        items = counted(loop.hi, self.extent, program.facts)
+        assert items is not None
         body = Narrow(axes, found[0], build.mul(loop.var, self.extent), row)
-        made = replace(loop, var=row, hi=hi, body=body.block(loop.body))
+        made = replace(loop, var=row, hi=items[0], body=body.block(loop.body))
         return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
 
     def effect(self, program: n.Program, site: Site) -> Effect:

@@ -38,10 +38,11 @@ kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import shape_of

@@ -40,9 +40,10 @@ kernel main grid (b: 1) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import substitute_buffers, walk

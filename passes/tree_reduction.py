@@ -33,10 +33,10 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of

@@ -36,11 +36,12 @@ kernel main grid (b: 1) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.facts import Facts
 from kir.analysis.solver import multiple
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, sub
 from kir.ir.canonical import bound_names, rename

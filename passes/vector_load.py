@@ -38,11 +38,12 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases, Facts
 from kir.analysis.elements import split_affine
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -47,9 +47,9 @@ kernel main grid (b: 1) threads 64
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
 from kir.rewrite.edit import node_at

@@ -43,10 +43,10 @@ kernel main grid (row: R) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kir.carrier import Contract
+from kir.dataclass import dataclass
 from kir.rewrite import Precondition
 
 from ._carrier import Carrier, meets_contract

@@ -42,10 +42,11 @@ kernel main grid (row_tile: ceildiv(M, 4)) threads 128
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import names_read, statements, substitute, transform, walk

@@ -41,10 +41,11 @@ kernel main grid (i: 1) threads 128
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.warpgroup import operand_refusal, product_refusal
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted

@@ -33,9 +33,10 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
@@ -130,6 +131,11 @@ def _is_copy(block: n.Block, i: int, made: n.Block, var: n.Var, number: int) -> 
     return known[key]
 
 
+def _amid(s: n.Stmt) -> set[n.Block]:
+    """The runs of three copies in which a statement was found to begin the second: those need not be compared again."""
+    return once(s, "_amid_copies", set)
+
+
 def copies_at(block: n.Block, i: int, size: int, var: n.Var) -> tuple[n.Block, int] | None:
     """(one copy over `var`, how many) of the statements from `i` on, `size` to a copy; None for fewer than two."""
     made = _copy(block, i, size, var)
@@ -156,6 +162,8 @@ def _grows_evenly(loop: n.For) -> bool:
 
 def _unlabeled(s: n.Stmt) -> n.Stmt:
     """A statement without labels: those stay with the first copy."""
+    if all(x.label is None for x in statements((s,))):
+        return s
     out: n.Stmt = transform(s, lambda old, new: replace(new, label=None) if isinstance(new, n.Stmt) and new.label is not None else new)  # type: ignore[type-var]  # every statement is a dataclass
     return out
 
@@ -200,12 +208,17 @@ class WriteOut(Pass):
         if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy, n.Mma)) or (isinstance(node, n.For) and node.kind == "thread"):
             return None
         block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
+        amid = _amid(node)
         for size in range(1, MOST_STATEMENTS + 1):
+            if amid and i >= size and block[i - size:i + 2 * size] in amid:
+                return Miss("it is not the first of the copies")
             before = _copy(block, i - size, size, var)
             if before is not None and _is_copy(block, i + size, before, var, 2):
                 return Miss("it is not the first of the copies")
             found = copies_at(block, i, size, var)
             if found is not None:
+                for k in range(i + size, i + size * (found[1] - 1), size):
+                    _amid(block[k]).add(block[k - size:k + 2 * size])
                 return Site(path, self, {"copy": found[0], "count": found[1], "size": size})
         return None
 

@@ -17,7 +17,7 @@ LINKED = ("passes", "frontends", "backends", "skills", "grammars")
 CODE = ("passes", "frontends", "backends")
 
 MODULE_ORDER = (
-    *("diagnostic", "instructions", "target", "registry", "machine", "confine", "device", "ir", "ptx", "analysis", "interp", "rewrite"),
+    *("dataclass", "diagnostic", "instructions", "target", "registry", "machine", "halves", "confine", "device", "ir", "ptx", "analysis", "interp", "rewrite"),
     *("lowering", "surface", "problem"),
     *("store", "edits", "gate", "carrier", "lineage", "library", "forecast", "tune", "optimize", "corpus", "report", "cli", "mcp"),
 )
@@ -91,6 +91,14 @@ def test_kir_imports_no_plugin_folder() -> None:
         if name.split(".")[:2] in [["kir", folder] for folder in CODE]
     ]
     assert wrong == []
+
+
+def test_dataclasses_are_those_that_load_fast() -> None:
+    """docs/decisions/0015-dataclasses.md"""
+    own = re.compile(r"^from dataclasses import .*\bdataclass\b", re.MULTILINE)
+    exempt = {"kir/dataclass.py", "kir/confine/sandbox.py"}  # the module itself, and a launcher that runs without KIR
+    found = {str(file.relative_to(ROOT)) for file in python_files("kir", *CODE) if own.search(file.read_text("utf-8"))}
+    assert found - exempt == set()
 
 
 def test_nothing_imports_a_folder_by_its_top_level_name() -> None:

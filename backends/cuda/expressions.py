@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -30,6 +31,12 @@ _HEADER = frozenset({"min_nan", "max_nan", "exp2_approx", "tanh_approx", "rcp_ap
 _SHUFFLES = {"shfl_xor": "__shfl_xor_sync", "shfl_up": "__shfl_up_sync", "shfl_down": "__shfl_down_sync", "shfl_idx": "__shfl_sync"}
 _VOTES = {"vote_any": "__any_sync", "vote_all": "__all_sync", "ballot": "__ballot_sync", "match_any": "__match_any_sync"}
 _FOLDS = {"sum": "{a} + {b}", "prod": "{a} * {b}", "xor": "{a} ^ {b}", "or": "{a} | {b}", "and": "{a} & {b}"}
+_HALVES = {"fma": "__hfma", "abs": "__habs"}
+"""Functions of f16 and bf16 that round once or not at all; what CUDA says of the others (errors of an ulp or two) no row says."""
+_FROM_WHOLE = {("i32", "f16"): "__int2half", ("u32", "f16"): "__uint2half", ("i64", "f16"): "__ll2half", ("u64", "f16"): "__ull2half",
+               ("i32", "bf16"): "__int2bfloat16", ("u32", "bf16"): "__uint2bfloat16", ("i64", "bf16"): "__ll2bfloat16",
+               ("u64", "bf16"): "__ull2bfloat16", ("f64", "f16"): "__double2half", ("f64", "bf16"): "__double2bfloat16"}
+"""Conversions that round once (CUDA Math API, half and bfloat16 conversions); from f64 to nearest only, without a suffix."""
 FULL_WARP = "0xffffffffu"
 
 
@@ -199,6 +206,11 @@ class Expressions:
         if to.name in narrow:
             if e.rounding not in ("rn", "rz", "ru", "rd"):
                 raise refuse("KIR-B004", f"CUDA has no conversion to {to} with rounding '{e.rounding}'")
+            if (name := _FROM_WHOLE.get((source.name, to.name))) is not None:
+                if source.name != "f64":
+                    return f"{name}_{e.rounding}({x})"
+                if e.rounding == "rn":
+                    return f"{name}({x})"
             wide = x if source.name == "f32" else f"static_cast<float>({x})"
             if source.name == "f64" or (source.is_integer and source.bits > 16):
                 raise refuse("KIR-B004", f"a conversion of {source} to {to} rounds twice", needs="an explicit cast to f32 between")
@@ -295,6 +307,8 @@ class Expressions:
             raise refuse("KIR-B008", f"the CUDA backend has no spelling for {expr_text(e)}")
         if spelling is None or not row.is_pure or row.level != "element" or dtype is None:
             raise refuse("KIR-B008", f"the CUDA backend has no spelling for '{e.fn}'")
+        if dtype.name in ("f16", "bf16") and e.fn in _HALVES:
+            return f"{_HALVES[e.fn]}({values})"
         if dtype.name in ("f16", "bf16"):
             raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to f32")
         if dtype.name == "f64" and spelling.endswith("f") and not spelling.startswith("__"):

@@ -4,8 +4,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic
 from kir.ir import nodes as n
 from kir.ir.build import int_value

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kir.analysis.order import at_most
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.types import TileType, dtype_of

@@ -7,8 +7,9 @@ refuses is left as it was. The result is a tile program in which nothing is open
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const

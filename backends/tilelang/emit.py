@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -18,7 +19,7 @@ from kir.surface import Argument, Emitted, Entry, Option, SourceLine
 from .expressions import Expressions, refuse
 from .names import PYTHON, TAKEN, fresh, spelled
 from .places import marked
-from .prepare import prepared
+from .prepare import dealt_arrays, prepared
 from .statements import Line, Statements
 from .sums import sums_of
 from .tiles import Tiles
@@ -55,7 +56,7 @@ def write(program: n.Program) -> Written:
         names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values(),
                                   PYTHON if generic else TAKEN)}
         to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0)
-        body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), team=k.threads)
+        body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), dealt=dealt_arrays(k.body), team=k.threads)
         parts.append((k, to, body))
         if whole and k is not said.kernels[-1]:
             continue

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error
 from kir.instructions import instruction
 from kir.ir import nodes as n

@@ -7,10 +7,11 @@ element may share a loop: what one writes, the others touch at the same place or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar
 
 from kir.analysis.elements import NotElementwise, element, element_region
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const

@@ -1,8 +1,9 @@
 """Where statements came from, kept while a program is brought into another form: a statement's origin holds its path, too."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin
 from kir.ir import nodes as n
 from kir.surface import StatementPath

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kir.analysis.bounds import conjuncts, says_bound
 from kir.analysis.elements import NotElementwise, element, element_region
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const, logical_and

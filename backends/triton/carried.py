@@ -6,8 +6,8 @@ address is written as a name that starts before the loop and is advanced at the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import is_const
 from kir.ir.canonical import bound_names

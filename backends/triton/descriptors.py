@@ -6,8 +6,8 @@ The frontend reads `make_tensor_descriptor(p, shape, strides, block).load(offset
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64, dtype_of
 

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.dtype_terms import join, quotient, rounded, summed, widened, with_float, with_int

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kir.analysis.facts import descends
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -1,9 +1,10 @@
 """Places in memory as pointer arithmetic with masks, or as boxes of a tensor descriptor."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const

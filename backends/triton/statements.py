@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import DType
 

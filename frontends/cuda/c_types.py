@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kir.dataclass import dataclass
 from kir.ir.types import BF16, BOOL, F4E2M1, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
 from .errors import NotUnderstood

@@ -8,10 +8,11 @@ those of pointers are views, and those of references are refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 

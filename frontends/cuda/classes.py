@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from kir.dataclass import dataclass
 from kir.ir.types import DType
 
 from .c_types import CType, Ptr, Rec, align_of, leaf, size_of

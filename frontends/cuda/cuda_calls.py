@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -214,16 +215,27 @@ def _load(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     at, kind = place_of(r, args[0], node)
     v = r.load(at, kind)
     cache_ = names()["load"].get(name, "")
-    if isinstance(v, Scalar) and isinstance(v.expr, n.Load):
-        return Scalar(build.load(v.expr.at, cache=cache_))
-    if isinstance(v, Wide) and isinstance(v.tile, n.Load):
-        return Wide(build.load(v.tile.at, cache=cache_), v.type)
+    if isinstance(v, Scalar) and (read := _cached(v.expr, cache_)) is not None:
+        return Scalar(read)
+    if isinstance(v, Wide) and (read := _cached(v.tile, cache_)) is not None:
+        return Wide(read, v.type)
     raise NotUnderstood(f"'{name}' of {kind}", node)
 
 
-def _cached_store(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    from dataclasses import replace
+def _cached(e: n.Expr, cache: str) -> n.Expr | None:
+    """What a load gives, or its bits as another type, with a cache policy; None for anything else."""
+    match e:
+        case n.Load():
+            return build.load(e.at, cache=cache)
+        case n.Call(fn="pack" | "unpack", args=(n.Expr() as x,)) if (inner := _cached(x, cache)) is not None:
+            return replace(e, args=(inner,))
+        case n.Cast(rounding="bits") if (inner := _cached(e.x, cache)) is not None:
+            return replace(e, x=inner)
+        case _:
+            return None
 
+
+def _cached_store(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     at, kind = place_of(r, args[0], node)
     r.assign(Located(at, kind), args[1])
     last = r.m.block[-1]

@@ -34,6 +34,7 @@ def handlers() -> dict[str, Handler]:
     out.update({
         "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine, "__exp2f": _approximate, "abs": _abs, "labs": _abs, "llabs": _abs,
         "__saturatef": _saturate, "__hneg": _negate, "__hneg2": _negate, "signbit": _signbit, "__byte_perm": _permute,
+        "__dp4a": _dot,
     })  # fmt: skip
     return out
 
@@ -154,6 +155,19 @@ def _permute(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     """`__byte_perm` looks at three bits of each nibble of its selector; `prmt` repeats a sign where the fourth is set."""
     x, y, selector = (converted(r.scalar(a, node), U32) for a in args)
     return Scalar(build.call("prmt", x, y, build.binary("and", selector, build.const(0x7777, U32))))
+
+
+def _dot(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+    """`__dp4a(a, b, c)`: four products of bytes, signed where c is; a and b may be vectors of bytes."""
+    from .cuda_calls import called
+
+    values = [r.rvalue(a) for a in args]
+    if len(values) != 3:
+        raise NotUnderstood(f"'{name}' with {len(values)} arguments", node)
+    c = r.scalar(values[2], node)
+    own = U32 if dtype_of(c.type).kind == "uint" else I32
+    words = [called("pack", v.tile, options={"dtype": own.name}) if isinstance(v, Wide) else converted(r.scalar(v, node), own) for v in values[:2]]
+    return Scalar(build.call("dp4a", *words, converted(c, own)))
 
 
 def _saturate(r: Reader, name: str, args: list[Value], node: Node) -> Value:

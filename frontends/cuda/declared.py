@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from kir.dataclass import dataclass
 
 from .errors import NotUnderstood
 from .source import Node, Unit

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean, error, usage
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, U32, dtype_of
+from kir.ir.types import BOOL, I32, U32, U64, dtype_of
 
 from .errors import NotUnderstood
 from .numbers import converted
 from .source import Node
-from .values import Builtin, Group, Located, Nothing, Scalar, Value, constant
+from .values import Builtin, Dims, Group, Located, Nothing, Scalar, Value, constant
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -95,10 +95,23 @@ def method(r: Reader, g: Group, name: str, args: list[Value], node: Node) -> Val
     t = r.geometry.thread
     if not g.size:
         match name:
+            case "thread_rank" if g.kind == "grid_group":
+                (bx, by, bz), (gx, gy, _) = _axes(r, "blockIdx"), _axes(r, "gridDim")
+                cta = build.add(build.mul(build.add(build.mul(bz, gy), by), gx), bx)
+                return Scalar(converted(build.add(build.mul(cta, threads), t), U64))
+            case "size" | "num_threads" if g.kind == "grid_group":
+                gx, gy, gz = _axes(r, "gridDim")
+                return Scalar(converted(build.mul(build.mul(build.mul(gz, gy), gx), threads), U64))
             case "thread_rank":
                 return Scalar(converted(t, U32))
             case "size" | "num_threads":
                 return Scalar(converted(threads, U32))
+            case "group_index" | "thread_index" | "group_dim" | "dim_threads" if g.kind == "thread_block":
+                return Dims({"group_index": "blockIdx", "thread_index": "threadIdx"}.get(name, "blockDim"))
+            case "dim_blocks" | "group_dim" if g.kind == "grid_group":
+                return Dims("gridDim")
+            case "block_index" if g.kind == "grid_group":
+                return Dims("blockIdx")
         raise NotUnderstood(f"the method '{name}' of a {g.kind}", node)
     match name:
         case "thread_rank":
@@ -117,6 +130,11 @@ def method(r: Reader, g: Group, name: str, args: list[Value], node: Node) -> Val
             made = r.m.let("vote", build.call(fn, r.condition(args[0], node)))
             return Scalar(converted(made, I32)) if dtype_of(made.type) == BOOL else Scalar(made)
     raise NotUnderstood(f"the method '{name}' of a {g.kind}", node)
+
+
+def _axes(r: Reader, of: str) -> tuple[n.Expr, n.Expr, n.Expr]:
+    """The three components of a number of the launch."""
+    return r.geometry.component(of, 0), r.geometry.component(of, 1), r.geometry.component(of, 2)
 
 
 FUNCTIONS.update({

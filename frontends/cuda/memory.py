@@ -8,9 +8,10 @@ several dtypes gets views (`finish`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n

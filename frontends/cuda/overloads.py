@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kir.dataclass import dataclass
 from kir.ir.types import I8
 
 from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf

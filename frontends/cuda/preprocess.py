@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error
 
 from .conditions import Arithmetic

@@ -7,8 +7,9 @@ threads compute alike before goes to the CTA; what they do before ends in a barr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 
 import tree_sitter
 import tree_sitter_cpp
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error
 from kir.target import target as known_target
 

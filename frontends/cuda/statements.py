@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
@@ -335,9 +336,9 @@ def _switch(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node])
     head, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
     assert head is not None and body is not None
     selector = r.pinned(r.scalar(r.value(head, scope), head), "selector")
-    cases: list[tuple[list[Node], list[Node]]] = []
+    groups: list[tuple[list[Node], bool, list[Node]]] = []
     labels: list[Node] = []
-    default: list[Node] | None = None
+    otherwise = False
     for c in body.named_children:
         if c.type != "case_statement":
             continue
@@ -345,16 +346,20 @@ def _switch(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node])
         inner = [x for x in c.named_children if (label is None or x.id != label.id) and x.type != "comment"]
         if len(inner) == 1 and inner[0].type == "compound_statement":
             inner = [x for x in inner[0].named_children if x.type != "comment"]
-        if label is None:
-            default = inner
-        else:
-            labels.append(label)
+        labels += [] if label is None else [label]
+        otherwise |= label is None
         if inner:
-            if inner[-1].type not in ("break_statement", "return_statement") and c.id != body.named_children[-1].id:
-                raise NotUnderstood("a case that goes on into the next one", c)
-            if label is not None or labels:
-                cases.append((labels, inner))
-            labels = []
+            groups.append((labels, otherwise, inner))
+            labels, otherwise = [], False
+    cases: list[tuple[list[Node], list[Node]]] = []
+    default: list[Node] | None = None
+    after: list[Node] = []
+    for labels, otherwise, inner in reversed(groups):  # a case that does not end goes on into the next one
+        after = [x for x in inner if x.text != b"[[fallthrough]];"] + ([] if inner[-1].type in ("break_statement", "return_statement") else after)
+        if otherwise:
+            default = after
+        if labels:
+            cases.insert(0, (labels, after))
     for _, inner in [*cases, ([], default or [])]:
         if any(contains(x, "break_statement") for x in inner[:-1] if x.type not in ("for_statement", "while_statement", "do_statement")):
             raise NotUnderstood("a break inside a case", node)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import libcst as cst
+
+from kir.dataclass import dataclass
 
 from ..triton.liveness import assigned_names
 from . import branches

@@ -7,9 +7,10 @@ body names become tiles, variables that it declares get the axes of the loop. A 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kir.analysis.elements import Axes, NotElementwise, tile, tile_region
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n

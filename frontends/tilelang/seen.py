@@ -5,9 +5,9 @@ The shapes of buffers are left out: they are over metas alone, and in generic pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import nodes as n
 from kir.ir.types import TileType

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import TileType
 from kir.ir.visit import blocks_of, statements, walk

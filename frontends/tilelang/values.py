@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import libcst as cst
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin
 from kir.ir import nodes as n
 from kir.ir.types import DType

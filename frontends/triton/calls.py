@@ -392,6 +392,7 @@ HANDLERS: Mapping[str, Handler] = {
     "ravel": tiles.ravel,
     "interleave": tiles.interleave,
     "sort": reductions.sort,
+    "topk": reductions.topk,
     "histogram": reductions.histogram,
     "pointer_type": lambda r, a: TypeOf(tiles.dtype_given(a.need(0, "element_ty")), True),
     "randint": random.randint,

@@ -6,9 +6,11 @@ calls of other jit functions. What shows no evidence stays open: a scalar of sym
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import libcst as cst
+
+from kir.dataclass import dataclass
 
 from .host import HostScope
 from .host_tables import DTYPES
@@ -33,7 +35,7 @@ POINTER_CALLS = frozenset(
         "advance",
     }
 )
-REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "flip", "xor_sum"})
+REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "topk", "flip", "xor_sum"})
 DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
 THROUGH_CALLS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "minimum", "maximum", "min", "max", "broadcast_to", "where"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import accumulated, rounded, summed, widened
-from kir.ir.types import F32, I32, DType, TupleType, broadcast_shapes, dtype_of, shape_of
+from kir.ir.types import F32, I32, DType, TileType, TupleType, broadcast_shapes, dtype_of, shape_of
 
 from . import operators
 from .emit import as_expr, whole
@@ -325,12 +325,27 @@ def sort(r: Reader, a: Arguments) -> Value:
     return Run(build.call_with("sort", (e,), n.attrs(**options)))
 
 
+def topk(r: Reader, a: Arguments) -> Value:
+    """`tl.topk`: the first k of the values along an axis, in descending order."""
+    e = tile_of(a.need(0, "x"), "the sort")
+    (count,), dim = shape_from((a.need(1, "k"),)), a.get(2, "dim")
+    shape = shape_of(e.type)
+    axis = len(shape) - 1 if dim is None else axis_of(dim, len(shape))
+    first: n.Expr = build.iota(count)
+    for _ in range(axis):
+        first = build.expand(first, 0)
+    for at in range(axis + 1, len(shape)):
+        first = build.expand(first, at)
+    at_most = (*shape[:axis], count, *shape[axis + 1:])
+    return Run(build.call("gather", build.call("sort", e, axis=axis, descending=True), build.broadcast(first, TileType(I32, at_most)), axis=axis))
+
+
 def histogram(r: Reader, a: Arguments) -> Value:
     """`tl.histogram`: how often each of 0, 1, .., bins - 1 occurs."""
     e = tile_of(a.need(0, "input"), "the histogram")
     (bins,) = shape_from((a.need(1, "num_bins"),))
     mask = a.get(2, "mask")
-    hit = build.compare("eq", build.expand(e, 0), build.expand(build.iota(bins), 1))
+    hit = build.compare("eq", build.expand(e, 0), build.cast(build.expand(build.iota(bins), 1), dtype_of(e.type)))
     if mask is not None:
         hit = build.logical_and(hit, build.expand(operators.as_bool(operators.run(mask)), 0))
     return Run(build.call("reduce", build.cast(hit, I32), op="sum", axis=1))

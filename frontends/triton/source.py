@@ -7,15 +7,17 @@ path without importing anything.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache, cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import libcst as cst
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error
 
 from .positions import Positions
@@ -316,10 +318,12 @@ class Project:
         held = self._by_path.get(path)
         if held is None or held.version not in (None, _version(path)):
             version = _version(path)
-            held = parse_module(path, package_name(path))
+            text = source_text(path)
+            name, root = placed(path, text)
+            held = parse_module(path, name, text)
             held.version = version
             if "." in held.name or path.name == "__init__.py":
-                self._roots.add(str(top_package(path).parent))
+                self._roots.add(str(root))
             self._by_path[path] = held
         return held
 
@@ -329,7 +333,7 @@ class Project:
         made = Project()
         made._by_path = {k: v for k, v in self._by_path.items() if k != path}
         made._by_name, made._roots = dict(self._by_name), set(self._roots)
-        made._by_path[path] = parse_module(path, package_name(path), text)
+        made._by_path[path] = parse_module(path, placed(path, text)[0], text)
         return made
 
     def module(self, name: str) -> Module | None:
@@ -339,16 +343,31 @@ class Project:
         path = self._by_name[name]
         return None if path is None else self.file(path)
 
-
     def beside(self, module: Module, name: str) -> Module | None:
-        """A module that a file outside of packages imports from its own folder, as a script does; None when there is no such file."""
+        """A module that a file outside of packages imports as a script does, from its own folder, or from a folder above it up to that of its
+        project; None when there is no such file."""
         if (module.path.parent / "__init__.py").is_file():
             return None
-        place = module.path.parent.joinpath(*name.split("."))
-        for path in (place.with_suffix(".py"), place / "__init__.py"):
-            if path.is_file() and path.resolve() != module.path:
-                return self.file(path)
+        for folder in _project_folders(module.path):
+            place = folder.joinpath(*name.split("."))
+            for path in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+                if path.is_file() and path.resolve() != module.path:
+                    return self.file(path)
         return None
+
+
+MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+"""What lies in the folder of a project."""
+
+
+def _project_folders(path: Path) -> list[Path]:
+    """The folder of a file, and those above it up to one that is marked as a project's; only its own where none is."""
+    out: list[Path] = []
+    for folder in path.parents:
+        out.append(folder)
+        if any((folder / mark).exists() for mark in MARKS):
+            return out
+    return out[:1]
 
 
 def _version(path: Path) -> tuple[int, int] | None:
@@ -375,20 +394,41 @@ def find_source(name: str, root: str | None = None) -> Path | None:
     return Path(spec.origin)
 
 
-def package_name(path: Path) -> str:
-    """The dotted name under which a file would be imported: from the folder on the path above it, else from the topmost folder with an
-    `__init__.py` (of a package that is not on the path, or is linked to from there)."""
+_IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import\b|import[ \t]+([\w.]+))", re.MULTILINE)
+
+
+def placed(path: Path, text: str) -> tuple[str, Path]:
+    """The dotted name under which a file is imported, and the folder that the name is counted from. A folder on the import path that directly
+    holds the file's package decides; else what the file itself imports by a name that begins with one of the folders above it; else the
+    package; else the folder on the import path above it. A relative import needs as many folders as it has dots."""
+    top = top_package(path)
     roots = {str(Path(p).resolve()) for p in sys.path if p}
-    parts = [] if path.name == "__init__.py" else [path.stem]
-    folder = path.parent
-    while str(folder) not in roots:
-        if folder == folder.parent:
-            top = top_package(path)
-            inside = path.relative_to(top.parent) if top != path else Path(path.name)
-            return ".".join(inside.parent.parts if path.name == "__init__.py" and top != path else inside.with_suffix("").parts)
-        parts.append(folder.name)
-        folder = folder.parent
-    return ".".join(reversed(parts))
+    root = top.parent
+    if str(root) not in roots:
+        imports = [(len(m[1] or ""), m[2] or m[3] or "") for m in _IMPORTS.finditer(text)]
+        own = next((x for level, name in imports if not level and (x := _above(path, name)) is not None), None)
+        if own is not None:
+            root = own
+        elif top == path:
+            root = next((x for x in path.parents if str(x) in roots), root)
+        deepest = max((level for level, _ in imports), default=0)
+        if deepest and len(path.relative_to(root).parts) <= deepest and deepest < len(path.parents):
+            root = path.parents[deepest]
+    inside = path.relative_to(root)
+    return ".".join(inside.parent.parts if path.name == "__init__.py" and inside.parent.parts else inside.with_suffix("").parts), root
+
+
+def _above(path: Path, name: str) -> Path | None:
+    """The folder from which a dotted name leads to a module, where its first part is a folder above a file; the nearest."""
+    parts = name.split(".")
+    if len(parts) < 2:
+        return None
+    for folder in path.parents:
+        if folder.name == parts[0]:
+            place = folder.parent.joinpath(*parts)
+            if place.is_dir() or place.with_name(f"{place.name}.py").is_file():
+                return folder.parent
+    return None
 
 
 def top_package(path: Path) -> Path:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from kir.dataclass import dataclass
 from kir.ir.nodes import Buffer, Expr
 from kir.ir.types import DType, dtype_of, shape_of
 

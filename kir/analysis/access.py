@@ -6,12 +6,12 @@ program do not alias one another unless their attribute `alias` names the other;
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most, less
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, add, const, from_polynomial, mul, polynomial
 from kir.ir.types import DType, dtype_of

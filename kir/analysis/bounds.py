@@ -102,7 +102,7 @@ def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:
     for monomial, c in build.polynomial(index).items():
         if c == 1 and len(monomial) == 1 and isinstance(monomial[0], n.Var):
             reach, first = known.domain(monomial[0]), build.sub(index, monomial[0])
-            if reach.lo == 0 and reach.hi and known.divides(reach.hi + 1, first) and known.divides(reach.hi + 1, extent):
+            if reach.lo == 0 and reach.hi and reach.hi > 0 and known.divides(reach.hi + 1, first) and known.divides(reach.hi + 1, extent):
                 yield first
 
 

@@ -24,7 +24,9 @@ def divisor(e: n.Expr, facts: Sequence[n.Expr]) -> int:
                 known[f.a.a] = math.lcm(known.get(f.a.a, 1), c)
     out = 0
     for monomial, c in build.polynomial(e).items():
-        out = math.gcd(out, abs(c) * math.prod(_atom_divisor(a, known) for a in monomial))
+        out = math.gcd(out, abs(c) * math.prod(
+            math.gcd(divisor(a.a, facts), divisor(a.b, facts)) if isinstance(a, n.Binary) and a.op in ("min", "max") else _atom_divisor(a, known)
+            for a in monomial))
     return out
 
 
@@ -76,7 +78,25 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
     tiles = build.ceildiv(extent, i.extent)
     if end is None or not isinstance(tiles.type, DType):
         return False
-    return end == build.sub(tiles, 1) or end == build.floordiv(extent, i.extent) or (end == tiles and divides(i.extent, extent, facts))
+    return end == build.sub(tiles, 1) or end == build.floordiv(extent, i.extent) or (end == tiles and divides(i.extent, extent, facts)) or (
+        end.type == extent.type and _covers(extent, build.mul(end, i.extent), ranges, facts))
+
+
+def _covers(extent: n.Expr, end: n.Expr, ranges: Ranges, facts: Sequence[n.Expr]) -> bool:
+    """Whether an end that grows with variables in their ranges comes no further than an extent of which their ends are quotients."""
+    moving = [(m[0], c) for m, c in build.polynomial(end).items() if len(m) == 1 and isinstance(m[0], n.Var) and m[0].name in ranges]
+    if len(moving) != 1 or moving[0][1] <= 0 or ranges[moving[0][0].name].type != end.type:
+        return False
+    (var, c), = moving
+    most = build.polynomial(build.add(build.sub(end, build.mul(var, c)), build.mul(build.sub(ranges[var.name], 1), c)))
+    if len(most) != 1:
+        return False
+    ((monomial, count),) = most.items()
+    tiles = monomial[0] if len(monomial) == 1 else None
+    if not (isinstance(tiles, n.Binary) and tiles.op in ("floordiv", "ceildiv") and tiles.a == extent):
+        return False
+    each = build.int_value(tiles.b) or 0
+    return 0 < count <= each and (tiles.op == "floordiv" or divides(each, extent, facts))
 
 
 def _end(e: n.Expr, ranges: Ranges, sizes: Collection[str]) -> n.Expr | None:

@@ -5,8 +5,9 @@ P. Granger, "Static analysis of arithmetical congruences" (1989), in a reduced p
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
+
+from kir.dataclass import dataclass
 
 
 @dataclass(frozen=True)

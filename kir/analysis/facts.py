@@ -6,7 +6,7 @@ IR wraps, and so do domains: each is a fact about the value that a machine compu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from math import gcd
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from typing import Any
 
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, int_value, polynomial
 from kir.ir.plans import guards_of

@@ -7,19 +7,22 @@ from itertools import pairwise
 from kir.analysis.bounds import bare
 from kir.analysis.facts import Facts
 from kir.analysis.order import is_positive, less
+from kir.analysis.simplify import whole_again
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
+from kir.ir.visit import walk
 
 
 def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...] | None:
     """The index in each axis of a tensor of a flat index over its strides; None where a stride is no single product, or does not divide
-    what is left, or an index would leave its axis. Terms go to the axis of the largest stride that divides them; where an index would
-    leave its axis, what a stride does not divide of them goes on to the next: `16 * row + 16` is column 16 of row 16."""
+    what is left, or an index would leave its axis, or counts rows by a part of one (`row * (N // 4) * 4`, where 4 may not divide N). Terms
+    go to the axis of the largest stride that divides them; where an index would leave its axis, what a stride does not divide of them goes
+    on to the next: `16 * row + 16` is column 16 of row 16."""
     from kir.ir.specialize import row_major
 
     strides = [bare(s) for s in (base.strides or row_major(base.shape))]
-    flat = bare(flat)
+    flat = whole_again(bare(flat), known)
     if not isinstance(flat.type, DType):
         return None
     order = sorted(range(len(strides)), key=lambda d: _rank(strides[d]), reverse=True)
@@ -37,7 +40,7 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
             return None
         made = _from_rows_end([bare(build.from_polynomial(p, flat.type)) for p in parts], parts, order, factors, strides, base, known)
         if not any(_leaves(made[d], base.shape[d], known) for d in inner):
-            return made
+            return None if inner and _rows_within(made, order[0], inner, factors[order[0]][0], base) else made
     return None
 
 
@@ -50,17 +53,35 @@ def outermost(index: Sequence[n.Expr], base: n.Buffer) -> n.Expr:
 
 
 def unfolded(index: tuple[n.Expr, ...], base: n.Buffer, known: Facts) -> tuple[n.Expr, ...]:
-    """The index of a row-major tensor, where a counter that runs over two axes at once stands for both: `X[0, bh]` with bh below B * H is
-    `X[bh // H, bh % H]`."""
+    """The index of a row-major tensor, where a counter that runs over several axes at once stands for all of them: `X[0, bh]` with bh below
+    B * H is `X[bh // H, bh % H]`."""
     if base.strides is not None:
         return index
-    out = list(index)
-    for k in range(len(out) - 1):
-        both, inner = out[k + 1], bare(base.shape[k + 1])
-        if build.is_const(out[k], 0) and isinstance(both.type, DType) and both.type == inner.type and not less(both, inner, known) and is_positive(
-                inner, known) and less(both, build.mul(bare(base.shape[k]), inner), known):
-            out[k], out[k + 1] = build.floordiv(both, inner), build.mod(both, inner)
+    out, shape = list(index), [bare(d) for d in base.shape]
+    for last in range(1, len(out)):
+        both, inner = out[last], shape[last]
+        if not (build.is_const(out[last - 1], 0) and isinstance(both.type, DType) and both.type == inner.type) or less(both, inner, known):
+            continue
+        sizes = [inner]
+        for first in range(last - 1, -1, -1):
+            if not build.is_const(out[first], 0) or not all(is_positive(d, known) for d in sizes[:1]):
+                break
+            sizes.insert(0, build.mul(shape[first], sizes[0]))
+            if less(both, sizes[0], known):
+                for k in range(first, last + 1):
+                    whole = both if k == last else build.floordiv(both, sizes[k - first + 1])
+                    out[k] = whole if k == first else build.mod(whole, shape[k])
+                break
     return tuple(out)
+
+
+def may_leave_rows(index: tuple[n.Expr, ...], base: n.Buffer, known: Facts) -> bool:
+    """Whether an index of a row-major tensor that says nothing of rows may be beyond the first one: then it counts elements of the tensor."""
+    if base.strides is not None or len(index) < 2 or not all(build.is_const(i, 0) for i in index[:-1]):
+        return False
+    last, extent = index[-1], bare(base.shape[-1])
+    return isinstance(last.type, DType) and not all(build.is_const(d, 1) for d in base.shape[:-1]) and not (
+        last.type == extent.type and (less(last, extent, known) or less(known.expanded(last), extent, known)))
 
 
 def _parts(flat: n.Expr, order: Sequence[int], factors: Sequence[tuple[tuple[n.Expr, ...], int]], ones: frozenset[int],
@@ -92,6 +113,12 @@ def _leaves(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
         return reach.hi is not None and reach.hi < 0
     neighbors = all(isinstance(x, n.Var) and x.name.startswith("%") for monomial in build.polynomial(index) for x in monomial)
     return reach.lo >= size or reach.hi < 0 or (neighbors and (reach.lo < 0 or reach.hi >= size))
+
+
+def _rows_within(index: Sequence[n.Expr], first: int, inner: Sequence[int], row: Sequence[n.Expr], base: n.Buffer) -> bool:
+    """Whether what should count rows was left within one: nothing goes to the first axis, and something times a part of a row to another."""
+    return build.is_const(index[first], 0) and not build.is_const(base.shape[first], 1) and any(
+        len(m) > 1 and any(x != part and part in walk(x) for x in m for part in row) for d in inner for m in build.polynomial(index[d]))
 
 
 def _from_rows_end(made: list[n.Expr], parts: Sequence[Mapping[tuple[n.Expr, ...], int]], order: Sequence[int],

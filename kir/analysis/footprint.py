@@ -5,10 +5,10 @@ needs more. Lifetimes follow blocks: memory declared in one branch is free in th
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import TileType

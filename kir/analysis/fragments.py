@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.build import add, const, floordiv, int_value, mod, mul

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from kir.analysis.facts import Facts
 from kir.analysis.simplify import simplify
@@ -41,7 +42,7 @@ def settled(binding: Binding) -> Binding:
             metas[name] = value.value
             names[name] = value
             del wanted[name]
-    return binding.model_copy(update={"metas": metas, "heuristics": {}})
+    return replace(binding, metas=metas, heuristics={})
 
 
 def _constant(v: bool | int | float) -> n.Expr:

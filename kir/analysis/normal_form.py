@@ -1,4 +1,4 @@
-"""The normal form that a lineage starts from: simplified under the program's facts, dead lets gone, decided branches taken.
+"""The normal form that a lineage starts from: simplified under the program's facts, dead lets and empty loops gone, decided branches taken.
 
 `normalize` preserves meaning and is idempotent. Passes do not run it after each step: what they write is compared in the form that the
 constructors of `kir.ir.build` keep, which does not depend on where an expression stands.
@@ -17,9 +17,10 @@ from kir.analysis.spelling import spell
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DType
+from kir.ir.types import BOOL, DType, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 
+_ATOMICS = frozenset(f"atomic_{op}" for op in ("add", "max", "min", "and", "or", "xor", "exch", "cas"))
 ROUNDS = 8
 """Most rounds of simplification; each removes at least one node, and in practice the second changes nothing."""
 
@@ -101,7 +102,9 @@ def _block(block: n.Block, known: Facts) -> n.Block:
 
 
 def _says_nothing(s: n.Stmt) -> bool:
-    """Whether a statement assumes what is known to hold."""
+    """Whether a statement assumes what is known to hold, or writes no element."""
+    if isinstance(s, (n.Store, n.Copy)):
+        return 0 in shape_of((s.at if isinstance(s, n.Store) else s.dst).type)
     return isinstance(s, n.Eval) and s.call.fn == "assume" and is_true(next(iter(s.call.args)))  # type: ignore[arg-type]  # it has one operand
 
 
@@ -109,6 +112,8 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
     match s:
         case n.For():
             lo, hi, step = (recombined(simplify(e, known), known) for e in (s.lo, s.hi, s.step))
+            if isinstance(lo, n.Const) and isinstance(hi, n.Const) and hi.value <= lo.value and s.kind not in ("warpgroup", "warp", "thread"):
+                return ()
             body = _block(s.body, known.ranging(s.var, lo, hi, step))
             return (s if (lo, hi, step, body) == (s.lo, s.hi, s.step, s.body) else replace(s, lo=lo, hi=hi, step=step, body=body),)
         case n.If():
@@ -143,7 +148,8 @@ def is_pure(e: n.Node) -> bool:
 
 
 def without_dead_lets(block: n.Block) -> n.Block:
-    """The block without pure lets whose names nothing reads, in one sweep from the end."""
+    """The block without pure lets whose names nothing reads, in one sweep from the end; an atomic operation whose old values nothing reads is
+    made for its effect alone."""
     if any(isinstance(x, n.Opaque) for s in block for x in walk(s)):
         return block
     return _swept(block, set())[0]
@@ -155,6 +161,8 @@ def _swept(block: n.Block, live: set[str]) -> tuple[n.Block, set[str]]:
     for s in reversed(block):
         if isinstance(s, n.Let) and not (set(s.names) & live) and is_pure(s.value):
             continue
+        if isinstance(s, n.Let) and isinstance(s.value, n.Call) and not (set(s.names) & live) and s.value.fn in _ATOMICS:
+            s = n.Eval(s.value, s.label, s.origin)
         match s:
             case n.For():
                 body, inner = _swept(s.body, live)

@@ -6,9 +6,10 @@ named on its own (by a literal, apart from all other places) stays one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -72,7 +73,7 @@ def _pool(placed: Sequence[tuple[Facts, n.Stmt]], b: n.Buffer, taken: set[str]) 
         for region, mask in _places(s) if b.name in buffers_named(s) else ():
             if region.buffer.name == b.name:
                 found = _range(region, mask, known)
-                if found is None:
+                if found is None or found[0] >= found[1]:
                     return None
                 lo, hi = reach.get(region, found)
                 reach[region] = min(lo, found[0]), min(max(hi, found[1]), size)

@@ -15,7 +15,7 @@ from typing import Any
 from kir.analysis.bounds import bare, below, conjuncts, holds, inside, says_bound, says_chunk
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.facts import Facts
-from kir.analysis.flat_index import outermost, split_index, unfolded
+from kir.analysis.flat_index import may_leave_rows, outermost, split_index, unfolded
 from kir.analysis.narrow import narrowed_lets
 from kir.analysis.normal_form import normalize, normalized_again
 from kir.analysis.unsigned import signed
@@ -305,7 +305,9 @@ class _Raiser:
         if index is None:
             return None, mask, clip
         if at.buffer.name in self.views:
-            index = unfolded(index, base, reduce(Facts.knowing, self.passed, known))
+            index = unfolded(index, base, there := reduce(Facts.knowing, self.passed, within))
+            if may_leave_rows(index, base, there):
+                return None, mask, clip
         atoms = tuple(a for a in conjuncts(mask) if not holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):

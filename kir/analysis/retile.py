@@ -5,10 +5,11 @@ inverse for an axis class whose members all carry it in front. Both keep stateme
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.tile_axes import AxisClass, TileAxes
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of

@@ -17,7 +17,7 @@ from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, const, from_polynomial, int_value, polynomial
-from kir.ir.types import BOOL, TileType, dtype_of, shape_of
+from kir.ir.types import BOOL, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import children, transform
 
 N = TypeVar("N", bound=n.Node)
@@ -61,6 +61,8 @@ def _step(e: n.Node, known: Facts) -> n.Node:
             return _comparison(e, known)
         case n.Binary() if e.op in ("and", "or") and dtype_of(e.type).is_bool:
             return _logical(e)
+        case n.Binary() if e.op in ("add", "sub", "mul") and dtype_of(e.type).is_integer:
+            return whole_again(e, known)
         case n.Binary() if dtype_of(e.type).is_integer:
             return _arithmetic(e, known)
         case n.Load() if is_true(e.mask):
@@ -157,6 +159,33 @@ def _arithmetic(e: n.Binary, known: Facts) -> n.Expr:
             return kept if kept.type == e.type else _shaped(kept, e)
         case _:
             return e
+
+
+def whole_again(e: n.Expr, known: Facts) -> n.Expr:
+    """A sum of products in which `x // c * c` is x, where c is known to divide x: so rows that are counted in vectors, `row * (N // 4) * 4`, are
+    rows again. The same value whatever wraps."""
+    terms = polynomial(e)
+    made: dict[Monomial, int] = {}
+    for m, k in terms.items():
+        atoms = list(m)
+        for at, x in enumerate(atoms):
+            c = int_value(x.b) if isinstance(x, n.Binary) and x.op in ("floordiv", "tdiv") else None
+            if c and k % c == 0 and isinstance(x, n.Binary) and known.domain(x.a).is_multiple_of(c):
+                atoms[at], k = x.a, k // c
+        made_of = polynomial(_product(atoms, k, dtype_of(e.type))) if tuple(atoms) != m else {m: k}
+        for monomial, count in made_of.items():
+            made[monomial] = made.get(monomial, 0) + count
+    if made == terms:
+        return e
+    out = from_polynomial({m: k for m, k in made.items() if k}, dtype_of(e.type))
+    return out if out.type == e.type else e
+
+
+def _product(atoms: list[n.Expr], k: int, dtype: DType) -> n.Expr:
+    out: n.Expr = const(k, dtype)
+    for x in atoms:
+        out = build.mul(out, x)
+    return out
 
 
 def _rounded_up(e: n.Binary, known: Facts) -> n.Expr | None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from kir.analysis.access import may_write
 from kir.analysis.bit_indices import divided
 from kir.analysis.elements import NotElementwise, canonical_tile, element
+from kir.analysis.several_moves import one_move_each
 from kir.analysis.vectors import put_together, side_by_side
 from kir.ir import build
 from kir.ir import nodes as n
@@ -61,8 +62,10 @@ class _Speller:
     def stmt(self, s: n.Stmt) -> Iterator[n.Stmt]:
         match s:
             case n.For() if s.kind in ("serial", "pipelined", "unroll") and not self.is_canonical(s):
-                yield self.unit_step(s)
-            case n.For() | n.While():
+                yield from one_move_each(self.unit_step(s), self.fresh)
+            case n.For():
+                yield from one_move_each(updated(s, body=self.block(s.body)), self.fresh)
+            case n.While():
                 yield updated(s, body=self.block(s.body))
             case n.If():
                 yield updated(s, then=self.block(s.then), orelse=self.block(s.orelse))

@@ -6,9 +6,10 @@ of its spans (or of the sum around its iota). From this a pass sees that, say, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, TupleType, dtype_of, shape_of

@@ -1,10 +1,11 @@
 """Adding a tile axis to everything that depends on a scalar."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.retile import REDUCERS, ROW, CannotRetile, as_region, axes_without
+from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n

@@ -9,10 +9,11 @@ import ast
 import re
 import tempfile
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kir.carrier.contract import Contract
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, Origin, error
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program

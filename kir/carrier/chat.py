@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kir.carrier.budget import Clock, Meter, Spent
 from kir.carrier.journal import Journal, key_of
@@ -16,6 +16,7 @@ from kir.carrier.provider import Reply, Request
 from kir.carrier.settings import DEFAULT_RETRY, NO_BUDGETS, Budgets, Endpoint, Retry, Settings
 from kir.carrier.stream import Counted, Failure
 from kir.carrier.transport import Transport, transport
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error, usage
 
 OVERHEAD = 512

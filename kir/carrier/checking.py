@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from kir.analysis.footprint import footprint
 from kir.carrier.answer import Answer, read
 from kir.carrier.contract import Contract
 from kir.carrier.operands import dimensions, facts, in_dtype, size_vars
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, Origin, error
 from kir.gate.correctness import ProblemCase
 from kir.gate.cost import profile

@@ -14,12 +14,12 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kir.dataclass import dataclass
 from kir.diagnostic import did_you_mean, error, usage
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ the hole, whose operands are then slices; workspaces lose their dimensions over 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from kir.carrier.contract import Contract
 from kir.carrier.operands import facts
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from kir.analysis.access import Aliases, may_overlap
@@ -10,6 +10,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
 from kir.carrier.contract import Contract, contract_named
 from kir.carrier.operands import dimensions, facts, in_dtype
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, UsageError, error
 from kir.ir import build
 from kir.ir import nodes as n

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kir.carrier.checking import Checked
 from kir.carrier.contract import Contract
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic
 from kir.gate import gate_cpu
 from kir.gate.verdict import Verdict

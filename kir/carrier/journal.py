@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from kir.carrier.budget import Meter, Spent
 from kir.carrier.provider import Request
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error
 from kir.store import Log, read_json, write_atomic
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from kir.carrier.answer import Answer
 from kir.carrier.budget import NO_LIMITS, Limits, Meter
@@ -12,6 +11,7 @@ from kir.carrier.checking import Checked, check
 from kir.carrier.contract import Contract
 from kir.carrier.provider import CarrierProvider
 from kir.carrier.session import Outcome, run
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite.edit import Path
 

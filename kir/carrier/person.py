@@ -5,11 +5,11 @@ import os
 import shlex
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from kir.carrier.budget import Meter
 from kir.carrier.provider import Reply, Request
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.store import write_atomic
 

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol, runtime_checkable
 
 from kir.carrier.answer import Answer
 from kir.carrier.budget import NO_COST, Meter, Spent
 from kir.carrier.contract import Contract
 from kir.carrier.records import recorded
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error
 
 

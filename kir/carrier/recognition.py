@@ -4,7 +4,7 @@ What is recognized is kept, by the hash of its text, in the user's library, so t
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
@@ -14,6 +14,7 @@ from kir.carrier.checking import CASE_STEPS, cases, held_out
 from kir.carrier.contract import Contract
 from kir.carrier.operands import in_dtype
 from kir.carrier.records import find, folders, program_of
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.gate.correctness import ProblemCase
 from kir.interp import run

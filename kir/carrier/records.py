@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +29,7 @@ from kir.carrier.answer import Answer, read
 from kir.carrier.checking import conforms
 from kir.carrier.contract import Contract
 from kir.carrier.filling import fill
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error, usage
 from kir.ir import nodes as n
 from kir.rewrite.edit import Path as IrPath

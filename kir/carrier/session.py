@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kir.carrier import prompt
@@ -13,6 +12,7 @@ from kir.carrier.contract import Contract
 from kir.carrier.filling import bind, fill
 from kir.carrier.provider import CarrierProvider, Message, Reply, Request
 from kir.carrier.reply import extracted
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.anchors import anchor_of

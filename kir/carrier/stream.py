@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from kir.dataclass import dataclass
 
 MOST_BYTES = 2 << 20
 """Bytes of one reply on the wire, after which it is cut off."""

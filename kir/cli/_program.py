@@ -1,4 +1,4 @@
-"""Programs that a command is given: IR text as it stands, or a kernel of a source file in its normal form."""
+"""Programs that a command is given, IR text as it stands or a kernel of a source file in its normal form; and as it writes them for a surface."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kir.diagnostic import Diagnostic
     from kir.ir.nodes import Program
+    from kir.rewrite import Trace
 
 
 def read(file: str, bind: Path | None = None, problem: str = "") -> Program:
@@ -25,3 +27,24 @@ def read(file: str, bind: Path | None = None, problem: str = "") -> Program:
         check(program)
         return program
     return load_expert(file, binding_of(file, bind, problem)).program
+
+
+def written(done: Trace, surface: str, steps_back: int | None = None) -> tuple[Trace, str, tuple[Diagnostic, ...]]:
+    """A program as a surface says it: the trace with what was taken back for it, the text with the host's code after it, and a note for each
+    step back. Raises KirError for holes, and for what the surface cannot say."""
+    from kir.carrier import must_be_filled
+    from kir.ir.generic import is_generic
+    from kir.surface import backend
+
+    must_be_filled(done.program)
+    by = backend(surface)
+    notes: tuple[Diagnostic, ...] = ()
+    if by.accepts(done.program) and not is_generic(done.program):
+        from kir.analysis import normalize
+        from kir.lineage.bringing import brought
+        from kir.rewrite import Trace
+
+        after, notes = brought(Trace(normalize(done.program)), by, steps_back)
+        done = after
+    emitted = by.emit(done.program)
+    return done, emitted.text + (f"\n{emitted.launch}" if emitted.launch else ""), notes

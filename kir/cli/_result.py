@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic
 
 if TYPE_CHECKING:

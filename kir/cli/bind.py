@@ -6,6 +6,7 @@ binding, and what for: docs/writing-a-binding.md.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -45,5 +46,5 @@ def command(
         write_atomic(output, text)
         left = unfilled(binding)
         said = f"{output}: to be filled in: {', '.join(left)}" if left else f"{output}: nothing is left open"
-        return Result({"kernel": name, "binding": binding.model_dump(), "text": text, "output": str(output)}, said)
-    return Result({"kernel": name, "binding": binding.model_dump(), "text": text, "output": None}, text)
+        return Result({"kernel": name, "binding": asdict(binding), "text": text, "output": str(output)}, said)
+    return Result({"kernel": name, "binding": asdict(binding), "text": text, "output": None}, text)

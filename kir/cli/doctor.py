@@ -5,12 +5,13 @@ Everything optional may be absent: each line then says what it would add and the
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
 import kir
 from kir import machine
 from kir.cli._result import Result
+from kir.dataclass import dataclass
 from kir.registry import DISTRIBUTION
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ ZOO = ("flag-gems", "liger-kernel", "fla-core", "tile-kernels", "flash-qla")
 """Third-party packages whose kernels are read as source text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finding:
     """One row: ``what`` was looked for, whether it is ``there``, the ``detail``, and what to do when it is not."""
 

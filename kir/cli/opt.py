@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kir.cli._options import belong, conditions
-from kir.cli._program import read
+from kir.cli._program import read, written
 from kir.cli._result import Result
 from kir.diagnostic import KirError
 
@@ -48,9 +48,8 @@ def command(
     """Run a pipeline of passes over a program and print the result."""
     from dataclasses import replace
 
-    from kir.carrier import misfits, must_be_filled, unfilled
+    from kir.carrier import misfits, unfilled
     from kir.ir.canonical import content_hash
-    from kir.ir.generic import is_generic
     from kir.ir.printer import program_text
     from kir.rewrite import Context, Pipeline, Trace
     from kir.rewrite.driver import notes
@@ -90,19 +89,9 @@ def command(
     if left := unfilled(done.program):
         warnings += [replace(d, severity="warning") for d in (*left, *misfits(done.program))]
     if emit != "kir":
-        from kir.surface import backend
-
-        must_be_filled(done.program)
-        by = backend(emit)
-        if by.accepts(done.program) and not is_generic(done.program):
-            from kir.analysis import normalize
-            from kir.lineage.bringing import brought
-
-            done, said = brought(Trace(normalize(done.program)), by, steps_back)
-            warnings += said
-            taken += done.pipeline.steps
-        emitted = by.emit(done.program)
-        text = emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")
+        done, text, said = written(done, emit, steps_back)
+        warnings += said
+        taken += done.pipeline.steps if said else ()
     explained = "".join(f"{line}\n" for number in range(len(done.steps)) for line in done.explain(number).splitlines()) if trace else ""
     shown = "".join(f"# {line}\n" for line in explained.splitlines()) + text
     data = {"hash": content_hash(done.program), "pipeline": str(Pipeline(tuple(taken))), "emit": emit, "text": text}

@@ -30,7 +30,7 @@ def command(
     if name:
         return _described(name)
     belong("passes", "--check NAME", {"--cases": cases})
-    from kir.cli._halves import halved
+    from kir.halves import halved
     from kir.registry import registry
 
     rows = tuple(halved(tuple(registry("kir.passes")), summary))

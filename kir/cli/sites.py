@@ -6,7 +6,6 @@ model says they gain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ import typer
 from kir.cli._options import belong
 from kir.cli._program import read
 from kir.cli._result import Result
+from kir.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kir.diagnostic import Diagnostic
@@ -43,8 +43,8 @@ def command(
     belong("sites", "--package", {"--target": target, "--most": most, "--jobs": jobs, "--seconds": seconds})
     from dataclasses import replace
 
-    from kir.cli._halves import halved
     from kir.diagnostic import KirError
+    from kir.halves import halved
     from kir.rewrite.registry import pass_class, pass_names
 
     program = read(file, bind)
@@ -111,7 +111,7 @@ def _of(cls: type[Pass], program: Program, near: bool, out: _Found) -> None:
                 verdicts = judge(program, site)
             else:
                 simpler, witness = run_backward(program, site)
-                verdicts = judge(simpler, forward_site(simpler, witness.params, witness.path))
+                verdicts = judge(simpler, witness.there[0] if witness.there else forward_site(simpler, witness.params, witness.path))
             advice = {p.id for p in site.params.preconditions if p.kind == "profit"}
             open_ = [(id_, v) for id_, v in verdicts if not v]
             refused = [id_ for id_, _ in open_ if id_ not in advice]

@@ -82,11 +82,11 @@ def apply_(
     """Apply a card's pass to a kernel of any surface and print the result; its preconditions are judged anew."""
     from dataclasses import replace
 
-    from kir.cli._program import read
+    from kir.cli._program import read, written
     from kir.diagnostic import error
     from kir.ir.printer import program_text
     from kir.library.shelf import library as open_library
-    from kir.rewrite import Pipeline, run
+    from kir.rewrite import Pipeline, Trace, run
 
     card = open_library(library or ()).card(name).card
     program = read(file, bind)
@@ -98,8 +98,8 @@ def apply_(
     else:
         steps = tuple(replace(step, at="") for step in stored)  # the place that the card was seen at is not in this program: the pattern decides
     trace = run(program, Pipeline(steps))
-    text = _written(trace.program, emit) if emit != "kir" else program_text(trace.program)
-    return Result({"card": card.name, "pipeline": str(trace.pipeline), "emit": emit, "program": text}, text)
+    _, text, said = written(Trace(trace.program), emit) if emit != "kir" else (trace, program_text(trace.program), ())
+    return Result({"card": card.name, "pipeline": str(trace.pipeline), "emit": emit, "program": text}, text, diagnostics=said)
 
 
 def _is_there(program: Program, anchor: str) -> bool:
@@ -111,17 +111,3 @@ def _is_there(program: Program, anchor: str) -> bool:
         return not anchor or bool(paths_of(program, anchor))
     except KirError:
         return False
-
-
-def _written(program: Program, surface: str) -> str:
-    """A program as a surface says it."""
-    from kir.analysis import normalize
-    from kir.lineage.bringing import brought
-    from kir.rewrite import Trace
-    from kir.surface import backend
-
-    by = backend(surface)
-    if by.accepts(program):
-        program = brought(Trace(normalize(program)), by)[0].program
-    emitted = by.emit(program)
-    return emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")

@@ -4,10 +4,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kir.corpus.one import Record
+from kir.dataclass import dataclass
 
 
 @dataclass

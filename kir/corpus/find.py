@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
 from kir import machine
+from kir.dataclass import dataclass
 from kir.diagnostic import usage
 
 LARGEST = 1 << 20

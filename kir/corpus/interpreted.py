@@ -25,9 +25,9 @@ def carry_out(program: n.Program, launch: Launch) -> None:
     binding = binding_of(launch, flat=True)
     # A number where the kernel has a pointer: the caller says that this way of using the kernel has none.
     none = [q.name for q in program.params if isinstance(q.of, n.Buffer) and q.name in binding.scalars]
-    binding = binding.model_copy(update={"absent": [*binding.absent, *none], "scalars": {k: v for k, v in binding.scalars.items() if k not in none}})
+    binding = replace(binding, absent=[*binding.absent, *none], scalars={k: v for k, v in binding.scalars.items() if k not in none})
     open_ = {q.name for q in program.params if not isinstance(q.of, n.Buffer) and q.of.is_symbolic}
-    binding = binding.model_copy(update={"dtypes": {k: v for k, v in binding.dtypes.items() if k in open_}})
+    binding = replace(binding, dtypes={k: v for k, v in binding.dtypes.items() if k in open_})
     made = specialize(program, binding)
     wrong = [d for d in verify(made) if d.severity == "error"]
     if is_generic(made) or wrong:

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from kir.dataclass import dataclass
 from kir.ir.binding import Binding, Setting, Tensor
 
 DTYPES = {

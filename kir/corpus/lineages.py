@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -128,16 +129,16 @@ def reading(binding: Path, how: str, folder: Path) -> Path:
     code carries them out; `kept`, outputs hold something before."""
     b = Binding.read(binding)
     if "zero" in how:
-        b = b.model_copy(update={"elsewhere": "zero"})
+        b = replace(b, elsewhere="zero")
     tensors = dict(b.tensors)
     for name, t in tensors.items():
         extents = [d for d in t.shape if isinstance(d, int)]
         if "flat" in how and t.strides is None and len(extents) == len(t.shape):
-            tensors[name] = t.model_copy(update={"shape": [prod(extents)]})
+            tensors[name] = replace(t, shape=[prod(extents)])
         if "kept" in how:
-            tensors[name] = tensors[name].model_copy(update={"role": t.role or "inout"})
+            tensors[name] = replace(tensors[name], role=t.role or "inout")
     path = folder / f"{binding.stem}.toml"
-    write_atomic(path, b.model_copy(update={"tensors": tensors}).text())
+    write_atomic(path, replace(b, tensors=tensors).text())
     return path
 
 

@@ -9,11 +9,12 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import log2
 from pathlib import Path
 from typing import Any
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error, usage
 from kir.gate.cost import program_cost
 from kir.ir import nodes as n

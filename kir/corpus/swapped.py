@@ -5,12 +5,12 @@ import ast
 import hashlib
 import importlib.util
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kir.corpus.equal import same_program
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.surface import EditableFrontend, Frontend, backend, frontend

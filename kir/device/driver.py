@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
+from kir.dataclass import dataclass
 from kir.device.libcuda import CudaError, Libcuda, Map
 
 FUNCTION = {"threads": "MAX_THREADS_PER_BLOCK", "static_shared": "SHARED_SIZE_BYTES", "local_bytes": "LOCAL_SIZE_BYTES", "registers": "NUM_REGS"}

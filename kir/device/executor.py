@@ -11,10 +11,11 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kir.confine import Limits, confine
+from kir.dataclass import dataclass
 from kir.device import wire
 from kir.device.driver import CudaError, Driver, Kernel, Map
 

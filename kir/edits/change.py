@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.paths import Path, child_blocks
 

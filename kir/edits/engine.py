@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path as File
 
 from kir.analysis.normal_form import normalize
 from kir.analysis.regions import raised
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
@@ -110,8 +111,8 @@ def _rebound(writer: EditingBackend, binding: Binding, old: n.Program, new: n.Pr
         options.pop("threads", None)
         if new.kernels[0].threads == n.Const(1, new.kernels[0].threads.type):  # type: ignore[arg-type]  # threads are a scalar
             options["threads"] = 1
-    grid = list(binding.grid) if before.grid == after.grid else [expr_text(e) for e in after.grid]
-    return binding.model_copy(update={"grid": grid, "options": options})
+    grid: list[str | int] = [*binding.grid] if before.grid == after.grid else [expr_text(e) for e in after.grid]
+    return replace(binding, grid=grid, options=options)
 
 
 @dataclass

@@ -4,8 +4,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from kir.dataclass import dataclass
 
 from .splice import Splice, spliced
 

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin
 from kir.edits.change import Change
 from kir.edits.splice import Splice

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from kir.dataclass import dataclass
 
 
 @dataclass(frozen=True, order=True, slots=True)

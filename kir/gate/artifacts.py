@@ -6,12 +6,13 @@ import gzip
 import hashlib
 import json
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kir import machine
+from kir.dataclass import dataclass
 from kir.ir.printer import expr_text
 from kir.store import write_atomic
 from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Entry, Image, Passed

@@ -4,8 +4,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic
 from kir.gate.correctness import ProblemCase, problem_cases, steps, tensor_names
 from kir.interp import Result, run

@@ -4,12 +4,12 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.gate.operands import cut_off
 from kir.gate.verdict import CorrectnessRecord, Run

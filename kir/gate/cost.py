@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
+from kir.dataclass import dataclass
 from kir.gate.verdict import ProfileRecord
 from kir.gate.work import SECTOR, Work, count, differs
 from kir.ir import nodes as n

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from hashlib import sha256
 from typing import Any, Literal
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic
 from kir.surface import Artifact, Emitted
 

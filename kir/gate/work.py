@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from kir.dataclass import dataclass
 from kir.gate.live import Places, live_registers, operand_fragments
 from kir.gate.places import offsets, run_length, sectors
 from kir.instructions import instruction, table

@@ -7,11 +7,12 @@ its issuer knew, and which nobody knows about until completion is observed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kir.dataclass import dataclass
 from kir.interp import access
 from kir.interp.frame import Frame, Val
 from kir.interp.memory import Memory, Place, locate, resolve

@@ -7,11 +7,12 @@ shared memory).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.interp.frame import Frame
 from kir.interp.memory import Handle, Place

@@ -5,11 +5,12 @@ A value of tile shape S in a frame of L lanes is an array [L, *S], or [1, *S] wh
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kir.dataclass import dataclass
 from kir.interp.number import Array
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ through its strides or layout, so a swizzle on one side only shows as wrong valu
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.number import Array, poison, storage

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Literal
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, Origin
 from kir.interp.number import Array
 

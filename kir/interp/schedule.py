@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kir.dataclass import dataclass
 from kir.interp.number import Array
 
 if TYPE_CHECKING:

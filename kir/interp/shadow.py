@@ -5,10 +5,9 @@ other CTAs did so too: within a launch no two CTAs are ordered unless one has ac
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from kir.dataclass import dataclass
 from kir.interp.clocks import ORDERED, PROXIED, SHUFFLED, Clocks
 from kir.interp.number import Array
 

@@ -5,8 +5,9 @@ Every path of the program before maps to the paths that it became, or to `Delete
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.matching import match

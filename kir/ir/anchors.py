@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean, error
 from kir.ir import nodes as n
 from kir.ir.paths import (

@@ -42,11 +42,13 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import MISSING, field, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
@@ -59,12 +61,17 @@ LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "t
 """Names in a configuration that are options of the launch, not metas."""
 
 
-class Tensor(BaseModel):
+_STRICT = {"extra": "forbid", "strict": True}
+"""How pydantic reads these classes, where a file does not fit them."""
+
+
+@dataclass(frozen=True)
+class Tensor:
     """A pointer or descriptor parameter: expressions over the sizes, an IR dtype, an alignment in bytes. `strides` are in elements. `exact` says
     that flat indices never leave their row, those that depend on data neither. Shape and dtype are left out where the source states them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    shape: list[str | int] = []
+    __pydantic_config__ = _STRICT
+    shape: list[str | int] = field(default_factory=list)
     dtype: str = ""
     strides: list[str | int] | None = None
     name: str = ""
@@ -73,40 +80,42 @@ class Tensor(BaseModel):
     exact: bool = False
 
 
-class Map(BaseModel):
+@dataclass(frozen=True)
+class Map:
     """A tensor map (CUtensorMap) that a kernel takes: the tensor (by its name in the kernel, or under [tensors] where the kernel has no pointer
     to it), the box in elements, slowest axis first, bytes of its swizzle, and other attributes of `map` in the IR. `name` is the program's name
     for it where that differs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    __pydantic_config__ = _STRICT
     of: str
     box: list[int]
     swizzle: int = 0
     name: str = ""
-    attrs: dict[str, Setting] = {}
+    attrs: dict[str, Setting] = field(default_factory=dict)
 
 
-class Binding(BaseModel):
+@dataclass(frozen=True)
+class Binding:
     """One specialization of a kernel. Frozen; unknown fields are errors. `elsewhere` is what a masked load gives where its mask does not
     hold and the source does not say: undefined, or `zero`, which is what compiled code gives."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    __pydantic_config__ = _STRICT
     kernel: str = ""
     problem: str = ""
     elsewhere: Literal["", "zero"] = ""
-    sizes: list[str] = []
-    facts: list[str] = []
-    grid: list[str | int] = []
-    absent: list[str] = []
-    metas: dict[str, Setting] = {}
-    dtypes: dict[str, str] = {}
-    scalars: dict[str, str | int | float] = {}
-    tensors: dict[str, Tensor] = {}
-    options: dict[str, Setting] = {}
-    arrays: dict[str, list[int]] = {}
-    maps: dict[str, Map] = {}
-    heuristics: dict[str, str] = {}
-    configs: list[dict[str, Setting]] = []
+    sizes: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    grid: list[str | int] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    metas: dict[str, Setting] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    scalars: dict[str, str | int | float] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    options: dict[str, Setting] = field(default_factory=dict)
+    arrays: dict[str, list[int]] = field(default_factory=dict)
+    maps: dict[str, Map] = field(default_factory=dict)
+    heuristics: dict[str, str] = field(default_factory=dict)
+    configs: list[dict[str, Setting]] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> Binding:
@@ -143,44 +152,35 @@ class Binding(BaseModel):
         chosen = self.configs[number]
         metas = {**self.metas, **{k: v for k, v in chosen.items() if k not in LAUNCH_OPTIONS}}
         options = {**self.options, **{k: v for k, v in chosen.items() if k in LAUNCH_OPTIONS}}
-        return self.model_copy(update={"metas": metas, "options": options, "configs": []})
+        return replace(self, metas=metas, options=options, configs=[])
 
     @classmethod
     def parse(cls, text: str, file: str = "<binding>") -> Binding:
         """The binding of a TOML text. Raises KirError KIR-F010."""
         try:
-            return cls.model_validate(tomllib.loads(text.removeprefix("\ufeff")))
+            held = tomllib.loads(text.removeprefix("\ufeff"))
         except tomllib.TOMLDecodeError as bad:
             line, column = _place_of(str(bad))
             raise error("KIR-F010", f"{file} is no TOML: {str(bad).partition(' (at ')[0].lower()}", needs="a binding as `kir bind` writes one",
                         origin=Origin(file, line, column, line, column + 1) if line else None) from bad
-        except ValidationError as bad:
-            first = bad.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            hint = (
-                did_you_mean(str(first["loc"][-1]), [*cls.model_fields, *Tensor.model_fields, *Map.model_fields]) if first["type"] == "extra_forbidden" else ""
-            )
-            raise error("KIR-F010", f"{file}: field '{where}': {first['msg'].lower()}", attempt=hint) from bad
+        own: Any = cls
+        if _fits(held, own):
+            return cls(**{name: _made(value, hints(own)[name]) for name, value in held.items()})
+        raise _misfit(held, file)
 
     def text(self) -> str:
         """The binding as TOML; `parse` is its inverse."""
         lines: list[str] = []
-        for field in ("kernel", "problem", "elsewhere"):
-            if getattr(self, field):
-                lines.append(f"{field} = {json.dumps(getattr(self, field))}")
-        for field in ("sizes", "facts", "grid", "absent"):
-            if getattr(self, field):
-                lines.append(f"{field} = {json.dumps(getattr(self, field))}")
-        for field in ("metas", "dtypes", "scalars", "options", "arrays", "heuristics"):
-            items: Mapping[str, Setting] = getattr(self, field)
+        for name in ("kernel", "problem", "elsewhere", "sizes", "facts", "grid", "absent"):
+            if getattr(self, name):
+                lines.append(f"{name} = {json.dumps(getattr(self, name))}")
+        for name in ("metas", "dtypes", "scalars", "options", "arrays", "heuristics"):
+            items: Mapping[str, Setting] = getattr(self, name)
             if items:
-                lines += ["", f"[{field}]", *(f"{k} = {_value(v)}" for k, v in items.items())]
+                lines += ["", f"[{name}]", *(f"{k} = {_value(v)}" for k, v in items.items())]
         for name, t in self.tensors.items():
             lines += ["", f"[tensors.{name}]"]
-            for field in Tensor.model_fields:
-                value = getattr(t, field)
-                if value != Tensor.model_fields[field].default:
-                    lines.append(f"{field} = {_value(value)}")
+            lines += [f"{f.name} = {_value(value)}" for f in fields(t) if (value := getattr(t, f.name)) != _default(f)]
         for name, m in self.maps.items():
             lines += ["", f"[maps.{name}]", f"of = {json.dumps(m.of)}", f"box = {json.dumps(m.box)}"]
             lines += [f"swizzle = {m.swizzle}"] if m.swizzle else []
@@ -189,6 +189,52 @@ class Binding(BaseModel):
         for one in self.configs:
             lines += ["", "[[configs]]", *(f"{k} = {_value(v)}" for k, v in one.items())]
         return "\n".join(lines).lstrip("\n") + "\n"
+
+
+@cache
+def hints(cls: Any) -> Mapping[str, Any]:
+    """The types of a class's fields, by name."""
+    return {f.name: kinds[f.name] for kinds in (get_type_hints(cls),) for f in fields(cls)}
+
+
+def _default(f: Any) -> object:
+    return f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else MISSING
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value of a TOML file is of a type, to the letter."""
+    origin, args = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        known = hints(kind)
+        needed = {f.name for f in fields(kind) if _default(f) is MISSING}
+        return isinstance(value, dict) and needed <= set(value) <= set(known) and all(_fits(v, known[k]) for k, v in value.items())
+    if origin is list:
+        return type(value) is list and all(_fits(each, args[0]) for each in value)
+    if origin is dict:
+        return type(value) is dict and all(_fits(each, args[1]) for each in value.values())
+    if origin is Literal:
+        return value in args
+    return any(_fits(value, each) for each in args) if origin is UnionType else type(value) is kind
+
+
+def _made(value: Any, kind: Any) -> Any:
+    """A value that fits a type, as an instance of it."""
+    of = get_args(kind)[1] if get_origin(kind) is dict else None
+    return {name: of(**each) for name, each in value.items()} if isinstance(of, type) and is_dataclass(of) else value
+
+
+def _misfit(held: Mapping[str, object], file: str) -> KirError:
+    """What is wrong with the content of a file, in the words of pydantic, which takes a sixteenth of a second to load."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(Binding).validate_json(json.dumps(held, default=lambda date: [str(date)]))
+    except ValidationError as bad:
+        first = bad.errors()[0]
+        known = [name for cls in (Binding, Tensor, Map) for name in hints(cls)]
+        hint = did_you_mean(str(first["loc"][-1]), known) if first["type"] in ("extra_forbidden", "unexpected_keyword_argument") else ""
+        return error("KIR-F010", f"{file}: field '{'.'.join(map(str, first['loc']))}': {first['msg'].lower()}", attempt=hint)
+    raise AssertionError(f"{file} fits")
 
 
 def _place_of(words: str) -> tuple[int, int]:

@@ -10,9 +10,9 @@ import html
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.matching import match

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.dataclass import dataclass
 from kir.diagnostic import did_you_mean, error
 from kir.ir.layout import FRAGMENTS, arrangement, integers
 from kir.ir.nodes import Layout

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple
 
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
@@ -41,7 +42,7 @@ class Measure(NamedTuple):
     lanes: int
     """Exchanges between lanes (copies via ldmatrix and stmatrix too), loops over warps and warpgroups."""
     synchronization: int
-    """Barriers, fences and atomics."""
+    """Barriers, fences and atomics, and twice each further array of shared memory that threads write before one meeting."""
     shared: int
     """Buffers and views in shared and cluster memory, and twice each further purpose of one: that it is written anew, after a meeting."""
     layouts: int
@@ -264,6 +265,7 @@ class _Counter:
                 elif s.kind == "thread":
                     self.add("threads")
                     self.add("shared", 2 * _further_purposes(s.body))
+                    self.add("synchronization", 2 * _further_arrays(s.body))
                 elif s.kind != "serial":
                     self.add("annotations")
                 options = dict(s.attrs)
@@ -350,6 +352,24 @@ def _further_purposes(block: n.Block) -> int:
                 met.discard(name)
                 if isinstance(s, n.For) and _ends_at_barrier(s):
                     met.add(name)
+    return found
+
+
+def _inside(s: n.Stmt) -> int:
+    """`_further_arrays` of the blocks of a statement."""
+    return sum(_further_arrays(b) for _, b in child_blocks(s))
+
+
+def _further_arrays(block: n.Block) -> int:
+    """How many arrays of shared memory beyond the first threads write between two meetings, in a block or below."""
+    found, here = 0, set[str]()
+    for s in block:
+        if isinstance(s, n.Eval) and s.call.fn in ("barrier", "warp_sync"):
+            found, here = found + max(0, len(here) - 1), set()
+            continue
+        below = once(s, "_further_arrays", partial(_inside, s))
+        found += below
+        here |= {name for name, only_stores in once(s, "_shared_uses", partial(_shared_uses, s)).items() if only_stores}
     return found
 
 

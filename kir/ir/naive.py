@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
 
+from kir.dataclass import dataclass
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
@@ -62,7 +62,8 @@ class Violation:
 def is_naive(program: n.Program, work_item: WorkItemLike | None = None, state: Sequence[StateLike] = (), scatter: bool = False,
              kernels: int | None = None) -> tuple[Violation, ...]:
     """The violated clauses, in reading order; none for a naive program. `scatter` says that the problem's operator is a scatter (then
-    atomics are allowed), `kernels` how many kernels the expert had (by default as many as the program has)."""
+    atomics are allowed; with no work item, those whose places are read from memory are), `kernels` how many kernels the expert had (by default
+    as many as the program has)."""
     found = [*_launch(program, kernels)]
     for k in program.kernels:
         found += _Kernel(program, k, work_item, state, scatter).violations()
@@ -170,6 +171,8 @@ class _Kernel:
             case n.Mma():
                 clause = "scalar" if s.via == "fma" else "tensor-core"
                 yield self.found(path, clause, f"an mma of whole tiles via {s.via}")
+            case n.Eval() if s.call.fn.startswith("atomic_") and s.call.args:
+                self.axes_used |= self.roots(s.call.args[0])
             case n.For():
                 if s.kind in ("warpgroup", "warp", "thread"):
                     yield self.found(path, "one-thread", f"a loop over {s.kind}s")
@@ -268,7 +271,7 @@ class _Kernel:
             if row is None:
                 return
             if x.fn.startswith("atomic_"):
-                if not self.scatter:
+                if not (self.scatter or (self.work_item is None and _is_scattered(x))):
                     yield "atomics", f"'{x.fn}', and the operator is no scatter"
             elif x.fn == "mma_sync":
                 yield "tensor-core", f"'{x.fn}'"
@@ -284,6 +287,11 @@ class _Kernel:
             yield "layout", f"the cache policy {x.cache}"
         if isinstance(x, n.Region) and x.buffer.space in ("shared", "cluster"):
             yield "memory", f"'{x.buffer.name}' is in {x.buffer.space} memory"
+
+
+def _is_scattered(x: n.Call) -> bool:
+    """Whether an atomic's place is read from memory, so that the operator is a scatter whatever program computes it."""
+    return bool(x.args) and isinstance(x.args[0], n.Region) and any(isinstance(y, n.Load) for i in x.args[0].index for y in walk(i))
 
 
 def _operands(s: n.Stmt) -> Iterator[n.Expr | n.Region]:

@@ -10,10 +10,11 @@ Values are immutable `Let`s; everything mutable is a `Buffer`. Names are unique 
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin
 from kir.ir.signatures import elementwise, result_type
 from kir.ir.types import BOOL, F32, I32, DType, PointerType, Space, StructType, TileType, Type, dtype_of, rounded, with_dtype

@@ -3,8 +3,8 @@ somebody who initializes it. The other side of what is missing, the first read o
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.paths import Path, block_paths

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 
 from kir.diagnostic import did_you_mean, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, check_dtype, expressions, fact_expressions
+from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.dtype_terms import Setting, resolve
 from kir.ir.product import accumulate_in_place
 from kir.ir.promote import promoted
@@ -38,9 +40,24 @@ def zero_elsewhere(old: n.Node, new: n.Node) -> n.Node:
     return new
 
 
+def _apart(program: n.Program, binding: Binding) -> n.Program:
+    """The program with other names for what its kernels call as the binding calls a size or a tensor."""
+    new = ({*binding.sizes} | {t.name for t in binding.tensors.values() if t.name}) - outer_names(program)
+    kernels = []
+    for k in program.kernels:
+        own = [*(a.name for a in k.grid), *bound_names(k.body)]
+        taken, names = {*own, *new, *outer_names(program)}, {}
+        for x in own:
+            if x in new:
+                names[x] = next(f"{x}_{i}" for i in count(1) if f"{x}_{i}" not in taken)
+                taken.add(names[x])
+        kernels.append(rename(k, names) if names else k)
+    return program if all(a is b for a, b in zip(kernels, program.kernels, strict=True)) else replace(program, kernels=tuple(kernels))
+
+
 class _Specializer:
     def __init__(self, program: n.Program, binding: Binding) -> None:
-        self.program, self.binding = program, binding
+        self.program, self.binding = _apart(program, binding), binding
         self.settings: dict[str, Setting] = {}
         self.dtypes: dict[str, DType] = {}
         self.values: dict[str, n.Expr] = {}

@@ -6,9 +6,10 @@ promotion of two symbolic dtypes (`promote(T,f32)`), both resolved by `specializ
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Literal
+
+from kir.dataclass import dataclass
 
 if TYPE_CHECKING:
     from kir.ir.nodes import Expr

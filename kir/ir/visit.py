@@ -267,12 +267,18 @@ def _names(n: Node, kept: str, own: Callable[[Node], tuple[str, ...]]) -> frozen
     """Names at and below `n`. A node shares the set of what is below it where it adds nothing to that."""
     found: frozenset[str] | None = n.__dict__.get(kept)
     if found is None:
-        found = frozenset(own(n))
+        found, grown = frozenset(own(n)), None
         for below in _below(n):
             more = _names(below, kept, own)
-            if not more <= found:
-                found = more if found <= more else found | more
-        n.__dict__[kept] = found
+            if more <= (found if grown is None else grown):
+                continue
+            if grown is not None:
+                grown |= more
+            elif found <= more:
+                found = more
+            else:
+                grown = set(found | more)
+        found = n.__dict__[kept] = found if grown is None else frozenset(grown)
     return found
 
 

@@ -6,10 +6,10 @@ The shipped library is read-only. The user's own folder is searched first, and a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, did_you_mean, error, usage
 from kir.library.card import Card, card_text, read_card
 from kir.store import write_atomic

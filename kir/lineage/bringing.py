@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from kir.carrier import declared
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import is_const
@@ -23,7 +24,7 @@ from kir.ir.measure import Measure, decreases, measure
 from kir.ir.paths import paths
 from kir.ir.visit import blocks_of, statements, walk
 from kir.lineage.candidates import Candidate, Looks, candidates, nearness
-from kir.rewrite import Site, Trace, apply, misses, pass_class, passes, sites
+from kir.rewrite import Site, Trace, apply, misses, pass_class, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import Applied, run_backward
 from kir.rewrite.edit import enclosing, node_at
@@ -189,9 +190,8 @@ def _hindered(state: _State) -> list[str]:
     if not state.threads:
         return []
     found: list[str] = []
-    for cls in passes():
-        if THREADS in cls.provides:
-            found += [f"{anchor_text(state.program, path)} is no ~{cls.name}: {why}" for path, why in misses(cls.with_options({}), state.program, "backward")]
+    for cls in state.looks.which(lambda told: THREADS in told.features.provides):
+        found += [f"{anchor_text(state.program, path)} is no ~{cls.name}: {why}" for path, why in misses(cls.with_options({}), state.program, "backward")]
     return found
 
 
@@ -270,22 +270,22 @@ def _nearest(state: _State) -> _Step | None:
     whole: list[Candidate] = []
     fallback: list[tuple[int, Candidate]] = []
     places = [tuple(map(str, _place(d.anchor))) for d in state.refused]
-    known = tuple(state.looks.untried(state.program, places, MOST_PLACES))
+    known = tuple(state.looks.untried(state.program, places, MOST_PLACES, lambda site: _left(state, site)))
     if state.of_warps:
         made_tiles = (each for each in known if THREADS in each.handle.params.provides)
         if (step := next((step for each in made_tiles if (step := _back(state, each)) is not None), None)) is not None:
             return step
     for candidate in known:
         site: Site = candidate.handle
-        if candidate.text not in state.useless and (made := _simpler(state, site)) is not None and not state.same(made, site.path):
-            left = state.by.accepts(made)
-            tiles = THREADS in site.params.provides
+        if candidate.text not in state.useless and (left := candidate.judged[0] if candidate.judged else _left(state, site)) is not None:
+            refused, threads = left
+            tiles = THREADS in site.params.provides and state.threads > 0
             state.useless.add(candidate.text)
-            if len(left) < len(state.refused) + tiles:
+            if refused < len(state.refused) + tiles:
                 if (step := _back(state, candidate)) is not None:
                     return step
                 continue
-            if tiles and replace(state, program=made, refused=left).threads < state.threads:
+            if tiles and threads < state.threads:
                 whole.append(candidate)
         fallback.append((nearness(site.path, places), candidate))
     if (found := _algorithm(state)) is not None:
@@ -294,12 +294,21 @@ def _nearest(state: _State) -> _Step | None:
     return next((step for each in ordered if (step := _back(state, each)) is not None), None)
 
 
+def _left(state: _State, site: Site) -> tuple[int, int] | None:
+    """How much is refused after a step back, and how many loops over threads as a whole; None where it changes nothing that is refused."""
+    made = _simpler(state, site)
+    if made is None or state.same(made, site.path):
+        return None
+    left = state.by.accepts(made)
+    return len(left), replace(state, program=made, refused=left).threads
+
+
 def _algorithm(state: _State) -> _Step | None:
     """What a carrier takes back whole, if less is refused then. To know an algorithm again is to run it, so that this is asked for once, not
     again after steps that helped nothing."""
     if state.since:
         return None
-    for cls in filter(declared, passes()):
+    for cls in state.looks.which(lambda told: told.carrier):
         for candidate in candidates(state.program, cls):
             simpler = _simpler(state, candidate.handle)
             if simpler is not None and len(state.by.accepts(simpler)) < len(state.refused) and (step := _back(state, candidate)) is not None:
@@ -318,7 +327,7 @@ def _simpler(state: _State, site: Site) -> n.Program | None:
 
 def _back(state: _State, candidate: Candidate) -> _Step | None:
     """A step back with every check; None where a precondition does not hold."""
-    site: Site = candidate.handle
+    site = state.looks.site(state.program, candidate)
     if _simpler(state, site) is None:
         return None
     try:

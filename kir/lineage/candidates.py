@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
 from kir.carrier import declared
-from kir.diagnostic import Diagnostic
+from kir.dataclass import dataclass
+from kir.diagnostic import Diagnostic, KirError
+from kir.halves import halved
 from kir.ir.measure import Measure, measure
 from kir.ir.nodes import Program
 from kir.lineage.order import Declared, peel_ranks
-from kir.rewrite import Pass, Site, passes, sites
+from kir.rewrite import Pass, Site, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import tried
 from kir.rewrite.edit import Path, Place, node_at
-from kir.rewrite.registry import failed
+from kir.rewrite.registry import failed, pass_names
 
 COMPONENTS = Measure._fields
 LOWERS_NONE = len(COMPONENTS)
@@ -35,6 +37,34 @@ class Candidate:
     anchor: str
     text: str
     handle: Any = field(compare=False, repr=False, default=None)
+    judged: tuple[Any, ...] = field(compare=False, repr=False, default=())
+    """What was found out about it when it was found, if anything."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process is told: where the site is, not what was bound there (`Looks.site` finds that again)."""
+        site: Site = self.handle
+        return {**self.__dict__, "handle": (site.path, site.params)}
+
+    def __setstate__(self, told: dict[str, Any]) -> None:
+        self.__dict__.update(told, handle=Site(*told["handle"]))
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a pass declares: its features, whether it is looked for, and whether it asks a carrier."""
+
+    features: Declared
+    looked_for: bool
+    carrier: bool
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What a look finds of one pass: the places, each with the component of the measure that it lowers first, or its failure."""
+
+    told: Told
+    found: tuple[tuple[float, Candidate], ...] = ()
+    failure: Diagnostic | None = None
 
 
 def in_order(only: Callable[[type[Pass]], bool] = lambda cls: True) -> tuple[type[Pass], ...]:
@@ -84,6 +114,8 @@ class Looks:
 
     only: Callable[[type[Pass]], bool] = lambda cls: True
     failures: dict[str, Diagnostic] = field(default_factory=dict, repr=False, compare=False)
+    told: dict[str, Told] = field(default_factory=dict, repr=False, compare=False)
+    """What the passes declare, once two processes have looked."""
     _tried: dict[tuple[Pass, int], tuple[Place, float]] = field(default_factory=dict, repr=False, compare=False)
     """The nodes at which a pass, with its parameters, could be taken back, and the component of the measure that this lowered first."""
 
@@ -92,20 +124,69 @@ class Looks:
         """Every usable pass, what is peeled first in front."""
         return in_order(self.only)
 
-    def untried(self, program: Program, near: Iterable[Path] = (), most: int | None = None) -> Iterator[Candidate]:
+    def which(self, wanted: Callable[[Told], bool]) -> Iterator[type[Pass]]:
+        """The usable passes that declare what is wanted, in order of name."""
+        if self.told:
+            yield from (pass_class(name) for name, told in self.told.items() if wanted(told))
+        else:
+            yield from (cls for cls in passes() if wanted(self._told(cls)))
+
+    def untried(self, program: Program, near: Iterable[Path] = (), most: int | None = None,
+                judge: Callable[[Site], Any] | None = None) -> Iterator[Candidate]:
         """The places where a pass can be taken back that lower the measure: first what lowers its leftmost component; then in the order
         of the passes. Which of them a precondition refuses is not found out. What could be taken back at a statement in a program before, and
         lowered the measure there, is not tried again where the same statement is found to match: to take it back may then fail, or lower
-        nothing. `most`: so many places are tried anew of each pass, those that are nearest to the paths `near`."""
+        nothing. `most`: so many places are tried anew of each pass, those that are nearest to the paths `near`. With a `judge` two processes
+        share the first look, where none of the passes may be imported yet; each candidate then has its word."""
         wanted = [tuple(map(str, path)) for path in near]
         found: list[tuple[float, int, Candidate]] = []
-        for cls in self.passes:
-            if cls.name not in self.failures:
-                try:
-                    found += [(component, len(found) + number, each) for number, (component, each) in enumerate(self._carried(program, cls, wanted, most))]
-                except Exception as fault:
-                    self.failures[cls.name] = failed(cls, "in a walk, which went on without it", fault)
+        if judge is not None and not self.told and "passes" not in self.__dict__:
+            rows = [row for row in halved(pass_names(), lambda name: self._row(name, program, wanted, most, judge)) if row is not None]
+            self.told.update((row.told.features.name, row.told) for row in rows)
+            ranks = peel_ranks(row.told.features for row in rows if row.told.looked_for)
+            for row in sorted((row for row in rows if row.told.looked_for), key=lambda row: (ranks[row.told.features.name], row.told.features.name)):
+                found += [(lowered, len(found) + number, each) for number, (lowered, each) in enumerate(row.found)]
+                for lowered, each in row.found:
+                    node = node_at(program, each.handle.path)
+                    self._tried[each.handle.params, id(node)] = node, lowered
+                if row.failure is not None:
+                    self.failures[row.told.features.name] = row.failure
+        else:
+            for cls in self.passes:
+                seen = self._looked(cls, program, wanted, most) if cls.name not in self.failures else None
+                if seen is not None and seen.failure is not None:
+                    self.failures[cls.name] = seen.failure
+                elif seen is not None:
+                    found += [(lowered, len(found) + number, each) for number, (lowered, each) in enumerate(seen.found)]
         yield from (each for _, _, each in sorted(found, key=lambda each: each[:2]))
+
+    def site(self, program: Program, candidate: Candidate) -> Site:
+        """The site of a candidate of a program, with what the pattern binds there."""
+        site: Site = candidate.handle
+        if not candidate.judged or site.taken is not None:
+            return site
+        found = type(site.params).with_options({}).inverse_sites(program)
+        return next((each for each in found if each.path == site.path and each.params == site.params), site)
+
+    def _told(self, cls: type[Pass]) -> Told:
+        """What a pass declares."""
+        return Told(Declared(cls.name, cls.requires, cls.provides, cls.conflicts), cls.walked and self.only(cls), bool(declared(cls)))
+
+    def _row(self, name: str, program: Program, near: Sequence[Path], most: int | None, judge: Callable[[Site], Any]) -> _Row | None:
+        """A look for one pass, by its name, with a judge's word on each place; None for a pass that cannot be used."""
+        try:
+            cls = pass_class(name)
+        except KirError:
+            return None
+        row = self._looked(cls, program, near, most) if cls.walked and self.only(cls) else _Row(self._told(cls))
+        return replace(row, found=tuple((lowered, replace(each, judged=(judge(each.handle),))) for lowered, each in row.found))
+
+    def _looked(self, cls: type[Pass], program: Program, near: Sequence[Path], most: int | None) -> _Row:
+        """A look for one pass."""
+        try:
+            return _Row(self._told(cls), tuple(self._carried(program, cls, near, most)))
+        except Exception as fault:
+            return _Row(self._told(cls), (), failed(cls, "in a walk, which went on without it", fault))
 
     def _carried(self, program: Program, cls: type[Pass], near: Sequence[Path], most: int | None) -> Iterator[tuple[float, Candidate]]:
         """A pass's candidates that lower the measure, each with the component that it lowers first."""

@@ -8,11 +8,12 @@ next step is tried on what there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Literal
 
 from kir.analysis.normal_form import normalize
 from kir.carrier import declared
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from kir.carrier import declared
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.canonical import content_hash
 from kir.ir.measure import measure
@@ -68,7 +69,7 @@ class PassEngine:
         arguments: dict[str, Any] = {}
         if header.problem:
             problem = load_problem(header.problem)
-            arguments = {"work_item": problem.work_item, "state": problem.state}
+            arguments = {"work_item": problem.work_item, "state": problem.state, "scatter": problem.spec.scatter}
         context = Context(target=target(header.targets[0])) if header.targets else Context()
         return cls(arguments, frozenset(header.assume), context)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error, usage
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program

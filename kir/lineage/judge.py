@@ -6,12 +6,13 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
 from kir import machine
+from kir.dataclass import dataclass
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.gpu import Gpu, Options, gate_gpu

@@ -8,7 +8,8 @@ first. The order is only a prior. A step out of order that passes the gate is ke
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from kir.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ the smallest measure), and the best order is kept. The search is bounded in desc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir.nodes import Program
 from kir.lineage.candidates import Candidate

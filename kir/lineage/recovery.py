@@ -5,9 +5,10 @@ which the pass applies with these parameters. What comes out means the same as t
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program

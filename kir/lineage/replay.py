@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, Origin
 from kir.ir.nodes import Program
 from kir.lineage.folder import Folder

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import kir.skills
-from kir import machine
+from kir.dataclass import dataclass
 from kir.diagnostic import did_you_mean, error, usage
 from kir.ir.nodes import Program, Var
 from kir.ir.types import DType
@@ -69,6 +68,8 @@ def located(text: str) -> tuple[Path, str]:
     place, _, kernel = text.partition("::")
     package, colon, inside = place.partition(":")
     if colon and not Path(place).exists():
+        from kir import machine
+
         folder = machine.package_folder(package)
         if folder is None:
             raise usage("KIR-S018", f"the package '{package}' is not installed", attempt=f"pip install --no-deps {package}")

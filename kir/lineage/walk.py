@@ -11,9 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.ir.nodes import Program
 from kir.lineage.candidates import Candidate

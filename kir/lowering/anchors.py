@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kir.analysis.elements import NotElementwise, tile
 from kir.analysis.fragments import STILL, Digit, Spread
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, mul, polynomial, sub

@@ -8,8 +8,9 @@ place, dealt alike (`key`). Around a loop, what its body left pending comes in a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import call
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.fragments import STILL, Digit, Spread, digits_of, merged
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import add, const, floordiv, from_polynomial, int_value, mod, mul, polynomial
 from kir.ir.types import dtype_of

@@ -1,9 +1,10 @@
 """Loops around one statement, as what they are a loop over."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, element, element_region
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.types import I32, TileType

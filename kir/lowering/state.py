@@ -4,11 +4,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.fragments import Spread, extents_of
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, Origin, error
 from kir.ir import nodes as n
 from kir.ir.build import add, const, is_const, mod, mul, region

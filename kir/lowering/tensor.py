@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kir.analysis.elements import tile_region
 from kir.analysis.fragments import STILL, Digit, Spread
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.dataclass import dataclass
 from kir.problem.draws import numpy_dtype, smallest_step
 from kir.problem.schema import SetWithTies, Tensor
 

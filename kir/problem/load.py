@@ -6,7 +6,7 @@ import tomllib
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n

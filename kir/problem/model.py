@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir import machine
+from kir.dataclass import dataclass
 from kir.device.client import Child, ChildGone, Server
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n

@@ -12,13 +12,14 @@ import traceback
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, Origin, error
 from kir.problem.model_source import ModelSource
 from kir.problem.rounding_noise import UNITS, noisy

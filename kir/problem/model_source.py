@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, error
 
 RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal", "poisson", "exponential")

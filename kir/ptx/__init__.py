@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, did_you_mean
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of

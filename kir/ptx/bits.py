@@ -6,8 +6,8 @@ A register that holds several narrow elements is `pack` of a vector; reading it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import (

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lark import Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, Origin, error
 from kir.ir.tables import parser
 

@@ -1,8 +1,7 @@
 """What stands behind the operands of an asm statement: expressions, places, descriptors, matrices."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import DType
 

@@ -6,8 +6,9 @@ the same predicate finds the one written under it. Handlers of instructions stan
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean
 from kir.ir import build
 from kir.ir import nodes as n

@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import DType
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.lineage.record import Lineage
 
 LEFT, RIGHT, TOP, LABELS = 64.0, 84.0, 22.0, 122.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 
 from markupsafe import Markup
 
+from kir.dataclass import dataclass
 from kir.lineage.folder import Folder
 from kir.lineage.record import Lineage, Step
 from kir.lineage.replay import Replayed

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from kir.dataclass import dataclass
 from kir.lineage.record import Lineage
 
 SIDE, LEFT, TOP, BOTTOM = 240.0, 56.0, 22.0, 40.0

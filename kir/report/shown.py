@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import resources
 
 import jinja2
 from markupsafe import Markup
 
+from kir.dataclass import dataclass
 from kir.ir.nodes import Program
 from kir.library.lift import measured_speedups, speedups
 from kir.lineage.folder import Folder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.lineage.folder import Folder
 from kir.lineage.meeting import meetings
 from kir.lineage.record import Lineage

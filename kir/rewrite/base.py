@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, UsageError, did_you_mean, usage
 from kir.ir import nodes as n
 from kir.rewrite.edit import Path, Place, places
@@ -68,6 +69,8 @@ class Witness:
     residue: Residue = NOTHING
     guard: n.Expr | None = None
     """The condition under which the launch plan took the original, if it was guarded."""
+    there: tuple[Site, Rewritten] | None = field(default=None, compare=False, repr=False)
+    """The site of `forward` in the simpler program, and how that was reached, where they were found on the way."""
 
 
 @dataclass(frozen=True)

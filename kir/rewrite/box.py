@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kir.analysis.legalize import legalize
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program

@@ -4,9 +4,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from kir.dataclass import dataclass
 from kir.registry import Entry, registry
 
 

@@ -6,11 +6,12 @@ where forward applies. A backward step therefore proves, with its inverse restor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
 from kir.analysis.footprint import footprint
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, anchor_map
@@ -154,7 +155,7 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
             if same.params == site.params:
                 simpler, witness = run_backward(core, same)
                 if alpha_equal(simpler, replace(core, kernels=tuple(other if k.name == other.name else k for k in core.kernels))):
-                    return simpler, replace(witness, guard=guard)
+                    return simpler, replace(witness, guard=guard, there=None)
     made = site.params.deoptimize(program, site)
     try:
         there = forward_site(made.program, site.params, made.path)
@@ -165,7 +166,7 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
     left = residue(again.program, program)
     if left is None:
         raise _not_restored(program, site, "forward gives another program than this one")
-    return made.program, Witness(site.params, made.path, left)
+    return made.program, Witness(site.params, made.path, left, there=(there, made))
 
 
 def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program, Witness]:
@@ -222,7 +223,8 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
         after, witness, hints = made.program, Witness(site.params, made.path), {} if left.order else made.hints
     else:
         after, witness = run_backward(program, site)
-        forward_program, there, hints = after, forward_site(after, site.params, witness.path), site.params.deoptimize(program, site).hints
+        there, taken = witness.there or (forward_site(after, site.params, witness.path), site.params.deoptimize(program, site))
+        forward_program, hints = after, taken.hints
         left = witness.residue
         checked = frozenset(known) if witness.guard is not None else frozenset()
     verdicts = judge(forward_program, there, context, assumed, checked)

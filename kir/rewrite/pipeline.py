@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, identity

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic
 from kir.ir.nodes import Expr, Program
 from kir.ir.printer import expr_text

@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from kir.dataclass import dataclass
 from kir.diagnostic import usage
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.visit import names_mentioned, once
+from kir.ir.visit import names_mentioned, once, statements
 from kir.rewrite.edit import Path, edit_block, fields_of, node_at, replace_kernel, replace_stmts, with_block
 
 N = TypeVar("N", bound=n.Node)
@@ -122,13 +123,16 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
             return None
         found = ((), a) if a == b else _renamed(a, b)
         if found is None:
-            moves = _order(made, a, b)
+            moves = _order(_blank(a), _blank(b))
             if moves is None:
                 return None
-            order += moves
             found = _renamed(next(k for k in _reordered(made, moves).kernels if k.name == a.name), b)
-            if found is None:
+            if found is None:  # statements that differ in names alone: those of one name go together
+                moves = _order(_told_apart(a), _told_apart(b))
+                found = _renamed(next(k for k in _reordered(made, moves).kernels if k.name == a.name), b) if moves is not None else None
+            if found is None or moves is None:
                 return None
+            order += moves
         pairs, close = found
         if pairs:
             names.append((a.name, pairs))
@@ -224,8 +228,25 @@ def _nameless(item: N, local: frozenset[str]) -> N:
     return rename(item, dict.fromkeys(local, "_"), labels=False)
 
 
-def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tuple[int, ...]]] | None:
-    """Permutations of blocks (outermost first) after which `a` and `b` agree up to names."""
+def _told_apart(k: n.Kernel) -> n.Kernel:
+    """The kernel with local names after what the statements are in which they occur, wherever those stand, until that tells no more apart."""
+    names = local_names(k)
+    local, kinds, hollow = frozenset(names), dict.fromkeys(names, "_"), [_hollow(s) for s in statements(k.body)]
+    while True:
+        found = defaultdict[str, list[int]](list)
+        for s in hollow:
+            mentioned = {x: kinds[x] for x in local & names_mentioned(s)}
+            for name in mentioned:
+                found[name].append(hash(rename(s, {**mentioned, name: f"{kinds[name]}own"}, labels=False)))
+        groups = {name: (kinds[name], tuple(sorted(found[name]))) for name in names}
+        numbers = {group: f"_{number}" for number, group in enumerate(sorted(set(groups.values())))}
+        if len(numbers) == len(set(kinds.values())):
+            return rename(k, kinds, labels=False)
+        kinds = {name: numbers[groups[name]] for name in names}
+
+
+def _order(a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tuple[int, ...]]] | None:
+    """Permutations of blocks (outermost first) after which two kernels agree, names aside that both have as they are."""
     found: list[tuple[Path, tuple[int, ...]]] = []
 
     def below(x: n.Block, y: n.Block, prefix: Path) -> bool:
@@ -246,7 +267,7 @@ def _order(program: n.Program, a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tup
                    for i, s in enumerate(y)
                    for (fragment, other), (_, inner) in zip(fields_of(s), fields_of(x[permutation[i]]), strict=True))
 
-    return found if below(_blank(a).body, _blank(b).body, (a.name,)) else None
+    return found if below(a.body, b.body, (a.name,)) else None
 
 
 def _hollow(s: n.Stmt) -> n.Stmt:

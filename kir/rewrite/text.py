@@ -4,10 +4,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, usage
 from kir.rewrite.base import Option, Pass
 from kir.rewrite.edit import Path

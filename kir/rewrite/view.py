@@ -1,10 +1,13 @@
 """What is in view at a place of a program, and expressions given as text there."""
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.parser import parse_expression
+from kir.ir.printer import expr_text
 from kir.ir.types import DType, TupleType, Type
+from kir.ir.visit import walk
 from kir.rewrite.edit import Path, block_at, enclosing, kernel_of
 
 
@@ -37,10 +40,34 @@ def in_view(program: n.Program, path: Path) -> tuple[dict[str, Type], dict[str, 
     return values, buffers
 
 
+_REMEMBERED = 512
+"""Texts whose expressions are remembered."""
+_known: dict[str, n.Expr] = {}
+
+
+def text_of(e: n.Expr) -> str:
+    """The text of an expression, as a parameter of a pass holds it; `expression_at` reads it back, without a parser while it is remembered."""
+    text = expr_text(e)
+    if len(_known) >= _REMEMBERED:
+        _known.clear()
+    _known[text] = e
+    return text
+
+
+def _means(e: n.Expr, values: Mapping[str, Type], buffers: Mapping[str, n.Buffer]) -> bool:
+    """Whether an expression is what its text means over these names: they are what it was made of."""
+    return all(values.get(x.name) == x.of if isinstance(x, n.Var) else buffers.get(x.name) == x if isinstance(x, n.Buffer) else True for x in walk(e))
+
+
 def expression_at(program: n.Program, path: Path, text: str, more: tuple[n.Var, ...] = ()) -> n.Expr | None:
     """The expression that a text means at a place, with `more` names beside those in view; None where it means none."""
     values, buffers = in_view(program, path)
     values.update({v.name: v.of for v in more if isinstance(v.of, DType)})
+    known = _known.get(text)
+    if known is not None and _means(known, values, buffers):
+        return known
+    from kir.ir.parser import parse_expression
+
     try:
         return parse_expression(text, values, buffers)
     except KirError:

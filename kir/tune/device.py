@@ -4,9 +4,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.problem import Problem, Shape
 from kir.tune.rank import Candidate

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from kir.analysis.legalize import legalize
+from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error
 from kir.gate.cost import profile
 from kir.ir.canonical import content_hash
@@ -126,8 +127,8 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
     metas = {**binding.metas, **{k: v for k, v in values.items() if k in binding.metas}}
     options = {**binding.options, **{k: v for k, v in values.items() if k in LAUNCH_OPTIONS}}
     first = problem.spec.dtypes[0] if problem.spec.dtypes else ""
-    tensors = {k: t.model_copy(update={"dtype": problem.dtype}) if t.dtype == first else t for k, t in binding.tensors.items()}
-    program = specialize(generic, settled(binding.model_copy(update={"metas": metas, "options": options, "tensors": tensors})))
+    tensors = {k: replace(t, dtype=problem.dtype) if t.dtype == first else t for k, t in binding.tensors.items()}
+    program = specialize(generic, settled(replace(binding, metas=metas, options=options, tensors=tensors)))
     check(program)
     return raised(program)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 import platformdirs
 
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.store import write_atomic
 from kir.tune.space import Value

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Protocol
 
+from kir.dataclass import dataclass
 from kir.store import Log
 from kir.tune.rank import Candidate, similarity
 

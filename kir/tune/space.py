@@ -25,13 +25,13 @@ import itertools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kir.dataclass import dataclass
 from kir.diagnostic import Origin, did_you_mean, error, usage
 from kir.problem.schema import evaluate
 

@@ -5,7 +5,7 @@ value, padded rows, fp8, functions that a surface has no word for, boxes without
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -309,13 +309,17 @@ KERNELS = {"an online softmax": ONLINE, "a scan and a histogram": SCAN, "a produ
 
 def loaded(case: Kernel, folder: Path) -> n.Program:
     (folder / f"source.{case.suffix}").write_text(HEADS[case.suffix] + case.source)
-    (folder / "binding.toml").write_text(case.binding.model_copy(update={"kernel": "kernel"}).text())
+    (folder / "binding.toml").write_text(replace(case.binding, kernel="kernel").text())
     return load_expert(f"{folder / f'source.{case.suffix}'}::kernel", folder / "binding.toml").program
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_written_on_every_surface_and_means_the_same(name: str, tmp_path: Path) -> None:
-    case = KERNELS[name]
+    means_the_same_everywhere(KERNELS[name], tmp_path)
+
+
+def means_the_same_everywhere(case: Kernel, tmp_path: Path) -> n.Program:
+    """The program of a kernel that each surface writes as the case says, reads back, and computes alike."""
     p = loaded(case, tmp_path)
     sizes: dict[str, int] = case.sizes  # type: ignore[assignment]  # scalars that are floats go the same way
     wanted = interpreted(p, sizes)
@@ -331,6 +335,7 @@ def test_a_kernel_is_written_on_every_surface_and_means_the_same(name: str, tmp_
         folder = tmp_path / surface
         folder.mkdir()
         assert difference(wanted, interpreted(READ_BACK[surface](done.program, folder), sizes), "approximate") == "", surface
+    return p
 
 
 def test_boxes_of_one_team_wait_until_what_they_replace_has_been_read(tmp_path: Path) -> None:
@@ -349,7 +354,7 @@ def test_boxes_of_one_team_wait_until_what_they_replace_has_been_read(tmp_path: 
 ])
 def test_boxes_that_no_tensor_map_has_are_refused_where_they_are_copied(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     facts = [f.replace(*change) for f in BOXES.binding.facts]
-    case = Kernel("py", BOXES.source.replace(*change), BOXES.binding.model_copy(update={"facts": facts}), BOXES.sizes, {})
+    case = Kernel("py", BOXES.source.replace(*change), replace(BOXES.binding, facts=facts), BOXES.sizes, {})
     first, *_ = backend("cuda").accepts(loaded(case, tmp_path))
     assert first.id == "KIR-B002" and message in first.message and first.needs and first.origin is not None
 
@@ -367,7 +372,7 @@ def test_what_tilelang_takes_over_into_cuda_compiles(name: str, few: bool, tmp_p
     """Names that C++ keeps for itself, and products in a row whose rows are too few for all warps."""
     case = KERNELS[name]
     if few:
-        case = Kernel(case.suffix, case.source, case.binding.model_copy(update={"metas": {"D": 32, "BM": 32, "BN": 32}}), case.sizes, {})
+        case = Kernel(case.suffix, case.source, replace(case.binding, metas={"D": 32, "BM": 32, "BN": 32}), case.sizes, {})
     by = backend("tilelang")
     emitted = by.emit(loaded(case, tmp_path))
     assert " new = " not in emitted.text and ("_shared, v" in emitted.text) == few

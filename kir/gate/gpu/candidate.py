@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.dataclass import dataclass
 from kir.device.client import Child
 from kir.device.executor import MOST_SHIFT, hash_of
 from kir.diagnostic import error

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from kir.dataclass import dataclass
 from kir.device.client import ChildGone
 from kir.gate.correctness import MOST_ELEMENTS, elements_of
 from kir.gate.gpu.candidate import Candidate, Reply, Running, variant_at

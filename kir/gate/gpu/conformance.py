@@ -9,13 +9,14 @@ import itertools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.dataclass import dataclass
 from kir.device.client import ChildGone
 from kir.diagnostic import KirError, error
 from kir.gate.gpu.executable import Executable, bound

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.surface import Image
 

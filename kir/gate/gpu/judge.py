@@ -7,11 +7,12 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from kir.confine import Level
+from kir.dataclass import dataclass
 from kir.device.client import ChildGone
 from kir.diagnostic import KirError
 from kir.gate.correctness import tensor_names

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import platformdirs
 
 from kir import machine
 from kir.confine import Limits, command_line
+from kir.dataclass import dataclass
 from kir.device import clocks as nvml
 from kir.device.client import Child, Server
 from kir.diagnostic import error

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kir import machine
 from kir.confine import Limits, confine
+from kir.dataclass import dataclass
 from kir.device import wire
 from kir.device.client import Child, ChildGone
 from kir.diagnostic import KirError

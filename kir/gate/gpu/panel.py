@@ -10,13 +10,13 @@ import random
 import socket
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kir.confine import Limits, confine
+from kir.dataclass import dataclass
 from kir.device import wire
 from kir.device.client import Child, ChildGone
 from kir.device.driver import CudaError, Driver

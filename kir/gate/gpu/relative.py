@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.gate.correctness import MOST_ELEMENTS, RelativeCase, expected_of, size_sets
 from kir.ir import nodes as n

@@ -12,11 +12,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import kir
 from kir import machine
+from kir.dataclass import dataclass
 from kir.device.replay import READY
 
 TOOLS = ("memcheck", "racecheck")

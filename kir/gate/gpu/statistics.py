@@ -5,8 +5,9 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from kir.dataclass import dataclass
 
 LEVEL = 0.95
 """Confidence of every interval."""

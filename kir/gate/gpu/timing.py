@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from kir.dataclass import dataclass
 from kir.device.executor import DELAY_BASE, DELAY_LAUNCH
 from kir.gate.gpu.candidate import Candidate, Reply, Running
 from kir.gate.gpu.machine import Gpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -237,7 +237,7 @@ def test_a_kernel_means_what_it_says_and_is_read_back(name: str, tmp_path: Path)
 
     case = KERNELS[name]
     file, binding = written(tmp_path, case.source), tmp_path / "binding.toml"
-    binding.write_text(case.binding.model_copy(update={"kernel": "kernel"}).text())
+    binding.write_text(replace(case.binding, kernel="kernel").text())
     program = load_expert(f"{file}::kernel", binding).program
     assert opaque(program) == []
     assert verify(program, specialized=True) == ()
@@ -252,7 +252,7 @@ def test_a_kernel_means_what_it_says_and_is_read_back(name: str, tmp_path: Path)
 
 def test_panels_of_ctas_are_taken_back_where_the_launch_has_no_word_for_them(tmp_path: Path) -> None:
     file, binding = written(tmp_path, SPLIT_K.source), tmp_path / "binding.toml"
-    binding.write_text(SPLIT_K.binding.model_copy(update={"kernel": "kernel"}).text())
+    binding.write_text(replace(SPLIT_K.binding, kernel="kernel").text())
     program = load_expert(f"{file}::kernel", binding).program
     assert dict(program.kernels[0].attrs)["raster_panel"] == 4
     assert "T.use_swizzle(4)" in backend("tilelang").emit(program).text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -246,7 +247,7 @@ def test_a_value_that_threads_read_before_and_after_the_team_does_something_stan
 
 def loaded(folder: Path, source: str, binding: Binding) -> Program:
     file, place = written(folder, source), folder / "binding.toml"
-    place.write_text(binding.model_copy(update={"kernel": "kernel"}).text())
+    place.write_text(replace(binding, kernel="kernel").text())
     program = load_expert(f"{file}::kernel", place).program
     assert opaque(program) == []
     return program

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from kir.diagnostic import KirError
 from kir.edits import History, SourceEdit, Splice, edit_source, spliced
 from kir.edits.splice import inverse
 from kir.ir import nodes as n
-from kir.ir.binding import Binding
+from kir.ir.binding import Binding, Tensor
 from kir.ir.canonical import alpha_equal
 from kir.lineage.source import load_expert, located
 from kir.rewrite import Site, passes, sites
@@ -49,8 +50,8 @@ def host():
 '''
 BINDING = Binding(kernel="scaled", sizes=["N"], facts=["N >= 1", "N <= 65536"], grid=["ceildiv(N, 128)"], metas={"BLOCK": 128},
                   scalars={"n": "N"}, options={"num_warps": 4},
-                  tensors={"x_ptr": {"name": "X", "shape": ["N"], "dtype": "f32"},  # type: ignore[dict-item]  # pydantic makes tensors
-                           "y_ptr": {"name": "Y", "shape": ["N"], "dtype": "f32"}})  # type: ignore[dict-item]
+                  tensors={"x_ptr": Tensor(name="X", shape=["N"], dtype="f32"),
+                           "y_ptr": Tensor(name="Y", shape=["N"], dtype="f32")})
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_what_lies_outside_the_kernel_is_refused(file: Path) -> None:
 
 
 def test_a_name_that_the_source_does_not_have_is_refused(file: Path) -> None:
-    binding = BINDING.model_copy(update={"scalars": {"n": "N * 1 + 0"}})
+    binding = replace(BINDING, scalars={"n": "N * 1 + 0"})
     old = loaded(file)
     new = run_pipeline(old, "persistent").program
     with pytest.raises(KirError, match="KIR-C103"):

@@ -8,7 +8,7 @@ import pytest
 from kir.backends.triton import BACKEND
 from kir.diagnostic import KirError
 from kir.edits import edit_source
-from kir.ir.binding import Binding
+from kir.ir.binding import Binding, Tensor
 from kir.lineage.source import load_expert
 from kir.rewrite import run as run_pipeline
 
@@ -30,8 +30,8 @@ def moved(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 '''
 BINDING = Binding(kernel="moved", sizes=["N"], facts=["N >= 1", "N <= 65536"], grid=["ceildiv(N, 128)"], metas={"BLOCK": 128},
                   scalars={"n": "N"}, options={"num_warps": 4},
-                  tensors={"x_ptr": {"name": "X", "shape": ["N"], "dtype": "f32"},  # type: ignore[dict-item]  # pydantic makes tensors
-                           "y_ptr": {"name": "Y", "shape": ["N"], "dtype": "f32"}})  # type: ignore[dict-item]
+                  tensors={"x_ptr": Tensor(name="X", shape=["N"], dtype="f32"),
+                           "y_ptr": Tensor(name="Y", shape=["N"], dtype="f32")})
 
 
 def test_a_policy_is_written_into_the_access(tmp_path: Path) -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import fields, replace
+from typing import Any
+
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from kir.diagnostic import KirError
 from kir.ir import binding as bindings
@@ -74,9 +81,9 @@ kernel p grid (pid_0: ceildiv(N, 64)) threads 128
         ({"tensors": {"X": Tensor(shape=["N"], dtype="float16"), "Y": Tensor(shape=["N"], dtype="f16")}}, "KIR-F011", "no dtype 'float16'"),
     ],
 )
-def test_what_a_binding_lacks_or_misspells_is_named(change: dict[str, object], id_: str, words: str) -> None:
+def test_what_a_binding_lacks_or_misspells_is_named(change: dict[str, Any], id_: str, words: str) -> None:
     with pytest.raises(KirError) as caught:
-        specialize(parse_program(TEXT), BINDING.model_copy(update=change))
+        specialize(parse_program(TEXT), replace(BINDING, **change))
     assert caught.value.diagnostics[0].id == id_
     assert words in str(caught.value)
 
@@ -108,7 +115,7 @@ def test_a_dtype_that_the_source_declares_stands_and_what_no_branch_uses_needs_n
     made = program_text(specialize(parse_program(DECLARED), FLAT))
     assert "let i = cast(pid_0, i64) * 8:i64" in made and "capped" not in made
     with pytest.raises(KirError, match="declares 'N' as i64, and the binding says f32") as caught:
-        specialize(parse_program(DECLARED), FLAT.model_copy(update={"dtypes": {"N": "f32"}}))
+        specialize(parse_program(DECLARED), replace(FLAT, dtypes={"N": "f32"}))
     assert caught.value.diagnostics[0].id == "KIR-F011"
     with pytest.raises(KirError, match="does not decide the dtype"):
         specialize(parse_program(DECLARED.replace("    Y[i] = X[i]", "    capped = 1.0")), FLAT)
@@ -130,7 +137,7 @@ def test_dtype_terms() -> None:
 
 def test_what_masked_loads_give_elsewhere_is_the_bindings_to_say() -> None:
     program = parse_program(TEXT.replace(" else cast(0, $<X>)", ""))
-    plain, zero = (program_text(specialize(program, BINDING.model_copy(update={"elsewhere": how}))) for how in ("", "zero"))
+    plain, zero = (program_text(specialize(program, replace(BINDING, elsewhere=how))) for how in ("", "zero"))
     assert "load(X[i] where i < N)" in plain and "load(X[i] where i < N else 0.0:f16)" in zero
     assert Binding.parse('elsewhere = "zero"').text() == 'elsewhere = "zero"\n'
     with pytest.raises(KirError, match="elsewhere"):
@@ -158,3 +165,21 @@ def test_plain_texts_are_read_as_the_parser_of_the_ir_reads_them(a: str, relatio
 @pytest.mark.parametrize("text", ["M.shape", "M if N else 1", "M ** 2", "M / 2", "'M'", "True", "M < N < 4", "K", "-M", "4294967296", "M; N"])
 def test_other_texts_are_left_to_the_parser_of_the_ir(text: str) -> None:
     assert plain_expression(text, SIZES) is None
+
+
+VALUES = st.recursive(
+    st.sampled_from(["", "zero", "N", 3, True, 2.5, math.inf, "?"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["X", "shape", "dtype", "of", "box", "attrs", "align"]), inner, max_size=3),
+    max_leaves=8)
+
+
+@given(st.dictionaries(st.sampled_from([f.name for f in fields(Binding)]), VALUES, max_size=2))
+def test_what_is_read_is_what_the_types_say(held: dict[str, Any]) -> None:
+    """A binding is read exactly where pydantic, which words the complaints, finds that its content is of the types that are declared."""
+    try:
+        wanted = TypeAdapter(Binding).validate_json(json.dumps(held))
+    except ValidationError:
+        with pytest.raises(KirError, match="KIR-F010"):
+            Binding.parse(tomli_w.dumps(held))
+    else:
+        assert Binding.parse(tomli_w.dumps(held)) == wanted

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.measure import measure
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.lineage import bringing
 from kir.lineage.bringing import brought
 from kir.lineage.source import load_expert
@@ -184,3 +187,41 @@ def test_the_table_of_experts_and_surfaces_is_what_the_backends_say(problem: str
     assert rows and all(emitting.row(*each) in page for each in rows)
     listed = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
     assert len(listed) == len(emitting.EXPERTS)
+
+
+LOOKED = """
+import sys, time
+from kir import halves
+from kir.lineage import candidates
+from kir.diagnostic import KirError
+from kir.ir.parser import parse_program
+from kir.lineage.bringing import brought
+from kir.rewrite import Trace
+from kir.surface import backend
+halves.may_be_copied = lambda: {two}
+whole, here = [], []
+def halved(items, work):
+    def counted(item):
+        time.sleep(0 if here else 0.3)
+        here.append(item)
+        return work(item)
+    whole.extend(items)
+    return halves.halved(items, counted)
+candidates.halved = halved
+try:
+    done, notes = brought(Trace(parse_program(sys.stdin.read())), backend("{surface}"))
+    print([s.record.step.name for s in done.steps], [d.message for d in notes])
+except KirError as refused:
+    print(refused)
+print(0 < len(here) < len(whole) if {two} else len(here) == len(whole), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("text", "surface"), [
+    (STAGED, "triton"), (program_text(_long(3)), "triton"), (Path("skills/experts/gemm/gemm_sm80_lanes.kir").read_text(), "tilelang")],
+    ids=["staged", "refused", "lanes"])
+def test_two_processes_find_what_one_does(text: str, surface: str) -> None:
+    """Also that the copy's part comes back: if it did not, all would be done again here, and nothing but the time would tell."""
+    one, two = (subprocess.run([sys.executable, "-c", LOOKED.format(two=both, surface=surface)], input=text, capture_output=True, text=True, check=True)
+                for both in (False, True))
+    assert one.stdout == two.stdout and one.stderr.endswith("True\n") and two.stderr.endswith("True\n")

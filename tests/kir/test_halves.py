@@ -8,17 +8,17 @@ import threading
 
 import pytest
 
-from kir.cli import _halves
+from kir import halves
 
 SHARED = """
 import os
-from kir.cli import _halves
-_halves.may_be_copied = lambda: True
+from kir import halves
+halves.may_be_copied = lambda: True
 own = os.getpid()
 def work(x):
     {body}
     return x * x, os.getpid() == own
-found = _halves.halved(range(7), work)
+found = halves.halved(range(7), work)
 assert [x for x, _ in found] == [x * x for x in range(7)], found
 print(all(mine for _, mine in found))
 """
@@ -39,8 +39,8 @@ def test_a_process_with_threads_is_not_copied() -> None:
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
-        assert not _halves.may_be_copied()
-        assert _halves.halved([1, 2, 3], lambda x: x + 1) == [2, 3, 4]
+        assert not halves.may_be_copied()
+        assert halves.halved([1, 2, 3], lambda x: x + 1) == [2, 3, 4]
     finally:
         stop.set()
         thread.join()
