@@ -71,7 +71,8 @@ class Made:
         at = f"b * {size} + t"
         turned = f"    S[t] = {self.value('x', 'w')}\n    barrier()\n    let v = S[{size - 1} - t]\n"
         some = f"    if t < {self.r.choice([1, size // 2])}\n      Z[r, {at}] = {self.value('v', 'w')} clip\n" if self.r.random() < 0.5 else ""
-        return (f"kernel main grid (b: ceildiv({self.n}, {size}), r: M) threads {size}\n  shared S: {self.dtype}[{size}]\n  for t in 0..{size} parallel thread\n"
+        return (f"kernel main grid (b: ceildiv({self.n}, {size}), r: M) threads {size}\n"
+                f"  shared S: {self.dtype}[{size}]\n  for t in 0..{size} parallel thread\n"
                 f"    let x = load(X[r, {at}] else {self.literal()} clip)\n    let w = load(W[{at}] else {self.literal()} clip)\n"
                 f"{self.r.choice([turned, '    let v = ' + self.value('x', 'w') + chr(10)])}"
                 f"    Y[r, {at}] = {self.value('v', 'w', 'x')}{self.r.choice(['', f' where {at} < {self.n}'])} clip\n{some}")
