@@ -147,14 +147,15 @@ def linear(shape: tuple[int, ...], threads: int, chunk: int = 1) -> Holding | No
 
 @dataclass(frozen=True)
 class Matrix(Holding):
-    """Atoms of mma.m16n8k<k> for operands of `bits` bits. `warps` along rows and columns hold a dense part each; (0, 0): one warp alone
-    holds the tile."""
+    """Atoms of mma.m16n8k<k> for operands of `bits` bits. `warps` along rows and columns hold a dense part each, numbered along the rows or
+    `down` the columns; (0, 0): one warp alone holds the tile."""
 
     role: Role = "c"
     bits: int = 32
     k: int = 16
     warps: tuple[int, int] = (0, 0)
     threads: int = WARP
+    down: bool = False
 
     @property
     def part(self) -> tuple[int, int]:
@@ -170,6 +171,8 @@ class Matrix(Holding):
     def starts(self, warp: n.Expr) -> Exprs:
         """First row and column of a warp's part."""
         rows, columns = self.warps
+        if self.down and rows > 1 and columns > 1:
+            return build.mul(build.mod(warp, build.const(rows)), self.part[0]), build.mul(build.floordiv(warp, rows), self.part[1])
         row = build.const(0) if rows <= 1 else build.floordiv(warp, columns)
         column = build.const(0) if columns <= 1 else warp if rows <= 1 else build.mod(warp, build.const(columns))
         return build.mul(row, self.part[0]), build.mul(column, self.part[1])
@@ -222,7 +225,7 @@ def operand(shape: tuple[int, ...], axis: int, of: Matrix) -> Holding | None:
     return Operand((shape[0], shape[1]), (atoms, shape[1]) if axis == 0 else (shape[0], atoms), 2, 1, own, axis)
 
 
-def matrix(shape: tuple[int, ...], role: Role, bits: int, k: int, warps: tuple[int, int], threads: int) -> Holding | None:
+def matrix(shape: tuple[int, ...], role: Role, bits: int, k: int, warps: tuple[int, int], threads: int, down: bool = False) -> Holding | None:
     """Atoms of mma.m16n8k<k> over a tile; None where they do not fill it. `bits` are those of an operand."""
     rows, columns = {"a": (16, k), "b": (k, 8), "c": (16, 8)}[role]
     if len(shape) != 2:
@@ -232,4 +235,4 @@ def matrix(shape: tuple[int, ...], role: Role, bits: int, k: int, warps: tuple[i
         return None
     slots = rows * columns // WARP
     width = 2 if role == "c" else min(slots, 32 // bits) if role == "a" else 1
-    return Matrix((shape[0], shape[1]), (part[0] // rows, part[1] // columns), slots, width, role, bits, k, warps, threads)
+    return Matrix((shape[0], shape[1]), (part[0] // rows, part[1] // columns), slots, width, role, bits, k, warps, threads, down)

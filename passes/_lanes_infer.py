@@ -124,8 +124,9 @@ def _accumulator(s: n.Mma, team: Team, k: int, a: DType, settle: object) -> None
             raise NotLowered("mma.sync of several warps: `warp-partition` says which warp computes what")
         settle(b, matrix(shape, "c", a.bits, k, (0, 0), team.threads), "c")
         return
-    for warps in ((0, 0), (shape[0] // part[0], shape[1] // part[1])):
-        made = matrix(shape, "c", a.bits, k, warps, team.threads)
+    grid = shape[0] // part[0], shape[1] // part[1]
+    for warps, down in (((0, 0), False), (grid, False), (grid, True)):
+        made = matrix(shape, "c", a.bits, k, warps, team.threads, down)
         if isinstance(made, Matrix) and made.part == part and _begins(s.acc, made, team.warp):
             settle(b, made, "c")
             return

@@ -99,17 +99,19 @@ def _one(a: list[str], b: list[str]) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def arrangements(warps: int) -> Iterator[tuple[int, int]]:
-    """Grids of warps."""
+def arrangements(warps: int) -> Iterator[tuple[tuple[int, int], bool]]:
+    """Grids of warps, and whether they are numbered down the columns."""
     if warps == 1:
-        yield 0, 0
+        yield (0, 0), False
         return
-    yield from ((rows, warps // rows) for rows in range(1, warps + 1) if warps % rows == 0)
+    for down in (False, True):
+        yield from (((rows, warps // rows), down) for rows in range(1, warps + 1) if warps % rows == 0 and not (down and rows in (1, warps)))
 
 
 @dataclass
 class Raise:
-    """The statements of a team of `threads`, whose number is `t`; `roles` of register arrays, `warps` as they divide accumulators;
+    """The statements of a team of `threads`, whose number is `t`; `roles` of register arrays, `warps` as they divide accumulators, numbered
+    `down` the columns or not;
     `direct`: arrays of operands are what a product of places in memory needs, not fragments."""
 
     t: n.Var
@@ -118,6 +120,7 @@ class Raise:
     warps: tuple[int, int]
     taken: set[str]
     direct: bool = False
+    down: bool = False
 
     def __post_init__(self) -> None:
         self.fragments: dict[str, n.Buffer] = {}
@@ -259,7 +262,7 @@ class Raise:
             raise NotRaised(f"the accumulator '{name}' is declared elsewhere")
         if w is None or self.warps == (0, 0):
             return n.Region(c)
-        held = matrix(tuple(build.int_value(d) or 0 for d in c.shape), "c", bits, 16, self.warps, self.threads)
+        held = matrix(tuple(build.int_value(d) or 0 for d in c.shape), "c", bits, 16, self.warps, self.threads, self.down)
         assert isinstance(held, Matrix)
         return build.region(c, *(build.span(lo, p) for lo, p in zip(held.starts(w), held.part, strict=True)))
 

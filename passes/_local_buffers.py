@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kir.analysis.facts import Facts
+from kir.analysis.order import at_most
 from kir.dataclass import dataclass
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import region_text
-from kir.ir.types import Space, TileType
+from kir.ir.types import DType, Space, TileType
 from kir.ir.visit import buffers_named, statements, substitute_buffers, walk
 from kir.rewrite.base import Path
 from kir.rewrite.edit import enclosing, kernel_of, node_at, replace_kernel
@@ -171,3 +174,15 @@ def moved_to(program: n.Program, path: Path, space: Space) -> n.Program:
     node, kernel = node_at(program, path), kernel_of(program, path)
     assert isinstance(node, n.Alloc)
     return replace_kernel(program, kernel.name, substitute_buffers(kernel, {node.buffer.name: replace(node.buffer, space=space)}))
+
+
+def lies_inside(r: n.Region, known: Facts) -> bool:
+    """Whether a box of a tensor is proved to lie inside it."""
+    for i, extent in zip(r.index, r.buffer.shape, strict=True):
+        lo, count = (i.lo, i.extent) if isinstance(i, n.Span) else (i, 1)
+        if not isinstance(lo.type, DType) or lo.type != extent.type or (isinstance(count, n.Expr) and count.type != lo.type):
+            return False
+        size = count if isinstance(count, n.Expr) else build.const(count, lo.type)
+        if not (at_most(build.add(lo, size), extent, known) and at_most(build.const(0, lo.type), lo, known)):
+            return False
+    return True

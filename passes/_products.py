@@ -15,5 +15,6 @@ def bare(e: n.Expr, dtype: DType, precision: str) -> n.Expr | None:
     """A factor as the product has it: without the cast that widens it exactly, or the rounding that the product does (None without it)."""
     if precision == "tf32":
         return e.args[0] if isinstance(e, n.Call) and e.fn == "to_tf32" and isinstance(e.args[0], n.Expr) and e == rounded(e.args[0], precision) else None
-    narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_float and dtype_of(e.x.type).bits < dtype.bits
+    narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).bits < dtype.bits and (
+        dtype_of(e.x.type).is_float or (dtype_of(e.x.type).bits == 8 and dtype.is_integer))
     return e.x if narrow and isinstance(e, n.Cast) else e

@@ -88,7 +88,8 @@ class JoinLoads(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement of a thread that reads every element of the vector."""
-        if not self.value or not isinstance(node, n.Stmt) or team_level(program, path) != "thread":
+        if not self.value or not isinstance(node, n.Stmt) or not (
+                team_level(program, path) == "thread" or build.is_const(kernel_of(program, path).threads, 1)):
             return None
         vector = self.vector(program, path)
         if vector is None or names_read(vector) & set(bound_names(block_at(program, path)[int(path[-1]):])):

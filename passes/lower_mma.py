@@ -202,9 +202,9 @@ def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
     late = any(isinstance(s, n.For) and s.kind != "thread" and s.body and is_call(s.body[-1], "barrier") for s in statements(body))
     found = roles(body, team.thread, team.threads)
     why: Exception = NotRaised("no arrangement of the warps gives this code")
-    for warps, direct in product(arrangements(team.threads // 32), (False, True)):
+    for (warps, down), direct in product(arrangements(team.threads // 32), (False, True)):
         try:
-            raising = Raise(team.thread, team.threads, found, warps, names_in(program, kernel), direct)
+            raising = Raise(team.thread, team.threads, found, warps, names_in(program, kernel), direct, down)
             made = replace(kernel, body=(*front, *raising.cta(body)))
             narrow = narrowed(program, made)
             padded, made = narrow != made, narrow

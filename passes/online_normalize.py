@@ -44,6 +44,7 @@ kernel main grid (row: M) threads 1
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -54,7 +55,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.types import I32, shape_of
+from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import substitute, unshared, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
@@ -158,7 +159,8 @@ def _first_not_masked(program: n.Program, site: Site, loops: TwoLoops) -> bool:
     try:
         score = element(e, index, lets)
     except NotElementwise:
-        return False
+        return _is_finite(substitute(e, {loops.first.var.name: loops.first.lo}),
+                          tuple(index), {name: substitute(x, {loops.first.var.name: loops.first.lo}) for name, x in lets.items()}, known)
     score = substitute(score, {loops.first.var.name: loops.first.lo})
     while isinstance(score, n.Select) and isinstance(score.b, n.Const):
         if decide(score.cond, known).kind != "always":
@@ -168,6 +170,42 @@ def _first_not_masked(program: n.Program, site: Site, loops: TwoLoops) -> bool:
     beyond = {id(c) for x in loads if x.other is not None for c in walk(x.other)}
     return bool(loads) and all(_is_there(x, known) or (x.at.buffer.name in local and _is_product(loops.first, x, known)) for x in loads) and (
         not any(isinstance(x, n.Const) and x.dtype.is_float and not math.isfinite(x.value) and id(x) not in beyond for x in walk(score)))
+
+
+def _is_finite(e: n.Expr, index: tuple[n.Expr, ...], lets: Mapping[str, n.Expr], known: Facts) -> bool:
+    """Whether an element of a value is finite where inputs are: it is computed from what is read, by sums and products, and no mask holds it back."""
+    def of(x: n.Expr) -> bool:
+        rank = len(shape_of(x.type))
+        own = tuple(build.const(0) if d == 1 else i for i, d in zip(index[len(index) - rank:], shape_of(x.type), strict=True))
+        return _is_finite(x, own, lets, known)
+    match e:
+        case n.Const():
+            return math.isfinite(e.value)
+        case n.Var() if e.name in lets:
+            return _is_finite(lets[e.name], index, lets, known)
+        case n.Cast():
+            return dtype_of(e.x.type).is_float and of(e.x)
+        case n.Binary(op="add" | "sub" | "mul"):
+            return of(e.a) and of(e.b)
+        case n.Select():
+            try:
+                passes = decide(element(e.cond, index, lets), known).kind == "always"
+            except NotElementwise:
+                passes = False
+            return of(e.a) and (passes or of(e.b))
+        case n.Load():
+            there = e.other is None and not e.clip and e.mask is None
+            return e.at.buffer.space == "global" and (there or (isinstance(e.other, n.Const) and math.isfinite(e.other.value)))
+        case n.Call(fn="expand") if isinstance(e.args[0], n.Expr):
+            axis = int(dict(e.attrs)["axis"])
+            return _is_finite(e.args[0], (*index[:axis], *index[axis + 1:]), lets, known)
+        case n.Call(fn="reduce") if dict(e.attrs).get("op") == "sum" and isinstance(e.args[0], n.Expr) and not dict(e.attrs).get("keep"):
+            axis = int(dict(e.attrs)["axis"])
+            extent, each = shape_of(e.args[0].type)[axis], n.Var(f"%sum{len(index)}", I32)
+            inner = known.ranging(each, build.const(0), build.const(extent) if isinstance(extent, int) else extent)
+            return _is_finite(e.args[0], (*index[:axis], each, *index[axis:]), lets, inner)
+        case _:
+            return False
 
 
 def _is_there(x: n.Load, known: Facts) -> bool:

@@ -151,15 +151,16 @@ def _tile(s: n.Stmt) -> bool:
 def _narrowed(program: n.Program, path: Path) -> tuple[n.For, set[int]]:
     """The loop that a statement and those that belong to it become, and their numbers in the block. Raises CannotRetile."""
     kernel, block, i = kernel_of(program, path), block_at(program, path), int(path[-1])
-    axes = TileAxes(kernel)
     first = block[i]
     name = first.names[0] if isinstance(first, n.Let) else first.buffer.name if isinstance(first, n.Alloc) else ""
-    front = next(iter(axes.of(name)), None)
+    front = next(iter(TileAxes.known(kernel).of(name)), None)
     if front is None or not isinstance(front.extent, int) or front.reduced or front.opaque:
         raise CannotRetile("the axis is reduced, or its extent is not known")
     group, stores = _group(kernel, program, block, i, front)
-    j = n.Var(fresh("j", names_in(program, kernel)), I32)
-    drop = Narrow(axes, front, build.const(0, I32), j)
+    j, axes = n.Var(fresh("j", names_in(program, kernel)), I32), TileAxes(kernel)
+    own = axes.of(name)[0]
+    assert own is not None
+    drop = Narrow(axes, own, build.const(0, I32), j)
     body = tuple(narrowed(stores[k], 0, j) if k in stores else drop.stmt(block[k]) for k in sorted(group))
     return n.For(j, build.const(0), build.const(front.extent), build.const(1), body), group
 

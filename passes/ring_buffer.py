@@ -44,6 +44,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.facts import Facts
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -56,7 +57,7 @@ from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_kernel
 from kir.target import target
 
-from ._local_buffers import byte_count, kind_of_copy, mentions, own_parts
+from ._local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, RingBuffer]:
@@ -120,6 +121,19 @@ def _past_the_end(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("tiles past the end are cut off at the edge of their tensors, and never read")
 
 
+def _first_inside(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop, item = _loop(program, site)
+    if not item.inside:
+        return proved("tiles are cut off at the edges of their tensors")
+    known = Facts.at(program, site.path)
+    for k in range(item.distance):
+        for s in _staged(loop):
+            place = substitute(s.src.at, {loop.var.name: build.const(k, _dtype(loop.var))})
+            if s.src.clip and not lies_inside(place, known):
+                return unknown(f"{region_text(place)} may reach beyond its tensor", needs="facts that say that tiles fill the tensor, of which there is one")
+    return proved("the first tiles lie inside their tensors")
+
+
 def _filled_first(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, _ = _loop(program, site)
     names = {s.dst.buffer.name for s in _staged(loop)}
@@ -153,7 +167,8 @@ def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class RingBuffer(Pass):
-    """`stages` slots; an iteration stages the tiles that are computed on `distance` iterations later."""
+    """`stages` slots; an iteration stages the tiles that are computed on `distance` iterations later. A single slot that is filled before the
+    loop may be filled without a loop of its own (`flat`), and what is filled there lies `inside` its tensor or is cut off at its edge."""
 
     intent: ClassVar[str] = "pipeline"
     catalogue: ClassVar[tuple[int, ...]] = (18,)
@@ -165,11 +180,14 @@ class RingBuffer(Pass):
         Precondition("KIR-P184", "validity", "pipeline", "what is staged does not depend on earlier iterations", _independent),
         Precondition("KIR-P185", "validity", "shape", "staging past the end of the loop is harmless", _past_the_end),
         Precondition("KIR-P186", "validity", "storage", "all stages fit in shared memory", _capacity),
+        Precondition("KIR-P958", "validity", "shape", "what is staged before the loop lies inside its tensor, or is cut off there", _first_inside),
         Precondition("KIR-P187", "validity", "pipeline", "an iteration stages what it reads first", _filled_first),
     )
 
     stages: int = 3
     distance: int = 2
+    flat: bool = False
+    inside: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop that stages whole buffers which nothing outside it uses."""
@@ -179,6 +197,8 @@ class RingBuffer(Pass):
             return Miss("the loop does not count from 0 by 1")
         if self.stages < 2 or self.distance < 1:
             return Miss("a ring has two slots or more, and a distance of one or more")
+        if self.flat and self.distance > 1:
+            return Miss("several slots are filled in a loop")
         if isinstance(why := self._private(program, path, node), Miss):
             return why
         return Site(path, self)
@@ -216,6 +236,8 @@ class RingBuffer(Pass):
 
         def moved(s: n.Copy, to: n.Expr, slot: n.Expr) -> n.Copy:
             src: n.Load = substitute(s.src, {loop.var.name: to})
+            if self.inside and slot is to:
+                src = replace(src, clip=False, other=None)
             return replace(s, src=src, dst=_at(names[s.dst.buffer.name], slot, None))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -232,11 +254,12 @@ class RingBuffer(Pass):
         zero = build.const(0, _dtype(loop.var))
         fill = n.For(first, zero, build.const(self.distance, _dtype(loop.var)), build.const(1, _dtype(loop.var)),
                      tuple(replace(moved(s, first, first), label=None) for s in staged))
+        fills: n.Block = tuple(replace(moved(s, zero, zero), label=None) for s in staged) if self.flat else (fill,)
         i = int(site.path[-1])
-        made = edit_block(program, site.path, lambda b: (*b[:i], fill, replace(loop, body=tuple(body)), *b[i + 1:]))
+        made = edit_block(program, site.path, lambda b: (*b[:i], *fills, replace(loop, body=tuple(body)), *b[i + 1:]))
         kernel = transform(kernel_of(made, site.path), lambda old, new: replace(new, buffer=names[new.buffer.name]) if isinstance(
             new, n.Alloc) and new.buffer.name in names else new)
-        return Rewritten(replace_kernel(made, kernel.name, kernel), (*site.path[:-1], i + 1))
+        return Rewritten(replace_kernel(made, kernel.name, kernel), (*site.path[:-1], i + len(fills)))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that stages slots of rings which a loop before it began to fill."""
@@ -257,13 +280,16 @@ class RingBuffer(Pass):
         fill = _fill(block_at(program, path), int(path[-1]), set(rings))
         if fill is None:
             return Miss("no loop before it fills the first slots")
-        return Site(path, RingBuffer(stages, distance), {"fill": fill, "rings": tuple(rings)})
+        first, count, flat = fill
+        filling = [x for s in block_at(program, path)[first:first + count] for x in statements((s,)) if isinstance(x, n.Copy)]
+        inside = all(s.src.clip for s in rings.values()) and not any(s.src.clip for s in filling)
+        return Site(path, RingBuffer(stages, distance, flat, inside), {"fill": first, "fills": count, "rings": tuple(rings)})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One buffer each, staged in the iteration that computes on it."""
         loop, _ = _loop(program, site)
         names = set(site.captures["rings"])
-        fill, i = int(site.captures["fill"]), int(site.path[-1])
+        fill, count, i = int(site.captures["fill"]), int(site.captures["fills"]), int(site.path[-1])
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Buffer) and new.name in names:
@@ -278,10 +304,10 @@ class RingBuffer(Pass):
             if isinstance(s, n.Copy) and s.dst.buffer.name in names:
                 made = replace(made, src=substitute(s.src, {loop.var.name: back}))
             body.append(made)
-        out = edit_block(program, site.path, lambda b: (*b[:fill], *b[fill + 1:i], replace(loop, body=tuple(body)), *b[i + 1:]))
+        out = edit_block(program, site.path, lambda b: (*b[:fill], *b[fill + count:i], replace(loop, body=tuple(body)), *b[i + 1:]))
         kernel = transform(kernel_of(out, site.path), lambda old, new: replace(new, shape=new.shape[1:]) if isinstance(
             new, n.Buffer) and new.name in names and len(new.shape) == _rank(program, site, new.name) else new)
-        return Rewritten(replace_kernel(out, kernel.name, kernel), (*site.path[:-1], i - 1))
+        return Rewritten(replace_kernel(out, kernel.name, kernel), (*site.path[:-1], i - count))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Shared memory for the further stages."""
@@ -304,13 +330,18 @@ def _at(ring: n.Buffer, slot: n.Expr, index: tuple[n.Expr | n.Span, ...] | None)
     return build.region(ring, slot, *(index if index is not None else tuple(build.span(0, d) for d in ring.shape[1:])))
 
 
-def _fill(block: n.Block, before: int, names: set[str]) -> int | None:
-    """Where the loop stands that only fills those buffers."""
+def _fill(block: n.Block, before: int, names: set[str]) -> tuple[int, int, bool] | None:
+    """Where the statements stand that only fill those buffers, how many they are, and whether they are no loop."""
     for k in range(before - 1, -1, -1):
         s = block[k]
         if isinstance(s, n.For) and s.kind == "serial" and {x.dst.buffer.name for x in s.body if isinstance(x, n.Copy)} == names and all(
                 isinstance(x, n.Copy) for x in s.body):
-            return k
+            return k, 1, False
+        count = len(names)
+        run = [x for x in block[max(0, k - count + 1):k + 1] if isinstance(x, n.Copy) and x.dst.index and build.is_const(
+            x.dst.index[0] if isinstance(x.dst.index[0], n.Expr) else x.dst.index[0].lo, 0)]
+        if len(run) == count and {x.dst.buffer.name for x in run} == names:
+            return k - count + 1, count, True
     return None
 
 

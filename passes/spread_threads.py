@@ -177,6 +177,8 @@ class SpreadThreads(Pass):
         team = whole_team(program, (*path, len(front)), node.body[-1]) if len(node.body) == len(front) + 1 else None
         if team is None:
             return None
+        if _reduces(program, team):
+            return Miss("its threads share a reduction, which goes first")
         found: dict[tuple[int, ...], Site] = {}
         reason = ""
         for whole in (False, True):
@@ -197,6 +199,13 @@ class SpreadThreads(Pass):
         body, _ = _Gather(team, names_in(program, kernel), bool(site.captures.get("whole"))).body()
         made = replace(kernel, threads=build.const(1), body=(*front, *body))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+
+
+def _reduces(program: n.Program, team: ThreadTeam) -> bool:
+    """Whether a reduction that the threads share, each folding every T-th value, could be one that each does for itself."""
+    from .partition_reduction import PartitionReduction
+    return any(isinstance(s, n.Alloc) and isinstance(PartitionReduction().match_inverse(program, (*team.path, "body", i), s), Site)
+               for i, s in enumerate(team.loop.body))
 
 
 def _shared(body: n.Block) -> n.Block:

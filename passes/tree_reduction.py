@@ -40,7 +40,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import regions, statements, transform, walk
+from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 
@@ -75,6 +75,28 @@ def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
             x.at.buffer.name for x in walk(folded) if isinstance(x, n.Load)}:
         return None
     return op, folded
+
+
+PLACES = {"argmax": "gt", "argmin": "lt"}
+"""Reductions that give the first place of the best value, by how a better one compares."""
+
+
+def _searched(block: n.Block, i: int) -> tuple[str, n.Expr] | None:
+    """(reduction, element) of a scalar and a loop that keeps the place of the best value in it, and does nothing else."""
+    at, loop = block[i], block[i + 1] if i + 1 < len(block) else None
+    if not (isinstance(at, n.Alloc) and isinstance(loop, n.For) and loop.kind == "serial" and len(loop.body) == 1 and build.is_const(loop.lo, 0)
+            and build.is_const(loop.step, 1) and build.int_value(loop.hi) and at.buffer.dtype == loop.var.of == I32 and at.init == build.const(0)
+            and at.buffer.space == "register" and not at.buffer.shape):
+        return None
+    cond = loop.body[0].cond if isinstance(loop.body[0], n.If) else None
+    op = next((op for op, way in PLACES.items() if isinstance(cond, n.Binary) and cond.op == way and dtype_of(cond.a.type).is_float), None)
+    return (op, cond.a) if op is not None and isinstance(cond, n.Binary) and loop.body[0] == _better(op, at.buffer, cond.a, loop.var) else None
+
+
+def _better(op: str, at: n.Buffer, value: n.Expr, place: n.Var) -> n.If:
+    """Keeps a place whose value is better than the best so far."""
+    best: n.Expr = substitute(value, {place.name: n.Load(n.Region(at))})
+    return n.If(build.compare(PLACES[op], value, best), (n.Store(n.Region(at), place),))
 
 
 def _as_value(block: n.Block, acc: n.Alloc, value: n.Var) -> n.Block:
@@ -124,6 +146,14 @@ class TreeReduction(Pass):
         if not isinstance(node, n.Alloc):
             return None
         block, i = block_at(program, path), int(path[-1])
+        if (place := _searched(block, i)) is not None:
+            loop = block[i + 1]
+            assert isinstance(loop, n.For)
+            try:
+                _widened(loop, place[1], 0)
+            except NotElementwise as bad:
+                return Miss(f"'{bad}' has no form as a tile")
+            return Site(path, self) if self.axis == 0 else None
         found = _folds(node, block[i + 1]) if i + 1 < len(block) else None
         if found is None:
             return None
@@ -144,6 +174,9 @@ class TreeReduction(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One reduction of the whole tile."""
         block, i = block_at(program, site.path), int(site.path[-1])
+        place = _searched(block, i)
+        if place is not None:
+            return self._placed(program, site, place)
         acc, loop = block[i], block[i + 1]
         found = _folds(acc, loop)
         assert found is not None and isinstance(acc, n.Alloc) and isinstance(loop, n.For)
@@ -154,12 +187,37 @@ class TreeReduction(Pass):
         made = edit_block(program, site.path, lambda b: (*b[:i], let, *_as_value(b[i + 2:], acc, var)))
         return Rewritten(made, site.path)
 
+    def _placed(self, program: n.Program, site: Site, found: tuple[str, n.Expr]) -> Rewritten:
+        """One reduction that gives a place."""
+        block, i = block_at(program, site.path), int(site.path[-1])
+        at, loop = block[i], block[i + 1]
+        assert isinstance(at, n.Alloc) and isinstance(loop, n.For)
+        let = n.Let((at.buffer.name,), build.call("reduce", _widened(loop, found[1], 0), axis=0, op=found[0]), label=at.label, origin=at.origin)
+        var, own = n.Var(at.buffer.name, let.value.type), n.Load(n.Region(at.buffer))
+        return Rewritten(edit_block(program, site.path, lambda b: (
+            *b[:i], let, *(transform(s, lambda old, new: var if new == own else new) for s in b[i + 2:]))), site.path)
+
+    def _search(self, program: n.Program, site: Site) -> Rewritten:
+        """The place of the best value so far, and a loop over the elements."""
+        node, i, taken = node_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
+        assert isinstance(node, n.Let) and isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
+        op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
+        j, extent, at = n.Var(fresh("j", taken), I32), shape_of(source.type)[0], n.Buffer(node.names[0], I32, (), "register")
+        assert isinstance(extent, int)
+        body = (_better(op, at, _narrowed(source, 0, j), j),)
+        made = (n.Alloc(at, build.const(0), label=node.label, origin=node.origin), n.For(j, build.const(0), build.const(extent), build.const(1), body))
+        var, own = n.Var(node.names[0], node.value.type), n.Load(n.Region(at))
+        return Rewritten(edit_block(program, site.path, lambda b: (
+            *b[:i], *made, *(transform(s, lambda old, new: own if new == var else new) for s in b[i + 1:]))), site.path)
+
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a named reduction of a tile."""
         if not (isinstance(node, n.Let) and isinstance(node.value, n.Call) and node.value.fn == "reduce" and len(node.names) == 1):
             return None
         options = dict(node.value.attrs)
-        if options.get("op") not in OPS or options.get("keep") or len(node.value.args) != 1:
+        placed = options.get("op") in PLACES and isinstance(node.value.args[0], n.Expr) and len(shape_of(node.value.args[0].type)) == 1 and dtype_of(
+            node.value.args[0].type).is_float and node.value.type == I32
+        if (options.get("op") not in OPS and not placed) or options.get("keep") or len(node.value.args) != 1:
             return Miss(f"{options.get('op') or 'a combine function'} is no operation of two elements that folds serially")
         source = node.value.args[0]
         assert isinstance(source, n.Expr)
@@ -178,6 +236,8 @@ class TreeReduction(Pass):
         assert isinstance(node, n.Let) and isinstance(node.value, n.Call)
         op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
         assert isinstance(source, n.Expr)
+        if op in PLACES:
+            return self._search(program, site)
         taken = names_in(program, kernel)
         j = n.Var(fresh("j", taken), I32)
         shape = shape_of(node.value.type)

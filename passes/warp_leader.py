@@ -55,12 +55,14 @@ from typing import ClassVar, Literal
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import transform, walk
+from kir.ir.printer import expr_text
+from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.view import expression_at
 
-from ._materialize import buffers_read, buffers_written
+from ._materialize import buffers_read, buffers_written, is_pure
 from ._thread_team import ThreadTeam, barrier, declaration, everyone_arrives, fold_at, is_call, is_in_loop, mentions, team_at, whole
 from .shuffle_exchange import WARP
 from .warp_fold import warp_fold_at
@@ -93,10 +95,17 @@ def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("all warps would fold the same values, and nothing else touches the slot")
 
 
+def _of_result(program: n.Program, path: Path, e: n.Expr, result: n.Buffer) -> bool:
+    """Whether a value is made of a result and of nothing else but what is the same for all threads: sizes, scalars, the CTA's place."""
+    known = {p.name for p in program.params} | {a.name for a in kernel_of(program, path).grid}
+    return is_pure(e) and buffers_named(e) == {result.name} and names_read(e) <= known
+
+
 @dataclass(frozen=True)
 class WarpLeader(Pass):
     """`slot` is the shared array whose first element takes the value ("": a slot of its own), `writers` whether one lane writes it or all
-    of the warp do, `bound` whether the warp is told by its number or by those of its threads."""
+    of the warp do, `bound` whether the warp is told by its number or by those of its threads; `value` is the text of what is made of the result and
+    handed on ("": the result itself)."""
 
     intent: ClassVar[str] = "leader-broadcast"
     catalogue: ClassVar[tuple[int, ...]] = (46, 83)
@@ -110,6 +119,14 @@ class WarpLeader(Pass):
     slot: str = ""
     writers: Literal["warp", "lane"] = "warp"
     bound: Literal["warp", "threads"] = "warp"
+    value: str = ""
+
+    def handed(self, program: n.Program, path: Path, result: n.Buffer, size: int) -> n.Expr | None:
+        """What is handed on of the result of a fold of `size` statements: a value that is the same for all threads."""
+        if not self.value:
+            return whole(result)
+        found = expression_at(program, (*path[:-1], int(path[-1]) + size), self.value)
+        return found if found is not None and _of_result(program, path, found, result) else None
 
     def _guard(self, t: n.Var) -> n.Expr:
         return build.compare("eq", build.floordiv(t, WARP), 0) if self.bound == "warp" else build.compare("lt", t, WARP)
@@ -124,6 +141,11 @@ class WarpLeader(Pass):
         if found is None:
             return None
         result, size = found
+        value = self.handed(program, path, result, size)
+        if value is None or value.type != result.dtype:
+            return Miss("the value is none that is made of the result alone")
+        if self.value and not any(x == value for s in block[i + size:] for x in walk(s)):
+            return Miss("nothing reads the value later")
         if is_in_loop(program, path) or (len(path) > 4 and isinstance(node, n.Store)):
             return Miss("it is done several times, or its result outlives the branch around it")
         if result.name in buffers_written(block[i + size:]):
@@ -147,12 +169,14 @@ class WarpLeader(Pass):
             slot = n.Region(home.buffer, (build.const(0),))
         else:
             slot = n.Region(n.Buffer(fresh(f"{result.name}_slot", names_in(program, kernel_of(program, site.path))), result.dtype, (), "shared"))
-        write: n.Stmt = n.Store(slot, whole(result))
+        value = self.handed(program, site.path, result, size)
+        assert value is not None
+        write: n.Stmt = n.Store(slot, value)
         if self.writers == "lane":
             write = n.If(build.compare("eq", team.thread, 0), (write,))
         made = n.If(self._guard(team.thread), (*block[i:i + size], write))
         read = n.Load(slot)
-        rest = tuple(transform(s, lambda old, new: read if old == whole(result) else new) for s in block[i + size:])
+        rest = tuple(transform(s, lambda old, new: read if old == value else new) for s in block[i + size:])
         out = edit_block(program, site.path, lambda b: (*b[:i], made, barrier(), *rest))
         top = int(site.path[1])
         at: Path = site.path
@@ -177,9 +201,11 @@ class WarpLeader(Pass):
         writers = "warp"
         if isinstance(write, n.If) and write.cond == build.compare("eq", team.thread, 0) and len(write.then) == 1 and not write.orelse:
             write, writers = write.then[0], "lane"
-        if not isinstance(write, n.Store) or write.value != whole(found[0]) or write.mask is not None or not is_call(
-                block[i + 1] if i + 1 < len(block) else None, "barrier"):
+        if not isinstance(write, n.Store) or write.mask is not None or not is_call(block[i + 1] if i + 1 < len(block) else None, "barrier"):
             return Miss("the result is not stored and waited for")
+        value = "" if write.value == whole(found[0]) else expr_text(write.value)
+        if value and (not _of_result(program, path, write.value, found[0]) or write.value.type != found[0].dtype):
+            return Miss("what is stored is not made of the result alone")
         slot, home = write.at, declaration(program, path, write.at.buffer.name)
         if home is None or home.init is not None:
             return Miss(f"'{slot.buffer.name}' is not declared by the kernel itself")
@@ -189,11 +215,11 @@ class WarpLeader(Pass):
         if any(mentions(s, found[0].name) for s in block[i + 2:]):
             return Miss(f"'{found[0].name}' is used later")
         if slot.index:
-            return Site(path, WarpLeader(slot.buffer.name, writers, bound)) if slot.index == (build.const(0),) else Miss("not the first element")  # type: ignore[arg-type]  # literals above
+            return Site(path, WarpLeader(slot.buffer.name, writers, bound, value)) if slot.index == (build.const(0),) else Miss("not the first element")  # type: ignore[arg-type]  # literals above
         if sum(isinstance(x, n.Region) and x.buffer.name == slot.buffer.name for x in walk(kernel_of(program, path))) != 1 + len(later):
             return Miss(f"'{slot.buffer.name}' is used before")
         at = next(k for k, s in enumerate(kernel_of(program, path).body) if s is home)
-        return Site(path, WarpLeader("", writers, bound), {"home": at})  # type: ignore[arg-type]  # literals above
+        return Site(path, WarpLeader("", writers, bound, value), {"home": at})  # type: ignore[arg-type]  # literals above
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every warp folds, and keeps the result."""
@@ -203,7 +229,7 @@ class WarpLeader(Pass):
         write = node.then[-1].then[0] if isinstance(node.then[-1], n.If) else node.then[-1]
         found = _folded(node.then, 0, team)
         assert isinstance(write, n.Store) and found is not None
-        name, value = write.at.buffer.name, whole(found[0])
+        name, value = write.at.buffer.name, write.value
         rest = tuple(transform(s, lambda old, new: value if isinstance(old, n.Load) and old.at.buffer.name == name else new) for s in block[i + 2:])
         out = edit_block(program, site.path, lambda b: (*b[:i], *node.then[:-1], *rest))
         at: Path = site.path

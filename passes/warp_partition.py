@@ -34,6 +34,7 @@ kernel main grid (i: 1) threads 256
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import ClassVar
 
 from kir.dataclass import dataclass
@@ -85,9 +86,18 @@ def _whole_blocks(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("the blocks cover the result, each element once")
 
 
+def grid_place(warp: n.Expr, rows: int, columns: int, down: bool) -> tuple[n.Expr, n.Expr]:
+    """Row and column of a warp in a grid of warps that are numbered along the rows, or `down` the columns."""
+    if rows == 1 or columns == 1:
+        return (warp if columns == 1 and rows > 1 else build.const(0)), (warp if rows == 1 and columns > 1 else build.const(0))
+    if down:
+        return build.mod(warp, build.const(rows)), build.floordiv(warp, rows)
+    return build.floordiv(warp, columns), build.mod(warp, build.const(columns))
+
+
 @dataclass(frozen=True)
 class WarpPartition(Pass):
-    """The result is divided into `rows` x `columns` blocks, warp by warp in rows; 0 and 0 leave that open."""
+    """The result is divided into `rows` x `columns` blocks, warp by warp in rows, or `down` the columns; 0 and 0 leave that open."""
 
     intent: ClassVar[str] = "warp-partition"
     catalogue: ClassVar[tuple[int, ...]] = (47, 48)
@@ -101,6 +111,7 @@ class WarpPartition(Pass):
 
     rows: int = 0
     columns: int = 0
+    down: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a product that the CTA executes as a whole."""
@@ -113,7 +124,7 @@ class WarpPartition(Pass):
             choices = [self]
         else:
             warps = (build.int_value(kernel_of(program, path).threads) or 0) // 32
-            choices = [WarpPartition(r, warps // r) for r in range(1, warps + 1)
+            choices = [WarpPartition(r, warps // r, self.down) for r in range(1, warps + 1)
                        if warps > 1 and warps % r == 0 and found[0] % r == 0 and found[1] % (warps // r) == 0]
         if not choices:
             return Miss("the CTA is a single warp, or its warps do not divide the result")
@@ -126,8 +137,7 @@ class WarpPartition(Pass):
 
     def _starts(self, w: n.Expr, block: tuple[int, int]) -> tuple[n.Expr, n.Expr]:
         """First row and column of a warp's block."""
-        row = build.const(0) if self.rows == 1 else build.floordiv(w, self.columns)
-        column = build.const(0) if self.columns == 1 else w if self.rows == 1 else build.mod(w, build.const(self.columns))
+        row, column = grid_place(w, self.rows, self.columns, self.down)
         return build.mul(row, block[0]), build.mul(column, block[1])
 
     def _divided(self, s: n.Mma, w: n.Expr, size: tuple[int, int]) -> n.Mma:
@@ -155,9 +165,9 @@ class WarpPartition(Pass):
         block = _extents(s)
         if block is None:
             return Miss("the product is batched, or has a symbolic extent")
-        for rows in range(1, count + 1):
-            if count % rows == 0:
-                item = WarpPartition(rows, count // rows)
+        for rows, down in product(range(1, count + 1), (False, True)):
+            if count % rows == 0 and not (down and rows in (1, count)):
+                item = WarpPartition(rows, count // rows, down)
                 made = item._undivided(s, node.var, block)
                 if made is not None and item._divided(made, node.var, (rows * block[0], item.columns * block[1])) == s:
                     return Site(path, item, {"product": made})

@@ -15,6 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of, shape_of
+from kir.ir.verify import verify
 from kir.ir.visit import statements, walk
 from kir.rewrite import Step, apply
 from kir.rewrite.anchor import anchor_text
@@ -49,6 +50,9 @@ def planned(program: n.Program, kernel: str) -> tuple[n.Program, tuple[str, ...]
     """The program with a kernel's products decided, and the steps that did it."""
     plan = _Plan(program, kernel)
     plan.run()
+    if any(d.severity == "error" for d in verify(plan.program)):  # a step whose result is no program is not taken: found out one by one
+        plan = _Plan(program, kernel, verified=True)
+        plan.run()
     return plan.program, tuple(plan.steps)
 
 
@@ -58,6 +62,8 @@ class _Plan:
     kernel: str
     steps: list[str] = field(default_factory=list)
     context: Context = field(default_factory=lambda: Context(target=target(TARGET)))
+    verified: bool = False
+    """Whether each step is verified, not the last alone."""
 
     def run(self) -> None:
         """Every decision, from the loops inward."""
@@ -101,7 +107,7 @@ class _Plan:
             else:
                 found = found_sites(item.match_inverse(self.program, path, node_at(self.program, path)))
                 site = next(t for s in found if (t := tried(self.program, s)) is not None)
-            done = apply(self.program, site.params, site, direction, context=self.context)
+            done = apply(self.program, site.params, site, direction, context=self.context, verified=self.verified)
         except (KirError, StopIteration):
             return False
         self.steps.append(str(Step.of(site.params, anchor_text(self.program, site.path), direction)))

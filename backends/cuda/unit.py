@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-from jinja2 import Environment, StrictUndefined
-
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.surface import Argument, Entry
@@ -19,6 +17,8 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/", "tdiv": "/", "mod
 
 @cache
 def _template(name: str) -> object:
+    from jinja2 import Environment, StrictUndefined
+
     text = (resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
     return Environment(trim_blocks=True, undefined=StrictUndefined, autoescape=False).from_string(text)  # C++, not HTML
 

@@ -36,7 +36,7 @@ DTYPES: Mapping[str, str] = {
     "f8e5m2": "float8_e5m2", "i4": "int4", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
 }
 """IR dtype to its name in TileLang."""
-_EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn", "active_mask": "__activemask"}
+_EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn"}
 """Calls that only CUDA has a word for."""
 MOST_ELEMENTS = 512
 """Elements of a tile that one thread may have: four times what its registers hold is past all use, and nvcc needs minutes for it."""
@@ -297,7 +297,13 @@ class Expressions:
         if e.fn in _EXTERNAL and not e.attrs and isinstance(e.type, DType):
             words = [self.dtype(e.type), f'"{_EXTERNAL[e.fn]}"', *map(self.text, args)]
             return f"T.call_extern({', '.join(words)})"
+        if e.fn in ("ballot", "active_mask"):
+            return f'T.Cast("uint32", {"T.ballot" if args else "T.activemask"}({", ".join(map(self.text, args))}))'
         spelling = instruction(e.fn).on("tilelang")
+        if e.fn.startswith("shfl_") and spelling is not None and [k for k, _ in e.attrs] == ["width"]:
+            return f"{spelling}({', '.join(map(self.text, args))}, width={dict(e.attrs)['width']})"
+        if e.fn in ("vote_any", "vote_all") and spelling is not None:
+            return f"({spelling}({self.text(args[0])}) != 0)"
         if spelling is None or e.attrs:
             raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")
         return f"{spelling}({', '.join(map(self.text, args))})"

@@ -93,6 +93,7 @@ def _handlers() -> dict[str, Handler]:
         "atomicSub": _atomic_sub, "__syncwarp": _sync_warp, "__activemask": _active_mask, "memcpy": _memcpy,
         "__builtin_memcpy": _memcpy, "assert": _assert, "printf": _print, "__builtin_assume": _assume, "__builtin_expect": _first,
         "__builtin_assume_aligned": _aligned,
+        "__isShared": _is_shared, "__isGlobal": _is_shared,
         "__cvta_generic_to_shared": _address, "__cvta_generic_to_global": _address, "__pipeline_memcpy_async": _pipeline_copy,
         "__pipeline_wait_prior": _pipeline_wait, "memset": _memset, "clock64": _clock, "clock": _clock,
         "__nanosleep": _sleep, "__ldg_nc": _load, "__lane_id": _lane, "__shfl": _old,
@@ -301,6 +302,11 @@ def _aligned(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     if r.pool is not None and v.place.store is r.pool:
         r.hint_align = bytes_
     return Pointer(v.place, Ptr(VOID))
+
+
+def _is_shared(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+    at, _ = place_of(r, args[0], node)
+    return Scalar(build.const(at.store.is_global == (name == "__isGlobal"), BOOL))
 
 
 def _address(r: Reader, name: str, args: list[Value], node: Node) -> Value:

@@ -131,9 +131,10 @@ def _split_lives(body: list[n.Stmt], fresh: Callable[[str], str]) -> list[n.Stmt
     out: list[n.Stmt] = []
     mine: dict[str, n.Buffer] = {}
     rest = list(body)
+    viewed = {s.at.buffer.name for s in body if isinstance(s, n.View)}  # a view stays on the array that it was made of
     while rest:
         s = rest.pop(0)
-        if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape:
+        if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape and s.buffer.name not in viewed:
             mine[s.buffer.name] = s.buffer
         if isinstance(s, n.Store) and s.at.buffer.name in mine and not s.at.index and s.mask is None and isinstance(s.value.type, TileType):
             old = s.at.buffer

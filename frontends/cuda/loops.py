@@ -160,7 +160,18 @@ def _may_change(node: Node) -> bool:
 
 
 def _writes(body: Node) -> bool:
-    return statements.contains(body, "assignment_expression") or statements.contains(body, "call_expression")
+    """Whether a body may write memory: it calls something, or assigns to more than names."""
+    stack = [body]
+    while stack:
+        top = stack.pop()
+        if top.type == "call_expression":
+            return True
+        left = top.child_by_field_name("left") if top.type == "assignment_expression" else top.child_by_field_name(
+            "argument") if top.type == "update_expression" else None
+        if left is not None and left.type != "identifier":
+            return True
+        stack += top.named_children
+    return False
 
 
 def _names(node: Node) -> set[str]:

@@ -92,6 +92,13 @@ class Store:
         own = self.declared if self.tensor is not None or not self.uses else max(self.uses, key=lambda d: self.uses[d])
         return own if own.bits < dtype.bits and dtype.bits % own.bits == 0 and not own.is_bool else None
 
+    def alike(self, dtype: DType) -> DType | None:
+        """The dtype that an array is used with, where its numbers have as many bits as those of another `dtype`; None elsewhere."""
+        if self.single or dtype in self.uses or dtype.kind == "token" or not (self.uses or self.tensor is not None):
+            return None
+        own = self.declared if self.tensor is not None else max(self.uses, key=lambda d: self.uses[d])
+        return own if own != dtype and own.bits == dtype.bits and own.kind != "token" and not own.is_bool and not dtype.is_bool else None
+
     def split(self, buffer: n.Buffer, byte: n.Expr, dtype: DType, count: int | None) -> n.Region:
         """A place in the shape that the binding gives an array: each term of the offset goes to the largest dimension that it is a whole
         number of steps of."""

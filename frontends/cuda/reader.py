@@ -323,6 +323,8 @@ class Reader:
         match t:
             case Prim() if (narrow := at.store.narrower(t.dtype)) is not None:
                 return Scalar(pack_bits(n.Load(at.region(narrow, t.dtype.bits // narrow.bits)), t.dtype))
+            case Prim() if (own := at.store.alike(t.dtype)) is not None:
+                return Scalar(build.cast(n.Load(at.region(own, None)), t.dtype, "bits"))
             case Prim():
                 return Scalar(n.Load(at.region(t.dtype, None)))
             case Ptr() | Named():
@@ -358,7 +360,9 @@ class Reader:
                 if narrow is not None:
                     self.m.emit(n.Store(to.place.region(narrow, kind.dtype.bits // narrow.bits), unpack_bits(made.expr, narrow)))
                     return
-                self.m.emit(n.Store(to.place.region(kind.dtype, None), made.expr))
+                own = to.place.store.alike(kind.dtype)
+                value = made.expr if own is None else build.cast(made.expr, own, "bits")
+                self.m.emit(n.Store(to.place.region(own or kind.dtype, None), value))
             case MovingPointer():
                 self._set_pointer(to.variable, self.rvalue(v))
             case Members():

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import field
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 import tree_sitter
@@ -218,7 +219,13 @@ class Sources:
             for candidate in (folder / name, folder / "include" / name):
                 if candidate.is_file():
                     return candidate
-        return None
+        return own_header(name)
+
+
+def own_header(name: str) -> Path | None:
+    """A header of CUDA's in KIR's own words, where its functions are made of others: `grammars/cuda/`."""
+    own = Path(str(resources.files("kir.grammars"))) / "cuda" / name
+    return own if "/" not in name and own.is_file() else None
 
 
 _SYSTEM = re.compile(

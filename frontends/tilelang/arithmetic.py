@@ -53,6 +53,9 @@ def convert(e: n.Expr, dtype: DType) -> n.Expr:
     own = dtype_of(e.type)
     if own == dtype:
         return e
+    if isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type) == dtype and not own.is_symbolic and (
+            dtype.is_bool or (dtype.is_integer and own.is_integer and dtype.bits < own.bits)):
+        return e.x
     if dtype.is_bool and not own.is_symbolic:
         return build.binary("ne", e, build.const(0, own))
     if isinstance(e, n.Const) and own == F32 and dtype in (F64,):
@@ -183,6 +186,8 @@ def operated(op: str, a: n.Expr, b: n.Expr) -> n.Expr:
                 raise NotUnderstood("a remainder of floats")
             if op in ("and", "or", "xor", "shl", "shr"):
                 raise NotUnderstood(f"'{op}' of {dtype.name}")
+        if op == "ne" and isinstance(a, n.Cast) and dtype_of(a.x.type).is_bool and build.is_const(b, 0):
+            return a.x
         return build.binary(op, a, b)
     except KirError as bad:
         raise NotUnderstood(bad.diagnostics[0].message) from bad

@@ -10,16 +10,18 @@ from kir.ir.types import I32, DType
 from kir.ir.visit import walk
 
 from ..triton.source import small_definitions
-from . import arithmetic
+from . import arithmetic, mutable
 from .arithmetic import convert
-from .evaluate import bound, evaluate
+from .evaluate import bound, evaluate, iterated
 from .operators import binary
 from .reader import Reader
 from .subscripts import indices, subscript
 from .values import (
     Choice,
     Frame,
+    Instance,
     Items,
+    Listed,
     Memory,
     NotUnderstood,
     Num,
@@ -27,6 +29,8 @@ from .values import (
     Place,
     Raised,
     Returned,
+    Scope,
+    Table,
     TypeOf,
     Unknown,
     Value,
@@ -53,12 +57,16 @@ def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
             assign(r, f, target, made)
         case cst.AugAssign(target=target, operator=operator, value=value):
             _augmented(r, f, target, arithmetic.BINARY[type(operator)], evaluate(r, f.scope, value))
-        case cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString() | cst.Ellipsis()) | cst.Pass() | cst.Global() | cst.Nonlocal():
+        case cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString() | cst.Ellipsis()) | cst.Pass():
             pass
+        case cst.Global(names=names) | cst.Nonlocal(names=names):
+            _not_its_own(f.scope, [x.name.value for x in names])
         case cst.Expr(value=value):
             made = evaluate(r, f.scope, value)
             if isinstance(made, Num) and isinstance(made.expr, n.Call) and made.expr.fn.startswith("atomic_"):
                 r.out.emit(n.Eval(made.expr))
+            if isinstance(made, Open) and made.kind == "asked":
+                mutable.lose_arguments(r, f.scope, s, f"what '{f.scope.module.code(s).strip()[:60]}' does to it")
         case cst.Assert():
             _assert(r, f, s)
         case cst.Raise():
@@ -84,12 +92,23 @@ def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
     return None
 
 
+def _not_its_own(scope: Scope, names: list[str]) -> None:
+    """Names of what surrounds a function, which it may bind: nothing is known of them from here on."""
+    for name in names:
+        at: Scope | None = scope
+        while at is not None:
+            if name in at.names or at is scope:
+                at.names[name] = Unknown(f"'{name}', which a function inside binds")
+            at = at.parent
+
+
 def _held(r: Reader, v: Value) -> Value:
     """What a macro returns: numbers as they are now."""
     if isinstance(v, Memory) and v.var:
         return let(r, v.buffer.name, r.run(v))
     if isinstance(v, Items):
-        return Items(tuple(_held(r, x) for x in v.items))
+        held = tuple(_held(r, x) for x in v.items)
+        return v if all(x is y for x, y in zip(held, v.items, strict=True)) else (Listed if isinstance(v, Listed) else Items)(held)
     return v
 
 
@@ -147,16 +166,37 @@ def assign(r: Reader, f: Frame, target: cst.BaseExpression, value: Value) -> Non
                 assign(r, f, t, v)
         case cst.Subscript():
             owner = r.decided(evaluate(r, f.scope, target.value))
-            where = subscript(r, owner, indices(r, f.scope, target.slice))
-            store(r, where, value)
+            if isinstance(owner, (Listed, Table)):
+                mutable.set_item(r, owner, indices(r, f.scope, target.slice), value)
+            else:
+                store(r, subscript(r, owner, indices(r, f.scope, target.slice)), value)
+        case cst.Attribute():
+            owner = r.decided(evaluate(r, f.scope, target.value))
+            if not isinstance(owner, Instance):
+                raise NotUnderstood(f"an assignment to an attribute of {describe(owner)}")
+            value = r.settled(value)
+            if isinstance(value, Open) and value.kind == "asked":
+                value = r.ask(target.attr.value, value.key, "")
+            mutable.set_attribute(r, owner, target.attr.value, _named(r, target.attr.value, value))
         case _:
-            raise NotUnderstood("an assignment to an attribute")
+            raise NotUnderstood(f"an assignment to a {type(target).__name__.lower()}")
+
+
+def _named(r: Reader, name: str, value: Value) -> Value:
+    """A number of the kernel under a name of its own; other values are themselves."""
+    if r.launched and isinstance(value, Num):
+        return let(r, name, value.expr)
+    if r.launched and (_is_element(value) or (_is_variable(value) and not _fresh_variable(r, value))):
+        return let(r, name, r.run(value))
+    return value
 
 
 def bound_pairs(r: Reader, target: cst.Tuple | cst.List, value: Value) -> list[tuple[cst.BaseExpression, Value]]:
     """The targets of a tuple with their values."""
     if isinstance(value, Open):
         return [(cst.Name(k), v) for k, v in bound(r, target, value)]
+    if isinstance(value, Instance):
+        value = Items(iterated(r, value))
     if isinstance(value, Num) and len(target.elements) == 1:
         return [(target.elements[0].value, value)]
     if not isinstance(value, Items) or len(value.items) != len(target.elements):
@@ -175,11 +215,7 @@ def _assign_name(r: Reader, f: Frame, name: str, value: Value) -> None:
         return
     if isinstance(value, Open) and value.kind == "asked":
         value = r.ask(name, value.key, "")
-    if r.launched and isinstance(value, Num):
-        value = let(r, name, value.expr)
-    elif r.launched and (_is_element(value) or (_is_variable(value) and not _fresh_variable(r, value))):
-        value = let(r, name, r.run(value))
-    f.scope.names[name] = value
+    f.scope.names[name] = _named(r, name, value)
 
 
 def _is_element(v: Value) -> bool:
@@ -226,6 +262,9 @@ def store(r: Reader, where: Value, value: Value) -> None:
 
 def _augmented(r: Reader, f: Frame, target: cst.BaseExpression, op: str, value: Value) -> None:
     old = evaluate(r, f.scope, target)
+    if op == "add" and isinstance(old, Listed):
+        mutable.method(r, old, "extend", [value], lambda v: iterated(r, v))
+        return
     made = binary(r, op, old if not isinstance(old, Memory) or old.var else r.decided(old), value)
     if isinstance(target, cst.Name) and isinstance(old, Place) and old.var:
         store(r, old, made)

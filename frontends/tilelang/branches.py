@@ -13,7 +13,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import walk
 
 from ..triton.liveness import assigned_names
-from . import arithmetic
+from . import arithmetic, mutable
 from . import execute as execution
 from .evaluate import evaluate
 from .lookup import asked_name
@@ -22,6 +22,7 @@ from .values import (
     Choice,
     Frame,
     Items,
+    Listed,
     Memory,
     NotUnderstood,
     Num,
@@ -51,6 +52,7 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) ->
         execution.restore(r, f, names, taken)
         if r.launched:
             execution.opaque(r, f, s, reason)
+            mutable.lose(r, f.scope, s, reason)
             for name in assigned_names([s]):
                 f.scope.names[name] = Unknown(reason)
             return None
@@ -123,6 +125,8 @@ def ends_in_return(body: Sequence[cst.CSTNode]) -> bool:
             orelse = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
             if ends_in_return(s.body.body) or ends_in_return(orelse):
                 return True
+        if isinstance(s, (cst.For, cst.While, cst.With, cst.Try)) and ends_in_return(s.body.body):
+            return True
     return False
 
 
@@ -152,6 +156,7 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: object, orelse: object, s
     blocks: list[list[n.Stmt]] = []
     raised = []
     why: Raised | None = None
+    mark, changed = len(r.changes), []
     layouts, laid = dict(r.layouts), []
     for holds, act in ((True, then), (False, orelse)):
         f.scope.names.clear()
@@ -166,6 +171,7 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: object, orelse: object, s
                 results.append(None)
                 raised.append(True)
         ends.append(dict(f.scope.names))
+        changed.append(mutable.taken_back(r, mark))
         blocks.append(made)
         laid.append(r.layouts)
     if all(raised):
@@ -175,10 +181,12 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: object, orelse: object, s
     f.scope.names.clear()
     if any(raised):
         kept = 1 if raised[0] else 0
+        mutable.settle(r, changed, kept, lambda name, a, b: a)
         f.scope.names.update(ends[kept])
         r.out.block.extend(blocks[kept])
         r.assume(cond if kept == 0 else build.invert(cond))
         return results[kept]
+    mutable.settle(r, changed, None, lambda name, a, b: _phi(r, name, cond, a, b, blocks))
     merged = _joined(r, cond, before, ends, blocks)
     f.scope.names.update(merged)
     result = None
@@ -211,7 +219,9 @@ def _phi(r: Reader, name: str, cond: n.Expr, a: Value, b: Value, blocks: list[li
     if same(a, b):
         return a
     if isinstance(a, Items) and isinstance(b, Items) and len(a.items) == len(b.items):
-        return Items(tuple(_phi(r, f"{name}_{k}", cond, x, y, blocks) for k, (x, y) in enumerate(zip(a.items, b.items, strict=True))))
+        either = enumerate(zip(a.items, b.items, strict=True))
+        joined = tuple(_phi(r, f"{name}_{k}", cond, x, y, blocks) for k, (x, y) in either)
+        return Listed(joined) if isinstance(a, Listed) and isinstance(b, Listed) else Items(joined)
     inside = any(_local(r, v, block) for v, block in zip((a, b), blocks, strict=True))
     numbers = all(is_number(v) or isinstance(v, (Num, Place, Memory)) for v in (a, b))
     if r.launched and numbers and inside and not any(isinstance(v, Memory) and not v.var for v in (a, b)):
@@ -251,7 +261,8 @@ def _hoisted(r: Reader, name: str, v: Value, block: list[n.Stmt]) -> Value:
                 break
         return v
     if isinstance(v, Items):
-        return Items(tuple(_hoisted(r, name, x, block) for x in v.items))
+        kept = tuple(_hoisted(r, name, x, block) for x in v.items)
+        return v if all(x is y for x, y in zip(kept, v.items, strict=True)) else (Listed if isinstance(v, Listed) else Items)(kept)
     if isinstance(v, Choice):
         return Choice(v.cond, _hoisted(r, name, v.a, block), _hoisted(r, name, v.b, block))
     if r.launched and isinstance(v, Num) and _local(r, v, block):

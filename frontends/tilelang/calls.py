@@ -11,7 +11,7 @@ import libcst as cst
 from kir.ir import build
 from kir.ir.types import F32, I32, dtype_of
 
-from . import arithmetic
+from . import arithmetic, mutable
 from .arithmetic import convert
 from .evaluate import evaluate, iterated, listed
 from .names import LANGUAGE, absolute
@@ -24,6 +24,7 @@ from .values import (
     Function,
     Instance,
     Items,
+    Listed,
     Loop,
     Memory,
     Method,
@@ -33,6 +34,7 @@ from .values import (
     Place,
     Scope,
     Signature,
+    Slice,
     Table,
     TypeOf,
     Unknown,
@@ -47,7 +49,7 @@ MOST_COMBINATIONS = 4096
 
 def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
     """The value of a call."""
-    fn = r.settled(evaluate(r, scope, e.func))
+    fn = r.settled(_function(r, scope, e))
     if isinstance(fn, Builtin) and fn.name.startswith("torch.") and not r.launched and not fn.name.startswith(("torch.finfo", "torch.iinfo")):
         return r.ask(fn.name.rsplit(".", 1)[-1], scope.module.code(e))
     given = Signature()
@@ -66,6 +68,17 @@ def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
         else:
             given.args.append(value)
     return invoke(r, fn, given, e)
+
+
+def _function(r: Reader, scope: Scope, e: cst.Call) -> Value:
+    """What is called; `super().word` is that of the next class of the object at hand."""
+    match e.func:
+        case cst.Attribute(value=cst.Call(func=cst.Name(value="super"), args=[]), attr=cst.Name(value=word)):
+            from .lookup import inherited
+
+            return inherited(r, scope, e, word)
+        case _:
+            return evaluate(r, scope, e.func)
 
 
 def invoke(r: Reader, fn: Value, given: Signature, e: cst.CSTNode) -> Value:
@@ -106,8 +119,13 @@ def _cast(r: Reader, fn: TypeOf, given: Signature) -> Value:
 def _made(r: Reader, fn: Class, given: Signature) -> Value:
     from . import lookup
 
-    if lookup._method(fn, "__init__") is not None:
-        raise NotUnderstood(f"an object of '{fn.node.name.value}', whose __init__ runs")
+    made = lookup.initializer(r, fn)
+    if made is not None:
+        from .execute import called
+
+        owner = Instance(fn, {})
+        called(r, made, [owner, *given.args], given.named)
+        return owner
     fields = lookup.fields_of(r, fn)
     out: dict[str, Value] = {}
     for (c, name, statement), value in zip(fields, [*given.args, *[None] * len(fields)], strict=False):
@@ -139,6 +157,20 @@ def _method(r: Reader, fn: Method, given: Signature) -> Value:
             return Items(tuple(k for k, _ in owner.items))
         case Table(), "values":
             return Items(tuple(v for _, v in owner.items))
+        case (Table() | Listed()), "copy" if not given.args:
+            return type(owner)(owner.items)
+        case Listed(), _ if fn.name in mutable.LIST_WORDS and not given.named:
+            return mutable.method(r, owner, fn.name, given.args, lambda v: iterated(r, v))
+        case Table(), "update" if given.named and not given.args:
+            return mutable.method(r, owner, "update", [Table(given.named.items())], lambda v: iterated(r, v))
+        case Table(), _ if fn.name in mutable.DICT_WORDS and not given.named:
+            return mutable.method(r, owner, fn.name, given.args, lambda v: iterated(r, v))
+        case int(), "bit_length" if not given.args:
+            return owner.bit_length()
+        case Num(), "bit_length" if not given.args and r.is_static(owner.expr):
+            return r.ask("bit_length", f"{OWN}bit_length({owner.expr})")
+        case float(), "is_integer" if not given.args:
+            return owner.is_integer()
         case str(), ("isdigit" | "isalpha" | "isnumeric" | "isupper" | "islower") if not given.args:
             return bool(getattr(owner, fn.name)())
         case str(), "join" if len(given.args) == 1:
@@ -173,7 +205,7 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
     if root == "math" and all(is_known(r.settled(a)) for a in given.args):
         return arithmetic.host(getattr(math, rest), *(r.settled(a) for a in given.args))
     if root == "builtins":
-        return _python(r, rest, given)
+        return _python(r, rest, given, e)
     if last in ("cdiv", "next_power_of_2") and root in ("tilelang", "triton"):
         return _counted(r, name.rsplit(".", 1)[-1], given)
     if name.startswith("tilelang.") and last.startswith("make_") and last.endswith("swizzle_layout"):
@@ -211,7 +243,7 @@ def _counted(r: Reader, word: str, given: Signature) -> Value:
     return Num(build.call("next_power_of_2", e))
 
 
-def _python(r: Reader, name: str, given: Signature) -> Value:
+def _python(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
     args = [r.settled(a) for a in given.args]
     match name, args:
         case ("min" | "max"), [one]:
@@ -247,8 +279,21 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
             return found if isinstance(found, bool) else Num(found)
         case "str", [one] if is_known(one):
             return str(one)
-        case ("tuple" | "list"), _:
+        case "tuple", _:
             return Items(tuple(iterated(r, args[0])) if args else ())
+        case ("list" | "set" | "frozenset"), _:
+            elements = iterated(r, args[0]) if args else ()
+            return Listed(elements if name == "list" else dict.fromkeys(elements))
+        case "slice", ([_] | [_, _] | [_, _, _]):
+            return Slice(*(args if len(args) > 1 else (None, args[0])))
+        case "next", ([Items() as one] | [Items() as one, _]) if one.items or len(args) > 1:
+            return one.items[0] if one.items else args[1]
+        case "map", [Function() as of, *rest]:
+            return Items(tuple(invoke(r, of, Signature(list(t)), e) for t in zip(*(iterated(r, a) for a in rest), strict=False)))
+        case "filter", [Function() as of, one]:
+            kept = [(x, r.truth(invoke(r, of, Signature([x]), e))) for x in iterated(r, one)]
+            if all(isinstance(holds, bool) for _, holds in kept):
+                return Items(tuple(x for x, holds in kept if holds))
         case "sum", [one]:
             out: Value = 0
             for x in iterated(r, one):
@@ -260,10 +305,10 @@ def _python(r: Reader, name: str, given: Signature) -> Value:
             return Items(tuple(Items(tuple(t)) for t in zip(*(iterated(r, a) for a in args), strict=False)))
         case "reversed", [one]:
             return Items(tuple(reversed(iterated(r, one))))
-        case "sorted", [one]:
+        case "sorted", [one] if not given.named:
             items = iterated(r, one)
             if all(is_number(x) for x in items):
-                return Items(tuple(sorted(items)))  # type: ignore[type-var]  # numbers
+                return Listed(sorted(items))
         case "dict", []:
             return Table(tuple((k, v) for k, v in given.named.items()))
         case "dict", [Table() as one]:

@@ -8,6 +8,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64, DType, dtype_of
 
+from . import arithmetic
 from .arithmetic import convert
 from .evaluate import bound, evaluate
 from .execute import index_of, run_block, truth_of
@@ -22,11 +23,15 @@ KINDS = {"serial": "serial", "Serial": "serial", "range": "serial", "unroll": "u
 
 
 def with_statement(r: Reader, f: Frame, s: cst.With) -> Returned | None:
-    """`with T.Kernel(..) as (..):` begins the kernel; `with T.ws(0):` is one warpgroup's part."""
-    if len(s.items) != 1:
-        raise NotUnderstood("several managers in one 'with'")
+    """`with T.Kernel(..) as (..):` begins the kernel; `with T.ws(0):` is one warpgroup's part; `with T.If(..):` is a branch."""
+    if len(s.items) > 1:
+        first, inner = s.items[0].with_changes(comma=cst.MaybeSentinel.DEFAULT), s.with_changes(items=s.items[1:])
+        return with_statement(r, f, s.with_changes(items=[first], body=cst.IndentedBlock([inner])))
     item = s.items[0]
     value = evaluate(r, f.scope, item.item)
+    if isinstance(value, Loop) and value.kind == "If":
+        _branch(r, f, s, value)
+        return None
     if isinstance(value, Launch):
         if r.launched:
             raise NotUnderstood("a kernel inside a kernel")
@@ -49,6 +54,30 @@ def with_statement(r: Reader, f: Frame, s: cst.With) -> Returned | None:
     if isinstance(value, Builtin) or (isinstance(value, Open) and value.kind == "asked"):
         raise NotUnderstood(f"'with {describe(value)}'")
     raise NotUnderstood("a 'with' that is no kernel")
+
+
+def _branch(r: Reader, f: Frame, s: cst.With, given: Loop) -> None:
+    """`with T.If(c):` around `with T.Then():` and `with T.Else():`, as macros write branches. What they bind ends with them."""
+    found = r.truth(given.args[0]) if len(given.args) == 1 else None
+    if found is None:
+        raise NotUnderstood("'T.If' of other than one condition")
+    cond = arithmetic.literal(found) if isinstance(found, bool) else found
+    blocks: dict[str, n.Block] = {"Then": (), "Else": ()}
+    for part in s.body.body:
+        items = part.items if isinstance(part, cst.With) else ()
+        word = evaluate(r, f.scope, items[0].item) if items else None
+        if not (isinstance(part, cst.With) and isinstance(word, Loop) and word.kind in blocks):
+            raise NotUnderstood("what stands in 'T.If' is neither 'T.Then' nor 'T.Else'")
+        before = dict(f.scope.names)
+        with r.out.capture() as made:
+            if len(items) > 1:
+                run_block(r, f, [part.with_changes(items=items[1:])])
+            else:
+                run_block(r, f, part.body.body)
+        f.scope.names.clear()
+        f.scope.names.update(before)
+        blocks[word.kind] = tuple(made)
+    r.out.emit(n.If(cond, blocks["Then"], blocks["Else"], r.is_static(cond) and not r.of_sizes(cond)))
 
 
 def _kernel(r: Reader, f: Frame, s: cst.With, launch: Launch) -> Returned | None:

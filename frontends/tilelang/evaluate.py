@@ -7,14 +7,18 @@ from collections.abc import Sequence
 import libcst as cst
 
 from . import arithmetic, operators, subscripts
+from .mutable import with_item
 from .names import said_dtype
 from .reader import Reader, Undecided
 from .values import (
     Function,
+    Instance,
     Items,
+    Listed,
     Loop,
     NotUnderstood,
     Open,
+    Raised,
     Scope,
     Table,
     TypeOf,
@@ -58,8 +62,12 @@ def _evaluate(r: Reader, scope: Scope, e: cst.BaseExpression) -> Value:
             return r.settled(lookup(r, scope, e.value))
         case cst.Attribute():
             return subscripts.attribute(r, evaluate(r, scope, e.value), e.attr.value)
-        case cst.Tuple() | cst.List() | cst.Set():
+        case cst.Tuple():
             return Items(tuple(_elements(r, scope, e.elements)))
+        case cst.List() | cst.Set():
+            return Listed(_elements(r, scope, e.elements))
+        case cst.Subscript(value=cst.Name(value=name)) if r.assumed and evaluate(r, scope, e.value) is None:
+            raise Raised(f"a subscript of '{name}', which is None", (), scope.module.origin(e))
         case cst.Subscript():
             return subscripts.subscript(r, evaluate(r, scope, e.value), subscripts.indices(r, scope, e.slice))
         case cst.UnaryOperation():
@@ -78,10 +86,18 @@ def _evaluate(r: Reader, scope: Scope, e: cst.BaseExpression) -> Value:
             return call(r, scope, e)
         case cst.Lambda():
             return Function(e, scope)
-        case cst.ListComp() | cst.GeneratorExp():
-            return Items(tuple(_comprehended(r, scope, e.elt, e.for_in)))
+        case cst.ListComp() | cst.SetComp():
+            return Listed(_comprehended(r, scope, (e.elt,), e.for_in, 0))
+        case cst.GeneratorExp():
+            return Items(tuple(_comprehended(r, scope, (e.elt,), e.for_in, 0)))
         case cst.Dict():
-            return Table(tuple(_pairs(r, scope, e)))
+            return Table(_pairs(r, scope, e))
+        case cst.DictComp():
+            keys, values = (_comprehended(r, scope, (e.key, e.value), e.for_in, k) for k in (0, 1))
+            out: tuple[tuple[Value, Value], ...] = ()
+            for key, held in zip(keys, values, strict=True):
+                out = with_item(out, key, held)
+            return Table(out)
         case _:
             raise NotUnderstood(f"an expression of the form {type(e).__name__}")
 
@@ -106,9 +122,7 @@ def _elements(r: Reader, scope: Scope, elements: Sequence[cst.BaseElement]) -> l
         value = evaluate(r, scope, x.value)
         if isinstance(x, cst.StarredElement):
             value = r.decided(value)
-            if not isinstance(value, Items):
-                raise NotUnderstood("a list spread from what is no list")
-            out += value.items
+            out += iterated(r, value)
         else:
             out.append(value)
     return out
@@ -127,7 +141,7 @@ def _pairs(r: Reader, scope: Scope, e: cst.Dict) -> list[tuple[Value, Value]]:
     return out
 
 
-def _comprehended(r: Reader, scope: Scope, element: cst.BaseExpression, loop: cst.CompFor) -> list[Value]:
+def _comprehended(r: Reader, scope: Scope, elements: tuple[cst.BaseExpression, ...], loop: cst.CompFor, which: int) -> list[Value]:
     out: list[Value] = []
     for item in iterated(r, evaluate(r, scope, loop.iter)):
         inner = Scope(dict(bound(r, loop.target, item)), scope.module, scope)
@@ -137,9 +151,9 @@ def _comprehended(r: Reader, scope: Scope, element: cst.BaseExpression, loop: cs
             raise Undecided(undecided[0])
         if all(outcomes):
             if loop.inner_for_in is None:
-                out.append(evaluate(r, inner, element))
+                out.append(evaluate(r, inner, elements[which]))
             else:
-                out += _comprehended(r, inner, element, loop.inner_for_in)
+                out += _comprehended(r, inner, elements, loop.inner_for_in, which)
     return out
 
 
@@ -149,6 +163,10 @@ def iterated(r: Reader, v: Value) -> tuple[Value, ...]:
     match v:
         case Items():
             return v.items
+        case Instance():
+            from .lookup import unpacked
+
+            return unpacked(r, v)
         case str():
             return tuple(v)
         case TypeOf() if not v.dtype.is_symbolic:
@@ -181,6 +199,10 @@ def bound(r: Reader, target: cst.BaseExpression, value: Value) -> list[tuple[str
             value = r.decided(value)
             if isinstance(value, Open):
                 value = Items(tuple(subscripts.item_of_open(r, value, k, x.value) for k, x in enumerate(target.elements)))
+            if isinstance(value, Instance):
+                from .lookup import unpacked
+
+                value = Items(unpacked(r, value))
             if not isinstance(value, Items):
                 raise NotUnderstood(f"{describe(value)} taken apart into {len(target.elements)} names")
             if len(value.items) != len(target.elements):

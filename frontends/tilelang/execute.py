@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, dtype_of
 
 from ..triton.liveness import assigned_names
-from . import assignments, branches, host_loops
+from . import assignments, branches, host_loops, mutable
 from .arithmetic import convert
 from .evaluate import evaluate
 from .reader import Reader, Undecided
@@ -169,7 +169,7 @@ def _fail(reason: str) -> None:
 def attempt(r: Reader, f: Frame, s: cst.CSTNode, act: object) -> Returned | None:
     """A statement, with what follows when it cannot be decided or is not understood."""
     origin, taken = r.out.origin, set(r.out.taken)
-    names = dict(f.scope.names)
+    names, mark = dict(f.scope.names), len(r.changes)
     r.out.origin = f.scope.module.origin(s)
     try:
         with r.out.capture() as made:
@@ -178,15 +178,18 @@ def attempt(r: Reader, f: Frame, s: cst.CSTNode, act: object) -> Returned | None
         return found
     except Undecided as open_:
         restore(r, f, names, taken)
+        mutable.undo(r, mark)
         return branches.both_ways(r, f, open_.cond, lambda: attempt(r, f, s, act), lambda: attempt(r, f, s, act), s)
     except (NotUnderstood, KirError, RecursionError) as bad:
         reason = bad.reason if isinstance(bad, NotUnderstood) else bad.diagnostics[0].message if isinstance(bad, KirError) else "it is nested too deeply"
         restore(r, f, names, taken)
+        mutable.undo(r, mark)
         if r.launched:
             opaque(r, f, s, reason)
+        mutable.lose(r, f.scope, s, reason)
         for name in assigned_names([s]) if isinstance(s, (cst.BaseStatement, cst.BaseSmallStatement)) else ():
             f.scope.names[name] = Unknown(reason)
-        return None
+        return Returned(Unknown(reason)) if isinstance(s, cst.Return) or branches.ends_in_return([s]) else None
     finally:
         r.out.origin = origin
 

@@ -19,7 +19,7 @@ from .fills import in_their_branch, with_fills, with_known_effects, with_ready_b
 from .kinds import kinds, perhaps_none
 from .layouts import laid_out
 from .operators import guarded
-from .reader import Part, Reader, Refused, Undecided
+from .reader import Part, Reader, Refused, Undecided, said
 from .teams import Placing
 from .values import Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, TensorType, Text, TypeOf, Value, describe, is_known
 from .variables import accessed
@@ -49,7 +49,7 @@ def read_kernel(
                     origin=bad.origin or module.origin(node), witness=bad.given,
                     needs="values for which its own checks hold") from None
     except (NotUnderstood, KirError, Undecided) as why:
-        told = why.diagnostics[0].message if isinstance(why, KirError) else "it depends on an open condition"
+        told = why.diagnostics[0].message if isinstance(why, KirError) else _open(why)
         reason = why.reason if isinstance(why, NotUnderstood) else told
         del r.out.block[:], r.parts[:]
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
@@ -58,6 +58,14 @@ def read_kernel(
     if questions is not None:
         questions.update(r.questions)
     return _program(r, module, node, name)
+
+
+def _open(why: Exception) -> str:
+    """What the binding must decide before a kernel is one."""
+    try:
+        return f"it is another kernel where {said(why.cond)} holds, which the binding decides" if isinstance(why, Undecided) else ""
+    except NotUnderstood:
+        return "it is another kernel where a condition holds that the binding decides"
 
 
 def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[cst.FunctionDef, ...]) -> Scope:
@@ -212,7 +220,7 @@ def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, .
     for f in owners:
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
             name = p.name.value
-            if any(q.name == name for q in r.params) or name in typed or f"{name}_0" in r.given:
+            if any(q.name == name for q in (*r.params, *r.sizes.values())) or name in typed or f"{name}_0" in r.given:
                 continue
             if name in r.given:
                 _given_meta(r, name)

@@ -16,7 +16,23 @@ from ..triton.source import Definition, Guarded, Imported, Module, dotted_name
 from .evaluate import evaluate
 from .names import CONSTANTS, DTYPES, LANGUAGE, PACKAGES, PYTHON, absolute
 from .reader import Reader
-from .values import Builtin, Choice, Class, Function, Instance, ModuleValue, NotUnderstood, Open, Scope, TypeOf, Value, is_known
+from .values import (
+    Builtin,
+    Choice,
+    Class,
+    Function,
+    Instance,
+    Listed,
+    ModuleValue,
+    NotUnderstood,
+    Open,
+    Scope,
+    State,
+    Table,
+    TypeOf,
+    Value,
+    is_known,
+)
 
 
 def lookup(r: Reader, scope: Scope, name: str) -> Value:
@@ -57,6 +73,8 @@ def of_module(r: Reader, module: Module, name: str) -> Value:
         r.asking.discard(key)
     if isinstance(value, Open) and value.kind == "asked":
         value = r.ask(name, value.key, "")
+    if isinstance(value, (Listed, Table)) and name in module.changed:
+        value.become(State(value.state.held, f"'{name}', which statements of its module change"))
     r.globals[key] = value
     return value
 
@@ -174,19 +192,35 @@ def attribute(r: Reader, owner: Value, name: str) -> Value | None:
                     raise
                 return ModuleValue(inner)
         case Class():
-            for s in _statements(owner.node):
-                if isinstance(s, cst.Assign) and isinstance(s.targets[0].target, cst.Name) and s.targets[0].target.value == name:
-                    return evaluate(r, owner.scope, s.value)
-            method = _method(owner, name)
-            if method is not None:
-                return Function(method, owner.scope, leading=(owner,) if _is(method, "classmethod") else ())
+            held = of_class(r, owner, name)
+            if held is not None:
+                return held
+            for c in lineage(r, owner):
+                method = _method(c, name)
+                if method is not None:
+                    return Function(method, c.scope, leading=(owner,) if _is(method, "classmethod") else ())
             raise NotUnderstood(f"the class '{owner.node.name.value}' has no '{name}' that can be read")
         case Instance():
             if name in owner.fields:
                 return owner.fields[name]
-            return member(r, owner, owner.of, name)
+            found = member(r, owner, owner.of, name)
+            return of_class(r, owner.of, name) if found is None else found
         case _:
             return None
+
+
+def of_class(r: Reader, of: Class, name: str) -> Value | None:
+    """What a class or its bases assign to a name in their bodies; None where they do not."""
+    for c in lineage(r, of):
+        for s in _statements(c.node):
+            match s:
+                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=held)), *_], value=value) if held == name:
+                    return evaluate(r, c.scope, value)
+                case cst.AnnAssign(target=cst.Name(value=held), value=value) if held == name and value is not None:
+                    return evaluate(r, c.scope, value)
+                case _:
+                    pass
+    return None
 
 
 def member(r: Reader, owner: Value, of: Class, name: str) -> Value | None:
@@ -198,8 +232,44 @@ def member(r: Reader, owner: Value, of: Class, name: str) -> Value | None:
                 from .execute import called
 
                 return called(r, Function(method, c.scope), [owner], {})
-            return Function(method, c.scope, leading=(owner,))
+            return Function(method, c.scope, leading=() if _is(method, "staticmethod") else (of,) if _is(method, "classmethod") else (owner,))
     return None
+
+
+def initializer(r: Reader, of: Class) -> Function | None:
+    """The `__init__` of a class or its bases; None where there is none that can be read."""
+    for c in lineage(r, of):
+        method = _method(c, "__init__")
+        if method is not None:
+            return Function(method, c.scope)
+    return None
+
+
+def inherited(r: Reader, scope: Scope, call: cst.Call, word: str) -> Value:
+    """A method of the class after the one in whose body a call stands. Raises NotUnderstood."""
+    from ..triton.signature import nodes_below
+
+    here: Scope | None = scope
+    while here is not None and not isinstance(here.names.get("self"), Instance):
+        here = here.parent
+    owner = here.names["self"] if here is not None else None
+    if isinstance(owner, Instance):
+        classes = lineage(r, owner.of)
+        for k, c in enumerate(classes):
+            if any(x is call for x in nodes_below(c.node)):
+                for other in classes[k + 1:]:
+                    if (method := _method(other, word)) is not None:
+                        return Function(method, other.scope, leading=(owner,))
+                if word == "__init__" and all(dotted_name(b.value) in ("object", "NamedTuple", "ABC") for b in c.node.bases):
+                    return Builtin("builtins.print")
+    raise NotUnderstood(f"'super().{word}', of a class that is not read")
+
+
+def unpacked(r: Reader, v: Instance) -> tuple[Value, ...]:
+    """The elements of an object that is a named tuple. Raises NotUnderstood for another."""
+    if any(dotted_name(b.value).split(".")[-1] == "NamedTuple" for c in lineage(r, v.of) for b in c.node.bases):
+        return tuple(v.fields[name] for _, name, _ in fields_of(r, v.of) if name in v.fields)
+    raise NotUnderstood(f"an object of '{v.of.node.name.value}' taken apart")
 
 
 def lineage(r: Reader, of: Class) -> list[Class]:

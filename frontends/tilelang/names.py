@@ -61,7 +61,8 @@ LANGUAGE = "tilelang.language"
 
 _PYTHON = """
     len min max abs int float bool range tuple list str sum round isinstance enumerate zip sorted any all reversed print dict divmod getattr hasattr
-    ValueError AssertionError RuntimeError NotImplementedError TypeError KeyError map pow set type property Exception ImportError AttributeError super
+    ValueError AssertionError RuntimeError NotImplementedError TypeError KeyError map slice next filter frozenset
+    pow set type property Exception ImportError AttributeError super
 """
 PYTHON = frozenset(_PYTHON.split())
 """Functions and errors of Python that are known by name."""

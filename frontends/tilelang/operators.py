@@ -19,6 +19,7 @@ from .values import (
     Choice,
     Instance,
     Items,
+    Listed,
     Loop,
     Memory,
     NotUnderstood,
@@ -66,14 +67,14 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
     """`a op b` on numbers, lists and texts."""
     a, b = r.settled(a), r.settled(b)
     if op == "add" and isinstance(a, Items) and isinstance(b, Items):
-        return Items(a.items + b.items)
+        return (Listed if isinstance(a, Listed) else Items)(a.items + b.items)
     if op == "mul" and isinstance(a, (Items, str)):
         count = r.known_int(b)
         if count is None and isinstance(a, Items) and len(a.items) == 1:
             return Loop("repeat", (a.items[0], b))
         if count is None:
             raise NotUnderstood("a list repeated as often as the binding says")
-        return Items(a.items * count) if isinstance(a, Items) else a * count
+        return (Listed if isinstance(a, Listed) else Items)(a.items * count) if isinstance(a, Items) else a * count
     if op == "mul" and isinstance(b, Items):
         return binary(r, op, b, a)
     if isinstance(a, Instance) or isinstance(b, Instance):
@@ -94,7 +95,7 @@ def _equality(r: Reader, op: str, a: Value, b: Value) -> Value:
     if isinstance(found, bool):
         return found == (op == "eq")
     if op == "ne" and isinstance(found, n.Binary) and found.op == "eq":
-        return Num(build.binary("ne", found.a, found.b))
+        return Num(arithmetic.operated("ne", found.a, found.b))
     return Num(found if op == "eq" else build.invert(found))
 
 

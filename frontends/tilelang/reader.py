@@ -20,14 +20,18 @@ from . import arithmetic
 from .arithmetic import convert
 from .names import DTYPES
 from .values import (
+    Changing,
     Choice,
     Items,
     LayoutOf,
+    Listed,
     Memory,
     NotUnderstood,
     Num,
     Open,
     Place,
+    State,
+    Table,
     Text,
     TypeOf,
     Unknown,
@@ -158,6 +162,8 @@ class Reader:
         """For each view the buffer whose memory it names."""
         self.globals: dict[tuple[str, str], Value] = {}
         self.asking: set[tuple[str, str]] = set()
+        self.changes: list[tuple[Changing, State]] = []
+        """What lists, dicts and objects of the host held before each change."""
 
     # -------------------------------------------------------------------------------------------------------------- metas
     def ask(self, name: str, key: str, kind: str = "asked") -> Value:
@@ -399,7 +405,7 @@ class Reader:
         match v:
             case bool() | int() | float() | str() | None:
                 return bool(v)
-            case Items():
+            case Items() | Table():
                 return bool(v.items)
             case Open() if v.name in self.given:
                 return self.truth(self.given[v.name])
@@ -434,7 +440,8 @@ class Reader:
         if isinstance(a, bool) and isinstance(b, bool):
             return Num(cond if a else build.invert(cond))
         if isinstance(a, Items) and isinstance(b, Items) and len(a.items) == len(b.items):
-            return Items(tuple(self.merged(cond, x, y) for x, y in zip(a.items, b.items, strict=True)))
+            joined = tuple(self.merged(cond, x, y) for x, y in zip(a.items, b.items, strict=True))
+            return Listed(joined) if isinstance(a, Listed) and isinstance(b, Listed) else Items(joined)
         if self._numeric(a) and self._numeric(b):
             try:
                 left, right = arithmetic.paired(a, b, self.run)

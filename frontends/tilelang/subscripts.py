@@ -19,7 +19,9 @@ from .values import (
     Builtin,
     Choice,
     Class,
+    Instance,
     Items,
+    Listed,
     Memory,
     Method,
     NotUnderstood,
@@ -78,7 +80,7 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
             found = lookup.attribute(r, owner, name)
             if found is not None:
                 return found
-            if isinstance(owner, (Items, Table, str, TypeOf, Num, Place, Memory)):
+            if isinstance(owner, (Items, Table, str, int, float, TypeOf, Num, Place, Memory)):
                 return Method(owner, name)
             raise NotUnderstood(f"'{name}' of {describe(owner)}")
 
@@ -187,8 +189,12 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
             return _within(r, owner, index)
         case Items() | str():
             return _item(r, owner, index)
-        case Table() if len(index) == 1:
-            return _of_table(r, owner, index[0])
+        case Table():
+            return _of_table(r, owner, index[0] if len(index) == 1 else Items(tuple(index)))
+        case Instance():
+            from .lookup import unpacked
+
+            return _item(r, Items(unpacked(r, owner)), index)
         case Open() if len(index) == 1 and isinstance(r.settled(index[0]), int):
             return item_of_open(r, owner, int(str(r.settled(index[0]))))
         case Open() if owner.kind == "asked":
@@ -290,7 +296,7 @@ def _item(r: Reader, owner: Items | str, index: list[Value]) -> Value:
         if any(x is None and y is not None for x, y in zip(ends, (at.lo, at.hi, at.step), strict=True)):
             raise NotUnderstood("a slice of a list whose ends are not known")
         part = items[slice(*ends)]
-        return part if isinstance(part, str) else Items(tuple(part))
+        return part if isinstance(part, str) else (Listed if isinstance(owner, Listed) else Items)(tuple(part))
     k = r.known_int(at)
     if k is None:
         if isinstance(at, (Num, Open)) and r.is_static(r.run(at)) and isinstance(owner, Items) and 0 < len(owner.items) <= 16:
@@ -310,10 +316,10 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
         key = r.given[key.name]
     if isinstance(key, (Open, Choice)) and table.items and all(isinstance(k, TypeOf) for k, _ in table.items):
         key = TypeOf(r.dtype(key))
-    if is_known(key) or isinstance(key, (TypeOf, Builtin)):
-        for k, v in table.items:
-            if k == key and type(k) is type(key):
-                return v
+    if is_known(key) or isinstance(key, (TypeOf, Builtin, Memory, Items)):
+        found: list[Value] = [v for k, v in table.items if k == key and type(k) is type(key)]
+        if found:
+            return found[0]
         if isinstance(key, TypeOf) and key.dtype.is_symbolic:
             out: Value = Unknown("a dict has no such dtype")
             for k, v in reversed(table.items):

@@ -260,7 +260,9 @@ class Placing:
     def roles(self, block: n.Block, team: Team) -> Iterator[n.Stmt]:
         """Branches on the thread's number, one after another, as roles of warps: parts of the CTA do not wait for one another between them.
         Raises NotPlaced."""
-        if team.base or not build.int_value(team.count) or team.count != self.threads:
+        if build.int_value(self.threads) is None:
+            raise NotPlaced("a branch on the thread's number, where the binding decides how many threads there are")
+        if team.base or team.count != self.threads:
             raise NotPlaced("a branch on the thread's number inside a role")
         parts = role_parts(block, self.thread, self.threads, self.taint)
         if parts is None:

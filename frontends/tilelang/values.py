@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import libcst as cst
 
@@ -75,17 +75,55 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class State:
+    """What a thing that changes holds: elements, or pairs of a key (the name of an attribute) and a value. `lost` says why that is not known."""
+
+    held: tuple[Any, ...] = ()
+    lost: str = ""
+
+
+@dataclass(frozen=True)
 class Items:
-    """A tuple or list."""
+    """A tuple."""
 
     items: tuple[Value, ...]
 
 
-@dataclass(frozen=True)
-class Table:
-    """A dict: pairs in order."""
+class _Changing:
+    """What holds elements that change: `state` is what it holds now."""
 
-    items: tuple[tuple[Value, Value], ...]
+    def __init__(self, held: Iterable[Any]) -> None:
+        self.become(State(tuple(held)))
+
+    def become(self, state: State) -> None:
+        """Hold something else."""
+        object.__setattr__(self, "state", state)
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """What it holds. Raises NotUnderstood where that is not known."""
+        state: State = self.state  # type: ignore[attr-defined]  # set by `become`
+        if state.lost:
+            raise NotUnderstood(state.lost)
+        return state.held
+
+
+class Listed(_Changing, Items):
+    """A list: a change is seen through every name of it."""
+
+    state: State
+
+
+class Table(_Changing):
+    """A dict: pairs in order. A change is seen through every name of it."""
+
+    state: State
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Table) and self.state == other.state)
+
+    def __hash__(self) -> int:
+        return id(self)
 
 
 @dataclass(frozen=True)
@@ -150,12 +188,21 @@ class Class:
     scope: Scope
 
 
-@dataclass(frozen=True, eq=False)
 class Instance:
-    """An object of a class of the source with known fields."""
+    """An object of a class of the source, with its attributes. A change is seen through every name of it."""
 
-    of: Class
-    fields: Mapping[str, Value]
+    def __init__(self, of: Class, fields: Mapping[str, Value]) -> None:
+        self.of = of
+        self.state = State(tuple(fields.items()))
+
+    def become(self, state: State) -> None:
+        """Hold other attributes."""
+        self.state = state
+
+    @property
+    def fields(self) -> dict[str, Value]:
+        """Its attributes."""
+        return dict(self.state.held)
 
 
 @dataclass(frozen=True)
@@ -243,6 +290,7 @@ Value: TypeAlias = (
     int | float | bool | str | Num | TypeOf | Text | Open | Choice | Items | Table | Slice | Memory | Place | TensorType | Function
     | Class | Instance | Builtin | ModuleValue | Method | Loop | Launch | LayoutOf | Unknown | None
 )
+Changing: TypeAlias = Listed | Table | Instance
 
 
 def is_known(v: object) -> bool:
@@ -268,5 +316,13 @@ def describe(v: object) -> str:
             return f"a value that is not known ({v.reason})"
         case Open() | Text():
             return f"'{v.name}'"
+        case Listed():
+            return "a list"
+        case Items():
+            return "a tuple"
+        case Table():
+            return "a dict"
+        case Instance():
+            return f"an object of '{v.of.node.name.value}'"
         case _:
             return f"a {type(v).__name__.lower()}" if not is_known(v) else repr(v)

@@ -20,6 +20,7 @@ from .values import (
     Builtin,
     Items,
     Launch,
+    Listed,
     Loop,
     Memory,
     NotUnderstood,
@@ -38,7 +39,8 @@ from .vocabulary import BLACKWELL, VOCABULARY
 Word = Callable[[Reader, Signature], Value]
 SAME = {"WarpSpecialize": "ws", "Vectorized": "vectorized"}
 """Words that are others."""
-LOOPS = ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "grid", "Parallel", "parallel", "Pipelined", "Persistent", "ws", "attr")
+LOOPS = ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "grid", "Parallel", "parallel", "Pipelined", "Persistent", "ws", "attr",
+         "If", "Then", "Else")
 
 
 def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
@@ -186,11 +188,26 @@ def _swizzle(r: Reader, given: Signature) -> Value:
 
 
 def _min_blocks(r: Reader, given: Signature) -> Value:
-    count = r.known_int(given.args[0] if given.args else next(iter(given.named.values()), None))
-    if count is None:
-        raise NotUnderstood("a number of CTAs that the binding decides")
-    r.attrs["min_ctas"] = count
+    r.attrs["min_ctas"] = r.option(given.args[0] if given.args else next(iter(given.named.values()), None))
     return None
+
+
+def _frame(r: Reader, given: Signature) -> Value:
+    """`KernelLaunchFrame.Current()`: the launch that stands around a macro."""
+    if not r.launched:
+        raise NotUnderstood("the launch around a macro, where there is none")
+    return Builtin(f"{LANGUAGE}.launch_frame")
+
+
+def _frame_threads(r: Reader, given: Signature) -> Value:
+    """Threads of the launch along x, y and z."""
+    shape = r.thread_shape or (r.threads,)
+    return Listed([*(Num(x) if build.int_value(x) is None else build.int_value(x) for x in shape), *[1] * (3 - len(shape))])
+
+
+def _itself(r: Reader, given: Signature) -> Value:
+    """`T.meta_var(x)`: x, written again wherever its name is used."""
+    return given.args[0]
 
 
 def _role_registers(name: str, default: int) -> Word:
@@ -266,6 +283,7 @@ WORDS: Mapping[str, Word] = {
     "Mul": _binary("mul"), "LT": _binary("lt"), "LE": _binary("le"), "GT": _binary("gt"), "GE": _binary("ge"), "EQ": _binary("eq"),
     "NE": _binary("ne"), "bitwise_and": _binary("and"), "bitwise_or": _binary("or"), "bitwise_xor": _binary("xor"),
     "shift_left": _binary("shl"), "shift_right": _binary("shr"),
+    "kernel.KernelLaunchFrame.Current": _frame, "launch_frame.get_thread_extents": _frame_threads, "meta_var": _itself,
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
     "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
     "alloc_global": _global, "annotate_producer_reg_dealloc": _role_registers("producer_registers", 24),

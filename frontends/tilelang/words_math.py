@@ -195,6 +195,8 @@ EXTERN: Mapping[str, Callable[[list[n.Expr]], n.Expr]] = {
     "__brev": lambda a: build.call("brev", a[0]),
     "__fdividef": lambda a: build.call("div_approx", a[0], a[1]),
     "__frcp_rn": lambda a: build.call("rcp", a[0]),
+    "__umulhi": lambda a: build.call("mulhi", *a),
+    "__mulhi": lambda a: build.call("mulhi", *a),
     "fmaf": lambda a: build.call("fma", *a),
     "__activemask": lambda a: build.call("active_mask"),
 }
@@ -222,5 +224,5 @@ WORDS: Mapping[str, Word] = {
     "ieee_frcp": _rounded_one("rcp", 1),
     "abs": _abs, "fma": _fma, "Cast": _cast_first, "cast": _cast, "reinterpret": _reinterpret, "if_then_else": _choose,
     "Select": _choose, "clamp": _clamp, "bitwise_not": _not, "any_of": _of_elements("or"), "all_of": _of_elements("and"), "And": _logical("and"),
-    "Or": _logical("or"), "Not": _not, "call_extern": _extern, "call_pure_extern": _extern,
+    "any": _logical("or"), "all": _logical("and"), "Or": _logical("or"), "Not": _not, "call_extern": _extern, "call_pure_extern": _extern,
 }  # fmt: skip

@@ -21,7 +21,7 @@ def configured(r: Reader, table: Value) -> None:
     for key, value in table.items if isinstance(table, Table) else ():
         word = key.name.rsplit(".", 1)[-1] if isinstance(key, Builtin) else str(key).replace(".", "_")
         if is_known(value) and value is not None:
-            r.attrs[word.lower()] = value  # type: ignore[assignment]  # a literal
+            r.attrs[word.lower()] = value
 
 
 def _configs(r: Reader, given: Signature) -> Value:

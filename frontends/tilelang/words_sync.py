@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32
+from kir.ir.types import BOOL, I32, U64
 
 from .arithmetic import convert
 from .grid_barrier import MARK
@@ -189,10 +189,8 @@ def _all_reduce(r: Reader, given: Signature) -> Value:
 def _warp_shuffle(fn: str) -> Word:
     """`T.tvm_warp_shuffle(mask, value, lane, width, warp_size)`."""
     def made(r: Reader, given: Signature) -> Value:
-        if len(given.args) != 5 or r.known_int(given.args[3]) != 32:
-            raise NotUnderstood("a shuffle among other than the 32 lanes of a warp")
         value, lane = r.run(given.args[1]), convert(r.integer(given.args[2]), I32)
-        return Num(r.out.let(r.wanted or "other", build.call(fn, value, lane)))
+        return Num(r.out.let(r.wanted or "other", _shuffled(r, fn, value, lane, given.args[3])))
 
     return made
 
@@ -271,12 +269,30 @@ def _block(r: Reader, given: Signature) -> Value:
 
 def _shuffle(fn: str) -> Word:
     def made(r: Reader, given: Signature) -> Value:
-        if len(given.args) > 2 or set(given.named) - {"mask", "width"}:
+        if len(given.args) > 4:
             raise NotUnderstood("a shuffle with an unusual argument")
+        _all_lanes(r, given.args[3] if len(given.args) > 3 else given.named.get("mask"))
         value, lane = r.run(given.args[0]), convert(r.integer(given.args[1]), I32)
-        return Num(r.out.let(r.wanted or "other", build.call(fn, value, lane)))
+        width = given.args[2] if len(given.args) > 2 else given.named.get("width")
+        return Num(r.out.let(r.wanted or "other", _shuffled(r, fn, value, lane, 32 if width is None else width)))
 
     return made
+
+
+def _shuffled(r: Reader, fn: str, value: n.Expr, lane: n.Expr, width: Value) -> n.Expr:
+    """A shuffle among segments of `width` lanes."""
+    known = r.known_int(width)
+    if known is None:
+        raise NotUnderstood("a shuffle among as many lanes as the binding decides")
+    if known not in (1, 2, 4, 8, 16, 32):
+        raise NotUnderstood(f"a shuffle among {known} lanes; a warp is divided by powers of two up to 32")
+    return build.call(fn, value, lane) if known == 32 else build.call(fn, value, lane, width=known)
+
+
+def _all_lanes(r: Reader, mask: Value) -> None:
+    """Raises NotUnderstood for a mask of some lanes alone: the others' part is not known."""
+    if mask is not None and r.known_int(mask) not in (0xFFFFFFFF, -1):
+        raise NotUnderstood("a warp function of some lanes alone; without a mask it is of all 32")
 
 
 def _warp_reduce(op: str) -> Word:
@@ -293,19 +309,21 @@ def _warp_reduce(op: str) -> Word:
 
 def _vote(fn: str) -> Word:
     def made(r: Reader, given: Signature) -> Value:
-        cond = r.truth(given.args[-1])
+        _all_lanes(r, given.args[1] if len(given.args) > 1 else given.named.get("mask"))
+        cond = r.truth(given.args[0])
         e = build.const(cond, BOOL) if isinstance(cond, bool) else cond
-        return Num(r.out.let(r.wanted or "vote", build.call(fn, e)))
+        return Num(convert(r.out.let(r.wanted or "vote", build.call(fn, e)), U64 if fn == "ballot" else I32))
 
     return made
 
 
 def _active(r: Reader, given: Signature) -> Value:
-    return Num(r.out.let(r.wanted or "active", build.call("active_mask")))
+    return Num(convert(r.out.let(r.wanted or "active", build.call("active_mask")), U64))
 
 
 def _match_any(r: Reader, given: Signature) -> Value:
-    return Num(r.out.let(r.wanted or "found", build.call("match_any", r.run(given.args[-1]))))
+    _all_lanes(r, given.args[1] if len(given.args) > 1 else given.named.get("mask"))
+    return Num(r.out.let(r.wanted or "found", build.call("match_any", r.run(given.args[0]))))
 
 
 def _said(fn: str) -> Word:

@@ -51,6 +51,14 @@ def parts(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
             yield value
 
 
+def _below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    for x in parts(node):
+        yield x
+        yield from _below(x)
+
+
+CHANGING = frozenset({"append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort", "update", "setdefault", "popitem", "add", "discard"})
+"""Methods that change the list, dict or set that they are called on."""
 JIT_DECORATORS = frozenset({"jit"})
 TRANSPARENT_DECORATORS = frozenset({"jit", "autotune", "heuristics", "libentry", "libtuner", "lru_cache", "cache", "fla_cache_autotune"})
 """Decorators that leave the meaning of a kernel as it is written: they choose its parameters or its launch."""
@@ -94,6 +102,23 @@ class Module:
     def positions(self) -> Positions:
         """Where its nodes stand."""
         return Positions(self.text, self.tree)
+
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """The names whose lists or dicts the module's own statements change after they are bound."""
+        out: set[str] = set()
+        for s in self.tree.body:
+            if isinstance(s, (cst.FunctionDef, cst.ClassDef)):
+                continue
+            for x in _below(s):
+                match x:
+                    case cst.AssignTarget(target=cst.Subscript(value=cst.Name(value=name))) | cst.AugAssign(target=cst.Subscript(value=cst.Name(value=name))):
+                        out.add(name)
+                    case cst.Call(func=cst.Attribute(value=cst.Name(value=name), attr=cst.Name(value=word))) if word in CHANGING:
+                        out.add(name)
+                    case _:
+                        pass
+        return frozenset(out)
 
     def origin(self, node: cst.CSTNode) -> Origin | None:
         """Where a node stands in the file."""

@@ -13,7 +13,7 @@ from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, broadcast_shapes, shape_of
-from kir.ir.visit import names_read, walk
+from kir.ir.visit import names_read, once, walk
 
 Index = Sequence[n.Expr]
 
@@ -239,10 +239,12 @@ def _tile_of_pick(e: n.Call, axes: Axes) -> n.Expr:
 
 
 def canonical_tile(e: n.Expr) -> n.Expr:
-    """`e` with new axes pushed to the leaves; `e` itself where it is not elementwise."""
+    """`e` with new axes pushed to the leaves; `e` itself where it is not elementwise. Worked out once for each node."""
+    return once(e, "_canonical_tile", lambda: _canonical_tile(e)) if shape_of(e.type) else e
+
+
+def _canonical_tile(e: n.Expr) -> n.Expr:
     shape = shape_of(e.type)
-    if not shape:
-        return e
     axes = [(n.Var(f"%{k}", I32), extent) for k, extent in enumerate(shape)]
     try:
         made = tile(element(e, [build.const(0) if d == 1 else v for v, d in axes]), axes)

@@ -21,7 +21,7 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
     on to the next: `16 * row + 16` is column 16 of row 16."""
     from kir.ir.specialize import row_major
 
-    strides = [bare(s) for s in (base.strides or row_major(base.shape))]
+    strides = [whole_again(bare(s), known) for s in (base.strides or row_major(base.shape))]
     flat = whole_again(bare(flat), known)
     if not isinstance(flat.type, DType):
         return None

@@ -19,7 +19,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, substitute, substitute_buffers, transform, updated, walk
+from kir.ir.visit import names_read, once, substitute, substitute_buffers, transform, updated, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "sort"})
 DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max"})
@@ -100,6 +100,8 @@ class _Speller:
     def hoist(self, s: n.Stmt, before: list[n.Stmt]) -> n.Stmt:
         """`s` with each reduction, scan or sort inside it named by a let in `before`."""
         root = s.value if isinstance(s, n.Let) else None
+        if not once(s, "_collects", lambda: any(isinstance(x, n.Call) and x.fn in COLLECTIVE and x is not root for x in walk(s))):
+            return s
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Call) and new.fn in COLLECTIVE and old is not root:

@@ -13,7 +13,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, TupleType, dtype_of, shape_of
-from kir.ir.visit import statements, walk
+from kir.ir.visit import once, statements, walk
 
 N = TypeVar("N", bound=n.Node)
 Key = tuple[str, int]
@@ -42,6 +42,12 @@ class TileAxes:
         self._seen: dict[int, tuple[n.Node, tuple[int | None, ...]]] = {}
         for s in statements(kernel.body):
             self._statement(s)
+
+    @classmethod
+    def known(cls, kernel: n.Kernel) -> TileAxes:
+        """The classes of a kernel for questions about its names: worked out once for each kernel, and shared. Questions about expressions
+        that may be new to it (`of_expr`) want an instance of their own."""
+        return once(kernel, "_tile_axes", lambda: cls(kernel))
 
     # ------------------------------------------------------------------------------------------------------------ queries
     def of(self, name: str) -> tuple[AxisClass | None, ...]:

@@ -13,6 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import Path, child_blocks
+from kir.ir.types import dtype_of
 from kir.ir.visit import once, transform, walk
 
 PRIVATE = frozenset({"register", "fragment"})
@@ -113,9 +114,13 @@ def _private(s: n.Opaque) -> list[n.Buffer]:
 
 
 def of_whole_groups(cond: n.Expr, thread: str, size: int) -> n.Expr:
-    """A condition with the number of the thread's group of `size` (`thread // c`, `size` dividing c) written as a value of its own, so
-    that what still mentions the thread splits groups."""
+    """A condition with the number of the thread's group of `size` (`thread // c`, `size` dividing c, and comparisons of the thread with a multiple of
+    it) written as a value of its own, so that what still mentions the thread splits groups."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Binary) and new.op in ("lt", "ge") and isinstance(new.a, n.Var) and new.a.name == thread:
+            c = build.int_value(new.b)
+            if c is not None and c % size == 0:
+                return n.Binary(new.op, n.Var("%group", new.a.of), build.const(c // size, dtype_of(new.a.of)))
         if isinstance(new, n.Binary) and new.op == "floordiv" and isinstance(new.a, n.Var) and new.a.name == thread:
             c = build.int_value(new.b)
             if c is not None and c > 0 and c % size == 0:

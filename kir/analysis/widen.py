@@ -235,7 +235,8 @@ def _panels(scalar: n.Expr, dtype: DType, axes: list[tuple[n.Var, int | n.Expr]]
         return None
 
     def bare(e: n.Expr) -> n.Expr:
-        narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_float and dtype_of(e.x.type).bits < dtype.bits
+        narrow = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).bits < dtype.bits and (
+            dtype_of(e.x.type).is_float or (dtype_of(e.x.type).bits == 8 and dtype.is_integer))
         return e.x if narrow and isinstance(e, n.Cast) else e
     return bare(a), bare(b)
 

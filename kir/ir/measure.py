@@ -364,13 +364,20 @@ def _further_arrays(block: n.Block) -> int:
     """How many arrays of shared memory beyond the first threads write between two meetings, in a block or below."""
     found, here = 0, set[str]()
     for s in block:
-        if isinstance(s, n.Eval) and s.call.fn in ("barrier", "warp_sync"):
-            found, here = found + max(0, len(here) - 1), set()
-            continue
-        below = once(s, "_further_arrays", partial(_inside, s))
-        found += below
-        here |= {name for name, only_stores in once(s, "_shared_uses", partial(_shared_uses, s)).items() if only_stores}
+        meets, below, stored = once(s, "_written_together", partial(_written_together, s))
+        if meets:
+            found, here = found + max(0, len(here) - 1) + below, set()
+        else:
+            here |= stored
     return found
+
+
+def _written_together(s: n.Stmt) -> tuple[bool, int, frozenset[str]]:
+    """Whether threads meet in a statement; how many arrays beyond the first they write between meetings inside it; the arrays that it writes."""
+    inside = tuple(walk(s))
+    meets = any(isinstance(x, n.Eval) and x.call.fn in ("barrier", "warp_sync") for x in inside)
+    below = sum(_further_arrays(b) for _, b in child_blocks(s)) if meets else 0
+    return meets, below, frozenset(x.at.buffer.name for x in inside if isinstance(x, n.Store) and x.at.buffer.space == "shared")
 
 
 def _ends_at_barrier(s: n.Stmt) -> bool:

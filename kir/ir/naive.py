@@ -158,7 +158,7 @@ class _Kernel:
                 self.definitions.update((name, roots) for name in s.names)
             case n.Alloc():
                 yield from self.alloc(s, path)
-            case n.View():
+            case n.View() if not _is_flat(s):
                 yield self.found(path, "layout", f"'{s.buffer.name}' is a view of '{s.at.buffer.name}'")
             case n.Store():
                 yield from self.store(s, path, loops)
@@ -287,6 +287,13 @@ class _Kernel:
             yield "layout", f"the cache policy {x.cache}"
         if isinstance(x, n.Region) and x.buffer.space in ("shared", "cluster"):
             yield "memory", f"'{x.buffer.name}' is in {x.buffer.space} memory"
+
+
+def _is_flat(s: n.View) -> bool:
+    """Whether a view is a whole row-major tensor in one dimension, for elements whose place in it only their data say."""
+    b, of = s.buffer, s.at.buffer
+    plain = b.space == of.space == "global" and b.dtype == of.dtype and len(b.shape) == 1
+    return plain and not s.axes and not s.at.index and is_row_major(b) and is_row_major(of)
 
 
 def _is_scattered(x: n.Call) -> bool:

@@ -6,7 +6,7 @@ holds a program, a kernel or a loop body.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -231,18 +231,28 @@ def _nameless(item: N, local: frozenset[str]) -> N:
 def _told_apart(k: n.Kernel) -> n.Kernel:
     """The kernel with local names after what the statements are in which they occur, wherever those stand, until that tells no more apart."""
     names = local_names(k)
-    local, kinds, hollow = frozenset(names), dict.fromkeys(names, "_"), [_hollow(s) for s in statements(k.body)]
+    local, kinds, hollow = frozenset(names), dict.fromkeys(names, "_"), [once(s, "_hollow", partial(_hollow, s)) for s in statements(k.body)]
     while True:
-        found = defaultdict[str, list[int]](list)
+        found, alike = defaultdict[str, list[int]](list), Counter(kinds.values())
         for s in hollow:
             mentioned = {x: kinds[x] for x in local & names_mentioned(s)}
             for name in mentioned:
-                found[name].append(hash(rename(s, {**mentioned, name: f"{kinds[name]}own"}, labels=False)))
+                if alike[kinds[name]] > 1:  # else nothing is left to tell it apart from
+                    found[name].append(_seen_from(s, mentioned, name))
         groups = {name: (kinds[name], tuple(sorted(found[name]))) for name in names}
         numbers = {group: f"_{number}" for number, group in enumerate(sorted(set(groups.values())))}
         if len(numbers) == len(set(kinds.values())):
             return rename(k, kinds, labels=False)
         kinds = {name: numbers[groups[name]] for name in names}
+
+
+def _seen_from(s: n.Stmt, kinds: Mapping[str, str], name: str) -> int:
+    """What a statement is to one of its names, where all names are known by their kinds alone; worked out once for each."""
+    kept: dict[tuple[frozenset[tuple[str, str]], str], int] = once(s, "_seen_from", dict)
+    key = frozenset(kinds.items()), name
+    if key not in kept:
+        kept[key] = hash(rename(s, {**kinds, name: f"{kinds[name]}own"}, labels=False))
+    return kept[key]
 
 
 def _order(a: n.Kernel, b: n.Kernel) -> list[tuple[Path, tuple[int, ...]]] | None:

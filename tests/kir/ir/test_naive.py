@@ -171,6 +171,23 @@ def test_splitting_a_loop_that_carries_two_accumulators_decreases_the_measure() 
     assert deciding(measure(parse_program(one)), measure(parse_program(two))) == "coupling"
 
 
+def test_a_meeting_for_each_array_measures_less_than_one_for_both() -> None:
+    one = HEAD + ("kernel main grid (i: M) threads 32\n  shared a: f32[32]\n  shared b: f32[32]\n  for t in 0..32 parallel thread\n"
+                  "    a[t] = A[i, t]\n    b[t] = A[i, t + 1]\n    barrier()\n    C[i, t] = a[31 - t] + b[31 - t]\n")
+    two = one.replace("    b[t]", "    barrier()\n    b[t]")
+    assert deciding(measure(parse_program(one)), measure(parse_program(two))) == "synchronization"
+    assert decreases(parse_program(one), parse_program(two))
+
+
+def test_what_its_data_say_is_a_scatter_and_a_flat_view_is_a_row_major_tensor() -> None:
+    head = "kir 1\nprogram p\n  in X: f32[4, 8]\n  in I: i32[4]\n  inout H: f32[16]\nkernel main grid (i: 4) threads 1\n"
+    picked = head + "  view global flat: f32[32] at X\n  atomic_add(&H[I[i]], flat[I[i] + i * 8])\n"
+    assert is_naive(parse_program(picked)) == ()
+    assert {v.clause for v in is_naive(parse_program(picked.replace("&H[I[i]]", "&H[i]")))} == {"atomics"}
+    assert {v.clause for v in is_naive(parse_program(picked.replace("f32[32] at X", "f32[16, 2] at X").replace("flat[I[i] + i * 8]", "flat[I[i], 0]")))} == {
+        "layout"}
+
+
 def test_sinking_a_definition_into_a_loop_decreases_the_measure() -> None:
     hoisted = HEAD + "kernel main grid (i: M) threads 1\n  let x = A[i, 0]\n  for j in 0..N\n    C[i, j] = x\n"
     sunk = HEAD + "kernel main grid (i: M) threads 1\n  for j in 0..N\n    let x = A[i, 0]\n    C[i, j] = x\n"

@@ -1,0 +1,29 @@
+"""Plans for tiles: verified once, and step by step where that finds something wrong."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kir.backends.cuda import planning
+from kir.diagnostic import Diagnostic
+from kir.lineage.source import load_expert
+
+
+def test_a_plan_whose_result_is_no_program_is_made_again_with_each_step_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = load_expert("skills/experts/gemm/tilelang.py", Path("skills/bindings/tilelang_gemm.toml")).program
+    plain, steps = planning.planned(program, program.kernels[0].name)
+    asked = list[Any]()
+
+    def wrong(found: Any) -> tuple[Diagnostic, ...]:
+        asked.append(found)
+        return (Diagnostic("KIR-V001", "no program"),)
+
+    taken = list[bool]()
+    apply = planning.apply
+    monkeypatch.setattr(planning, "verify", wrong)
+    monkeypatch.setattr(planning, "apply", lambda *a, verified, **more: (taken.append(verified), apply(*a, verified=verified, **more))[1])
+    again, same = planning.planned(program, program.kernels[0].name)
+    assert asked == [plain] and (again, same) == (plain, steps) and steps
+    assert taken == sorted(taken) and {*taken} == {False, True}
