@@ -167,6 +167,7 @@ class MaskTail(Pass):
     claim: ClassVar[str] = "A fixed trip count needs no branch: lanes past the end are masked."
     provides: ClassVar[tuple[str, ...]] = ("masked",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
+    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P540", "validity", "shape", "there are at most `extent` elements", _long_enough),
         Precondition("KIR-P541", "validity", "numerics", "what runs past the end has no effect", _harmless),

@@ -105,6 +105,8 @@ def _touched(block: Iterable[n.Stmt]) -> tuple[set[str], set[str]]:
 
 
 class Parts(NamedTuple):
+    """Statements around two meetings: what may touch memory before the first, between them what stays and what moves, after the second; its index."""
+
     before: n.Block
     between: n.Block
     moved: n.Block

@@ -160,6 +160,16 @@ def _grows_evenly(loop: n.For) -> bool:
     return all(a == substitute(b, {loop.var.name: var}) for a, b in zip(made, loop.body, strict=True))
 
 
+def _stands_apart(block: n.Block, i: int, loop: n.For) -> bool:
+    """Whether the copies of a loop's body begin and end where the loop is, and are copies of no smaller part."""
+    size, outlines = len(loop.body), list(map(_outline, loop.body))
+    if any(list(map(_outline, beside)) == outlines for beside in (block[max(0, i - size):i], block[i + 1:i + 1 + size])):
+        return False
+    two = (*copy_of(loop.body, loop.var, 0), *copy_of(loop.body, loop.var, 1))
+    alike = [s for s in range(1, size) if [*outlines, *outlines][:s] == [*outlines, *outlines][s:2 * s]]
+    return all(_generalized(two[:s], two[s:2 * s], n.Var("%v", I32)) is None for s in alike)
+
+
 def _unlabeled(s: n.Stmt) -> n.Stmt:
     """A statement without labels: those stay with the first copy."""
     if all(x.label is None for x in statements((s,))):
@@ -175,7 +185,6 @@ class WriteOut(Pass):
     intent: ClassVar[str] = "unroll"
     catalogue: ClassVar[tuple[int, ...]] = (52,)
     claim: ClassVar[str] = "No counter and no jump, and what is computed from the counter is known when the kernel is compiled."
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -190,6 +199,8 @@ class WriteOut(Pass):
             return Miss("an iteration has memory of its own, or may leave the loop")
         if not _grows_evenly(node):
             return Miss("what it computes from its count is no whole number that grows evenly: its copies are not known again")
+        if not _stands_apart(block_at(program, path), int(path[-1]), node):
+            return Miss("its copies would be taken for more of what stands beside it, or for copies of a part of it")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import tomli_w
@@ -73,7 +74,7 @@ class Recorded:
         if self.record.contract_hash != contract.hash:
             raise error("KIR-H141", f"the answer '{self.name}' was given for {self.record.contract} as {self.record.contract_hash[:12]}; "
                         f"the contract is now {contract.hash[:12]}", origin=Origin(str(self.path), 1, 1, 1, 1),
-                        attempt=f"kir carrier check {self.path} --record")
+                        attempt=f"kir carrier check {quote(str(self.path))} --record")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without the text."""
@@ -118,7 +119,7 @@ def _read(path: Path, as_of: tuple[tuple[str, int, int], ...], shipped: bool) ->
     answer = Answer(held, record.surface, record.binding, str(path.with_suffix(SUFFIX[record.surface])))
     if answer.hash != record.answer:
         raise error("KIR-H143", f"the text of '{path.stem}' has the hash {answer.hash[:12]}, and its record says {record.answer[:12]}",
-                    origin=Origin(answer.file, 1, 1, 1, 1), attempt=f"kir carrier check {path} --record")
+                    origin=Origin(answer.file, 1, 1, 1, 1), attempt=f"kir carrier check {quote(str(path))} --record")
     return Recorded(path.stem, path, record, answer, shipped)
 
 

@@ -8,6 +8,7 @@ taken up again by the same command.
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -84,7 +85,7 @@ def command(
     said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
     first = folder.root / "states" / "K00.kir"
     notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_way_out({each.clause for each in left}, problem),
-                        attempt=f"kir sites {first}", severity="warning"),) if left else ()
+                        attempt=f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -104,7 +105,8 @@ def _led(bad: KirError, file: str, bind: Path | None, step: Step, before: int) -
     """A refusal because a step applies nowhere, with the command that says why."""
     from dataclasses import replace
 
-    look = f"kir sites {file} {f'--bind {bind} ' if bind else ''}--pass {step.name}{' (of what the steps before it make)' if before else ''}"
+    under = f"--bind {quote(str(bind))} " if bind else ""
+    look = f"kir sites {quote(str(file))} {under}--pass {step.name}{' (of what the steps before it make)' if before else ''}"
     return type(bad)(*(replace(d, attempt=look) if d.id == "KIR-R004" and not d.attempt else d for d in bad.diagnostics))
 
 

@@ -8,6 +8,7 @@ surface of --emit cannot say is left out, with the reason.
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -39,7 +40,7 @@ def command(
     belong("replay", "--on FILE[::KERNEL]", {"--bind": bind, "--emit": emit, "--fact": fact, "--assume": assume, "--output": output})
     if gate != "none":
         raise usage("KIR-C002", "--gate judges another kernel (--on FILE); --on is what gates the states of the lineage itself", subject="kir replay",
-                    attempt=f"kir replay {lineage} --on {gate}")
+                    attempt=f"kir replay {quote(str(lineage))} --on {gate}")
     return _rebuilt(lineage, on)
 
 

@@ -45,6 +45,7 @@ def command(
 
     from kir.diagnostic import KirError
     from kir.halves import halved
+    from kir.registry import registry
     from kir.rewrite.registry import pass_class, pass_names
 
     program = read(file, bind)
@@ -54,6 +55,8 @@ def command(
     unfit: list[tuple[At, str]] = []
     if name:
         pass_class(name)  # says what is wrong with the one that was asked for
+    else:
+        warnings += [each.diagnostic() for each in registry("kir.passes").broken()]
     for found in halved([name] if name else pass_names(), lambda each: _asked(each, program, near)):
         rows += found.rows
         lines += found.lines
@@ -78,14 +81,17 @@ class _Found:
 
 
 def _asked(name: str, program: Program, near: bool) -> _Found:
-    """The sites of a pass by its name. One that cannot be imported has none: `kir plugins` says why."""
+    """The sites of a pass by its name. One that cannot be imported has none, and what is wrong with it is said."""
+    from dataclasses import replace
+
     from kir.diagnostic import KirError
     from kir.rewrite.registry import failed, pass_class
 
     found = _Found([], [], [], [])
     try:
         cls = pass_class(name)
-    except KirError:
+    except KirError as bad:
+        found.warnings.extend(replace(told, severity="warning") for told in bad.diagnostics)
         return found
     try:
         _of(cls, program, near, found)

@@ -56,7 +56,7 @@ def checked(text: str, now: Mapping[tuple[str, str], Sequence[str]], command: st
     if not stale:
         said = [f"`{command}` has read the {len(rows)} experts of the table again: each is the program that it names."]
     else:
-        said = [f"`{command}` has read the {len(rows)} experts of the table again: {len(rows) - len(stale)} are the programs that it names. Of these it is not so, and",
-                "what is said of them is what an earlier KIR made of them:", "", "| kernel | named | read today |", "| --- | --- | --- |",
+        said = [f"`{command}` has read the {len(rows)} experts of the table again: {len(rows) - len(stale)} are the programs that it names. Of these",
+                "it is not so, and what is said of them is what an earlier KIR made of them:", "", "| kernel | named | read today |", "| --- | --- | --- |",
                 *(f"| `{place}` | {before} | {after or 'not read'} |" for place, before, after in stale)]
     return "\n".join([body, "", CHECKED, "", *said]) + "\n", [place for place, _, _ in stale]

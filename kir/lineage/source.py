@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 import kir.skills
 from kir.dataclass import dataclass
@@ -219,8 +220,9 @@ def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = 
 
         program = specialize(program, settled(Binding.read(binding)))
     if is_generic(program):
-        skeleton = f"kir bind {source} -o {program.name}.toml writes a skeleton; then --bind {program.name}.toml" if source and ".kir" not in source else ""
-        shipped = " or ".join(f"--bind {_short(each)}" for each in known)
+        told = f"kir bind {quote(source)} -o {program.name}.toml writes a skeleton; then --bind {program.name}.toml"
+        skeleton = told if source and ".kir" not in source else ""
+        shipped = " or ".join(f"--bind {quote(_short(each))}" for each in known)
         raise error("KIR-S016", f"{program.name} is generic", needs="a binding: what its sizes, dtypes and compile-time values are (docs/writing-a-binding.md)",
                     attempt=shipped or skeleton)
     check(program)

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from kir.cli._main import run
+from kir.diagnostic import error
 from kir.ir.parser import parse_program
 from kir.lineage import candidates
 from kir.lineage.engine import PassEngine
+from kir.registry import Broken
 from kir.rewrite import Found, Pass
 from kir.rewrite import Path as Place
 from kir.rewrite.registry import pass_class, pass_names
@@ -174,6 +176,41 @@ class Faulty(Pass):
         raise AttributeError("no such thing")
 
     match_inverse = match
+
+
+def test_passes_that_cannot_be_used_are_no_silent_gap_in_the_sites(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    known = pass_class
+
+    def unusable(name: str) -> type[Pass]:
+        if name == "tile":
+            raise error("KIR-X003", "'tile' of another cannot be used: RuntimeError: boom")
+        return known(name)
+    monkeypatch.setattr("kir.rewrite.registry.pass_class", unusable)
+    clash = Broken("unroll", "another", "its name clashes with kir.passes.unroll")
+    monkeypatch.setattr("kir.registry.Registry.broken", lambda registry: (clash,))
+    code, out, err = called(capsys, ["sites", GEMM])
+    assert code == 0 and "tile@main" not in out and "stage-panels@main" in out
+    assert "warning[KIR-X003] 'tile' of another cannot be used" in err and "'unroll' of another cannot be used: its name clashes" in err
+
+
+def test_what_a_refusal_says_to_try_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Paths with spaces and letters of any alphabet are quoted."""
+    file = tmp_path / "nä ive.kir"
+    file.write_text(Path(GEMM).read_text())
+    code, _, err = called(capsys, ["opt", str(file), "-p", "tile{axis=9}"])
+    assert code == 1 and f"= try:     kir sites '{file}' --pass tile" in err
+
+
+def test_a_place_from_which_nothing_leads_back_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of 64 in tiles of 128 would be taken back as rows of 128: the place is none, and asked for it says why."""
+    file = tmp_path / "rows.kir"
+    file.write_text("kir 1\nprogram p\n  size M: i32\n  in X: f32[M, 64]\n  out Y: f32[M, 64]\nkernel main grid (r: M) threads 1\n"
+                    "  @each for j in 0..64\n    Y[r, j] = X[r, j] * 2.0\n")
+    assert "tile-loop@main/each" not in called(capsys, ["sites", str(file)])[1]
+    code, out, _ = called(capsys, ["sites", str(file), "--pass", "tile-loop"])
+    assert code == 0 and out.startswith("tile-loop applies nowhere\n  tile-loop@main/each  the inverse of tile-loop is not exact here")
+    out = called(capsys, ["sites", str(file), "--pass", "tile-loop", "--near"])[1]
+    assert "tile-loop@main/each  does not apply: the inverse" in out
 
 
 def test_a_pass_that_breaks_disturbs_no_other(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
