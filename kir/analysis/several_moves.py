@@ -62,5 +62,5 @@ def _alone(loop: n.For, move: n.Stmt, taken: set[str], fresh: Callable[[str], st
                 renamed[name], again = other, replace(again, names=(other.name,))
             taken.add(name)
         made.append(again)
-    return replace(loop, var=var, body=tuple(made))
+    return replace(loop, var=var, body=tuple(made), label=loop.label if var == loop.var else None)
 
