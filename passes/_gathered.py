@@ -14,7 +14,7 @@ from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, DType, TileType, shape_of
+from kir.ir.types import BOOL, I32, DType, TileType, dtype_of, shape_of
 from kir.rewrite.edit import fresh
 
 from ._one_each import (
@@ -280,7 +280,7 @@ class Gathered:
         index = []
         for i in at.index:
             made = self._fit(i.lo if isinstance(i, n.Span) else i, len(spans), under)
-            index.append(build.add(made, build.iota(i.extent)) if isinstance(i, n.Span) else made)
+            index.append(build.add(made, build.cast(build.iota(i.extent), dtype_of(made.type))) if isinstance(i, n.Span) else made)
         if not any(self.threads in shape_of(i.type) for i in index):
             index[0] = build.broadcast(index[0], TileType(I32, (self.threads, *(int(i.extent) for i in spans if isinstance(i.extent, int)))))
         moving = [k for k, i in enumerate(index) if isinstance(i.type, TileType)]

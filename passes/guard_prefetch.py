@@ -124,7 +124,8 @@ def _never_read(program: n.Program, site: Site, context: Context) -> Verdict:
         if s is loop:
             before = False
         elif id(s) not in inside and not isinstance(s, n.Alloc) and not before and any(mentions(s, x) for x in names):
-            return refuted("a slot is used after the loop", s.label or type(s).__name__.lower(), needs="rings that only the loop uses")
+            used = next((region_text(x) for x in walk(s) if isinstance(x, n.Region) and x.buffer.name in names), s.label or "")
+            return refuted("a slot is used after the loop", used, needs="rings that only the loop uses")
     for s in loop.body:
         for x in walk(s):
             if isinstance(x, n.Region) and x.buffer.name in names and id(x) not in own and not (x.index and x.index[0] == now):

@@ -151,7 +151,7 @@ def _annotations(attrs: dict[str, n.Attr], to: Expressions) -> list[str]:
         when = f", enable={to.option(attrs.pop('raster_when'))}" if "raster_when" in attrs else ""
         out.append(f"T.use_swizzle({to.option(attrs.pop('raster_panel'))}{'' if order == 'row' else f', order={order!r}'}{when})")
     if "min_ctas" in attrs:
-        out.append(f"T.annotate_min_blocks_per_sm({attrs.pop('min_ctas')})")
+        out.append(f"T.annotate_min_blocks_per_sm({to.option(attrs.pop('min_ctas'))})")
     if "l2_hit_ratio" in attrs:
         pairs = [p.partition("=") for p in str(attrs.pop("l2_hit_ratio")).split(",")]
         out.append(f"T.annotate_l2_hit_ratio({{{', '.join(f'{to.names.get(name, name)}: {ratio}' for name, _, ratio in pairs)}}})")

@@ -366,10 +366,10 @@ def _unnamed(body: list[n.Stmt]) -> list[n.Stmt]:
     while rest:
         s = rest.pop(0)
         source = _private(s.value) if isinstance(s, n.Let) and len(s.names) == 1 else None
-        if isinstance(s, n.Let) and rest and _is_stored(s, rest):
-            first = rest[0]
-            assert isinstance(first, n.Store)
-            rest[0] = replace(first, value=s.value, label=first.label or s.label)
+        if isinstance(s, n.Let) and (at := _is_stored(s, rest)) is not None:
+            store = rest[at]
+            assert isinstance(store, n.Store)
+            rest[at] = replace(store, value=s.value, label=store.label or s.label)
             continue
         if isinstance(s, n.Let) and source is not None and _stays(rest, s.names[0], source.name):
             rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
@@ -385,14 +385,21 @@ def _private(e: n.Expr) -> n.Buffer | None:
     return None
 
 
-def _is_stored(s: n.Let, rest: list[n.Stmt]) -> bool:
-    """Whether a vector is named only to be stored at once."""
-    first = rest[0]
-    if not isinstance(first, n.Store) or len(s.names) != 1 or not shape_of(s.value.type) or first.value != n.Var(s.names[0], s.value.type):
-        return False
-    used = sum(1 for t in rest for x in walk(t) if isinstance(x, n.Var) and x.name == s.names[0])
-    return used == 1 and not _has_effect(s.value) and not any(
-        isinstance(x, n.Load) and x.at.buffer.space != "register" and x.mask is None for x in walk(s.value)) and not isinstance(s.value, n.Load)
+def _is_stored(s: n.Let, rest: list[n.Stmt]) -> int | None:
+    """Where a vector that is named only to be stored is stored: at once, or after other names and stores that leave what it is made of alone."""
+    if len(s.names) != 1 or not shape_of(s.value.type) or isinstance(s.value, n.Load) or _has_effect(s.value):
+        return None
+    own = [x for x in walk(s.value) if isinstance(x, n.Load)]
+    if any(x.at.buffer.space != "register" and x.mask is None for x in own):
+        return None
+    at = _only_use(rest, s.names[0])
+    store = None if at is None else rest[at]
+    if at is None or not isinstance(store, n.Store) or store.value != n.Var(s.names[0], s.value.type):
+        return None
+    between = rest[:at]
+    moves = not between or (all(x.at.buffer.space == "register" for x in own) and all(
+        (isinstance(t, n.Let) and not _has_effect(t.value)) or (isinstance(t, n.Store) and t.at.buffer.space in ("global", "shared")) for t in between))
+    return at if moves else None
 
 
 def _stays(rest: list[n.Stmt], name: str, source: str) -> bool:

@@ -39,6 +39,14 @@ BINARY: Mapping[type, str] = {
 }  # fmt: skip
 
 
+def named(operator: cst.CSTNode) -> str:
+    """The name of an operator in the IR. Raises NotUnderstood for one that numbers do not have."""
+    found = BINARY.get(type(operator))
+    if found is None:
+        raise NotUnderstood(f"the operator {type(operator).__name__}")
+    return found
+
+
 def literal(value: int | float | bool) -> n.Expr:
     """A known number by itself."""
     if isinstance(value, bool):
@@ -73,7 +81,7 @@ def valued(value: Value, dtype: DType) -> n.Expr | None:
         return None
     assert isinstance(value, (bool, int, float))
     if dtype.is_symbolic:
-        return build.cast(literal(value), dtype)
+        return build.cast(literal(0 if repr(value) == "0.0" else value), dtype)
     if dtype.is_bool:
         return build.const(bool(value), BOOL)
     if dtype.is_integer:

@@ -56,7 +56,7 @@ def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
                 made = _annotated_number(r, f, s, made)
             assign(r, f, target, made)
         case cst.AugAssign(target=target, operator=operator, value=value):
-            _augmented(r, f, target, arithmetic.BINARY[type(operator)], evaluate(r, f.scope, value))
+            _augmented(r, f, target, arithmetic.named(operator), evaluate(r, f.scope, value))
         case cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString() | cst.Ellipsis()) | cst.Pass():
             pass
         case cst.Global(names=names) | cst.Nonlocal(names=names):

@@ -249,10 +249,10 @@ def _hoisted(r: Reader, name: str, v: Value, block: list[n.Stmt]) -> Value:
     """A buffer that a static branch declares, declared before it: what comes after may name it. A number likewise, in a register."""
     if isinstance(v, (Memory, Place)):
         for i, s in enumerate(block):
-            if isinstance(s, n.Alloc) and s.buffer.name == v.buffer.name and s.init is None:
-                del block[i]
+            if isinstance(s, n.Alloc) and s.buffer.name == v.buffer.name:
+                block[i:i + 1] = [] if s.init is None else [n.Store(n.Region(s.buffer), s.init, origin=s.origin)]
                 r.hoisted.add(v.buffer.name)
-                r.out.emit(s)
+                r.out.emit(n.Alloc(s.buffer, None, s.label, s.origin))
                 break
             if isinstance(s, n.View) and s.buffer.name == v.buffer.name:
                 del block[i]

@@ -73,7 +73,7 @@ def _evaluate(r: Reader, scope: Scope, e: cst.BaseExpression) -> Value:
         case cst.UnaryOperation():
             return operators.unary(r, e.operator, evaluate(r, scope, e.expression))
         case cst.BinaryOperation():
-            return operators.binary(r, arithmetic.BINARY[type(e.operator)], evaluate(r, scope, e.left), evaluate(r, scope, e.right))
+            return operators.binary(r, arithmetic.named(e.operator), evaluate(r, scope, e.left), evaluate(r, scope, e.right))
         case cst.BooleanOperation():
             return operators.boolean(r, scope, e)
         case cst.Comparison():

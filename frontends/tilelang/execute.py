@@ -51,9 +51,14 @@ class Found(Exception):
 def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) -> Value:
     """A function of the source read in place."""
     r.depth += 1
+    name = fn.node.name.value if isinstance(fn.node, cst.FunctionDef) else "lambda"
     if r.depth > MOST_CALLS:
         r.depth -= 1
+        again = r.calling[len(r.calling) - r.calling[::-1].index(name) - 1:] if name in r.calling else []
+        if again:
+            raise NotUnderstood(f"'{name}' calls itself too often to follow ({' -> '.join([*again, name])})")
         raise NotUnderstood("functions that call one another too deeply")
+    r.calling.append(name)
     wanted = r.wanted
     try:
         scope = Scope({}, fn.scope.module, fn.scope)
@@ -69,6 +74,7 @@ def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) 
         return found.value if isinstance(found, Returned) else None
     finally:
         r.wanted = wanted
+        r.calling.pop()
         r.depth -= 1
 
 

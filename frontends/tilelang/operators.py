@@ -278,7 +278,7 @@ def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
         return a in b
     if isinstance(b, Builtin) or (isinstance(b, Open) and b.kind == "asked"):
         return r.truth(r.ask(a if isinstance(a, str) and a.isidentifier() else "present", f"{a} in {b.name}", ""))
-    if isinstance(b, Text) and isinstance(a, str):
+    if isinstance(b, (Text, Open)) and isinstance(a, str):
         name = "".join(x if x.isalnum() else "_" for x in f"{b.name}_has_{a}")
         return r.truth(r.ask(name, f"{OWN}{a} in {b.name}", "bool"))
     items = b.items if isinstance(b, Items) else tuple(k for k, _ in b.items) if isinstance(b, Table) else None

@@ -162,6 +162,8 @@ class Reader:
         """For each view the buffer whose memory it names."""
         self.globals: dict[tuple[str, str], Value] = {}
         self.asking: set[tuple[str, str]] = set()
+        self.calling: list[str] = []
+        """Names of the functions that are being read, from the outermost."""
         self.changes: list[tuple[Changing, State]] = []
         """What lists, dicts and objects of the host held before each change."""
 

@@ -39,9 +39,9 @@ def shape_of(r: Reader, v: Value) -> tuple[n.Expr, ...]:
 
 def _fixed(r: Reader, shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
     """A shape that is known when the kernel is compiled. Raises NotUnderstood."""
-    running = {q.name for q in r.params if q.role == "scalar"}
+    known = {*r.metas, *(q.name for q in r.sizes.values()), *r.bound_sizes}
     for d in shape:
-        if any(isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name in running) for x in walk(r.meaning(d))):
+        if any(isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name not in known) for x in walk(r.meaning(d))):
             raise NotUnderstood(f"memory of the extent '{expr_text(d)}', which is only known when the kernel runs")
     return shape
 

@@ -25,7 +25,7 @@ class TritonFrontend:
     """Reads kernels of Triton packages from source."""
 
     surface = "triton"
-    finds = "a function under @triton.jit"
+    finds = "a function under @triton.jit with an effect, such as a store"
     suffixes = SUFFIXES
     marks = ("jit",)
 

@@ -7,6 +7,7 @@ path without importing anything.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -188,10 +189,14 @@ def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:
     try:
         tree = cst.parse_module(text)
     except cst.ParserSyntaxError as bad:
-        line, column = max(bad.raw_line, 1), max(bad.raw_column, 0) + 1
-        raise error(
-            "KIR-F002", f"this file is no Python: {bad.message.splitlines()[0]}", origin=Origin(str(path), line, column, line, column + 1)
-        ) from bad
+        line, column, said = max(bad.raw_line, 1), max(bad.raw_column, 0) + 1, bad.message.splitlines()[0]
+        try:
+            ast.parse(text)  # Python's own words are better, and name the line where it began
+        except SyntaxError as own:
+            line, column, said = own.lineno or line, max(own.offset or column, 1), own.msg
+        except ValueError:
+            pass
+        raise error("KIR-F002", f"this file is no Python: {said}", origin=Origin(str(path), line, column, line, column + 1)) from bad
     module = Module(path, name, text, tree)
     _scan(module, tree.body, ())
     _functions(module, tree.body, ())

@@ -21,8 +21,15 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...
     on to the next: `16 * row + 16` is column 16 of row 16."""
     from kir.ir.specialize import row_major
 
-    strides = [whole_again(bare(s), known) for s in (base.strides or row_major(base.shape))]
-    flat = whole_again(bare(flat), known)
+    strides = [bare(s) for s in (base.strides or row_major(base.shape))]
+    found = _split(bare(flat), strides, base, known)
+    if found is not None or not isinstance(bare(flat).type, DType):
+        return found
+    whole, rows = whole_again(bare(flat), known), [whole_again(s, known) for s in strides]
+    return None if whole == bare(flat) and rows == strides else _split(whole, rows, base, known)
+
+
+def _split(flat: n.Expr, strides: Sequence[n.Expr], base: n.Buffer, known: Facts) -> tuple[n.Expr, ...] | None:
     if not isinstance(flat.type, DType):
         return None
     order = sorted(range(len(strides)), key=lambda d: _rank(strides[d]), reverse=True)
@@ -118,7 +125,7 @@ def _leaves(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
 def _rows_within(index: Sequence[n.Expr], first: int, inner: Sequence[int], row: Sequence[n.Expr], base: n.Buffer) -> bool:
     """Whether what should count rows was left within one: nothing goes to the first axis, and something times a part of a row to another."""
     return build.is_const(index[first], 0) and not build.is_const(base.shape[first], 1) and any(
-        len(m) > 1 and any(x != part and part in walk(x) for x in m for part in row) for d in inner for m in build.polynomial(index[d]))
+        len(m) > 1 and any(x != part and (part in walk(x) or x in walk(part)) for x in m for part in row) for d in inner for m in build.polynomial(index[d]))
 
 
 def _from_rows_end(made: list[n.Expr], parts: Sequence[Mapping[tuple[n.Expr, ...], int]], order: Sequence[int],

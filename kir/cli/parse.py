@@ -21,6 +21,7 @@ def command(
     normal: Annotated[bool, typer.Option("--normal", help="with a binding: flat accesses raised, in normal form")] = False,
 ) -> Result:
     """Read a kernel from source and print it as IR text."""
+    from kir.diagnostic import Diagnostic
     from kir.ir import nodes as n
     from kir.ir.binding import Binding
     from kir.ir.generic import is_generic
@@ -59,4 +60,6 @@ def command(
         ],
         "findings": [d.to_json() for d in found],
     }
-    return Result(data, text, 1 if any(d.severity == "error" for d in found) else 0, diagnostics=tuple(found))
+    kept = tuple(Diagnostic("KIR-F403", f"kept as text: {s.reason}", severity="warning", origin=s.origin,
+                            needs=f"words that KIR reads: docs/reading-{s.surface}.md") for s in opaque)
+    return Result(data, text, 1 if any(d.severity == "error" for d in found) else 0, diagnostics=(*found, *kept))

@@ -98,8 +98,8 @@ def _recovered(lineage: Path, on: str) -> Result:
 
 def _crossed(lineage: Path, on: str, bind: Path | None, emit: str | None, facts: list[str], assume: list[str], gate: str, output: Path | None) -> Result:
     """The steps on another kernel: what was carried, what was not and why, and the result as text."""
-
-    from kir.diagnostic import Diagnostic
+    from kir.cli._program import written
+    from kir.diagnostic import Diagnostic, KirError
     from kir.ir.printer import program_text
     from kir.lineage.crossing import cross
     from kir.lineage.engine import PassEngine
@@ -107,6 +107,7 @@ def _crossed(lineage: Path, on: str, bind: Path | None, emit: str | None, facts:
     from kir.lineage.judge import judge_on
     from kir.lineage.source import load_expert, promised
     from kir.report.terminal import crossed_json, crossed_text
+    from kir.rewrite import Trace
     from kir.store import write_atomic
     from kir.surface import backend
 
@@ -118,18 +119,25 @@ def _crossed(lineage: Path, on: str, bind: Path | None, emit: str | None, facts:
     engine = PassEngine.of(record.header)
     allowed = sorted(conditions(assume, "--assume"))
     done = cross(record, folder, promised(target.program, facts), writer.accepts if writer else lambda _: (), allowed, engine.context)
-    text = writer.emit(done.program).text if writer else program_text(done.program)
+    text: str | None = program_text(done.program)
+    result, accepted = done.program, None
     diagnostics: tuple[Diagnostic, ...] = ()
-    accepted = None
-    if gate != "none":
+    if writer is not None:
+        try:
+            trace, text, diagnostics = written(Trace(done.program), surface)
+            result = trace.program
+        except KirError as bad:  # what became of each step is told all the same
+            text, diagnostics = None, bad.diagnostics
+    if gate != "none" and text is not None:
         header = record.header.model_copy(update={"expert": target.name, "source": target.source, "surface": surface, "binding": target.binding})
-        with judge_on(gate, header, done.program) as judge:
-            judgement = judge.gate(done.program)
+        with judge_on(gate, header, result) as judge:
+            judgement = judge.gate(result)
         accepted = judgement.accepted
         if not accepted:
-            diagnostics = (Diagnostic("KIR-S017", f"the result does not pass the gate: {judgement.stage}: {judgement.reason}"),)
-    if output is not None:
+            diagnostics = (*diagnostics, Diagnostic("KIR-S017", f"the result does not pass the gate: {judgement.stage}: {judgement.reason}"))
+    if output is not None and text is not None:
         write_atomic(output, text)
     data = {"lineage": str(folder.file), "on": on, "emit": surface, **crossed_json(done), "accepted": accepted, "text": text}
     shown = crossed_text(record, done, on, surface, accepted)
-    return Result(data, shown if output is not None else f"{shown}\n\n{text}", code=0 if accepted is not False else 1, diagnostics=diagnostics)
+    whole = shown if output is not None or text is None else f"{shown}\n\n{text}"
+    return Result(data, whole, code=1 if text is None or accepted is False else 0, diagnostics=diagnostics)

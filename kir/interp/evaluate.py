@@ -15,7 +15,7 @@ from kir.interp.calls_matrix import MATRIX
 from kir.interp.calls_sync import SYNC
 from kir.interp.calls_tile import TILE
 from kir.interp.calls_warp import WARP
-from kir.interp.frame import Frame, Val, aligned, defined
+from kir.interp.frame import Frame, Val, aligned, defined, lift
 from kir.interp.memory import Handle, resolve
 from kir.ir.nodes import Address, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from kir.ir.types import DType, dtype_of
@@ -84,6 +84,12 @@ def _binary(m: Machine, e: Binary, f: Frame) -> Val:
     return _computed(m, e, f)
 
 
+def _decides(v: Val, outcome: bool, rank: int) -> Any:
+    """Where one side of a conjunction or disjunction is known and decides it, whatever the other is."""
+    data = lift(v.data, rank - 1) == outcome
+    return data if v.ok is None else data & lift(v.ok, rank - 1)
+
+
 def _computed(m: Machine, e: Binary, f: Frame) -> Val:
     a, b = evaluate(m, e.a, f), evaluate(m, e.b, f)
     dtype = dtype_of(e.a.type)
@@ -92,6 +98,8 @@ def _computed(m: Machine, e: Binary, f: Frame) -> Val:
     else:
         x, y = aligned(a, b)
     out = Val(number.binary(e.op, dtype, x, y), defined(a, b) if m.checking else None)
+    if out.ok is not None and dtype.is_bool and e.op in ("and", "or"):
+        out.ok = out.ok | _decides(a, e.op == "or", x.ndim) | _decides(b, e.op == "or", x.ndim)
     if m.checking and dtype.is_float:
         m.counters.count_flops("fp" + str(dtype.bits), out.data.size)
     return out

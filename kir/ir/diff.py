@@ -307,7 +307,12 @@ border:1px solid #d0d7de;border-radius:6px;padding:.5em 0;color:#1f2328;backgrou
 .kir-diff .add{background:#dafbe1}.kir-diff .del{background:#ffebe9}.kir-diff mark{color:inherit;background:none;border-radius:2px}
 .kir-diff .add mark,.kir-diff .mov mark{background:#9be9a8}.kir-diff .del mark{background:#ffb8b0}
 .kir-diff .mov{background:#ddf4ff}
-.kir-diff .gone{background:#f6f8fa;color:#59636e}.kir-diff .skip{color:#59636e;background:#f6f8fa}.kir-diff i{color:#0969da}"""
+.kir-diff .gone{background:#f6f8fa;color:#59636e}.kir-diff .skip{color:#59636e;background:#f6f8fa}.kir-diff i{color:#0969da}
+@media screen and (prefers-color-scheme:dark){
+.kir-diff{border-color:#353d45;color:#e3e8ec;background:#14181c}
+.kir-diff .add{background:#173524}.kir-diff .del{background:#43211f}.kir-diff .mov{background:#132f45}
+.kir-diff .add mark,.kir-diff .mov mark{background:#2b6b42}.kir-diff .del mark{background:#7d3430}
+.kir-diff .gone,.kir-diff .skip{background:#1c2227;color:#9aa6b1}.kir-diff i{color:#6db3f2}}"""
 LEAST_ALIKE = 0.4
 """How much two sides of a changed statement have in common where marking what differs still helps."""
 _CLASSES = {"+": "add", "-": "del", ">": "mov", "»": "mov", "<": "gone", " ": ""}

@@ -137,6 +137,7 @@ class _Specializer:
                 "KIR-F012",
                 f"the binding gives no value for {', '.join(missing)}",
                 needs="an entry under [metas] for each",
+                attempt="kir bind FILE::KERNEL, which writes a binding with all that the source leaves open",
                 subject=self.program.name,
             )
         for name in b.absent:
@@ -380,6 +381,8 @@ def row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
     """Strides of a contiguous tensor, in elements."""
     out: list[n.Expr] = []
     step: n.Expr = build.const(1)
+    if len({dtype_of(d.type) for d in shape if not isinstance(d, n.Const)}) > 1:  # sizes of two widths meet in the wider
+        shape, step = tuple(build.cast(d, I64) for d in shape), build.const(1, I64)
     for d in reversed(shape):
         out.append(step)
         step = build.mul(step, d)

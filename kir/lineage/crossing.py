@@ -204,11 +204,12 @@ class _Attempt:
     def _alternatives(self, name: str, options: Mapping[str, Option]) -> Iterator[tuple[type[Pass], Mapping[str, Option]]]:
         """The same pass with one parameter left to it; other passes of the same intent, with the parameters that they share."""
         own = pass_class(name)
+        types = {f.name: f.type for f in fields(own)}
         for left in options:
             yield own, {k: v for k, v in options.items() if k != left}
         for cls in passes():
             if cls.intent == own.intent and cls is not own:
-                known = {f.name for f in fields(cls)}
+                known = {f.name for f in fields(cls) if f.type == types.get(f.name)}
                 yield cls, {k: v for k, v in options.items() if k in known}
 
     def _tried(self, cls: type[Pass], options: Mapping[str, Option]) -> tuple[Crossing, Program]:

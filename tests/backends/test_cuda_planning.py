@@ -9,6 +9,8 @@ import pytest
 from kir.backends.cuda import planning
 from kir.diagnostic import Diagnostic
 from kir.lineage.source import load_expert
+from kir.rewrite import apply
+from kir.rewrite.driver import Applied
 
 
 def test_a_plan_whose_result_is_no_program_is_made_again_with_each_step_verified(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,9 +23,13 @@ def test_a_plan_whose_result_is_no_program_is_made_again_with_each_step_verified
         return (Diagnostic("KIR-V001", "no program"),)
 
     taken = list[bool]()
-    apply = planning.apply
+
+    def applied(*found: Any, verified: bool, **more: Any) -> Applied:
+        taken.append(verified)
+        return apply(*found, verified=verified, **more)
+
     monkeypatch.setattr(planning, "verify", wrong)
-    monkeypatch.setattr(planning, "apply", lambda *a, verified, **more: (taken.append(verified), apply(*a, verified=verified, **more))[1])
+    monkeypatch.setattr(planning, "apply", applied)
     again, same = planning.planned(program, program.kernels[0].name)
     assert asked == [plain] and (again, same) == (plain, steps) and steps
     assert taken == sorted(taken) and {*taken} == {False, True}

@@ -54,7 +54,7 @@ def called(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tupl
     ("parse noise.kir", 2, "noise.kir is no text: its byte 6 is not UTF-8"),
     ("parse folder", 2, "folder is a folder"),
     ("parse empty.kir", 1, "it is empty"),
-    ("parse empty.py", 2, "a function under @triton.jit (triton)"),
+    ("parse empty.py", 2, "a function under @triton.jit with an effect, such as a store (triton)"),
     ("parse empty.cu", 2, "a __global__ function (cuda)"),
     ("parse words.txt", 2, "no frontend reads files that end in .txt"),
     ("parse two.py", 2, "several kernels; name one: one, two"),

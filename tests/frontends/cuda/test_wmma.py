@@ -135,7 +135,8 @@ __global__ void product(const float* A, unsigned char* C) {
   for (int i = 0; i < 16; ++i) C[threadIdx.x * 16 + i] = bytes[i];
 }
 """)
-    binding = Binding(kernel="product", grid=["1"], metas={"threads_x": 32}, tensors={"A": Tensor(shape=[128], dtype="f32"), "C": Tensor(shape=[512], dtype="u8")})
+    tensors = {"A": Tensor(shape=[128], dtype="f32"), "C": Tensor(shape=[512], dtype="u8")}
+    binding = Binding(kernel="product", grid=["1"], metas={"threads_x": 32}, tensors=tensors)
     (tmp_path / "binding.toml").write_text(binding.text())
     p = load_expert(f"{tmp_path / 'k.cu'}::product", tmp_path / "binding.toml").program
     assert "view register" in program_text(p)

@@ -135,7 +135,7 @@ def test_broken_files_and_recursion_do_not_crash(tmp_path: Path) -> None:
         TileLangFrontend().kernels(tmp_path / "broken.py")
     assert bad.value.diagnostics[0].id == "KIR-F002"
     file = written(tmp_path, "@T.macro\ndef again(x):\n    return again(x)\n" + BODY.format("again(x)"))
-    assert any("deeply" in x for x in opaque(read(file)))
+    assert "'again' calls itself too often to follow (again -> again)" in opaque(read(file))
 
 
 def test_branches_at_the_top_of_a_module_count_with_all_their_conditions(tmp_path: Path) -> None:

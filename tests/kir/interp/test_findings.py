@@ -195,6 +195,11 @@ fragment f: f32[64]
 fragment g: f32[64]
 g = f
 Y = X""",
+    "a conjunction that its other side decides": """
+fragment f: f32[64]
+f[0 +: 32] = X[0 +: 32]
+Y = X
+Y = 2.0 where iota(64) < 32 & f > 0.5""",
     "masked load, masked store": """
 let m = iota(64) < 40
 let x = load(X[iota(64)] where m)

@@ -157,6 +157,36 @@ def test_the_command_says_what_became_of_each_step(learned: tuple[Lineage, Folde
     assert f"{len(lineage.accepted)} of {len(lineage.accepted)} steps" in capsys.readouterr().out
 
 
+ROWS = """
+__global__ void rows(const float* in, float* out, float* tops, int R, int C) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= R) return;
+  float m = -INFINITY, z = 0.f;
+  for (int j = 0; j < C; ++j) m = fmaxf(m, in[row * C + j]);
+  for (int j = 0; j < C; ++j) z += expf(in[row * C + j] - m);
+  for (int j = 0; j < C; ++j) out[row * C + j] = expf(in[row * C + j] - m) / z;
+  tops[row] = MORE;
+}
+"""
+
+
+@pytest.mark.parametrize(("more", "code"), [("m", 0), ("__shfl_up_sync(0xffffffff, m, threadIdx.x)", 1)])
+def test_steps_of_another_operator_are_refused_one_by_one_and_the_kernel_is_written_if_it_can_be(
+        more: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A product's steps on a softmax in blocks of threads: no step's options are forced on another pass, and what Triton has no word for is taken back."""
+    (tmp_path / "rows.cu").write_text(ROWS.replace("MORE", more))
+    binding = Binding(kernel="rows", sizes=["R", "C"], facts=["R >= 1", "R <= 8192", "C >= 1", "C <= 8192"], grid=["ceildiv(R, 64)"],
+                      metas={"threads_x": 64}, tensors={"in": Tensor(shape=["R", "C"], dtype="f32"), "out": Tensor(shape=["R", "C"], dtype="f32"),
+                                                        "tops": Tensor(shape=["R"], dtype="f32")})
+    (tmp_path / "rows.toml").write_text(binding.text())
+    words = ["replay", str(SKILLS / "lineages" / "gemm_tilelang"), "--on", str(tmp_path / "rows.cu"), "--bind", str(tmp_path / "rows.toml"),
+             "--emit", "triton", "--json"]
+    assert kir(words) == code
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["steps"]) == 11 and all(each["reason"] for each in told["steps"] if each["outcome"] not in ("carried", "elsewhere"))
+    assert (told["text"] is None) == bool(code) and told["accepted"] is None
+
+
 def test_options_of_another_kernel_need_one(learned: tuple[Lineage, Folder], capsys: pytest.CaptureFixture[str]) -> None:
     assert kir(["replay", str(learned[1].root), "--emit", "cuda"]) == 2
     assert "--emit needs --on FILE" in capsys.readouterr().err

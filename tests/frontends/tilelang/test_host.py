@@ -1,0 +1,232 @@
+"""The host around a kernel: what changes in place, classes, modules of a project. What KIR cannot follow is never a wrong value."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.analysis.normal_form import normalize
+from kir.backends.tilelang.prepare import form
+from kir.frontends.tilelang.frontend import TileLangFrontend
+from kir.interp import run
+from kir.ir.binding import Binding
+from kir.ir.canonical import alpha_equal
+from kir.lineage.source import load_expert
+from tests.frontends.tilelang.reading import opaque, written
+
+KERNEL = """
+def make(n, flag: bool = True, k: int = 3):
+{host}
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as bx:
+            for i in T.Parallel(32):
+                B[bx * 32 + i] = A[bx * 32 + i] + {value}
+    return kernel
+"""
+
+
+def source(host: str, value: str, before: str = "") -> str:
+    return before + KERNEL.format(host="\n".join(f"    {line}" for line in host.strip().splitlines()), value=value)
+
+
+def added(folder: Path, text: str, metas: dict[str, int | bool] | None = None) -> float:
+    """What a kernel adds to its input."""
+    file, binding = written(folder, text), folder / "binding.toml"
+    binding.write_text(Binding(kernel="kernel", sizes=["n"], facts=["n >= 1"], metas=dict(metas or {})).text())
+    program = load_expert(f"{file}::kernel", binding).program
+    assert opaque(program) == []
+    return float(run(program, {"A": np.zeros(40, np.float32)}).outputs["B"][39])
+
+
+def left_open(folder: Path, text: str) -> list[str]:
+    return opaque(TileLangFrontend().parse(written(folder, text), "kernel"))
+
+
+@pytest.mark.parametrize(
+    ("host", "value", "sum_"),
+    [
+        ("d = [1, 2]\nd[0] = 9\nd[-1] += 1", "d[0] * 10 + d[1]", 93),
+        ("p = []\nfor i in range(k):\n    p.append(i + 1)\nq = p\nq.extend([10])\nq += [20]", "sum(p) * 100 + len(p)", 3605),
+        ("d = {'a': 1}\nd['b'] = 2\nd.update(c=5)\nd['a'] = d.pop('b') + 1", "d['a'] * 10 + d['c'] + len(d)", 37),
+        ("d = {x: x * x for x in range(4) if x != 2}\nt = d.setdefault(7, 70)", "d[3] + d[7] + len(d)", 83),
+        ("strides = [1] * k\nfor i in range(k - 2, -1, -1):\n    strides[i] = strides[i + 1] * 4", "strides[0] * 10 + strides[2]", 161),
+        ("rows = [[0] for _ in range(2)]\nrows[0].append(5)\nsame = [rows[0]] * 2\nsame[1].append(6)", "len(rows[0]) * 10 + len(rows[1])", 31),
+        ("def grow(x):\n    x.append(4)\n    return len(x)\np = [1]\nm = grow(p)", "m * 10 + p[1]", 24),
+        ("p = [3, 1, 2]\np.sort()\np.insert(0, 9)\nlast = p.pop()\np.remove(1)\np.reverse()", "p[0] * 100 + p[1] * 10 + last", 293),
+        ("p = [1]\nif flag:\n    p.append(7)", "len(p) * 10 + p[-1]", 27),
+        ("picked = next(x for x in range(9) if x * x > 10)\ns = [5, 6, 7, 8][slice(1, 3)]", "picked * 100 + s[0] * 10 + (k - 1).bit_length()", 462),
+    ],
+)
+def test_lists_and_dicts_change_in_place(tmp_path: Path, host: str, value: str, sum_: int) -> None:
+    assert added(tmp_path, source(host, value)) == sum_
+
+
+OBJECTS = """
+from typing import NamedTuple
+
+class Base:
+    scale = 3
+    def __init__(self, rows, cols=4):
+        self.rows, self.cols = rows, cols
+        self.steps = max(1, (cols - 1).bit_length())
+
+class Tiling(Base):
+    def __init__(self, rows):
+        super().__init__(rows, cols=8)
+        self.extra = [self.cols]
+        self.extra += [self.steps]
+    @property
+    def total(self):
+        return sum(self.extra) + self.scale
+    @staticmethod
+    def twice(x):
+        return 2 * x
+
+class Pair(NamedTuple):
+    a: int
+    b: int = 2
+"""
+
+
+def test_objects_run_their_init_and_inherit(tmp_path: Path) -> None:
+    host = "t = Tiling(5)\na, b = Pair(1)\nalias = t.extra\nalias.append(100)\nt.rows = 6"
+    assert added(tmp_path, source(host, "t.total * 1000 + t.twice(t.rows) * 10 + a + b + Pair(4)[0]", OBJECTS)) == 114127
+
+
+@pytest.mark.parametrize(
+    ("host", "value", "before", "reason"),
+    [
+        ("p = [1]\nif flag:\n    p.append(4)", "len(p)", "", "what is changed differently where a condition"),
+        ("c = 0\ndef up():\n    nonlocal c\n    c += 1\nup()", "c", "", "'c', which a function inside binds"),
+        ("pass", "len(X)", "X = []\nX.append(3)\n", "'X', which statements of its module change"),
+        ("p = [1]\nunread(p)", "p[0]", "from elsewhere import unread\n", "what 'unread(p)' does to it"),
+        ("p = [1, 2]\np[flag] = 5", "p[0]", "", "an assignment to an element of a list"),
+        ("def f(x):\n    return x @ x\nv = f(3)", "v", "", "the operator MatrixMultiply"),
+    ],
+)
+def test_what_cannot_be_followed_is_never_a_value(tmp_path: Path, host: str, value: str, before: str, reason: str) -> None:
+    assert any(reason in x for x in left_open(tmp_path, source(host, value, before)))
+
+
+def test_what_both_ways_change_alike_is_a_choice(tmp_path: Path) -> None:
+    host = "d = {'a': 1}\nif flag:\n    d['a'] = 10"
+    assert left_open(tmp_path, source(host, "d['a']")) == []
+    assert [added(tmp_path, source(host, "d['a']"), {"flag": x}) for x in (True, False)] == [10, 1]
+
+
+def test_a_file_finds_the_modules_of_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "repo" / "ops" / "kernels"
+    inner.mkdir(parents=True)
+    (inner.parent / "common.py").write_text("WIDTH = 4\n")
+    (inner.parent / "other.py").write_text("DEPTH = 20\n")
+    (tmp_path / "repo" / "shared").mkdir()
+    (tmp_path / "repo" / "shared" / "numbers.py").write_text("BIAS = 100\n")
+    (tmp_path / "repo" / "pyproject.toml").write_text("")
+    file = inner / "add.py"
+    head = "import tilelang\nimport tilelang.language as T\nfrom ops.common import WIDTH\nfrom ..other import DEPTH\nfrom shared.numbers import BIAS\n"
+    file.write_text(head + source("pass", "WIDTH + DEPTH + BIAS"))
+    binding = tmp_path / "binding.toml"
+    binding.write_text(Binding(kernel="kernel", sizes=["n"], facts=["n >= 1"]).text())
+    for regular in (False, True):  # folders with and without __init__.py, whatever folder a command is run in
+        if regular:
+            for folder in (inner, inner.parent):
+                (folder / "__init__.py").write_text("")
+            file.write_text(file.read_text().replace(" + BIAS", ""))
+        for here in (tmp_path, inner):
+            monkeypatch.chdir(here)
+            monkeypatch.syspath_prepend(os.getcwd())
+            program = load_expert(f"{file}::kernel", binding).program
+            assert opaque(program) == []
+            assert run(program, {"A": np.zeros(40, np.float32)}).outputs["B"][0] == (24 if regular else 124)
+
+
+BRANCHES = """
+def clipped(n):
+    @T.macro
+    def put(B, at, v):
+        with T.If(v > 0), T.Then():
+            B[at] = v
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as bx:
+            for i in T.Parallel(32):
+                with T.If(T.any(i < 4, i > 6)):
+                    with T.Then():
+                        B[bx * 32 + i] = 0.0
+                    with T.Else():
+                        B[bx * 32 + i] = T.meta_var(A[bx * 32 + i] * 2.0)
+            put(B, 0, A[1])
+    return kernel
+"""
+
+
+def test_branches_as_macros_write_them(tmp_path: Path) -> None:
+    file, binding = written(tmp_path, BRANCHES), tmp_path / "binding.toml"
+    binding.write_text(Binding(kernel="kernel", sizes=["n"], facts=["n >= 2"]).text())
+    program = load_expert(f"{file}::kernel", binding).program
+    assert opaque(program) == []
+    a = np.arange(32, dtype=np.float32)
+    b = run(program, {"A": a}).outputs["B"]
+    assert list(b[:8]) == [1, 0, 0, 0, 8, 10, 12, 0]
+
+
+VOTES = """
+def votes(n: int = 32):
+    @T.prim_func
+    def kernel(X: T.Tensor((n,), "int32"), A: T.Tensor((n,), "int32"), B: T.Tensor((n,), "uint32"), C: T.Tensor((n,), "int32"),
+               D: T.Tensor((n,), "uint64"), F: T.Tensor((n,), "uint32")):
+        with T.Kernel(1, threads=32) as bx:
+            tx = T.get_thread_binding()
+            x = X[tx]
+            if T.any_sync(x > 90, 0xFFFFFFFF):
+                A[tx] = 1 + T.all_sync(x >= 0)
+            else:
+                A[tx] = 5
+            B[tx] = T.cast(T.ballot(x > 50), "uint32")
+            C[tx] = T.shfl_xor(x, 1, width=8) + T.shfl_down(x, 3, 8) + T.shfl_sync(x, 2, width=4)
+            D[tx] = T.ballot_sync(x > 50) << 3
+            F[tx] = T.match_any_sync(x % 3, 0xFFFFFFFF)
+    return kernel
+"""
+
+
+def test_votes_and_shuffles_take_their_arguments_in_tilelangs_order(tmp_path: Path) -> None:
+    from tests.laws.test_tilelang_law import fuzzed, read_back
+
+    file, binding = written(tmp_path, VOTES), tmp_path / "binding.toml"
+    binding.write_text(Binding(kernel="kernel").text())
+    program = load_expert(f"{file}::kernel", binding).program
+    assert opaque(program) == []
+    x, lane = np.random.default_rng(0).integers(0, 100, 32).astype(np.int32), np.arange(32)
+    out = run(program, {"X": x}, mode="check").outputs
+    votes = sum(int(v > 50) << i for i, v in enumerate(x))
+    down = np.where(lane % 8 + 3 < 8, x[np.minimum(lane + 3, 31)], x)
+    np.testing.assert_array_equal(out["A"], 2 if (x > 90).any() else 5)
+    np.testing.assert_array_equal(out["B"], votes)
+    np.testing.assert_array_equal(out["C"], x[lane ^ 1] + down + x[lane // 4 * 4 + 2])
+    np.testing.assert_array_equal(out["D"], np.uint64(votes * 8))
+    np.testing.assert_array_equal(out["F"], [sum(1 << j for j in range(32) if x[j] % 3 == x[i] % 3) for i in range(32)])
+    own = form(normalize(program))
+    assert alpha_equal(read_back(fuzzed(own, 1), tmp_path), own)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("T.any_sync(X[tx] > 1, 0xFF)", "a warp function of some lanes alone"),
+        ("T.shfl_xor(X[tx], 1, width=12)", "a shuffle among 12 lanes"),
+        ("T.shfl_xor(X[tx], 1, mask=15)", "a warp function of some lanes alone"),
+    ],
+)
+def test_lanes_that_are_not_all_are_refused(tmp_path: Path, call: str, reason: str) -> None:
+    text = VOTES[:VOTES.index("            if T.any")] + f"            A[tx] = {call}\n    return kernel\n"
+    assert any(reason in x for x in left_open(tmp_path, text))
+
+
+def test_a_tile_of_an_extent_that_only_the_running_kernel_knows_is_refused(tmp_path: Path) -> None:
+    text = source("pass", "1.0").replace("            for i in", '            s = T.alloc_shared((bx + 1,), "float32")\n            for i in', 1)
+    assert any("memory of the extent 'bx + 1', which is only known when the kernel runs" in x for x in left_open(tmp_path, text))
