@@ -153,7 +153,6 @@ class StrengthReduce(Pass):
     intent: ClassVar[str] = "strength-reduce"
     catalogue: ClassVar[tuple[int, ...]] = (15,)
     claim: ClassVar[str] = "An addition takes the place of the multiplications of an address, and of the registers for its parts."
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P150", "validity", "storage", "only the loop's variable moves the address", _invariant),
         Precondition("KIR-P151", "validity", "pipeline", "every iteration comes to its end", _every_iteration))
