@@ -143,7 +143,8 @@ class Server:
                 with contextlib.suppress(subprocess.TimeoutExpired):  # one that has closed its end is ending, and its last words say why
                     self._process.wait(LAST_WORDS_SECONDS)
                 if self._process.poll() is not None and self._process.stderr is not None:
-                    self._said = self._said or self._process.stderr.read().decode(errors="replace").strip()[-600:]
+                    with contextlib.suppress(ValueError):  # another thread has read them, and starts the server again
+                        self._said = self._said or self._process.stderr.read().decode(errors="replace").strip()[-600:]
                 raise ChildGone("crash", f"the fork server is gone: {self._said or gone}") from None
         return answer.decode().strip()
 
