@@ -43,14 +43,17 @@ def in_view(program: n.Program, path: Path) -> tuple[dict[str, Type], dict[str, 
 _REMEMBERED = 512
 """Texts whose expressions are remembered."""
 _known: dict[str, n.Expr] = {}
+_PLAIN = (n.Const, n.Var, n.Unary, n.Binary, n.Select, n.Cast, n.Load, n.Region, n.Span, n.Buffer)
+"""What a text alone tells. A call of a device function, say, is none: another process, which has but the text, could not read it."""
 
 
 def text_of(e: n.Expr) -> str:
     """The text of an expression, as a parameter of a pass holds it; `expression_at` reads it back, without a parser while it is remembered."""
     text = expr_text(e)
-    if len(_known) >= _REMEMBERED:
-        _known.clear()
-    _known[text] = e
+    if all(isinstance(x, _PLAIN) or (isinstance(x, n.Call) and x.of is None) for x in walk(e)):
+        if len(_known) >= _REMEMBERED:
+            _known.clear()
+        _known[text] = e
     return text
 
 

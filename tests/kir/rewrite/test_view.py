@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.paths import paths
 from kir.ir.printer import expr_text
@@ -24,6 +25,14 @@ def test_a_remembered_expression_is_the_one_that_its_text_means(expert: str, mon
             text_of(e)
             assert expression_at(program, path, expr_text(e)) == parsed
             monkeypatch.setattr(view, "_known", {})
+
+
+def test_what_a_text_alone_does_not_tell_is_not_remembered() -> None:
+    """A step is replayed from its text, in another process: what that could not read is no expression here either."""
+    program = load_expert("skills/experts/rmsnorm/rmsnorm.kir").program
+    path = next(path for path, _ in paths(program))
+    text = text_of(n.Call("own", (build.const(1),), of=I32))
+    assert text == "own(1)" and expression_at(program, path, text) is None
 
 
 def test_a_text_over_names_that_mean_something_else_is_read_anew() -> None:
