@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kir.analysis.clipping import hangs_over, ranges_of
 from kir.analysis.facts import Facts
-from kir.analysis.order import after
+from kir.analysis.order import after, is_positive
 from kir.analysis.pools import separated
 from kir.analysis.recombine import recombined
 from kir.analysis.simplify import is_true, simplified, simplify
@@ -112,7 +112,8 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
     match s:
         case n.For():
             lo, hi, step = (recombined(simplify(e, known), known) for e in (s.lo, s.hi, s.step))
-            if isinstance(lo, n.Const) and isinstance(hi, n.Const) and hi.value <= lo.value and s.kind not in ("warpgroup", "warp", "thread"):
+            never = isinstance(lo, n.Const) and isinstance(hi, n.Const) and hi.value <= lo.value and is_positive(step, known)  # else it may count down
+            if never and s.kind not in ("warpgroup", "warp", "thread"):
                 return ()
             body = _block(s.body, known.ranging(s.var, lo, hi, step))
             return (s if (lo, hi, step, body) == (s.lo, s.hi, s.step, s.body) else replace(s, lo=lo, hi=hi, step=step, body=body),)

@@ -1,7 +1,10 @@
 """One spelling for tiles of a scalar, for fragments that are filled at once, and for axes of extent 1."""
 from __future__ import annotations
 
+import pytest
+
 from kir.analysis.normal_form import normalize
+from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 
@@ -52,3 +55,20 @@ def test_a_name_outlives_text_that_may_write_what_it_names() -> None:
         text = f'  register r: f32 = X[0, 0]\n  let a = r\n  opaque cuda reads * writes {writes} because "a call" text "f(r);"\n  Y[0, 0] = a\n'
         assert "let a = r\n" in body(text) and "Y[0, 0] = a\n" in body(text)
     assert "Y[0, 0] = r\n" in body('  register r: f32 = X[0, 0]\n  let a = r\n  opaque cuda reads * writes Y because "a call" text "f(Y);"\n  Y[0, 0] = a\n')
+
+
+DOWN = """kir 1
+program p
+  size S: i32
+  out Y: i32[9]
+{fact}kernel main grid (i: 1) threads 1
+  for k in 8..0 step S
+    Y[k] = k
+"""
+
+
+@pytest.mark.parametrize(("fact", "stays"), [("", True), ("  fact S <= -1\n", True), ("  fact S >= 1\n", False)])
+def test_a_loop_from_above_its_end_runs_unless_it_counts_up(fact: str, stays: bool) -> None:
+    """With a step that is known when it runs, it may count down: only one that surely counts up runs never."""
+    (kernel,) = normalize(parse_program(DOWN.format(fact=fact))).kernels
+    assert any(isinstance(s, n.For) for s in kernel.body) is stays
