@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.dataclass import dataclass
+from kir.diagnostic import KirError
 from kir.gate.goals import predicted
 from kir.gate.operands import cut_off
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, of_problem, of_programs, solved, worth
@@ -132,7 +133,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     Never left out: each solved shape, the first of them in two turns of the orders; the problem's first uneven shape; one distribution that is
     adversarial, by turns of the program's hash. The others as long as there is time."""
     names = tensor_names(program, problem, given)
-    plan = solved(program, of_problem(program, problem, names), also)
+    plan = problem_plan(program, problem, given, also)
     own = [s for s in problem.shapes_for(program) if "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS]
     if plan is None and not own:
         return Tests(())
@@ -154,6 +155,19 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     cases = tuple(ProblemCase(problem, s, d, seed, problem.inputs(s, seed, d), names) for s, d, seed in chosen)
     return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at)),
                  tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
+
+
+def problem_plan(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Plan | None:
+    """Where a program is tested, of what its own structure, the problem's naive program and those of `also` bring about."""
+    return solved(program, of_problem(program, problem, tensor_names(program, problem, given)), (*also, *_naive(problem)))
+
+
+def _naive(problem: Problem) -> tuple[n.Program, ...]:
+    """The problem's own program, where it comes with one."""
+    try:
+        return (problem.naive,)
+    except (KirError, OSError):
+        return ()
 
 
 def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]) -> list[ProblemCase]:
