@@ -55,10 +55,8 @@ def taking_part(m: Machine, e: Call, f: Frame) -> Array:
         peers = np.flatnonzero(named & active & (start == start[at]))
         m.report("lanes", "error", f"lane {int(lane[at])} makes a {e.fn} whose mask does not name it", f, at, id="KIR-I018", verb="exchange",
                  accesses=(_other(m, f, int(peers[0])),) if len(peers) else ())
-    if f.live is not None or f.diverged:
-        comes = np.zeros(f.lanes, np.bool_)
-        comes[start[active & named]] = True
-        missing = named & ~active & ~f.exited() & comes[start]
+    if f.live is not None:
+        missing = absent(e, f, active)
         if missing.any():
             at = int(missing.argmax())
             who = int((active & named & (start == start[at])).argmax())
@@ -67,9 +65,19 @@ def taking_part(m: Machine, e: Call, f: Frame) -> Array:
     return named
 
 
+def absent(e: Call, f: Frame, active: Array) -> Array:
+    """The lanes that the mask of a call names and that have not left the kernel, in warps of which others make it, and they do not."""
+    lane, start = lanes_of(f)
+    named = ((int(dict(e.attrs).get("mask", FULL)) >> lane) & 1).astype(np.bool_)
+    comes = np.zeros(f.lanes, np.bool_)
+    comes[start[active & named]] = True
+    missing: Array = named & ~active & ~f.exited() & comes[start]
+    return missing
+
+
 def _other(m: Machine, f: Frame, lane: int, verb: str = "exchange") -> Access:
     """The part that another lane has in the call at hand."""
-    return Access(verb, m.anchor(m.site), m.thread_name(f, lane), m.site.origin if m.site is not None else None)
+    return Access.at(verb, m.anchor(m.site), m.thread_name(f, lane), m.site.origin if m.site is not None else None)
 
 
 def _full(x: Array, lanes: int) -> Array:

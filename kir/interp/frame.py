@@ -109,6 +109,8 @@ class Frame:
     """Whether those siblings run as coroutines of their own."""
     diverged: bool = False
     """Whether this is a `subset` of the lanes that run together otherwise."""
+    branches: int = 0
+    """How many branches around are taken by some lanes and left by others, and have operations with a mask in both arms."""
     proxy: int = 0
     """1 while an asynchronous operation acts for the frame through the async proxy."""
     queue: Queue | None = None
