@@ -73,7 +73,7 @@ def _math_call(r: Reader, name: str, args: list[Value], node: Node) -> Value:
             d = usual(d, dtype_of(e.type))
         if d.is_integer or d.is_bool:
             d = F64
-    if fn == "ldexp":
+    if fn == "ldexp" and len(numbers) == 2:
         return Scalar(build.call(fn, converted(numbers[0], d), converted(numbers[1], I32)))
     row = table()[fn]
     if len(numbers) != row.args[0] and not row.args[0] <= len(numbers) <= row.args[1]:

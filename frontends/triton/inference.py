@@ -382,7 +382,8 @@ class _Reading:
             if fn == "advance" and len(args) > 1:
                 self.integer(args[1])
         elif fn in DESCRIPTOR_CALLS and args and isinstance(args[0], cst.Name):
-            at = args[1 if fn.endswith("load") else 2] if len(args) > 1 else by_name.get("offsets")
+            first = 1 if fn.endswith("load") else 2
+            at = args[first] if len(args) > first else by_name.get("offsets")
             if isinstance(at, (cst.List, cst.Tuple)):
                 self.facts.descriptors.setdefault(args[0].value, len(at.elements))
                 self.integer(at)
