@@ -136,8 +136,8 @@ def main() -> int:
                 signal.alarm(SECONDS)
                 try:
                     wrong = fault(source, text, Path(folder))
-                except Late as late:
-                    wrong = str(late)
+                except Late as stopped:
+                    wrong = str(stopped)
                 signal.alarm(0)
                 if wrong:
                     if not found[wrong]:

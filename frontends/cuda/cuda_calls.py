@@ -134,12 +134,32 @@ def mask_of(r: Reader, v: Value, node: Node) -> dict[str, int]:
     """The attribute of a lane mask. Raises NotUnderstood for a mask that is not known."""
     value_ = constant(r.rvalue(v))
     if value_ is None:
-        e = r.scalar(v)
-        if isinstance(e, n.Var) and e.name.startswith("active_lanes"):
-            raise NotUnderstood("a lane mask that is only known when it runs", node)
+        size = _own_group(r, r.scalar(v))
+        if size is not None:
+            return {"group": size}
         raise NotUnderstood("a lane mask that is only known when it runs", node)
     value_ &= FULL
     return {} if value_ == FULL else {"mask": value_}
+
+
+def _own_group(r: Reader, mask: n.Expr) -> int | None:
+    """The size of the group of neighbors that a mask names, which the lane itself is one of: `0xffffu << (threadIdx.x & 16)`."""
+    if not (isinstance(mask, n.Binary) and mask.op == "shl" and isinstance(mask.a, n.Const)):
+        return None
+    low, by = int(mask.a.value) & FULL, _bare(mask.b)
+    size = low.bit_length()
+    if low != (1 << size) - 1 or size not in (1, 2, 4, 8, 16) or not (isinstance(by, n.Binary) and by.op == "and" and build.is_const(by.b, 32 - size)):
+        return None
+    lane = _bare(by.a)
+    lane = _bare(lane.a) if isinstance(lane, n.Binary) and (lane.op, build.int_value(lane.b)) in (("and", 31), ("mod", 32)) else lane
+    return size if lane == _bare(r.geometry.thread) else None
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """An integer as it was before it was given another dtype."""
+    while isinstance(e, n.Cast) and dtype_of(e.type).is_integer:
+        e = e.x
+    return e
 
 
 def _shuffle(r: Reader, name: str, args: list[Value], node: Node) -> Value:
@@ -189,9 +209,10 @@ def _lane(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _sync_warp(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    if args and mask_of(r, args[0], node):
+    options = mask_of(r, args[0], node) if args else {}
+    if "mask" in options:
         raise NotUnderstood("a __syncwarp of some lanes", node)
-    r.m.emit(n.Eval(build.call("warp_sync")))
+    r.m.emit(n.Eval(build.call_with("warp_sync", (), n.attrs(**options))))
     return Nothing()
 
 

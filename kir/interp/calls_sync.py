@@ -45,7 +45,7 @@ def _fence(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
 def _warp_sync(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     if m.checking and f.level == "thread":
         taking_part(m, e, f)
-        m.checker.warp_sync(f)
+        m.checker.warp_sync(f, int(dict(e.attrs).get("group", 32)))
     return NOTHING
 
 

@@ -45,7 +45,7 @@ def taking_part(m: Machine, e: Call, f: Frame) -> Array:
     the same of a corresponding `__syncwarp`. A thread that has returned from the kernel has exited. Lanes that a last, partial warp does not
     have are not missed."""
     lane, start = lanes_of(f)
-    named = ((int(dict(e.attrs).get("mask", FULL)) >> lane) & 1).astype(np.bool_)
+    named = named_by(e, lane)
     if not m.checking:
         return named
     active = f.active()
@@ -59,19 +59,35 @@ def taking_part(m: Machine, e: Call, f: Frame) -> Array:
         missing = absent(e, f, active)
         if missing.any():
             at = int(missing.argmax())
-            who = int((active & named & (start == start[at])).argmax())
+            together = together_of(e, lane, start)
+            who = int((active & named & (together == together[at])).argmax())
             m.report("lanes", "error", f"lane {int(lane[at])} is named in the mask of this {e.fn} and does not execute it with lane {int(lane[who])}",
                      f, who, id="KIR-I019", verb="exchange", accesses=(_other(m, f, at, "no exchange"),))
     return named
 
 
+def named_by(e: Call, lane: Array) -> Array:
+    """For each lane whether the mask of a call names it: the attribute `mask`, all by default. With the attribute `group` = g each lane makes the
+    call with the mask of the g neighbors that it is one of, as a tile of a cooperative group does."""
+    named: Array = ((int(dict(e.attrs).get("mask", FULL)) >> lane) & 1).astype(np.bool_)
+    return named
+
+
+def together_of(e: Call, lane: Array, start: Array) -> Array:
+    """For each lane the frame's lane where those begin that make one call with it: its warp, or its group."""
+    group = int(dict(e.attrs).get("group", WARP_SIZE))
+    found: Array = start + lane // group * group
+    return found
+
+
 def absent(e: Call, f: Frame, active: Array) -> Array:
     """The lanes that the mask of a call names and that have not left the kernel, in warps of which others make it, and they do not."""
     lane, start = lanes_of(f)
-    named = ((int(dict(e.attrs).get("mask", FULL)) >> lane) & 1).astype(np.bool_)
+    named = named_by(e, lane)
+    together = together_of(e, lane, start)
     comes = np.zeros(f.lanes, np.bool_)
-    comes[start[active & named]] = True
-    missing: Array = named & ~active & ~f.exited() & comes[start]
+    comes[together[active & named]] = True
+    missing: Array = named & ~active & ~f.exited() & comes[together]
     return missing
 
 
@@ -101,7 +117,8 @@ def _shuffle(m: Machine, e: Call, f: Frame) -> Val:
         return Val(data)
     named = taking_part(m, e, f)
     ok = np.ones(data.shape, np.bool_) if value.ok is None else _full(np.broadcast_to(value.ok, value.data.shape), f.lanes)[target]
-    ok = ok & lift(named[target], data.ndim - 1)
+    together = together_of(e, lane, start)
+    ok = ok & lift(named[target] & (together[target] == together), data.ndim - 1)
     if f.live is not None:
         ok = ok & lift(f.live[target], data.ndim - 1)
     return Val(data, None if ok.all() else ok)

@@ -194,3 +194,65 @@ def test_the_line_is_the_operation_s_own(tmp_path: Path, capsys: pytest.CaptureF
 def test_right_kernels_are_not_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str]) -> None:
     code, said = checked(tmp_path, capsys, lines)
     assert "KIR-I019" not in said and code == 0, said
+
+
+GROUPS = """#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void k(const float* X, float* Y) {
+  int t = threadIdx.x;
+  auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+  __shared__ float s[64];
+  float v = X[t];
+  v += tile.shfl_xor(v, 1);
+  if (t % 32 < HALF) {
+    v += tile.shfl_xor(v, 8);
+    s[t] = v;
+    tile.sync();
+    v = s[t ^ 3];
+    v = cg::reduce(tile, v, cg::plus<float>());
+  }
+  if (t % 32 >= 8) v += __shfl_xor_sync(0xffu << (t & 24), v, 1);
+  Y[t] = v;
+}
+"""
+
+
+def test_lanes_of_a_tile_need_only_their_own_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, binding, written_back = tmp_path / "k.cu", tmp_path / "k.toml", tmp_path / "back.cu"
+    binding.write_text(BINDING)
+    source.write_text(GROUPS.replace("HALF", "16"))
+    assert command(["run", str(source), "--bind", str(binding), "--check"]) == 0
+    capsys.readouterr()
+    assert command(["parse", str(source), "--bind", str(binding), "--normal"]) == 0
+    text = capsys.readouterr().out
+    assert "let other = shfl_xor(v, 1, width=16)" in text, "where nothing is conditional, the whole warp comes"
+    assert "warp_sync(group=16)" in text and text.count("group=16") == 3 and text.count("group=8") == 1
+    program = tmp_path / "k.kir"
+    program.write_text(text)
+    assert command(["opt", str(program), "-p", "", "--emit", "cuda"]) == 0
+    written_back.write_text(capsys.readouterr().out)
+    assert "__syncwarp(0xffffu << (threadIdx.x & 16u));" in written_back.read_text()
+    assert command(["parse", str(written_back), "--bind", str(binding), "--normal"]) == 0
+    again = capsys.readouterr().out
+    assert again[again.index("for t"):] == text[text.index("for t"):]
+
+
+def test_a_tile_of_which_some_lanes_stay_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, binding = tmp_path / "k.cu", tmp_path / "k.toml"
+    binding.write_text(BINDING)
+    source.write_text(GROUPS.replace("HALF", "12"))
+    assert command(["run", str(source), "--bind", str(binding), "--check"]) == 1
+    said = capsys.readouterr().err
+    assert [f"k.cu:{line}:" in said for line in (10, 12, 14)] == [True] * 3 and "lane 12 is named in the mask of this warp_sync" in said, said
+
+
+def test_memory_is_ordered_within_a_group_only() -> None:
+    lines = ["s[t] = X[t]", "if t % 32 < 32", "  warp_sync(group=16)", "Y[t] = s[t ^ 5]"]
+    text = written(lines, "").replace("  for t", "  shared s: f32[64]\n  for t").replace("    Y[t] = X[t]\n", "")
+    assert not errors(text)
+    assert {f.id for f in errors(text.replace("t ^ 5", "t ^ 16"))} == {"KIR-I014"}
+
+
+def test_a_lane_of_another_group_gives_nothing() -> None:
+    assert not errors(written(["let a = shfl_xor(X[t], 8, group=16)", "Y[t] = a"], "").replace("    Y[t] = X[t]\n", ""))
+    assert {f.id for f in errors(written(["let a = shfl_xor(X[t], 16, group=16)", "Y[t] = a"], "").replace("    Y[t] = X[t]\n", ""))} == {"KIR-I012"}
