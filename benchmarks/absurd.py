@@ -69,7 +69,7 @@ def attempts(only: tuple[str, ...] = ()) -> Iterator[Attempt]:
                     continue
                 for option, hint in parameter_types(pass_class(step.name)).items():
                     for value in VALUES:
-                        fits = isinstance(value, hint) if isinstance(hint, type) and hint is not int else type(value) is int if hint is int else isinstance(value, tuple)
+                        fits = type(value) is hint if isinstance(hint, type) else isinstance(value, tuple)
                         if not fits and (option, repr(value)) in mistyped:
                             continue
                         mistyped.add((option, repr(value)))

@@ -69,11 +69,15 @@ __global__ void k(const float* X, float* Y, int N) {
 }
 """
 OPERANDS = {
-    "triton": ("v", "m", "f", "o", "X", "X + o", "N", "B", "0", "-1", "3", "64", "99999999999999999999", "1.5", "True", "None", "'a'", "''", "tl.float32", "tl.int1",
-               "(2, 0)", "[1, 64]", "[0]", "()", "plus", "v > 0", "axis=0", "axis=7", "axis=None", "mask=v", "other=v", "dtype=v", "nosuch=1", "tl"),
-    "tilelang": ("v", "s", "a", "X", "Y", "bar", "i", "N", "B", "v[0]", "s[i, 0]", "s[0, 0:4]", "X[i, 0:64]", "0", "-1", "3", "64", "99999999999999999999", "1.5", "True",
-                 "None", "'a'", "''", "'float32'", "T.float32", "(64,)", "[1, 64]", "()", "lambda x: x", "lambda x, y: x + y", "dim=0", "dim=9", "nosuch=1", "T", "i < 3"),
-    "cuda": ("t", "v", "X", "Y", "s", "&s[0]", "&s[t]", "q", "h", "&q", "N", "0", "-1", "3", "64", "99999999999999999999", "1.5f", "true", "nullptr", "\"a\"", "0xffffffff", "0xffffu",
+    "triton": ("v", "m", "f", "o", "X", "X + o", "N", "B", "0", "-1", "3", "64", "99999999999999999999", "1.5", "True", "None", "'a'", "''",
+               "tl.float32", "tl.int1",
+               "(2, 0)", "[1, 64]", "[0]", "()", "plus", "v > 0", "axis=0", "axis=7", "axis=None", "mask=v", "other=v", "dtype=v",
+               "nosuch=1", "tl"),
+    "tilelang": ("v", "s", "a", "X", "Y", "bar", "i", "N", "B", "v[0]", "s[i, 0]", "s[0, 0:4]", "X[i, 0:64]", "0", "-1", "3", "64", "99999999999999999999", "1.5",
+                 "True", "None", "'a'", "''", "'float32'", "T.float32", "(64,)", "[1, 64]", "()", "lambda x: x", "lambda x, y: x + y", "dim=0", "dim=9",
+                 "nosuch=1", "T", "i < 3"),
+    "cuda": ("t", "v", "X", "Y", "s", "&s[0]", "&s[t]", "q", "h", "&q", "N", "0", "-1", "3", "64", "99999999999999999999", "1.5f", "true",
+             "nullptr", "\"a\"", "0xffffffff", "0xffffu",
              "g", "plus", "(const float4*)X", "make_float2(v, v)", "{1, 2}", "t < 3", "[](float a) { return a; }"),
 }
 
@@ -85,7 +89,8 @@ def words(surface: str) -> tuple[str, ...]:
             names = import_module("kir.frontends.triton.calls").HANDLERS
             return tuple(sorted({*(f"tl.{x}" for x in names), *(f"v.{x}" for x in names), "range", "min", "max", "abs", "len", "float", "int", "str", "print"}))
         case "tilelang":
-            return tuple(sorted({*(f"T.{x}" for x in import_module("kir.frontends.tilelang.words").WORDS), "range", "min", "max", "abs", "len", "float", "int", "str"}))
+            names = import_module("kir.frontends.tilelang.words").WORDS
+            return tuple(sorted({*(f"T.{x}" for x in names), "range", "min", "max", "abs", "len", "float", "int", "str"}))
         case _:
             handlers, groups = import_module("kir.frontends.cuda.cuda_calls")._handlers(), import_module("kir.frontends.cuda.groups").FUNCTIONS
             methods = ("sync", "shfl", "shfl_xor", "any", "ballot", "thread_rank", "size", "nosuch")

@@ -61,9 +61,11 @@ dtype = "f32"
 NO_STEP = {
     "cuda": ("for (int i = 0; i < N; i += 0) v += X[i];", "for (int i = 0; i < N; i += S) v += X[i];", "for (int i = 0; i < 64; i += N - N) v += X[i];",
              "#pragma unroll\n  for (int i = 0; i < 4; i += S) v += X[i];"),
-    "triton": ("for i in range(0, N, 0): acc += i", "for i in range(0, 64, S): acc += i", "for i in tl.range(0, N, S - S): acc += i", "for i in range(N, 0, -S): acc += i",
+    "triton": ("for i in range(0, N, 0): acc += i", "for i in range(0, 64, S): acc += i", "for i in tl.range(0, N, S - S): acc += i",
+               "for i in range(N, 0, -S): acc += i",
                "for i in tl.static_range(0, 4, 0): acc += i", "for i in tl.static_range(0, 4, S): acc += i"),
-    "tilelang": ("for j in range(0, N, 0): v[0] += j", "for j in T.serial(0, N, S): v[0] += j", "for j in T.unroll(0, 4, S): v[0] += j", "for j in T.serial(0, N, N - N): v[0] += j")}
+    "tilelang": ("for j in range(0, N, 0): v[0] += j", "for j in T.serial(0, N, S): v[0] += j", "for j in T.unroll(0, 4, S): v[0] += j",
+                 "for j in T.serial(0, N, N - N): v[0] += j")}
 
 
 def said(tmp_path: Path, capsys: pytest.CaptureFixture[str], surface: str, body: str, *more: str, bound: bool = True) -> tuple[int, str]:
@@ -113,8 +115,10 @@ def test_a_helper_of_unknown_shapes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("surface", "body"), [
-    ("cuda", "v = __shfl_xor_sync();"), ("cuda", "v += __any_sync(3);"), ("cuda", "v = __powf(v);"), ("cuda", "v = ldexp(v);"), ("cuda", "v += __byte_perm(1, 2, 3, 4, 5) * fmaxf(v);"),
-    ("tilelang", "v[0] = T.ceildiv(i)"), ("tilelang", "T.reduce_sum()"), ("tilelang", "T.reduce_max(v)"), ("tilelang", "T.assume()"), ("tilelang", "v[0] = T.address_of()")])
+    ("cuda", "v = __shfl_xor_sync();"), ("cuda", "v += __any_sync(3);"), ("cuda", "v = __powf(v);"), ("cuda", "v = ldexp(v);"),
+    ("cuda", "v += __byte_perm(1, 2, 3, 4, 5) * fmaxf(v);"),
+    ("tilelang", "v[0] = T.ceildiv(i)"), ("tilelang", "T.reduce_sum()"), ("tilelang", "T.reduce_max(v)"), ("tilelang", "T.assume()"),
+    ("tilelang", "v[0] = T.address_of()")])
 def test_a_call_with_too_few_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], surface: str, body: str) -> None:
     code, shown = said(tmp_path, capsys, surface, body, bound=False)
     assert code == 0 and "KIR-F403" in shown and f"k.{'cu' if surface == 'cuda' else 'py'}:{4 if surface == 'cuda' else 11}:" in shown, shown

@@ -90,7 +90,8 @@ def test_other_operations_or_masks_on_both_sides_do_not_meet() -> None:
 
 
 def test_lanes_that_meet_from_two_branches_exchange_their_values() -> None:
-    text = written(["register v: f32", "if t % 32 < 16", "  let a = shfl_xor(X[t], 16)", "  v = a", "else", "  let c = shfl_xor(X[t] * 2.0, 16)", "  v = c"], "")
+    text = written(["register v: f32", "if t % 32 < 16", "  let a = shfl_xor(X[t], 16)", "  v = a", "else",
+                    "  let c = shfl_xor(X[t] * 2.0, 16)", "  v = c"], "")
     text = text.replace("    Y[t] = X[t]\n", "    Y[t] = v\n")
     x, t = np.arange(64, dtype=np.float32), np.arange(64)
     for mode in ("check", "fast"):
@@ -168,7 +169,8 @@ BODIES = {
     "the right side of an and": (["  if (t < 8 &&", "      __all_sync(0xffffffffu, v > 0.f))", "    v = 0.f;"], 19, 0),
     "a reduction": (["  if (t < 40)", "    v += __reduce_add_sync(0xffffffffu, t);"], 19, 0),
     "a match": (["  if (t < 40) {", "    v += __match_any_sync(0xffffffffu, t);", "  }"], 19, 0),
-    "a ballot in a loop that lanes leave": (["  for (int i = 0; i < 4; ++i) {", "    if (i > t) break;", "    v += __ballot_sync(0xffffffffu, 1);", "  }"], 20, 0)}
+    "a ballot in a loop that lanes leave": ([
+        "  for (int i = 0; i < 4; ++i) {", "    if (i > t) break;", "    v += __ballot_sync(0xffffffffu, 1);", "  }"], 20, 0)}
 
 
 def checked(tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str]) -> tuple[int, str]:
