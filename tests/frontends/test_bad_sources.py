@@ -137,7 +137,7 @@ def test_a_sample_of_mutilated_sources(tmp_path: Path, surface: str) -> None:
     assert [(text, wrong) for source, text in chosen if (wrong := mutilated.fault(source, text, tmp_path))] == []
 
 
-@pytest.mark.parametrize("surface", odd_calls.SURFACES)
+@pytest.mark.parametrize("surface", mutilated.SURFACES)
 def test_a_sample_of_odd_calls(tmp_path: Path, surface: str) -> None:
     source = mutilated.Source(surface, Path("odd.cu" if surface == "cuda" else "odd.py"), "k", None)
     chosen = list(odd_calls.attempts(surface, 3))[:: 41 if surface == "cuda" else 29]
