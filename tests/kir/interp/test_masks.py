@@ -95,7 +95,7 @@ def test_lanes_that_meet_from_two_branches_exchange_their_values() -> None:
     text = text.replace("    Y[t] = X[t]\n", "    Y[t] = v\n")
     x, t = np.arange(64, dtype=np.float32), np.arange(64)
     for mode in ("check", "fast"):
-        out = run(parse_program(text), {"X": x, "Y": np.zeros(64, np.float32)}, mode=mode)  # type: ignore[arg-type]
+        out = run(parse_program(text), {"X": x, "Y": np.zeros(64, np.float32)}, mode=mode)
         assert not out.findings
         np.testing.assert_array_equal(out.outputs["Y"], np.where(t % 32 < 16, 2 * x[t ^ 16], x[t ^ 16]))
 
