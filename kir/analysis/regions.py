@@ -15,8 +15,8 @@ from typing import Any
 from kir.analysis.bounds import bare, below, conjuncts, holds, inside, says_bound, says_chunk
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.facts import Facts
-from kir.analysis.flat_index import may_leave_rows, outermost, split_index, unfolded
-from kir.analysis.narrow import narrowed_lets
+from kir.analysis.flat_index import outermost, split_index
+from kir.analysis.narrow import after, narrowed_lets, panel_column_bound
 from kir.analysis.normal_form import normalize, normalized_again
 from kir.analysis.unsigned import signed
 from kir.analysis.wrapped import unwrapped
@@ -75,7 +75,7 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
         views = {}
     known = Facts.at(program, (k.name,))
     exact = frozenset(p.name for p in program.params if dict(p.attrs).get("exact"))
-    return updated(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
+    return updated(k, body=_Raiser(views, _definitions(k), _loaded(k), exact, {a.name: a.extent for a in k.grid}).block(k.body, known))
 
 
 def _loaded(k: n.Kernel) -> frozenset[str]:
@@ -116,27 +116,46 @@ def _left(s: n.Stmt) -> tuple[n.Expr, ...]:
     return (n.Binary(_OPPOSITE[s.cond.op], s.cond.a, s.cond.b),)
 
 
+def _stayed(s: n.Stmt) -> tuple[n.Expr, ...]:
+    """What holds of those that are there after a statement that some leave by."""
+    leaves = isinstance(s, n.If) and not s.orelse and s.then and isinstance(s.then[-1], n.Jump)
+    return (n.Unary("not", s.cond),) if leaves and isinstance(s, n.If) and not isinstance(s.cond.type, TileType) else ()
+
+
 class _Raiser:
-    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str], exact: frozenset[str]) -> None:
-        self.views, self.definitions, self.loaded, self.exact = views, definitions, loaded, exact
+    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str], exact: frozenset[str], grid: dict[str, n.Expr]) -> None:
+        self.views, self.definitions, self.loaded, self.exact, self.grid = views, definitions, loaded, exact, grid
         self.passed: tuple[n.Expr, ...] = ()
         """What holds because the threads for which it does not have left."""
+        self.left: tuple[n.Expr, ...] = ()
+        """The same, whatever conditions they left by; and where a tile's column ends."""
+        self.beside: tuple[n.Expr, ...] = ()
+        """The mask of the call that a place is given to, for one element."""
 
     def block(self, body: n.Block, known: Facts) -> n.Block:
         out: list[n.Stmt] = []
-        before = self.passed
+        before = self.passed, self.left
         for s in body:
             made = self.stmt(s, known)
             out.append(made)
-            known = known.after((made,))
+            known = after(known, made, self.grid)
             self.passed = (*self.passed, *_left(made))
-        self.passed = before
+            self.left = (*self.left, *_stayed(made), *self.columns(made, known))
+        self.passed, self.left = before
         return tuple(out)
+
+    def columns(self, s: n.Stmt, known: Facts) -> tuple[n.Expr, ...]:
+        """What a let says of a tile's column in a raster of panels."""
+        end = panel_column_bound(s.value, known, self.grid) if isinstance(s, n.Let) and len(s.names) == 1 else None
+        return () if end is None or not isinstance(s, n.Let) else (n.Binary("lt", n.Var(s.names[0], s.value.type), end),)
 
     def stmt(self, s: n.Stmt, known: Facts) -> n.Stmt:
         match s:
             case n.For():
-                return updated(s, body=self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step)))
+                around, self.grid = self.grid, {**self.grid, s.var.name: s.hi}
+                body = self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step))
+                self.grid = around
+                return updated(s, body=body)
             case n.If():
                 return updated(
                     s,
@@ -222,11 +241,23 @@ class _Raiser:
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Call) and any(isinstance(a, n.Region) for a in new.args):
+                self.beside = self.mask_of(new)
                 made = tuple(self.operand(a, known) if isinstance(a, n.Region) else a for a in new.args)
+                self.beside = ()
                 return new if made == new.args else replace(new, args=made)
             return self.load(new, known) if isinstance(new, n.Load) and new.at.index and new.at.buffer.space == "global" else new
 
         return transform(item, leave)
+
+    def mask_of(self, c: n.Call) -> tuple[n.Expr, ...]:
+        """The conditions under which an atomic operation touches the element at its place."""
+        mask = c.args[2 if c.fn != "atomic_cas" else 3] if c.fn.startswith("atomic_") and len(c.args) > (2 if c.fn != "atomic_cas" else 3) else None
+        if not isinstance(mask, n.Expr) or not isinstance(c.args[0], n.Region):
+            return ()
+        try:
+            return tuple(conjuncts(element(mask, _aligned(_positions(axes_of(c.args[0].type)), mask), self.definitions)))
+        except NotElementwise:
+            return ()
 
     def operand(self, r: n.Region, known: Facts) -> n.Region:
         """A place that a call is given, as it is where it would need a mask."""
@@ -287,7 +318,8 @@ class _Raiser:
             within = known
             for atom in conjuncts(mask):
                 within = within.knowing(atom)
-            index = split_index(flat, base, within)
+            within = reduce(Facts.knowing, self.passed, within)
+            index = split_index(flat, base, within, (*conjuncts(mask), *self.left, *self.beside), base.name in self.exact)
             if (
                 index is not None
                 and len(index) > 1
@@ -304,10 +336,6 @@ class _Raiser:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         if index is None:
             return None, mask, clip
-        if at.buffer.name in self.views:
-            index = unfolded(index, base, there := reduce(Facts.knowing, self.passed, within))
-            if may_leave_rows(index, base, there):
-                return None, mask, clip
         atoms = tuple(a for a in conjuncts(mask) if not holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
