@@ -12,9 +12,8 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from random import Random
 
-from benchmarks.shapings.draw import Outcome, drawn, outcomes
+from benchmarks.shapings.draw import Outcome, outcomes
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,8 +60,6 @@ def page(found: list[Outcome], seed: int) -> str:
         "| surface | family | shapings | raised | refused | differ |", "| --- | --- | --- | --- | --- | --- |", *shown,
         f"| all | | {len(found)} | {len(found) - sum(kept.values())} | {sum(refused.values())} | {differing} |", ""])
 
-
-__all__ = ["Random", "drawn", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

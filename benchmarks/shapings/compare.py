@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.analysis.regions import raised
-from kir.diagnostic import KirError
 from kir.interp import Result, run
 from kir.interp.number import storage
 from kir.ir import nodes as n
@@ -97,6 +96,3 @@ def difference(plain: n.Program, other: n.Program, kernel: Kernel, checked: int 
 def flat_accesses(program: n.Program) -> int:
     """How many flat views a program still has."""
     return sum(isinstance(s, n.View) and len(s.at.buffer.shape) > 1 and len(s.buffer.shape) == 1 and not s.at.index for k in program.kernels for s in k.body)
-
-
-__all__ = ["Kernel", "KirError", "difference", "flat_accesses", "memories", "ran", "read", "written"]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from textwrap import dedent, indent
 
@@ -140,4 +141,21 @@ def channels(rng: Random) -> Kernel:
                   [f"ceildiv({product(f)}, 32)"], None, {"total": str(product(f)), "C": str(product(channel)), "HW": str(last)})
 
 
-FAMILIES = {f"cuda {each.__name__}": each for each in (elementwise, groups, tiles, vectors, gathers, channels)}
+def shared(rng: Random) -> Kernel:
+    """A flat array of shared memory, to which the binding gives a shape: filled in one order, read in another."""
+    count, f = rng.choice((128, 256)), rng.choice((("B", "M"), ("M",)))
+    rounds = count // 32
+    first, second = (rng.choice(("i * 32 + t", f"t * {rounds} + i", f"{count - 1} - (i * 32 + t)", f"(i * 32 + t * 5) % {count}")) for _ in range(2))
+    body = f"""
+        __shared__ float s[{count}];
+        const int t = threadIdx.x;
+        for (int i = 0; i < {rounds}; ++i) s[{first if first[0] != "(" else "i * 32 + t"}] = X[blockIdx.x * {count} + i * 32 + t];
+        __syncthreads();
+        for (int i = 0; i < {rounds}; ++i) Y[blockIdx.x * {count} + i * 32 + t] = s[{second}] * 2.f;
+        """
+    whole: Factors = (*f, count)
+    made = kernel(rng, "shared", [], body, {"X": Memory(whole), "Y": Memory(whole, written=True)}, [str(product(f))])
+    return replace(made, arrays={"s": count})
+
+
+FAMILIES = {f"cuda {each.__name__}": each for each in (elementwise, groups, tiles, vectors, gathers, channels, shared)}

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from kir.ir.binding import Binding, Setting, Tensor
@@ -36,13 +36,15 @@ class Kernel:
     facts: tuple[str, ...] = ()
     metas: Mapping[str, Setting] = field(default_factory=dict)
     scalars: Mapping[str, str | int | float] = field(default_factory=dict)
+    arrays: Mapping[str, int] = field(default_factory=dict)
+    """Flat arrays of shared memory, with their elements."""
 
     def binding(self, shapes: Mapping[str, Sequence[str | int]]) -> Binding:
         """The binding that declares these shapes."""
         tensors = {name: Tensor(shape=list(shapes[name]), dtype=m.dtype, role="inout" if m.written else "in") for name, m in self.memories.items()}
         names = list(dict.fromkeys(name for size in self.sizes for name in size))
         return Binding(kernel=self.name, sizes=names, facts=list(self.facts), grid=list(self.grid), metas=dict(self.metas), scalars=dict(self.scalars),
-                       tensors=tensors)
+                       tensors=tensors, arrays={name: [int(d) for d in shapes[name]] for name in self.arrays if name in shapes})
 
     def flat(self) -> Binding:
         """The binding that declares each memory as one axis."""
@@ -97,7 +99,7 @@ def shaping(rng: Random, kernel: Kernel) -> dict[str, tuple[str | int, ...]]:
     for name, m in kernel.memories.items():
         shape = shaped(rng, m.factors)
         out[name] = made.setdefault(m.factors, shape) if together else shape
-    return out
+    return out | {name: shaped(rng, (count // 4, 4)) for name, count in kernel.arrays.items()}
 
 
 def sized(rng: Random, names: Sequence[str], most: Mapping[str, int], of: Mapping[str, int] | None = None) -> tuple[Mapping[str, int], ...]:
@@ -115,6 +117,3 @@ def bounded(rng: Random, names: Sequence[str], of: Mapping[str, int] | None = No
     high = rng.random() < 0.8
     return tuple(f for name in names for f in (f"{name} >= 1", *([f"{name} <= {rng.choice((512, 1024, 4096))}"] if high else []),
                                                *([f"{name} % {steps[name]} == 0"] if name in steps else [])))
-
-
-__all__ = ["Factors", "Kernel", "Memory", "bounded", "grouped", "product", "replace", "shaped", "shaping", "sized", "value"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,9 @@ from .kernel import Factors, product, shaped
 ROOT = Path(__file__).parents[2]
 STEPS = 400_000
 """Most statements that one run may take."""
+CHECKED = 2000
+"""Most statements of a kernel that is also checked."""
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Recorded:
 
     source: str
     text: str
+    surface: str = "triton"
 
     @property
     def binding(self) -> Binding:
@@ -106,9 +110,9 @@ def _taken_apart(rng: Random, factors: Factors) -> Factors:
 def recordings() -> tuple[Recorded, ...]:
     """Of skills/packages, and of tests/zoo.toml with the shipped bindings."""
     out = []
-    for name, row in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text(encoding="utf-8")).items():
-        assert name
-        out.append(Recorded(f"{row['file']}::{row['kernel']}", (ROOT / row["binding"]).read_text(encoding="utf-8")))
+    for row in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text(encoding="utf-8")).values():
+        out.append(Recorded(f"{row['file']}::{row['kernel']}", (ROOT / row["binding"]).read_text(encoding="utf-8"),
+                            row.get("surface", "triton")))
     for file in sorted((ROOT / "skills" / "packages").glob("*.jsonl")):
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
@@ -116,21 +120,16 @@ def recordings() -> tuple[Recorded, ...]:
     return tuple(out)
 
 
-def memory_of(program: n.Program, sizes: Mapping[str, int], seed: int) -> dict[str, NDArray[Any]]:
+def memory_of(program: n.Program, sizes: Mapping[str, int], seed: int) -> Arrays:
     """What its tensors hold: drawn numbers."""
     return draw(program, sizes, seed)
 
 
-def ran(program: n.Program, arrays: Mapping[str, NDArray[Any]], sizes: Mapping[str, int], checked: bool = False) -> Result:
+def ran(program: n.Program, arrays: Arrays, sizes: Mapping[str, int], checked: bool = False) -> Result:
     """A program run on memories, each in the shape that it declares; scalars that nothing gives are one half, or 1."""
     scalars: dict[str, int | float] = {}
     for p in program.params:
         if isinstance(p.of, DType) and p.value is None:
-            scalars[p.name] = sizes[p.name] if p.name in sizes else 0.5 if p.of.is_float else 1
+            scalars[p.name] = sizes.get(p.name, 0.5 if p.of.is_float else 1)
     given = {p.name: arrays[p.name].reshape(extents(p.of, sizes)).copy() for p in program.params if isinstance(p.of, n.Buffer)}
     return run(program, given, scalars, mode="check" if checked else "fast", most_steps=STEPS)
-
-
-def accesses(results: Result) -> Iterator[str]:
-    """The errors that checking found."""
-    yield from (f"{f.id} {f.message}" for f in results.errors)
