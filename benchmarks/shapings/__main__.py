@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--family", default="", help="only families with this in their name")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after so many seconds")
     parser.add_argument("--show", action="store_true", help="print sources and bindings of what differs")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "shapings.md")
     given = parser.parse_args()
@@ -35,6 +36,8 @@ def main() -> int:
                 print(outcome.line(), flush=True)
                 if given.show:
                     print(outcome.source, outcome.binding, sep="\n", flush=True)
+            if time.monotonic() - began > given.seconds:
+                break
     text = page(found, given.seed)
     print(text)
     print(f"{time.monotonic() - began:.0f} s")

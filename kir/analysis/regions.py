@@ -129,6 +129,8 @@ class _Raiser:
         """What holds because the threads for which it does not have left."""
         self.left: tuple[n.Expr, ...] = ()
         """The same, whatever conditions they left by; and where a tile's column ends."""
+        self.stored: tuple[tuple[int | n.Expr, ...], tuple[n.Expr, ...]] = ((), ())
+        """The shape of a store of a sum of elements, and its mask: what is loaded elsewhere is not stored."""
         self.beside: tuple[n.Expr, ...] = ()
         """The mask of the call that a place is given to, for one element."""
 
@@ -168,7 +170,10 @@ class _Raiser:
             case n.Roles():
                 return updated(s, roles=tuple(updated(r, body=self.block(r.body, known)) for r in s.roles))
             case n.Store() if s.at.index and s.at.buffer.space == "global":
-                return self.store(updated(s, value=self.loads(s.value, known)), known)
+                self.stored = self.kept_of(s)
+                made = updated(s, value=self.loads(s.value, known))
+                self.stored = ((), ())
+                return self.store(made, known)
             case n.Copy() if s.via == "tma" and s.src.at.buffer.space == "global" and s.dst.buffer.space == "fragment":
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
@@ -259,6 +264,16 @@ class _Raiser:
         except NotElementwise:
             return ()
 
+    def kept_of(self, s: n.Store) -> tuple[tuple[int | n.Expr, ...], tuple[n.Expr, ...]]:
+        """The shape and the conditions of a masked store, each element of which is made of the same elements of what is loaded."""
+        shape = shape_of(s.at.type)
+        if s.mask is None or any(isinstance(x, n.Call) for x in walk(s.value)):
+            return (), ()
+        try:
+            return shape, tuple(conjuncts(element(s.mask, _aligned(_positions(axes_of(s.at.type)), s.mask), self.definitions)))
+        except NotElementwise:
+            return (), ()
+
     def operand(self, r: n.Region, known: Facts) -> n.Region:
         """A place that a call is given, as it is where it would need a mask."""
         if not r.index or r.buffer.space != "global":
@@ -271,7 +286,8 @@ class _Raiser:
         try:
             scalar = element(e, _positions(axes), self.definitions)
             assert isinstance(scalar, n.Load)
-            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes))
+            kept = self.stored[1] if e.clip and scalar.mask is None and shape_of(e.type) == self.stored[0] else ()
+            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes), kept)
             if place is None:
                 return e
             other = scalar.other
@@ -308,7 +324,7 @@ class _Raiser:
             return s
 
     def placed(
-        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts
+        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts, kept: tuple[n.Expr, ...] = ()
     ) -> tuple[n.Region | None, n.Expr | None, bool]:
         """The element of the real tensor, the rest of the mask, and whether the tensor's bounds say what the mask said."""
         index: tuple[n.Expr, ...] | None
@@ -319,7 +335,7 @@ class _Raiser:
             for atom in conjuncts(mask):
                 within = within.knowing(atom)
             within = reduce(Facts.knowing, self.passed, within)
-            index = split_index(flat, base, within, (*conjuncts(mask), *self.left, *self.beside), base.name in self.exact)
+            index = split_index(flat, base, within, (*conjuncts(mask), *self.left, *self.beside, *kept), base.name in self.exact)
             if (
                 index is not None
                 and len(index) > 1
