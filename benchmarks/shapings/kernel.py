@@ -107,7 +107,7 @@ def sized(rng: Random, names: Sequence[str], most: Mapping[str, int], of: Mappin
     steps = of or {}
 
     def one(least: int) -> dict[str, int]:
-        return {name: steps.get(name, 1) * rng.randint(min(least, most[name]), most[name]) for name in names}
+        return {name: step * rng.randint(min(least, most[name] // step) or 1, max(most[name] // step, 1)) for name in names for step in [steps.get(name, 1)]}
     return (one(2), one(1), one(1))
 
 

@@ -1,7 +1,7 @@
 """Flat accesses raised to regions: `A_flat[row * K + col]` is `A[row, col]`, and masks that say what a buffer's bounds say become `clip`.
 
-Part of the normal form: `raised` is idempotent. Address arithmetic is exact (it does not wrap), and an access names the element of the
-tensor that its row and column say: an index past the end of its own axis is outside the tensor, never an element of the next row.
+Part of the normal form: `raised` is idempotent. Address arithmetic is exact (it does not wrap), and an access is raised only where every row
+and column is proved to lie within its own axis (`kir.analysis.rows`): whatever shape a binding gives a memory, the program means the same.
 Hints (`multiple_of`, `max_contiguous`) leave, since they say nothing that facts do not.
 """
 
@@ -171,9 +171,9 @@ class _Raiser:
                 return updated(s, roles=tuple(updated(r, body=self.block(r.body, known)) for r in s.roles))
             case n.Store() if s.at.index and s.at.buffer.space == "global":
                 self.stored = self.kept_of(s)
-                made = updated(s, value=self.loads(s.value, known))
+                value = self.loads(s.value, known)
                 self.stored = ((), ())
-                return self.store(made, known)
+                return self.store(updated(s, value=value), known)
             case n.Copy() if s.via == "tma" and s.src.at.buffer.space == "global" and s.dst.buffer.space == "fragment":
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":

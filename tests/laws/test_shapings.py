@@ -27,7 +27,8 @@ def test_shapings_of_one_memory_read_to_programs_that_compute_the_same(family: s
 
 
 @pytest.mark.zoo
-@pytest.mark.parametrize("kernel", ["_rms_norm_forward_kernel", "avg_pool2d_forward_kernel", "layer_norm_backward_kernel", "chunk_gla_fwd_A_kernel_intra_sub_intra"])
+@pytest.mark.parametrize("kernel", ["_rms_norm_forward_kernel", "avg_pool2d_forward_kernel", "layer_norm_backward_kernel",
+                                    "chunk_gla_fwd_A_kernel_intra_sub_intra"])
 def test_kernels_of_packages_compute_the_same_under_any_shaping(kernel: str) -> None:
     found = next(r for r in packages() if r.source.endswith(f"::{kernel}"))
     for outcome in of_recorded(found, Random(kernel), 3):
@@ -79,7 +80,7 @@ def make(B, PG, GR, HW):
                          ids=" x ".join)
 def test_a_group_that_spans_rows_of_its_tensor_stays_a_place_in_memory(kernel: Kernel, shape: Sequence[str], tmp_path: Path) -> None:
     path = written(kernel, tmp_path)
-    plain, other = read(kernel, path, kernel.flat()), read(kernel, path, kernel.binding({name: shape for name in kernel.memories}))
+    plain, other = read(kernel, path, kernel.flat()), read(kernel, path, kernel.binding(dict.fromkeys(kernel.memories, shape)))
     assert not difference(plain, other, kernel, checked=3)
     counted = shape == ("B", "GR", "PG", "HW") and kernel.surface != "tilelang"  # both counters of its rows are there to be taken apart
     assert flat_accesses(other) or counted, program_text(other)
@@ -93,7 +94,7 @@ def test_a_group_that_spans_rows_of_its_tensor_stays_a_place_in_memory(kernel: K
 
 @pytest.mark.parametrize("kernel", [TRITON, CUDA, TILELANG], ids=lambda k: k.surface)
 def test_declared_as_groups_it_is_raised(kernel: Kernel, tmp_path: Path) -> None:
-    other = read(kernel, written(kernel, tmp_path), kernel.binding({name: ("B * GR", "PG * HW") for name in kernel.memories}))
+    other = read(kernel, written(kernel, tmp_path), kernel.binding(dict.fromkeys(kernel.memories, ("B * GR", "PG * HW"))))
     assert not flat_accesses(other) and "X[" in program_text(other)
 
 
@@ -120,7 +121,7 @@ def test_a_row_and_a_column_are_proved(mask: str, grid: str, facts: tuple[str, .
     kernel = Kernel("triton", "rows", ROWS.source.replace("{mask}", mask.replace("{total}", total)), "k", ROWS.memories, ("M", grid), ROWS.sizes,
                     (*ROWS.facts, *facts), ROWS.metas, ROWS.scalars)
     path = written(kernel, tmp_path)
-    shaped = read(kernel, path, kernel.binding({name: ("M", "N") for name in kernel.memories}))
+    shaped = read(kernel, path, kernel.binding(dict.fromkeys(kernel.memories, ("M", "N"))))
     assert (not flat_accesses(shaped)) is stays, program_text(shaped)
     assert not difference(read(kernel, path, kernel.flat()), shaped, kernel, checked=2)
 
@@ -130,7 +131,7 @@ def test_a_row_and_a_column_are_proved(mask: str, grid: str, facts: tuple[str, .
     ({"X": ("M * 16",), "Y": ("2 * M", 8)}, {"X_view", "Y_view"}),
     ({"X": ("M", 16), "Y": ("M", 16)}, set()),
 ])
-def test_rows_of_the_source_are_those_of_the_source_however_their_memory_is_declared(shapes: dict[str, tuple[str, ...]], seen: set[str], tmp_path: Path) -> None:
+def test_rows_of_the_source_are_rows_however_their_memory_is_declared(shapes: dict[str, tuple[str, ...]], seen: set[str], tmp_path: Path) -> None:
     kernel = Kernel("tilelang", "rows", """import tilelang
 import tilelang.language as T
 
