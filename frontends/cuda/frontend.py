@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean, error, usage
 from kir.ir.binding import Binding
+from kir.ir.binding_values import check_values, shown
 from kir.ir.nodes import Program
 from kir.ir.types import DTYPES
 from kir.surface import KernelRef
@@ -86,8 +88,15 @@ class CudaFrontend:
 
     def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
         """`parse` under a binding: its metas name template arguments and the block, its option `target` the architecture."""
+        if binding is not None:
+            check_values(binding)
         target = str(binding.options.get("target", DEFAULT_TARGET)) if binding is not None else DEFAULT_TARGET
-        opened = self.open(source, target)
+        try:
+            opened = self.open(source, target)
+        except KirError as bad:
+            if binding is not None and "target" in binding.options and bad.diagnostics[0].id == "KIR-F206":
+                raise KirError(*(replace(d, origin=binding.at("options", "target")) for d in bad.diagnostics)) from bad
+            raise
         name, given = split_name(kernel)
         fn = self._find(opened, source, name)
         _whole(opened, fn)
@@ -108,8 +117,9 @@ class CudaFrontend:
             block.setdefault("threads_z", 1)
         absent = frozenset(binding.absent) if binding is not None else None
         shared = metas.get("shared_bytes")
-        return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None,
-                           binding)
+        program = read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None, binding)
+        return program if binding is None else replace(program, metas=tuple(
+            replace(m, default=metas[m.name]) if m.name in metas else m for m in program.metas))  # read with these values
 
     def samples(self, source: Path, kernel: str) -> tuple[str, ...]:
         """Names under which a template may be tried when nobody names arguments (`kernel<half, 8>`), to measure what of a package is read;
@@ -180,7 +190,11 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
     known: Bindings = {}
     for p in fn.params:
         if p.name in binding.metas:
-            known[p.name] = r.types.fitted(p, _argument(r, p.kind, binding.metas[p.name], scope), scope)
+            try:
+                known[p.name] = r.types.fitted(p, _argument(r, p.kind, binding.metas[p.name], scope), scope)
+            except NotUnderstood as bad:
+                raise binding.refusal(("metas", p.name), "KIR-F209", f"'{p.name}' = {shown(binding.metas[p.name])} is no argument of the template "
+                                      f"'{fn.name}': {bad.reason}", needs=_wanted(fn) + ": a dtype or type for a type, a whole number or true or false for a value") from bad
     for q in fn.parameters():
         d, kind = q.child_by_field_name("declarator"), q.child_by_field_name("type")
         name = declared_name(d) if d is not None else None
@@ -203,9 +217,11 @@ def _argument(r: Reader, kind: str, setting: object, scope: Scope) -> Value:
         from kir.ir.types import BOOL
 
         return Scalar(_build.const(setting, BOOL))
-    if isinstance(setting, int):
+    if isinstance(setting, int) and kind != "type":
         return Scalar(_build.const(setting))
-    words = str(setting)
+    if not isinstance(setting, str):
+        raise NotUnderstood(f"{setting} is a {'number, and a type is asked for' if kind == 'type' else 'fraction'}")
+    words = setting
     if kind == "type" and words in DTYPES:
         return TypeName(Prim(DTYPES[words]))
     if kind == "type":

@@ -39,7 +39,6 @@ grid = ["ceildiv(K, BM)"]
 absent = ["bias"]
 [metas]
 BM = 64
-NB = 1
 ODD = 0
 [heuristics]
 EVEN = "((K % BM == 0) & absent(of=bias))"
