@@ -148,6 +148,7 @@ class _Uses:
         metas = set(b.metas) | {k for k in b.options if k in self.metas and k not in ("num_warps", "num_stages")}
         asked = (metas - b.computed) - settled | set(b.scalars) | set(b.dtypes) | set(b.absent) | set(b.sizes)
         idle = unmentioned(self.program, asked - in_expressions - {"shared_bytes"} - {x for x, p in self.params.items() if isinstance(p.of, n.Buffer)})
+        idle -= {x for k in self.program.kernels for x in mentioned(k.origin)} if idle else set()
         for name in sorted(idle):
             if name in self.metas or name in self.params:
                 section = next(s for s in ("metas", "options", "scalars", "dtypes", "absent", "sizes") if name in getattr(b, s))
@@ -166,7 +167,7 @@ def _position(b: Binding, table: tuple[str | int, ...], name: str) -> int | str:
 
 
 def unmentioned(program: n.Program, names: set[str]) -> set[str]:
-    """Those of the names that neither a generic program nor the source of its kernel mentions."""
+    """Those of the names that a generic program does not mention."""
     left = set(names)
     for part in (*(x for k in program.kernels for x in (*k.body, k.threads, *(a.extent for a in k.grid))), *(f for f in program.functions)):
         if not left:
@@ -178,9 +179,16 @@ def unmentioned(program: n.Program, names: set[str]) -> set[str]:
         for line in program_text(program).splitlines():
             own = _OWN.match(line)
             left -= set(re.findall(r"\w+", line)) - ({own[1].strip("`")} if own else set())
-    if left:
-        left -= {x for k in program.kernels for x in mentioned(k.origin)}
     return left
+
+
+def pruned(program: n.Program, binding: Binding) -> Binding:
+    """The binding without values of parameters that a generic program does not mention: what is left of one when its kernel was changed."""
+    idle = unmentioned(program, {*binding.metas, *binding.scalars, *binding.dtypes} - set(binding.sizes))
+    idle -= words([*binding.grid, *binding.scalars.values(), *binding.heuristics.values(), *(x for t in binding.tensors.values() for x in (*t.shape, *(t.strides or ())))])
+    if not idle:
+        return binding
+    return binding.changed(**{section: {k: v for k, v in getattr(binding, section).items() if k not in idle} for section in ("metas", "scalars", "dtypes")})
 
 
 def mentioned(origin: Origin | None) -> set[str]:
