@@ -267,11 +267,12 @@ def allowed(corruption: Corruption, ended: str) -> bool:
         return rule not in REFUSED and rule != "a misspelt text"
     if ended == ANOTHER:
         return rule not in REFUSED and not (rule == "a number for a text" and steps[0] not in ("grid", "scalars", "tensors"))
-    return rule == "removed" or steps in HINTS or steps[-2:-1] == HINTS[0][-2:-1] or rule == "twice as much" and steps[-1] == "align"
+    return rule == "removed" or steps in HINTS or rule == "twice as much" and steps[-1] == "align"
 
 
-HINTS: tuple[Steps, ...] = (("options", "num_stages"),)
-"""Values that no program holds where its loops have nothing to pipeline: advice to the compiler of a launch."""
+HINTS: tuple[Steps, ...] = (("options", "num_stages"), ("metas", "STAGES"))
+"""Values that no program holds where its loops have nothing to pipeline, and (0 and 1 stages) where the launch says how many there are: advice to a
+compiler."""
 
 
 def run(found: list[Instance], count: int, seed: int, folder: Path) -> Iterator[tuple[Instance, Corruption, str, str]]:

@@ -188,6 +188,11 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
     if binding is None:
         return None
     known: Bindings = {}
+    have = {*(p.name for p in fn.params), *BLOCK, "shared_bytes"}
+    for name in binding.metas:
+        if name not in have:
+            raise binding.refusal(("metas", name), "KIR-F011", f"the template '{fn.name}' has no parameter '{name}' (metas of the binding)", key=True,
+                                  attempt=did_you_mean(name, have), needs=_wanted(fn))
     for p in fn.params:
         if p.name in binding.metas:
             try:

@@ -14,7 +14,7 @@ from kir.ir.binding_values import check_values, shown, wrong
 
 from ..triton.source import Module, Project
 from .execute import parameter
-from .kernel import is_eager, of_kind
+from .kernel import is_eager, of_kind, read_kernel
 from .kinds import kinds, perhaps_none
 from .names import DTYPES
 from .reader import Reader
@@ -39,6 +39,10 @@ def check_given(project: Project, module: Module, node: cst.FunctionDef, binding
                 except NotUnderstood:
                     continue
                 told[p.name.value] = "str" if isinstance(made, Text) else made.kind if isinstance(made, Open) and made.of is None else ""
+    stated = set(told)
+    if set(binding.metas) - stated:  # fields of objects, and what the host asks of its machine
+        asked = {m.name: m.kind for m in read_kernel(project, module, node, node.name.value).metas}
+        told |= {name: asked[name] for name in binding.metas if name in asked and name not in told}
     for name, value in binding.metas.items():
         kind = told.get(name, "")
         if kind == "dtype" and isinstance(value, str):
@@ -47,14 +51,14 @@ def check_given(project: Project, module: Module, node: cst.FunctionDef, binding
                 raise wrong(binding, ("metas", name), f"'{name}' = {shown(value)}: there is no such dtype", "" if near else "a dtype, such as f16", near)
         elif kind:
             check_kind(binding, ("metas", name), name, kind, value)
-    if binding.recorded or not told:
+    if binding.recorded or not stated:
         return
     text = textwrap.dedent(module.code(owners[0])).strip()
     try:
         names = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name)}
     except (SyntaxError, ValueError):
         return
-    for name in told:
+    for name in stated:
         if name not in names:
             steps = ("metas", name) if name in binding.metas else ("absent", binding.absent.index(name))
             raise wrong(binding, steps, f"the factory of '{node.name.value}' never mentions its parameter '{name}': what is said of it has no effect",

@@ -17,6 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, check_dtype, expressions, fact_expressions
 from kir.ir.binding_facts import check_extents, check_facts
 from kir.ir.binding_made import check_made
+from kir.ir.binding_values import shown, words
 from kir.ir.binding_uses import check_roles, check_uses, unmentioned
 from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.dtype_terms import Setting, resolve
@@ -79,6 +80,7 @@ class _Specializer:
         sizes = {x: n.Var(x, I32) for x in self.binding.sizes}
         params = [n.Param(x, "size", I32) for x in self.binding.sizes]
         known = {**sizes, **{k: v for k, v in self.values.items() if isinstance(v, n.Const) and v.dtype == I32}}
+        self.narrow(known)
         params += self.scalars(sizes, known)
         params += self.tensors(known)
         self.grid(known)
@@ -157,6 +159,15 @@ class _Specializer:
         elif value is None:
             # Questions about what is left out are answered by its setting, the name itself holds no number.
             self.values[m.name] = build.const(0, I32) if m.kind != "bool" else build.const(False, BOOL)
+
+    def narrow(self, known: Mapping[str, n.Expr]) -> None:
+        """Raises KirError KIR-F011 for a meta that stands in an expression of the binding and is no whole number of 32 bits."""
+        b = self.binding
+        used = words([*b.grid, *b.scalars.values(), *(x for t in b.tensors.values() for x in (*t.shape, *(t.strides or ())))])
+        for name in b.metas:
+            if name in used and name not in known and name not in b.scalars:
+                raise b.refusal(("metas", name), "KIR-F011", f"'{name}' = {shown(b.metas[name])} stands in an expression of the binding",
+                                needs="a whole number of 32 bits")
 
     def scalars(self, sizes: Mapping[str, n.Expr], known: Mapping[str, n.Expr]) -> list[n.Param]:
         b = self.binding

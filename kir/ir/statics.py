@@ -18,6 +18,7 @@ from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleT
 from kir.ir.visit import transform, walk
 
 MAX_UNROLLED = 4096
+MAX_STAGES = 64
 
 
 class Statics:
@@ -189,6 +190,7 @@ class Statics:
                 var = n.Var(self.fresh(s.var.name), self.type(s.var.of))
                 self.values[s.var.name] = var
                 attrs = n.attrs(**{k: self.attr(v) for k, v in s.attrs})
+                self.staged(dict(s.attrs).get("stages"), dict(attrs).get("stages"))
                 kind = "serial" if s.kind == "pipelined" and dict(attrs).get("stages") in (0, 1, None) else s.kind
                 if kind == "serial":
                     attrs = tuple((k, v) for k, v in attrs if k != "stages")
@@ -289,6 +291,11 @@ class Statics:
         if kind is None or kind.name != "f32":
             precision = "ieee"
         return replace(s, acc=self.region(s.acc), a=a, b=b, precision=precision)
+
+    def staged(self, name: n.Attr | None, stages: n.Attr | None) -> None:
+        """Raises KirError KIR-F011 for a number of stages that is none."""
+        if stages is not None and (isinstance(stages, (bool, str, float)) or not 0 <= int(str(stages)) <= MAX_STAGES):
+            raise error("KIR-F011", f"a loop cannot have {stages} stages", origin=self.at(str(name)), needs=f"a whole number from 0 to {MAX_STAGES}")
 
     def attr(self, v: n.Attr) -> n.Attr:
         """An attribute that may name a meta."""
