@@ -135,7 +135,7 @@ def _value(made: Callable[[Any], str]) -> Rule:
 
 def _misspelt(word: str, chosen: random.Random) -> str:
     """A word of a text with a letter more, less, or two in the other order."""
-    words = [m for m in re.finditer(r"[A-Za-z_]\w*", word)] or [re.match(r".*", word)]
+    words = list(re.finditer(r"[A-Za-z_]\w*", word)) or [re.match(r".*", word)]
     m = chosen.choice(words)
     assert m is not None
     i = chosen.randrange(len(m[0])) if m[0] else 0
@@ -267,7 +267,7 @@ def allowed(corruption: Corruption, ended: str) -> bool:
         return rule not in REFUSED and rule != "a misspelt text"
     if ended == ANOTHER:
         return rule not in REFUSED and not (rule == "a number for a text" and steps[0] not in ("grid", "scalars", "tensors"))
-    return rule == "removed" or steps in HINTS or rule == "twice as much" and steps[-1] == "align"
+    return rule == "removed" or steps in HINTS
 
 
 HINTS: tuple[Steps, ...] = (("options", "num_stages"), ("metas", "STAGES"))

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean, error, usage
+from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.binding_values import check_values, shown
 from kir.ir.nodes import Program
 from kir.ir.types import DTYPES
+from kir.ir.visit import walk
 from kir.surface import KernelRef
 
 from . import SUFFIXES
@@ -130,8 +132,22 @@ class CudaFrontend:
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F201 to KIR-F210."""
         opened = self.open(source)
-        name, _ = split_name(kernel)
-        return skeleton(opened.main, self._find(opened, source, name), self.parse(source, kernel))
+        name, given = split_name(kernel)
+        fn = self._find(opened, source, name)
+        program = self.parse(source, kernel)
+        return skeleton(opened.main, fn, program, self._roles(source, fn) if fn.params and given is None else None)
+
+    def _roles(self, source: Path, fn: Function) -> dict[str, str]:
+        """What a template does to its tensors, as the first of its samples that is read shows; of one that is read under none, what is const."""
+        for words in samples(fn):
+            try:
+                program = self.parse(source, f"{fn.name}<{words}>")
+            except KirError:
+                continue
+            if not any(isinstance(x, n.Opaque) for k in program.kernels for x in walk(k)):
+                return {p.name: p.role for p in program.params if isinstance(p.of, n.Buffer)}
+        names = {name: q for q in fn.parameters() if (d := q.child_by_field_name("declarator")) is not None and (name := text(declared_name(d) or d))}
+        return {name: "in" for name, q in names.items() if re.search(r"\bconst\b[^*]*\*", text(q))}
 
     def _find(self, opened: Opened, source: Path, name: str) -> Function:
         plain = name.split("::")[-1]
@@ -199,7 +215,8 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
                 known[p.name] = r.types.fitted(p, _argument(r, p.kind, binding.metas[p.name], scope), scope)
             except NotUnderstood as bad:
                 raise binding.refusal(("metas", p.name), "KIR-F209", f"'{p.name}' = {shown(binding.metas[p.name])} is no argument of the template "
-                                      f"'{fn.name}': {bad.reason}", needs=_wanted(fn) + ": a dtype or type for a type, a whole number or true or false for a value") from bad
+                                      f"'{fn.name}': {bad.reason}",
+                                      needs=_wanted(fn) + ": a dtype or type for a type, a whole number or true or false for a value") from bad
     for q in fn.parameters():
         d, kind = q.child_by_field_name("declarator"), q.child_by_field_name("type")
         name = declared_name(d) if d is not None else None

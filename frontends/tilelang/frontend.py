@@ -15,7 +15,7 @@ from kir.surface import KernelRef, Outline
 from ..triton.outline import outline
 from ..triton.source import Module, Project, decorator_name
 from . import SUFFIXES
-from .given import check_given
+from .given import check_given, check_readable, is_text
 from .kernel import read_kernel
 from .skeleton import skeleton
 from .values import Value
@@ -92,6 +92,8 @@ class TileLangFrontend:
         check_given(self._project, module, node, binding)
         given: dict[str, Value] = {**settled(binding).metas, **dict.fromkeys(binding.absent)}
         made = read_kernel(self._project, module, node, kernel, given, binding.sizes)
+        if is_text(made):
+            check_readable(self._project, module, node, kernel, given, binding, made)
         idle = {*binding.metas, *binding.absent} - {m.name for m in made.metas} - {p.name for p in made.params}
         if idle:  # what the source asks, and these values answer before it is asked
             asked = read_kernel(self._project, module, node, kernel).metas

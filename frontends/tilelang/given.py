@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Mapping
 
 import libcst as cst
 
 from kir.diagnostic import did_you_mean
+from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.binding_uses import check_kind
-from kir.ir.binding_values import check_values, shown, wrong
+from kir.ir.binding_values import MOST, check_values, shown, wrong
 
 from ..triton.source import Module, Project
 from .execute import parameter
@@ -18,7 +20,7 @@ from .kernel import is_eager, of_kind, read_kernel
 from .kinds import kinds, perhaps_none
 from .names import DTYPES
 from .reader import Reader
-from .values import NotUnderstood, Open, Scope, Text
+from .values import NotUnderstood, Open, Scope, Text, Value
 
 
 def check_given(project: Project, module: Module, node: cst.FunctionDef, binding: Binding) -> None:
@@ -63,3 +65,18 @@ def check_given(project: Project, module: Module, node: cst.FunctionDef, binding
             steps = ("metas", name) if name in binding.metas else ("absent", binding.absent.index(name))
             raise wrong(binding, steps, f"the factory of '{node.name.value}' never mentions its parameter '{name}': what is said of it has no effect",
                         "no value for it", key=True)
+
+
+def is_text(program: n.Program) -> bool:
+    """Whether a kernel was kept as text as a whole."""
+    return any(isinstance(s, n.Opaque) for k in program.kernels for s in k.body) and all(isinstance(s, n.Opaque) for k in program.kernels for s in k.body)
+
+
+def check_readable(project: Project, module: Module, node: cst.FunctionDef, kernel: str, given: Mapping[str, Value], binding: Binding, made: n.Program) -> None:
+    """Raises KirError KIR-F011 for a value that no extent can have (0, less, or more than 2^31) where the kernel can be read without it only."""
+    for name, value in binding.metas.items():
+        if isinstance(value, bool) or not isinstance(value, int) or 0 < value <= MOST:
+            continue
+        if not is_text(read_kernel(project, module, node, kernel, {k: v for k, v in given.items() if k != name}, binding.sizes)):
+            reason = next(s.reason for k in made.kernels for s in k.body if isinstance(s, n.Opaque))
+            raise wrong(binding, ("metas", name), f"with '{name}' = {shown(value)} the kernel cannot be read: {reason}", "a number that its extents can have")

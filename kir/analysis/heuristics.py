@@ -26,7 +26,8 @@ def settled(binding: Binding) -> Binding:
         return binding
     check_values(binding)
     sizes: dict[str, n.Expr] = {x: n.Var(x, I32) for x in binding.sizes}
-    header = n.Program("p", params=tuple(n.Param(x, "size", I32) for x in binding.sizes), facts=fact_expressions(binding.facts, sizes, lambda k: binding.at("facts", k)))
+    given_facts = fact_expressions(binding.facts, sizes, lambda k: binding.at("facts", k))
+    header = n.Program("p", params=tuple(n.Param(x, "size", I32) for x in binding.sizes), facts=given_facts)
     facts = Facts.from_program(header)
     scalars = {k: v for k, v in binding.scalars.items() if isinstance(v, (str, int)) and k not in sizes}
     names: dict[str, n.Expr] = {**sizes, **expressions(scalars, sizes, "scalar", lambda key: binding.at("scalars", key))}

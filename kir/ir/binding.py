@@ -59,7 +59,7 @@ from kir.diagnostic import Fields, KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import name_text
-from kir.ir.types import BOOL, DTYPES, I32
+from kir.ir.types import BOOL, DTYPES, I32, I64
 
 Setting = int | float | bool | str
 NO_TEXT = "this is no IR text: "
@@ -337,6 +337,9 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
     out: dict[str, n.Expr] = {}
     header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
     for key, text in texts.items():
+        if isinstance(text, int) and not -(2**31) <= text < 2**31:
+            out[key] = build.const(text, I64)
+            continue
         if (plain := plain_expression(str(text), sizes)) is not None and plain.type == I32:
             out[key] = plain
             continue
@@ -344,6 +347,7 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
 
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
+            _within(str(text))
             if "\n" in str(text) or len(program.kernels) != 1 or len(program.kernels[0].grid) != 1:
                 raise error("KIR-F011", "this is more than one expression")
         except KirError as bad:
@@ -355,6 +359,13 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
             ) from bad
         out[key] = substitute(program.kernels[0].grid[0].extent, sizes)
     return out
+
+
+def _within(text: str) -> None:
+    """Raises KirError for a number without a dtype that 32 bits do not hold: as an i32 it would be another."""
+    for number in re.findall(r"(?<![\w.:])\d+(?![\w.:])", text):
+        if int(number) >= 2**31:
+            raise error("KIR-F011", f"{number} does not fit in 32 bits; {number}:i64 does")
 
 
 _OPERATIONS: Mapping[type, str] = {
@@ -402,6 +413,7 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr], at: Callable
 
         try:
             program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
+            _within(text)
             if "\n" in text or len(program.facts) != 1:
                 raise error("KIR-F011", "this is more than one condition")
         except KirError as bad:

@@ -118,7 +118,8 @@ def _has_remainder(facts: Sequence[n.Expr], ranges: dict[str, Range]) -> bool:
     asked: dict[str, list[tuple[int, int, bool]]] = {}
     for f in facts:
         match f:
-            case n.Binary(op=("eq" | "ne") as op, a=n.Binary(op="mod", a=n.Var(name=name), b=n.Const(value=int() as of)), b=n.Const(value=int() as left)) if of >= 1:
+            case n.Binary(op=("eq" | "ne") as op, a=n.Binary(op="mod", a=n.Var(name=name), b=n.Const(value=int() as of)),
+                          b=n.Const(value=int() as left)) if of >= 1:
                 asked.setdefault(name, []).append((of, left, op == "eq"))
             case _:
                 pass

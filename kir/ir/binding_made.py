@@ -37,7 +37,8 @@ def check_made(made: n.Program, binding: Binding, tiles: bool) -> None:
                 raise _impossible(binding, f"'{s.buffer.name}' has {extent} elements along an axis", f"1 to {MOST}", (extent,), s)
             sizes = [build.int_value(d) for d in s.buffer.shape]
             if math.prod(x or 1 for x in sizes) > MOST:
-                raise _impossible(binding, f"'{s.buffer.name}' has {math.prod(x or 1 for x in sizes)} elements", f"{MOST} or fewer", tuple(x or 1 for x in sizes), s)
+                raise _impossible(binding, f"'{s.buffer.name}' has {math.prod(x or 1 for x in sizes)} elements", f"{MOST} or fewer",
+                                  tuple(x or 1 for x in sizes), s)
         if tiles:
             for x in walk(s):
                 if isinstance(x, n.Call) and x.fn == "iota" and isinstance(x.args[0], n.Expr) and (length := build.int_value(x.args[0])) is not None and (

@@ -94,7 +94,8 @@ class _Uses:
         numbers = set(self.params) - buffers
         described = {m.of for m in b.maps.values()}
         for section, names, have, what in (
-                ("metas", [*b.metas, *b.heuristics], set(self.metas), "a compile-time value"), ("scalars", [*b.scalars], set(self.params) if b.recorded else numbers, "a run-time number"),
+                ("metas", [*b.metas, *b.heuristics], set(self.metas), "a compile-time value"),
+                ("scalars", [*b.scalars], set(self.params) if b.recorded else numbers, "a run-time number"),
                 ("tensors", [x for x in b.tensors if x not in described], buffers | (numbers if b.recorded else set()), "a tensor"),
                 ("absent", b.absent, {*self.metas, *self.params}, "a parameter"), ("dtypes", [*b.dtypes], numbers, "a run-time number")):
             for name in names:
@@ -121,7 +122,8 @@ class _Uses:
                 raise wrong(b, ("options", name), f"'{self.program.name}' says itself how many threads and stages it has", "no such line", key=True)
             elif name not in LAUNCH_OPTIONS and name != "target":
                 have = LAUNCH_OPTIONS | {"target"}
-                raise wrong(b, ("options", name), f"there is no option '{name}' of a launch", f"one of {', '.join(sorted(have))}", did_you_mean(name, have), True)
+                raise wrong(b, ("options", name), f"there is no option '{name}' of a launch", f"one of {', '.join(sorted(have))}",
+                            did_you_mean(name, have), True)
         for name in b.arrays if "threads_x" not in self.metas else ():
             raise wrong(b, ("arrays", name), f"'{self.program.name}' declares its arrays with their shapes", "no [arrays]", key=True)
 
@@ -136,14 +138,15 @@ class _Uses:
             raise wrong(b, ("grid",), f"'{self.program.name}' says itself how large its grid is", "no grid", key=True)
         if len(b.grid) != axes:
             k = axes if len(b.grid) > axes else len(b.grid) - 1
-            raise wrong(b, ("grid", k), f"the grid has {len(b.grid)} ax{'i' if len(b.grid) == 1 else 'e'}s, and '{self.program.name}' asks for its place along {axes}",
+            raise wrong(b, ("grid", k), f"the grid has {len(b.grid)} ax{'i' if len(b.grid) == 1 else 'e'}s, and '{self.program.name}' asks for its place "
+                        f"along {axes}",
                         f"{axes} extent{'s' * (axes != 1)}; 1 for an axis along which the launch has one CTA")
 
     # -------------------------------------------------------------------------------------------------------------------- uses
     def used(self) -> None:
         """Raises KirError for a value that nothing reads."""
         b = self.binding
-        in_expressions = words([*b.grid, *b.scalars.values(), *b.heuristics.values(), *(x for t in b.tensors.values() for x in (*t.shape, *(t.strides or ())))])
+        in_expressions = expressions_of(b)
         settled = {m.name for m in self.program.metas if m.name in b.metas and m.default is not None and m.default == b.metas[m.name]}
         metas = set(b.metas) | {k for k in b.options if k in self.metas and k not in ("num_warps", "num_stages")}
         asked = (metas - b.computed) - settled | set(b.scalars) | set(b.dtypes) | set(b.absent) | set(b.sizes)
@@ -182,10 +185,16 @@ def unmentioned(program: n.Program, names: set[str]) -> set[str]:
     return left
 
 
+def expressions_of(b: Binding) -> set[str]:
+    """The names in a binding's expressions, its facts aside: those speak of what the others use."""
+    extents = (x for t in b.tensors.values() for x in (*t.shape, *(t.strides or ())))
+    return words([*b.grid, *b.scalars.values(), *b.heuristics.values(), *extents])
+
+
 def pruned(program: n.Program, binding: Binding) -> Binding:
     """The binding without values of parameters that a generic program does not mention: what is left of one when its kernel was changed."""
     idle = unmentioned(program, {*binding.metas, *binding.scalars, *binding.dtypes} - set(binding.sizes))
-    idle -= words([*binding.grid, *binding.scalars.values(), *binding.heuristics.values(), *(x for t in binding.tensors.values() for x in (*t.shape, *(t.strides or ())))])
+    idle -= expressions_of(binding)
     if not idle:
         return binding
     return binding.changed(**{section: {k: v for k, v in getattr(binding, section).items() if k not in idle} for section in ("metas", "scalars", "dtypes")})

@@ -74,7 +74,7 @@ def _names(b: Binding) -> None:
                 here = (section, k) if section in ("sizes", "absent") else (section, name)
                 raise wrong(b, here, f"'{name}' stands under {other} and under {section}", "one of the two", key=True)
             claimed.setdefault(name, section)
-    for k, name in enumerate(b.sizes):
+    for name in b.sizes:
         said = b.scalars.get(name, name)
         if said != name:
             raise wrong(b, ("scalars", name), f"'{name}' is a size, and is said to be {said}", f'{name} = "{name}", or another name under sizes')
@@ -111,16 +111,19 @@ def _numbers(b: Binding) -> None:
 
 def _tensor(b: Binding, name: str) -> None:
     t = b.tensors[name]
-    for field, low in (("shape", 0), ("strides", 0)):
+    for field in ("shape", "strides"):
         for k, extent in enumerate(getattr(t, field) or ()):
-            if isinstance(extent, int) and not low <= extent <= (MOST if field == "shape" else 2**63 - 1):
-                raise wrong(b, ("tensors", name, field, k), f"tensor '{name}': {field}[{k}] is {extent}", f"a number from {low} to {MOST}, or an expression over the sizes")
+            if isinstance(extent, int) and not 0 <= extent <= (MOST if field == "shape" else 2**63 - 1):
+                raise wrong(b, ("tensors", name, field, k), f"tensor '{name}': {field}[{k}] is {extent}",
+                            f"a number from 0 to {MOST}, or an expression over the sizes")
     if all(isinstance(extent, int) for extent in t.shape) and math.prod(int(x) for x in t.shape) >= 2**63:
         raise wrong(b, ("tensors", name, "shape"), f"tensor '{name}' has more elements than 64 bits count")
     if t.strides is not None and t.shape and len(t.strides) != len(t.shape):
-        raise wrong(b, ("tensors", name, "strides"), f"tensor '{name}' has {len(t.shape)} axes and {len(t.strides)} strides", "as many strides as axes, in elements")
+        raise wrong(b, ("tensors", name, "strides"), f"tensor '{name}' has {len(t.shape)} axes and {len(t.strides)} strides",
+                    "as many strides as axes, in elements")
     if t.role and t.role not in ROLES:
-        raise wrong(b, ("tensors", name, "role"), f"tensor '{name}': role '{t.role}' is not in, out or inout", attempt=did_you_mean(t.role, ROLES))
+        raise wrong(b, ("tensors", name, "role"), f"tensor '{name}': role '{t.role}' is not in, out or inout",
+                    attempt=did_you_mean(t.role, ROLES))
     whole = DTYPES[t.dtype].bits // 8 if t.dtype in DTYPES else 1
     if t.align < 1 or t.align & (t.align - 1) or t.align > 4096 or t.align % max(whole, 1):
         raise wrong(b, ("tensors", name, "align"), f"tensor '{name}' is aligned to {t.align} bytes", f"a power of two, {max(whole, 1)} to 4096")

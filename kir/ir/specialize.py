@@ -17,8 +17,8 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, check_dtype, expressions, fact_expressions
 from kir.ir.binding_facts import check_extents, check_facts
 from kir.ir.binding_made import check_made
-from kir.ir.binding_values import shown, words
 from kir.ir.binding_uses import check_roles, check_uses, unmentioned
+from kir.ir.binding_values import shown, words
 from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.dtype_terms import Setting, resolve
 from kir.ir.printer import expr_text
@@ -315,7 +315,8 @@ class _Specializer:
 
     def whole(self, name: str, field: str, texts: list[str | int], known: Mapping[str, n.Expr]) -> tuple[n.Expr, ...]:
         """Extents or strides of a tensor. Raises KirError KIR-F011 for an expression that is no whole number."""
-        out = expressions({f"{name}.{field}[{i}]": x for i, x in enumerate(texts)}, known, "tensor", lambda key: self.binding.at("tensors", name, field, _last(key)))
+        out = expressions({f"{name}.{field}[{i}]": x for i, x in enumerate(texts)}, known, "tensor",
+                          lambda key: self.binding.at("tensors", name, field, _last(key)))
         for i, e in enumerate(out.values()):
             if not dtype_of(e.type).is_integer:
                 raise self.binding.refusal(("tensors", name, field, i), "KIR-F011", f"{field}[{i}] of the tensor '{name}' is no whole number: {texts[i]}",
@@ -343,9 +344,11 @@ class _Specializer:
         name = t.name if t is not None and t.name else p.name
         role = t.role if t is not None and t.role else p.role
         if t is not None and t.dtype and DTYPES[t.dtype] != buffer.dtype:
-            raise self.binding.refusal(("tensors", p.name, "dtype"), "KIR-F011", f"tensor '{p.name}' is {buffer.dtype} in the source, and {t.dtype} in the binding")
+            raise self.binding.refusal(("tensors", p.name, "dtype"), "KIR-F011",
+                                       f"tensor '{p.name}' is {buffer.dtype} in the source, and {t.dtype} in the binding")
         if t is not None and t.strides is not None:
-            raise self.binding.refusal(("tensors", p.name, "strides"), "KIR-F011", f"the source says itself what the strides of '{p.name}' are", needs="no such line")
+            raise self.binding.refusal(("tensors", p.name, "strides"), "KIR-F011", f"the source says itself what the strides of '{p.name}' are",
+                                       needs="no such line")
         buffer = replace(buffer, name=name, strides=strides, align=t.align if t is not None else 16)
         self.dtypes[p.name] = buffer.dtype
         self.buffers[p.name] = buffer
@@ -358,7 +361,8 @@ class _Specializer:
             return
         if not self.binding.grid:
             raise error(
-                "KIR-F012", "the binding gives no grid", origin=self.binding.at("grid"), needs='grid = [".."], an expression for each axis', subject=self.program.name
+                "KIR-F012", "the binding gives no grid", origin=self.binding.at("grid"), subject=self.program.name,
+                needs='grid = [".."], an expression for each axis',
             )
         given = expressions({f"grid[{i}]": x for i, x in enumerate(self.binding.grid)}, known, "grid", lambda key: self.binding.at("grid", _last(key)))
         self.extents += [(("grid", i), x) for i, x in enumerate(given.values())]

@@ -74,7 +74,8 @@ class Statics:
         """Raises KirError KIR-F011 where a meta that is a text stands for a number: only questions about it have answers."""
         for x in walk(made) if self.texts else ():
             if isinstance(x, n.Var) and x.name in self.texts:
-                raise error("KIR-F011", f"'{x.name}' = \"{self.settings[x.name]}\" is a text, and the kernel computes with it", origin=self.at(x.name), needs="a number")
+                raise error("KIR-F011", f"'{x.name}' = \"{self.settings[x.name]}\" is a text, and the kernel computes with it",
+                            origin=self.at(x.name), needs="a number")
 
     def enter(self, e: n.Node) -> bool:
         return not isinstance(e, n.Buffer)
