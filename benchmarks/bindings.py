@@ -57,7 +57,7 @@ def shipped() -> list[Instance]:
     """The bindings of skills/bindings, each with its kernel."""
     zoo = tomllib.loads((ROOT / "tests" / "zoo.toml").read_text(encoding="utf-8"))
     known = {Path(row["binding"]).name: f"{row['file']}::{row['kernel']}" for row in zoo.values() if "binding" in row}
-    out = []
+    out: list[Instance] = []
     for path in sorted((ROOT / "skills" / "bindings").glob("*.toml")):
         text = path.read_text(encoding="utf-8")
         place = known.get(path.name) or _place(path, text)
@@ -86,7 +86,7 @@ def of_tests(folder: Path) -> list[Instance]:
     """The kernels of tests/laws that have a binding each."""
     from tests.laws import test_as_written, test_unnamed
 
-    out = []
+    out: list[Instance] = []
     for module in (test_as_written, test_unnamed):
         for name, kernel in module.KERNELS.items():
             file = folder / f"{len(out)}_{re.sub(r'[^a-z]+', '_', name)}.{kernel.suffix}"
@@ -135,9 +135,7 @@ def _value(made: Callable[[Any], str]) -> Rule:
 
 def _misspelt(word: str, chosen: random.Random) -> str:
     """A word of a text with a letter more, less, or two in the other order."""
-    words = list(re.finditer(r"[A-Za-z_]\w*", word)) or [re.match(r".*", word)]
-    m = chosen.choice(words)
-    assert m is not None
+    m = chosen.choice(list(re.finditer(r"[A-Za-z_]\w*", word)) or list(re.finditer(r".+", word)))
     i = chosen.randrange(len(m[0])) if m[0] else 0
     made = chosen.choice([m[0][:i] + m[0][i:i + 1] * 2 + m[0][i + 1:], m[0][:i] + "q" + m[0][i:], m[0][:i] + m[0][i + 1:] if len(m[0]) > 2 else m[0] + "q"])
     return word[:m.start()] + made + word[m.end():]
@@ -270,9 +268,9 @@ def allowed(corruption: Corruption, ended: str) -> bool:
     return rule == "removed" or steps in HINTS
 
 
-HINTS: tuple[Steps, ...] = (("options", "num_stages"), ("metas", "STAGES"))
+HINTS: tuple[Steps, ...] = (("options", "num_stages"), ("metas", "STAGES"), ("metas", "shared_bytes"))
 """Values that no program holds where its loops have nothing to pipeline, and (0 and 1 stages) where the launch says how many there are: advice to a
-compiler."""
+compiler. A launch may have more shared memory than the kernel's arrays take."""
 
 
 def run(found: list[Instance], count: int, seed: int, folder: Path) -> Iterator[tuple[Instance, Corruption, str, str]]:

@@ -10,7 +10,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean, error, usage
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.binding_values import check_values, shown
+from kir.ir.binding_values import check_values, shown, wrong
 from kir.ir.nodes import Program
 from kir.ir.types import DTYPES
 from kir.ir.visit import walk
@@ -18,6 +18,7 @@ from kir.surface import KernelRef
 
 from . import SUFFIXES
 from .c_types import Prim, Ptr
+from .carving import in_pool
 from .declared import Function, Scope, declared_name, text
 from .errors import NotUnderstood
 from .geometry import Geometry
@@ -120,6 +121,10 @@ class CudaFrontend:
         absent = frozenset(binding.absent) if binding is not None else None
         shared = metas.get("shared_bytes")
         program = read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None, binding)
+        if isinstance(shared, int) and binding is not None:
+            for s in (s for k in program.kernels for x in k.body for s in walk(x)):
+                if isinstance(s, n.Opaque) and s.reason.endswith(in_pool(shared)):
+                    raise wrong(binding, ("metas", "shared_bytes"), f"shared_bytes = {shared} is too small: {s.reason}", "bytes for all of them")
         return program if binding is None else replace(program, metas=tuple(
             replace(m, default=metas[m.name]) if m.name in metas else m for m in program.metas))  # read with these values
 
@@ -205,10 +210,10 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
         return None
     known: Bindings = {}
     have = {*(p.name for p in fn.params), *BLOCK, "shared_bytes"}
-    for name in binding.metas:
-        if name not in have:
-            raise binding.refusal(("metas", name), "KIR-F011", f"the template '{fn.name}' has no parameter '{name}' (metas of the binding)", key=True,
-                                  attempt=did_you_mean(name, have), needs=_wanted(fn))
+    for meta in binding.metas:
+        if meta not in have:
+            raise binding.refusal(("metas", meta), "KIR-F011", f"the template '{fn.name}' has no parameter '{meta}' (metas of the binding)", key=True,
+                                  attempt=did_you_mean(meta, have), needs=_wanted(fn))
     for p in fn.params:
         if p.name in binding.metas:
             try:

@@ -43,9 +43,9 @@ def skeleton(project: Project, module: Module, node: cst.FunctionDef, program: n
     }
     dtypes = {p.name: "f32" for p in program.params if isinstance(p.of, DType) and p.of.is_symbolic}
     for name in unmentioned(program, {*metas, *scalars, *dtypes}):  # nothing would come of what is said of it
-        for section in (metas, scalars, dtypes):
-            section.pop(name, None)  # type: ignore[attr-defined]  # three dicts
-    heuristics = {k: v for k, v in heuristics.items() if k not in unmentioned(program, set(heuristics))}
+        metas.pop(name, None)
+        scalars.pop(name, None)
+        dtypes.pop(name, None)
     options: dict[str, Setting] = {k: v for k, v in tuned.items() if k in ("num_warps", "num_stages")}
     grid: list[str | int] = [UNKNOWN for _ in program.kernels[0].grid]
     return Binding(kernel=program.name, grid=grid, metas=metas, dtypes=dtypes, scalars=scalars, heuristics=heuristics, tensors=tensors,

@@ -82,7 +82,7 @@ def _range(e: n.Expr, ranges: dict[str, Range]) -> Range:
     anything = (-math.inf, math.inf)
     match e:
         case n.Const(value=value):
-            return (float(value), float(value)) if not isinstance(value, str) else anything
+            return float(value), float(value)
         case n.Var(name=name):
             return ranges.get(name, (0.0, float(MOST)))
         case n.Cast(x=x):

@@ -57,11 +57,12 @@ def _impossible(binding: Binding, message: str, needs: str, values: tuple[int, .
     """The refusal at the meta that has such a value; else at one that no extent can have, or of which it is a multiple."""
     metas = {k: v for k, v in binding.metas.items() if isinstance(v, int) and not isinstance(v, bool)}
     options = {k: v for k, v in binding.options.items() if isinstance(v, int) and not isinstance(v, bool)}
-    tests = (lambda v: v in values, lambda v: v <= 0 or v > MOST_IN_TILE, lambda v: v > 1 and any(x and x % v == 0 for x in values))
-    for test in tests:
+    for near in ("equal", "impossible", "divides"):
         for section, held in (("metas", metas), ("options", options)):
             for name, value in held.items():
-                if test(value):
+                blamed = {"equal": value in values, "impossible": value <= 0 or value > MOST_IN_TILE,
+                          "divides": value > 1 and any(x and x % value == 0 for x in values)}
+                if blamed[near]:
                     used = (f"it is used at {s.origin}",) if s is not None and s.origin is not None else ()
                     return error("KIR-F013", f"{name} = {value} makes {message}", origin=binding.at(section, name), needs=needs, notes=used)
     return error("KIR-F013", f"the binding makes {message}", origin=(s.origin if s is not None else None) or binding.at("metas"), needs=needs)

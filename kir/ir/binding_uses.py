@@ -149,18 +149,25 @@ class _Uses:
         in_expressions = expressions_of(b)
         settled = {m.name for m in self.program.metas if m.name in b.metas and m.default is not None and m.default == b.metas[m.name]}
         metas = set(b.metas) | {k for k in b.options if k in self.metas and k not in ("num_warps", "num_stages")}
-        asked = (metas - b.computed) - settled | set(b.scalars) | set(b.dtypes) | set(b.absent) | set(b.sizes)
+        asked = (metas - b.computed) - settled | set(b.scalars) | set(b.dtypes) | set(b.absent)
         idle = unmentioned(self.program, asked - in_expressions - {"shared_bytes"} - {x for x, p in self.params.items() if isinstance(p.of, n.Buffer)})
         idle -= {x for k in self.program.kernels for x in mentioned(k.origin)} if idle else set()
         for name in sorted(idle):
-            if name in self.metas or name in self.params:
-                section = next(s for s in ("metas", "options", "scalars", "dtypes", "absent", "sizes") if name in getattr(b, s))
-                steps = (section, _position(b, (section,), name) if section in ("absent", "sizes") else name)
+            section = next(s for s in ("metas", "options", "scalars", "dtypes", "absent") if name in getattr(b, s))
+            steps = (section, _position(b, (section,), name))
+            if name not in b.sizes:
                 raise wrong(b, steps, f"'{self.program.name}' never reads its parameter '{name}': what is said of it has no effect", key=True,
                             needs="no value for it; `recorded = true` where the binding is to hold a launch as it was")
-            have = {x for x in self.params if x not in b.scalars and x not in b.tensors} | set(self.metas)
-            raise wrong(b, ("sizes", b.sizes.index(name)), f"nothing is over the size '{name}': no shape, scalar or extent of the grid", key=True,
-                        needs="a use of it, or no such size", attempt=did_you_mean(name, have))
+
+
+def check_sizes(program: n.Program, b: Binding) -> None:
+    """Raises KirError KIR-F011 for a size that nothing is over. The expressions of the binding are known to be right."""
+    idle = set() if b.recorded else unmentioned(program, set(b.sizes) - expressions_of(b))
+    for k, name in enumerate(b.sizes):
+        if name in idle:
+            have = {m.name for m in program.metas} | {p.name for p in program.params if p.name not in b.scalars and p.name not in b.tensors}
+            raise wrong(b, ("sizes", k), f"nothing is over the size '{name}': no shape, scalar or extent of the grid", key=True,
+                        needs="a use of it, or no such size", attempt=did_you_mean(name, have - {name}))
 
 
 def _position(b: Binding, table: tuple[str | int, ...], name: str) -> int | str:

@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, check_dtype, expressions, fact_expressions
 from kir.ir.binding_facts import check_extents, check_facts
 from kir.ir.binding_made import check_made
-from kir.ir.binding_uses import check_roles, check_uses, unmentioned
+from kir.ir.binding_uses import check_roles, check_sizes, check_uses, unmentioned
 from kir.ir.binding_values import shown, words
 from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.dtype_terms import Setting, resolve
@@ -84,6 +84,7 @@ class _Specializer:
         params += self.scalars(sizes, known)
         params += self.tensors(known)
         self.grid(known)
+        check_sizes(self.program, self.binding)
         self.derived_dtypes()
         functions, kernels = [], []
         for f in self.program.functions:
@@ -193,7 +194,7 @@ class _Specializer:
                 self.values[p.name] = build.cast(given[p.name], dtype)
             elif p.name in b.scalars:
                 dtype = F32 if dtype.is_symbolic else dtype
-                self.fitting(p.name, build.const(b.scalars[p.name], F32), dtype)
+                self.fitting(p.name, build.const(float(b.scalars[p.name]), F32), dtype)
                 self.values[p.name] = build.const(b.scalars[p.name], dtype)  # type: ignore[arg-type]  # a float: the texts are in given
             elif p.name in b.absent:
                 self.values[p.name] = build.const(0, I32)
