@@ -234,8 +234,9 @@ def check_roles(program: n.Program, binding: Binding, roles: dict[str, str]) -> 
             place = f" at {written[own]}" if written[own] else ""
             raise wrong(binding, ("tensors", name, "role"), f"the tensor '{name}' has the role in, and the kernel writes it{place}",
                         "out, or inout where it is read before")
-        if t.role != "in" and own not in written and own not in perhaps:
-            raise wrong(binding, ("tensors", name, "role"), f"the tensor '{name}' has the role {t.role}, and the kernel never writes it", "in")
+        if t.role == "out" and own not in written and own not in perhaps:
+            raise wrong(binding, ("tensors", name, "role"), f"the tensor '{name}' has the role out, and the kernel never writes it",
+                        "in, or inout of one that the caller takes for written")
 
 
 def _written(program: n.Program) -> tuple[dict[str, str], set[str]]:

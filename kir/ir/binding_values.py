@@ -125,8 +125,9 @@ def _tensor(b: Binding, name: str) -> None:
         raise wrong(b, ("tensors", name, "role"), f"tensor '{name}': role '{t.role}' is not in, out or inout",
                     attempt=did_you_mean(t.role, ROLES))
     whole = DTYPES[t.dtype].bits // 8 if t.dtype in DTYPES else 1
-    if t.align < 1 or t.align & (t.align - 1) or t.align > 4096 or t.align % max(whole, 1):
-        raise wrong(b, ("tensors", name, "align"), f"tensor '{name}' is aligned to {t.align} bytes", f"a power of two, {max(whole, 1)} to 4096")
+    if t.align < 0 or t.align & (t.align - 1) or t.align > 4096 or t.align % max(whole, 1):
+        raise wrong(b, ("tensors", name, "align"), f"tensor '{name}' is aligned to {t.align} bytes",
+                    f"a power of two, {max(whole, 1)} to 4096, or 0 where nothing is known")
 
 
 def _options(b: Binding, options: Mapping[str, Setting], table: tuple[str | int, ...]) -> None:
