@@ -243,7 +243,8 @@ def outcome(instance: Instance, corruption: Corruption, base: str, folder: Path)
     try:
         made = program_of(instance.place, path)
     except KirError as bad:
-        first = bad.diagnostics[0]
+        here = [d for d in bad.diagnostics if d.origin is not None and d.origin.file == str(path) and d.origin.line == corruption.line]
+        first = (*here, *bad.diagnostics)[0]
         if first.origin is None:
             return NOWHERE, str(first)
         if first.origin.file != str(path):
@@ -258,7 +259,7 @@ def allowed(corruption: Corruption, ended: str) -> bool:
     """Whether a corruption may end so."""
     rule, steps = corruption.rule, corruption.steps
     if ended in (INTERNAL, NOWHERE, ELSEWHERE):
-        return False
+        return ended == ELSEWHERE and rule in ("twice as much", "one more")  # it fits its own use, and contradicts another value
     if ended == AT_ITS_LINE:
         return True
     if ended == AT_THE_KERNEL:

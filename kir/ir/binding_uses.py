@@ -12,7 +12,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from kir.diagnostic import Origin, did_you_mean
+from kir.diagnostic import Diagnostic, Origin, did_you_mean
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import LAUNCH_OPTIONS, Binding, Setting
@@ -160,14 +160,16 @@ class _Uses:
                             needs="no value for it; `recorded = true` where the binding is to hold a launch as it was")
 
 
-def check_sizes(program: n.Program, b: Binding) -> None:
-    """Raises KirError KIR-F011 for a size that nothing is over. The expressions of the binding are known to be right."""
+def idle_sizes(program: n.Program, b: Binding) -> tuple[Diagnostic, ...]:
+    """What is said of each size that nothing is over (KIR-F011); nothing of a recorded launch."""
+    out: list[Diagnostic] = []
     idle = set() if b.recorded else unmentioned(program, set(b.sizes) - expressions_of(b))
     for k, name in enumerate(b.sizes):
         if name in idle:
             have = {m.name for m in program.metas} | {p.name for p in program.params if p.name not in b.scalars and p.name not in b.tensors}
-            raise wrong(b, ("sizes", k), f"nothing is over the size '{name}': no shape, scalar or extent of the grid", key=True,
-                        needs="a use of it, or no such size", attempt=did_you_mean(name, have - {name}))
+            out += wrong(b, ("sizes", k), f"nothing is over the size '{name}': no shape, scalar or extent of the grid", key=True,
+                         needs="a use of it, or no such size", attempt=did_you_mean(name, have - {name})).diagnostics
+    return tuple(out)
 
 
 def _position(b: Binding, table: tuple[str | int, ...], name: str) -> int | str:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import count
 
-from kir.diagnostic import Origin, error
+from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, check_dtype, expressions, fact_expressions
 from kir.ir.binding_facts import check_extents, check_facts
 from kir.ir.binding_made import check_made
-from kir.ir.binding_uses import check_roles, check_sizes, check_uses, unmentioned
+from kir.ir.binding_uses import check_roles, check_uses, idle_sizes, unmentioned
 from kir.ir.binding_values import shown, words
 from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.dtype_terms import Setting, resolve
@@ -35,7 +35,12 @@ def specialize(program: n.Program, binding: Binding) -> n.Program:
     """The program under the binding. Raises KirError KIR-F011 (a name or expression of the binding is wrong), KIR-F012 (something that
     the program needs is not bound) and KIR-F013 (what the binding says makes the program ill-typed)."""
     check_uses(program, binding)
-    made = _Specializer(program, binding).run()
+    try:
+        made = _Specializer(program, binding).run()
+    except KirError as bad:  # a name that is not defined, and a size that nothing is over: either may be the other, misspelt
+        if bad.diagnostics[0].id in ("KIR-F011", "KIR-F012"):
+            raise KirError(*dict.fromkeys((*bad.diagnostics, *idle_sizes(program, binding)))) from bad
+        raise
     check_made(made, binding, {"num_warps", "num_stages"} <= {m.name for m in program.metas})
     check_roles(made, binding, {k: t.name or k for k, t in binding.tensors.items()})
     return made
@@ -84,7 +89,8 @@ class _Specializer:
         params += self.scalars(sizes, known)
         params += self.tensors(known)
         self.grid(known)
-        check_sizes(self.program, self.binding)
+        if idle := idle_sizes(self.program, self.binding):
+            raise KirError(*idle)
         self.derived_dtypes()
         functions, kernels = [], []
         for f in self.program.functions:
