@@ -214,7 +214,8 @@ class Binding:
 
     def refusal(self, steps: tuple[str | int, ...], id: str, message: str, *, key: bool = False, **more: Unpack[Fields]) -> KirError:
         """An error at a value of the binding, to be raised by the caller."""
-        return error(id, message, origin=self.at(*steps, key=key), **more)
+        more["origin"] = self.at(*steps, key=key)
+        return error(id, message, **more)
 
     @classmethod
     def parse(cls, text: str, file: str = "<binding>") -> Binding:

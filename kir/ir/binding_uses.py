@@ -246,7 +246,7 @@ def _written(program: n.Program) -> tuple[dict[str, str], set[str]]:
     sure: dict[str, str] = {}
     perhaps: set[str] = set()
     under: dict[str, str] = {}
-    for s in (s for part in (*program.kernels, *program.functions) for s in statements(part.body)):
+    for s in (s for body in (*(k.body for k in program.kernels), *(f.body for f in program.functions)) for s in statements(body)):
         place = str(s.origin) if s.origin is not None else ""
         match s:
             case n.View():
