@@ -227,8 +227,12 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
         made.pop()
     loop = n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
-    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared), origin=s.origin) for s in r.shared if s is not r.pool or not r.parts.reaching or s.uses]
-    allocs += pieces(r)
+    try:
+        allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared), origin=s.origin) for s in r.shared if s is not r.pool or not r.parts.reaching or s.uses]
+        allocs += pieces(r)
+    except NotUnderstood as bad:
+        kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
+        return (replace(loop, body=(kept,)),)
     allocs, made = _initialized(allocs, made, _threads(geometry))
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
