@@ -21,16 +21,17 @@ from .generic_expressions import GenericExpressions
 from .generic_statements import GenericMemory, GenericStatements
 from .names import spelled
 from .statements import Line
-from .terms import Terms, is_derived, is_descriptor, is_flat, roots_of
+from .terms import Terms, block_of, is_derived, is_descriptor, is_readable, roots_of
 
 _LAUNCH = ("num_warps", "num_stages")
 
 
 def can_write(p: n.Program) -> bool:
     """Whether a generic program has the form in which this surface's frontend reads one: flat pointers, descriptors, scalars."""
+    implicit = {q.name for q in p.params if dict(q.attrs).get("implicit")}
     return len(p.kernels) == 1 and not p.workspaces and not p.tensor_maps and all(
-        not isinstance(q.of, n.Buffer) or is_flat(q.of) or is_descriptor(q.of) for q in p.params) and any(
-        isinstance(q.of, n.Buffer) or q.name.startswith("grid_") for q in p.params)
+        not isinstance(q.of, n.Buffer) or is_readable(q, p) for q in p.params) and all(
+        isinstance(a.extent, n.Var) and a.extent.name in implicit for a in p.kernels[0].grid)
 
 
 def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]:
@@ -56,12 +57,12 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     taken = [*top.values(), *outer, *(a.name for a in k.grid)]
     names = {**top, **{x: x for x in outer}, **spelled(bound_names(k.body), taken)}
     names |= {a.name: f"tl.program_id({i})" for i, a in enumerate(k.grid)}
-    names |= {f"grid_{i}": f"tl.num_programs({i})" for i in range(3)}
+    names |= {a.extent.name: f"tl.num_programs({i})" for i, a in enumerate(k.grid) if isinstance(a.extent, n.Var)}
     for q in p.params:
         if isinstance(q.of, n.Buffer) and is_descriptor(q.of):
-            for i in range(len(q.of.shape)):
-                names[f"{q.name}_shape_{i}"] = f"{q.name}.shape[{i}]"
-                names[f"{q.name}_block_{i}"] = f"{q.name}.block_shape[{i}]"
+            if q.of.space != "fragment":
+                names |= {x: f"{q.name}.block_shape[{i}]" for i, x in enumerate(block_of(q))}
+            names |= {d.name: f"{q.name}.shape[{i}]" for i, d in enumerate(q.of.shape) if isinstance(d, n.Var)}
     body = _body(p, names, roots_of(p), frozenset(m.name for m in p.metas), in_function=False)
     body.block(k.body, (k.name,), 1)
     refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
@@ -111,8 +112,7 @@ def _metas(p: n.Program) -> list[str]:
                     used.add(x.precision)
                 case _:
                     pass
-    descriptors = {f"{q.name}_{'shape' if q.of.space == 'fragment' else 'block'}_{i}"
-                   for q in p.params if isinstance(q.of, n.Buffer) for i in range(len(q.of.shape)) if is_descriptor(q.of)}
+    descriptors = {x for q in p.params if isinstance(q.of, n.Buffer) and is_descriptor(q.of) for x in block_of(q)}
     plain, defaulted = [], []
     for m in p.metas:
         if is_derived(m) or m.name in descriptors or (m.name in _LAUNCH and m.name not in used and m.default is not None):
@@ -165,6 +165,7 @@ def _body(p: n.Program, names: dict[str, str], roots: dict[str, str], metas: fro
     expressions = GenericExpressions(names, facts, {f.name: f for f in p.functions}, memory)
     made = GenericStatements(expressions, memory, 1, in_function=in_function)
     expressions.metas = set(metas)
+    expressions.counts = frozenset(x for k in p.kernels for a in k.grid for x in (a.name, *((a.extent.name,) if isinstance(a.extent, n.Var) else ())))
     expressions.kinds = {m.name: m.kind for m in p.metas}
     derived = {m.name: str(m.default) for m in p.metas if is_derived(m)}
     expressions.terms = Terms(roots, derived, made.define, optional=frozenset() if in_function else _optional(p))

@@ -11,7 +11,7 @@ from dataclasses import field
 
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
-from kir.ir.types import DType
+from kir.ir.types import I32, I64, DType
 
 from .expressions import DTYPES, refuse
 
@@ -195,13 +195,30 @@ def roots_of(p: n.Program) -> dict[str, str]:
 
 
 def is_descriptor(b: n.Buffer) -> bool:
-    """Whether a parameter of a generic program is a tensor descriptor."""
-    return bool(b.shape) and isinstance(b.shape[0], n.Var) and b.shape[0].name == f"{b.name}_shape_0"
+    """Whether a parameter of a generic program that `is_readable` is a tensor descriptor, or a tile that a helper is given."""
+    return bool(b.shape) and isinstance(b.shape[0], n.Var) and b.shape[0].of == I32
 
 
 def is_flat(b: n.Buffer) -> bool:
-    """Whether a parameter of a generic program is a pointer, whose extent nothing knows."""
-    return len(b.shape) == 1 and isinstance(b.shape[0], n.Var) and b.shape[0].name == f"{b.name}_extent"
+    """Whether a parameter of a generic program that `is_readable` is a pointer, whose extent nothing knows."""
+    return len(b.shape) == 1 and isinstance(b.shape[0], n.Var) and b.shape[0].of == I64
+
+
+def is_readable(q: n.Param, p: n.Program) -> bool:
+    """Whether a tensor is one as this surface's frontend reads it: each extent is a name of its own that the source does not have."""
+    assert isinstance(q.of, n.Buffer)
+    own = {x.name for x in (p.metas if q.of.space == "fragment" else p.params) if isinstance(x, n.Meta) or dict(x.attrs).get("implicit")}
+    shape = [d.name if isinstance(d, n.Var) else "" for d in q.of.shape]
+    return bool(shape) and q.of.strides is None and set(shape) <= own and len(set(shape)) == len(shape) and (is_flat(q.of) or is_descriptor(q.of))
+
+
+def block_of(q: n.Param) -> tuple[str, ...]:
+    """The metas that are the block of a descriptor, or the shape of a tile."""
+    assert isinstance(q.of, n.Buffer)
+    said = dict(q.attrs)
+    if q.of.space == "fragment":
+        return tuple(d.name for d in q.of.shape if isinstance(d, n.Var))
+    return tuple(str(said.get(f"block_{i}", f"{q.name}_block_{i}")) for i in range(len(q.of.shape)))
 
 
 def is_derived(m: n.Meta) -> bool:

@@ -16,8 +16,8 @@ from . import SUFFIXES
 from .c_types import Prim, Ptr
 from .declared import Function, Scope, declared_name, text
 from .errors import NotUnderstood
-from .geometry import Geometry
-from .kernel import BLOCK, read_kernel
+from .geometry import BLOCK, Geometry, words_of
+from .kernel import read_kernel
 from .reader import Reader
 from .samples import samples
 from .scopes import Index
@@ -100,14 +100,15 @@ class CudaFrontend:
             origin = fn.unit.origin(fn.node)
             raise error("KIR-F209", f"'{name}' has no such instantiation: {bad.reason}", origin=origin, needs=_wanted(fn)) from bad
         metas = binding.metas if binding is not None else {}
-        block = {b: int(metas[b]) for b in BLOCK if b in metas and isinstance(metas[b], int)}
+        words = words_of(fn)
+        block = {b: int(metas[words[b]]) for b in BLOCK if words[b] in metas and isinstance(metas[words[b]], int)}
         if binding is not None and "threads_x" not in block and isinstance(threads := binding.options.get("threads"), int):
             block["threads_x"] = threads
         if "threads_x" in block:
             block.setdefault("threads_y", 1)
             block.setdefault("threads_z", 1)
         absent = frozenset(binding.absent) if binding is not None else None
-        shared = metas.get("shared_bytes")
+        shared = metas.get(words["shared_bytes"])
         return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None,
                            binding)
 

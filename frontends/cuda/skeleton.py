@@ -7,7 +7,8 @@ from kir.ir.binding import Binding, Setting, Tensor
 from kir.ir.types import DType
 
 from .declared import Function
-from .kernel import BLOCK, bounds_of
+from .geometry import BLOCK, words_of
+from .kernel import bounds_of
 from .source import Unit
 
 UNKNOWN = "?"
@@ -18,12 +19,13 @@ def skeleton(unit: Unit, fn: Function, program: n.Program) -> Binding:
     """A binding for a kernel: every meta, tensor and scalar that needs a value is in it."""
     metas: dict[str, Setting] = {}
     bound = next((words.split(",")[0].strip() for words in bounds_of(fn) if not words.startswith("maxnreg")), "")
+    words = words_of(fn)
     for m in program.metas:
-        if m.name in BLOCK[1:] and m.default is not None:
+        if m.name in [words[b] for b in BLOCK[1:]] and m.default is not None:
             continue
         metas[m.name] = m.default if m.default is not None else UNKNOWN
     if bound.isdigit():
-        metas["threads_x"] = int(bound)
+        metas[words["threads_x"]] = int(bound)
     tensors = {
         p.name: Tensor(shape=[UNKNOWN], dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN, role=p.role)
         for p in program.params

@@ -102,9 +102,17 @@ class Reader:
         self.live: list[Liveness] = []
         self.weak: set[str] = set()
         self.axes = 1
+        self.places: tuple[str, ...] = ()
+        """What the place of a program along each axis of the grid is called, and in `extents` how many there are."""
+        self.extents: tuple[str, ...] = ()
         self.returns = False
         self.aliases: dict[str, str] = {}
         self.combines: dict[str, tuple[str | None, str]] = {}
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of the launch, which count from 0."""
+        return (*self.places, *self.extents)
 
     @property
     def frame(self) -> Frame:
@@ -240,7 +248,7 @@ class Reader:
             if op == "mul" and isinstance(b, Items) and isinstance(a, int):
                 return Items(b.items * a)
             raise NotUnderstood(f"'{op}' of tuples")
-        made = self.over((a, b), lambda x, y: operators.binary(op, x, y))
+        made = self.over((a, b), lambda x, y: operators.binary(op, x, y, self.counts))
         return self.fused(made) if op == "add" else made
 
     def fused(self, v: Value) -> Value:
