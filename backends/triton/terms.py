@@ -5,17 +5,16 @@ expressions are worked out while the kernel is compiled and leave no code behind
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
-from kir.ir.types import I32, I64, DType
+from kir.ir.dtype_terms import TOKEN
+from kir.ir.types import I32, I64, DType, mention
 
 from .expressions import DTYPES, refuse
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 _ZERO, _TILE = "tl.zeros((1,), {0})", "tl.zeros((32, 32), {0})"
 _OF_ONE: Mapping[str, str] = {
     "quotient": f"({_ZERO} / {_ZERO}).dtype", "with_int": f"({_ZERO} + 1).dtype", "with_float": f"({_ZERO} + 1.0).dtype",
@@ -83,7 +82,7 @@ class Terms:
 class _Reader:
     def __init__(self, terms: Terms, text: str) -> None:
         self.terms, self.source = terms, text
-        self.tokens = _TOKEN.findall(text)
+        self.tokens = TOKEN.findall(text)
         self.at = 0
 
     def take(self) -> str:
@@ -135,7 +134,7 @@ class _Reader:
     def condition(self) -> str:
         name = self.take()
         if self.peek() != "(":
-            return {"true": "True", "false": "False"}.get(name, name)
+            return {"true": "True", "false": "False"}.get(name, name.removeprefix("%"))
         self.take()
         if name in ("is", "true", "absent", "dtype_is", "dtype_kind"):
             parts = self.terms_until_end()
@@ -164,7 +163,7 @@ class _Reader:
 
 def select_arms(term: str) -> tuple[str, str] | None:
     """The dtypes between which a `select` term chooses."""
-    tokens = _TOKEN.findall(term)
+    tokens = TOKEN.findall(term)
     if tokens[:2] != ["select", "("]:
         return None
     parts: list[str] = [""]
@@ -183,14 +182,14 @@ def roots_of(p: n.Program) -> dict[str, str]:
     out = {}
     for q in p.params:
         if isinstance(q.of, n.Buffer):
-            out[q.name] = f"{q.name}.dtype" if is_descriptor(q.of) else f"{q.name}.dtype.element_ty"
+            out[mention(q.name)] = f"{q.name}.dtype" if is_descriptor(q.of) else f"{q.name}.dtype.element_ty"
         elif q.of.is_symbolic:
-            out[q.name] = f"tl.core.to_tensor({q.name}).dtype"  # an argument that is 1 has no dtype of its own
+            out[mention(q.name)] = f"tl.core.to_tensor({q.name}).dtype"  # an argument that is 1 has no dtype of its own
     for m in p.metas:
         if m.kind == "dtype" and not is_derived(m):
-            out[m.name] = m.name
+            out[mention(m.name)] = m.name
         elif m.kind == "any":
-            out[m.name] = f"tl.core.to_tensor({m.name}).dtype"
+            out[mention(m.name)] = f"tl.core.to_tensor({m.name}).dtype"
     return out
 
 

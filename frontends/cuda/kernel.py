@@ -196,7 +196,7 @@ def _declare_only(p: Parameters, fn: Function, scope: Scope) -> None:
             p.add(text(name), t, False)
         except NotUnderstood:
             if text(kind) in types:
-                dtype = symbolic(text(kind))
+                dtype = variable(text(kind))
                 if pointer:
                     extent = n.Var(p.r.m.own(f"{text(name)}.extent"), I64)
                     p.params.append(n.Param(text(name), "inout", n.Buffer(text(name), dtype, (extent,), "global")))

@@ -390,7 +390,7 @@ class Reader:
                 self.meta(v.name, "dtype")
                 if self.metas[v.name].kind != "dtype":
                     raise NotUnderstood(f"'{v.name}' is a {self.metas[v.name].kind} and is used as a dtype")
-                return symbolic(v.name)
+                return variable(v.name)
             case Text():
                 raise NotUnderstood(f"'{v.name}' is a text and is used as a dtype")
             case Choice():

@@ -10,7 +10,7 @@ from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
-from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, symbolic
+from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
 
 from .emit import whole
 from .host import HostScope
@@ -147,7 +147,7 @@ def _parameter(
         rank = facts.descriptors[name]
         shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(rank))
         block = tuple(n.Var(r.out.own(f"{name}.block_{k}"), I32) for k in range(rank))
-        buffer = n.Buffer(name, symbolic(name), shape, "global")
+        buffer = n.Buffer(name, variable(name), shape, "global")
         said = {f"block_{k}": v.name for k, v in enumerate(block) if v.name != f"{name}_block_{k}"}
         params.append(n.Param(name, "in", buffer, attrs=n.attrs(**said)))
         extents.extend(n.Param(v.name, "size", I32, attrs=n.attrs(implicit=True)) for v in shape)
@@ -156,7 +156,7 @@ def _parameter(
         return
     if name in facts.pointers:
         extent = n.Var(r.out.own(f"{name}.extent"), I64)
-        buffer = n.Buffer(name, symbolic(name), (extent,), "global")
+        buffer = n.Buffer(name, variable(name), (extent,), "global")
         params.append(n.Param(name, "in", buffer))
         extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
         frame.env[name] = Pointer(buffer)
@@ -166,7 +166,7 @@ def _parameter(
         metas.append(n.Meta(name, "fn"))
         return
     word = annotation_text(p)
-    dtype: DType = I32 if name in facts.integers and stated_kind(p) != "scalar" else symbolic(name)
+    dtype: DType = I32 if name in facts.integers and stated_kind(p) != "scalar" else variable(name)
     if word in TRITON_DTYPES and TRITON_DTYPES[word].name in DTYPES and word != "bool":
         dtype = TRITON_DTYPES[word]
     params.append(n.Param(name, "scalar", dtype))
@@ -176,7 +176,7 @@ def _parameter(
 def _tile(r: Reader, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
     """A tile that a helper is given: its extents are metas, which its caller decides."""
     shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(axes))
-    buffer = n.Buffer(name, symbolic(name), shape, "fragment")
+    buffer = n.Buffer(name, variable(name), shape, "fragment")
     params.append(n.Param(name, "in", buffer))
     metas.extend(n.Meta(v.name, "int") for v in shape)
     frame.env[name] = Run(whole(buffer))
@@ -195,7 +195,7 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
         frame.env[name] = MetaFunction(name)
     elif (name in facts.dtypes and not {name} & (facts.integers | facts.numbers)) or isinstance(default, TypeOf):
         metas.append(n.Meta(name, "dtype", default.dtype.name if isinstance(default, TypeOf) else None))
-        frame.env[name] = TypeOf(symbolic(name))
+        frame.env[name] = TypeOf(variable(name))
     elif isinstance(value, bool) or (name in facts.booleans and name not in facts.integers and name not in facts.texts):
         metas.append(n.Meta(name, "bool", value))
         frame.env[name] = Static(n.Var(name, BOOL))
@@ -210,17 +210,17 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
         frame.env[name] = Static(n.Var(name, F32))
     else:
         metas.append(n.Meta(name, "any", value))
-        frame.env[name] = Static(n.Var(name, symbolic(name)))
+        frame.env[name] = Static(n.Var(name, variable(name)))
 
 
 _STATED: dict[str, Callable[[str], Value]] = {
     "fn": MetaFunction,
-    "dtype": lambda name: TypeOf(symbolic(name)),
+    "dtype": lambda name: TypeOf(variable(name)),
     "bool": lambda name: Static(n.Var(name, BOOL)),
     "str": lambda name: Static(n.Var(name, I32)),
     "int": lambda name: Static(n.Var(name, I32)),
     "float": lambda name: Static(n.Var(name, F32)),
-    "any": lambda name: Static(n.Var(name, symbolic(name))),
+    "any": lambda name: Static(n.Var(name, variable(name))),
 }
 """What a meta of a stated kind is while its kernel is read."""
 

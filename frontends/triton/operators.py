@@ -7,7 +7,7 @@ from collections.abc import Collection
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
-from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, symbolic
+from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, symbolic, variable
 
 from .emit import as_dim, as_expr
 from .host_tables import BINARY, COMPARE
@@ -282,7 +282,7 @@ def compare(op: str, a: Value, b: Value) -> Value:
 
 
 def _same_dtype(op: str, a: Value, b: Value) -> Value:
-    a, b = (TypeOf(symbolic(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
+    a, b = (TypeOf(variable(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
     if not (isinstance(a, TypeOf) and isinstance(b, TypeOf)) or op not in ("eq", "ne"):
         if op in ("eq", "ne") and (is_known(a) or is_known(b)):
             return op == "ne"
