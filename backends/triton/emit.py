@@ -103,6 +103,7 @@ def binding_text(p: n.Program, e: Entry) -> str:
     sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
     spelled = {a.source: a.name for a in e.arguments}
     scalars = {spelled.get(q.name, q.name): expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    scalars |= {spelled[x]: x for x in sizes if spelled.get(x, x) != x}
     dtypes = {spelled.get(q.name, q.name): q.of.name for q in p.params if q.role == "scalar" and q.value is None and isinstance(q.of, DType)}
     tensors = {}
     for q in (*p.params, *(n.Param(w.buffer.name, "inout", w.buffer) for w in p.workspaces)):

@@ -5,7 +5,9 @@ import builtins
 import keyword
 from collections.abc import Iterable
 
-TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "tl", "triton", "libdevice", "range", *(x for x in dir(builtins) if x.islower())})
+LAUNCH = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "grid", "warmup", "self"})
+"""What a launch takes beside the parameters of a kernel: one of that name would be that option."""
+TAKEN = frozenset({*LAUNCH, *keyword.kwlist, *keyword.softkwlist, "tl", "triton", "libdevice", "range", *(x for x in dir(builtins) if x.islower())})
 """Names that no parameter or value of an emitted kernel may have."""
 
 

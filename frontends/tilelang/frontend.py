@@ -89,7 +89,7 @@ class TileLangFrontend:
         from kir.analysis.heuristics import settled
 
         given: dict[str, Value] = {**settled(binding).metas, **dict.fromkeys(binding.absent)}
-        made = read_kernel(self._project, module, node, kernel, given, binding.sizes)
+        made = read_kernel(self._project, module, node, kernel, given, (*binding.sizes, *(k for k, v in binding.scalars.items() if isinstance(v, str))))
         idle = {*binding.metas, *binding.absent} - {m.name for m in made.metas} - {p.name for p in made.params}
         if idle:  # what the source asks, and these values answer before it is asked
             asked = read_kernel(self._project, module, node, kernel).metas

@@ -10,7 +10,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, DType, dtype_of, symbolic
+from kir.ir.types import BOOL, I32, DType, dtype_of, symbolic, variable
 from kir.ir.visit import substitute, walk
 
 from ..triton.emit import Emitter, condition_text

@@ -52,6 +52,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.names import unlike
 from kir.ir.printer import name_text
 from kir.ir.types import BOOL, DTYPES, I32
 
@@ -268,7 +269,7 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
     from kir.ir.visit import substitute
 
     out: dict[str, n.Expr] = {}
-    header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
+    header, axis = "".join(f"  size {name_text(k)}: i32\n" for k in sizes), unlike("x", set(sizes))
     for key, text in texts.items():
         if (plain := plain_expression(str(text), sizes)) is not None and plain.type == I32:
             out[key] = plain
@@ -276,7 +277,7 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
         from kir.ir.parser import parse_program
 
         try:
-            program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
+            program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid ({axis}: {text}) threads 1\n  pass\n")
         except KirError as bad:
             raise error(
                 "KIR-F011",
@@ -322,7 +323,7 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.E
     """Facts over the sizes. Raises KirError KIR-F011."""
     from kir.ir.visit import substitute
 
-    header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
+    header, axis = "".join(f"  size {name_text(k)}: i32\n" for k in sizes), unlike("x", set(sizes))
     out = []
     for text in texts:
         if (plain := plain_expression(text, sizes)) is not None and plain.type == BOOL:
@@ -331,7 +332,7 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.E
         from kir.ir.parser import parse_program
 
         try:
-            program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
+            program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid ({axis}: 1) threads 1\n  pass\n")
         except KirError as bad:
             said = bad.diagnostics[0].message.removeprefix(NO_TEXT)
             raise error("KIR-F011", f"fact '{text}': {said}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",

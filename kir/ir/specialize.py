@@ -120,6 +120,9 @@ class _Specializer:
             if m.name in b.sizes and m.name not in b.metas:
                 self.values[m.name] = n.Var(m.name, I32)
                 continue
+            if m.name not in b.metas and isinstance(text := b.scalars.get(m.name), str):
+                self.values[m.name] = expressions({m.name: text}, {x: n.Var(x, I32) for x in b.sizes}, "scalar")[m.name]
+                continue
             if m.name in b.metas:
                 value: Setting = b.metas[m.name]
             elif m.name in b.options:
