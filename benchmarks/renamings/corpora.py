@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,11 +89,3 @@ def _has(file: Path, kernel: str) -> str:
 
 def _same_problem(file: Path, surface: str, binding: str) -> bool:
     return "naive" not in file.name or binding == f"{file.parent.name}_naive_{surface}"
-
-
-@cache
-def mirror(folder: Path) -> Path:
-    """A copy of a folder of headers, in which a file may be changed."""
-    made = Path(tempfile.mkdtemp(prefix="kir-renamings-")) / folder.name
-    shutil.copytree(folder, made, symlinks=False)
-    return made

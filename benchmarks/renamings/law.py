@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.renamings.corpora import Kernel, mirror
+from benchmarks.renamings.corpora import Kernel
 from benchmarks.renamings.cuda_source import CudaSource
 from benchmarks.renamings.python_source import Name, PythonSource
 from benchmarks.renamings.words import drawn
@@ -28,7 +27,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
 from kir.ir.verify import check
-from kir.ir.visit import statements
+from kir.ir.visit import statements, transform
 from kir.surface import backend, frontend
 
 SURFACES = ("cuda", "triton", "tilelang")
@@ -177,6 +176,7 @@ class Subject:
         for new, old in back.items() if p is self.original.generic else ():
             if old in abi and abi[old] != new and (old, new) not in ((x, x) for x in abi.values()):
                 return f"'{old}' is called '{new}', not '{abi[old]}'"
+        p, q = _verbatim_apart(p), _verbatim_apart(q)
         made = called(canonical(q), back)
         if canonical(made) == canonical(p):
             return ""
@@ -304,6 +304,14 @@ def _back(p: n.Program, q: n.Program) -> dict[str, str]:
     return dict(pairs)
 
 
+def _verbatim_apart(p: n.Program) -> n.Program:
+    """The program with what is kept verbatim without its text, in which names stand, and its reason."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return replace(new, text="", reason="") if isinstance(new, n.Opaque) else new
+    made: n.Program = transform(p, leave)
+    return made
+
+
 def _by_use(p: n.Program) -> n.Program:
     from kir.corpus.equal import _functions_by_use
 
@@ -333,22 +341,21 @@ _PLACED: dict[Path, Path] = {}
 
 
 def _placed(file: Path, text: str) -> Path:
-    """A file of that text where the includes of the original are found."""
-    root = next((x for x in file.parents if x.name == "include"), None)
-    if root is not None:
-        made = mirror_once(root) / file.relative_to(root)
-    else:
-        made = _PLACED.setdefault(file.parent, Path(tempfile.mkdtemp(prefix="kir-renamings-"))) / file.name
-        for beside in file.parent.glob("*.cuh"):
-            if not (made.parent / beside.name).exists():
-                shutil.copy(beside, made.parent)
+    """A file of that text among links to all that lies around the original, so that its includes are found."""
+    if file not in _PLACED:
+        here = Path(tempfile.mkdtemp(prefix="kir-renamings-"))
+        chain = [x for x in reversed(file.parents) if len(x.parts) > len(file.parts) - 8]
+        for folder, inner in zip(chain, [*chain[1:], file], strict=True):
+            for beside in folder.iterdir():
+                if beside != inner and (beside.is_dir() or beside.suffix in (".h", ".cuh", ".hpp", ".inc")):
+                    (here / beside.name).symlink_to(beside)
+            if inner is not file:
+                here /= inner.name
+                here.mkdir()
+        _PLACED[file] = here / file.name
+    made = _PLACED[file]
     made.write_text(text, encoding="utf-8")
     return made
-
-
-def mirror_once(root: Path) -> Path:
-    """The copy of a folder of headers, every file as it is."""
-    return mirror(root)
 
 
 def _around(file: Path) -> tuple[frozenset[str], frozenset[str]]:

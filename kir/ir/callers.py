@@ -61,7 +61,7 @@ class _Called:
                 out.append(t)
             else:
                 out.append(mention(self.name(bare)))
-        return "".join(out)
+        return _sorted("".join(out))
 
     def attrs(self, attrs: n.Attrs) -> n.Attrs:
         """Options that name metas."""
@@ -113,6 +113,25 @@ class _Called:
         if fn in ("dtype_is", "dtype_kind", "dtype_bits") and key in _IN_TERMS:
             return self.term(str(v))
         return self.name(str(v)) if fn == "absent" and key == "param" else v
+
+
+def _sorted(text: str) -> str:
+    """A term with the parts of each join in the order of their texts, as joins are made."""
+    if "join(" not in text:
+        return text
+    tokens = TOKEN.findall(text)
+
+    def read(i: int) -> tuple[str, int]:
+        head = tokens[i]
+        if i + 1 >= len(tokens) or tokens[i + 1] != "(":
+            return head, i + 1
+        parts, i = [], i + 2
+        while tokens[i - 1] != ")":
+            part, i = read(i)
+            parts.append(part)
+            i += 1
+        return f"{head}({','.join(sorted(parts) if head in ('join', 'promote') else parts)})", i
+    return read(0)[0]
 
 
 def _is_value(tokens: list[str], i: int) -> bool:
