@@ -109,7 +109,7 @@ def _metas(p: n.Program) -> list[str]:
                 case n.For():
                     used |= {v for _, v in x.attrs if isinstance(v, str)}
                 case n.Mma():
-                    used.add(x.precision)
+                    used.add(x.precision.removeprefix("%"))
                 case _:
                     pass
     descriptors = {x for q in p.params if isinstance(q.of, n.Buffer) and is_descriptor(q.of) for x in block_of(q)}

@@ -17,7 +17,7 @@ Node = tree_sitter.Node
 _CUDA = ("__global__", "__shared__", "__constant__", "__device__", "__host__", "__forceinline__", "__noinline__", "__grid_constant__", "__restrict__",
          "__inline_hint__", "__managed__")
 _CALLED = re.compile(r"__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|__cluster_dims__\s*\([^()]*\)|__align__\s*\(\d+\)|__maxnreg__\s*\(\d+\)")
-_TYPES = frozenset("size_t ssize_t ptrdiff_t intptr_t uintptr_t charptr_t nullptr_t max_align_t char8_t char16_t char32_t char64_t ".split()) | {
+_TYPES = frozenset(["size_t", "ssize_t", "ptrdiff_t", "intptr_t", "uintptr_t", "charptr_t", "nullptr_t", "max_align_t", "char8_t", "char16_t", "char32_t", "char64_t"]) | {
     f"{u}int{b}_t" for u in ("", "u") for b in (8, 16, 32, 64)} | {"__half", "__nv_bfloat16"}
 _ELSEWHERE = frozenset({"std", "cuda", "assert", "printf", "NULL", "defined", "offsetof", "errno", "EOF", "stdin", "stdout", "stderr", "va_list", "linux", "unix",
                         "final", "override", "import", "module", "concept", "co_await", "co_return", "co_yield", "consteval", "constinit", "char8_t", "asm",
@@ -158,10 +158,7 @@ class CudaSource:
         return raw.decode()
 
 
-_LANGUAGE = frozenset("""alignas alignof and asm auto bool break case catch char class const constexpr const_cast continue decltype default delete do double
-dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not nullptr operator or private
-protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch template this throw true try typedef typeid
-typename union unsigned using virtual void volatile wchar_t while xor main""".split())
+_LANGUAGE = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "const_cast", "continue", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "reinterpret_cast", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "main"])
 
 
 def _is_library(word: str) -> bool:

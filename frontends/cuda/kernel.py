@@ -10,7 +10,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.promote import promoted
-from kir.ir.types import DTYPES, I32, I64, DType, symbolic
+from kir.ir.types import DTYPES, I32, I64, DType, variable
 from kir.ir.visit import transform, walk
 
 from . import statements

@@ -202,7 +202,7 @@ def _number_cell(r: Reader, name: str, old: Value, like: n.Expr) -> Run:
     if (
         isinstance(old, Run)
         and own is not None
-        and r.out.owners.get(own.name) == name
+        and r.out.owners.get(own.name) == r.owner(name)
         and own.name not in r.out.mutable
         and own.dtype == dtype
         and old.expr.type == like.type
@@ -211,7 +211,7 @@ def _number_cell(r: Reader, name: str, old: Value, like: n.Expr) -> Run:
         r.out.mutable.add(own.name)
         return Run(whole(own))
     buffer = r.out.buffer(name, dtype, shape)
-    r.out.owners[buffer.name] = name
+    r.out.owners[buffer.name] = r.owner(name)
     r.out.mutable.add(buffer.name)
     init: n.Expr | None = None
     if isinstance(old, Run) or is_number(old):

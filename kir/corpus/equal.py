@@ -23,7 +23,6 @@ from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleTy
 from kir.ir.visit import blocks_of, statements, substitute, transform, walk
 
 
-
 def same_program(a: n.Program, b: n.Program) -> bool:
     """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison."""
     one, other = settled(a), settled(b)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kir.ir import nodes as n
 from kir.ir.canonical import rename
-from kir.ir.dtype_terms import TOKEN
+from kir.ir.dtype_terms import PRECISIONS, TOKEN, precision_of
 from kir.ir.types import DTYPES, DType, PointerType, TileType, TupleType, Type, mention, symbolic
 from kir.ir.visit import transform
 
@@ -104,9 +104,13 @@ class _Called:
             case n.For() | n.Kernel():
                 return replace(new, attrs=self.attrs(new.attrs))
             case n.Mma():
-                return replace(new, precision=str(self.option(new.precision)))
+                return replace(new, precision=self.precision(new.precision))
             case _:
                 return new
+
+    def precision(self, word: str) -> str:
+        meta = word.removeprefix("%")
+        return precision_of(self.name(meta)) if word not in PRECISIONS and meta in self.metas else word
 
     def asked(self, fn: str, key: str, v: n.Attr) -> Any:
         """An option of a call."""

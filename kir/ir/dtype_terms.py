@@ -154,6 +154,15 @@ TOKEN = re.compile(r"\s*(%?[^\W\d][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 """A word, number or sign of a term."""
 
 
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3")
+"""Precisions of a matrix product by name; any other word there is a meta."""
+
+
+def precision_of(meta: str) -> str:
+    """A meta that decides the precision of a matrix product, as the product names it: with a leading `%` where it is called like one."""
+    return f"%{meta}" if meta in PRECISIONS else meta
+
+
 def of_kind(dtype: DType, kind: str) -> bool:
     """Whether a dtype is of a kind (`float`, `int`, `uint` with bool, `bool`, `integer`, `f8`, `standard`) or is that dtype."""
     if kind in DTYPES and kind != "bool":
