@@ -10,6 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.generic import is_generic
+from kir.ir.names import unlike
 from kir.ir.plans import guards_of, launches
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
@@ -161,7 +162,7 @@ def _grid_lines(k: n.Kernel, to: Expressions, names: dict[str, str]) -> list[Lin
     """The CTA's place in the grid: an axis each, or one linear axis taken apart where there are more than three."""
     if len(k.grid) <= 3:
         return [(f"    {names[a.name]} = tl.program_id({i})", None) for i, a in enumerate(k.grid)]
-    linear = next(x for x in ("pid", "pid_linear", "pid_linear_") if x not in names.values())
+    linear = unlike("pid", set(names.values()))
     out: list[Line] = [(f"    {linear} = tl.program_id(0)", None)]
     rest = linear
     for a in k.grid[:-1]:

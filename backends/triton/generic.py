@@ -11,6 +11,7 @@ from kir.analysis.arms import both_arms
 from kir.analysis.facts import Facts
 from kir.diagnostic import Diagnostic
 from kir.ir import nodes as n
+from kir.ir.callers import called
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.types import I32, DType
 from kir.ir.visit import blocks_of, walk
@@ -19,7 +20,7 @@ from kir.surface import Emitted, SourceLine
 from .expressions import BODIES, DTYPES
 from .generic_expressions import GenericExpressions
 from .generic_statements import GenericMemory, GenericStatements
-from .names import spelled
+from .names import LAUNCH_OPTIONS, spelled
 from .statements import Line
 from .terms import Terms, block_of, is_derived, is_descriptor, is_readable, roots_of
 
@@ -37,7 +38,7 @@ def can_write(p: n.Program) -> bool:
 def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]:
     """The kernel of a generic program as a Triton module, or the refusals."""
     digest = content_hash(p)
-    p = both_arms(p)
+    p = _callable(both_arms(p))
     (k,) = p.kernels
     metas = _metas(p)
     top = spelled([*(f.name for f in p.functions), k.name])
@@ -85,6 +86,15 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
         lines += [("", None), ("", None), *chunk]
     source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     return Emitted("triton", digest, "\n".join(line for line, _ in lines) + "\n", source_map, ()), ()
+
+
+def _callable(p: n.Program) -> n.Program:
+    """The program with names for its callers that Triton allows."""
+    local = {x for part in (*p.kernels, *p.functions) for x in bound_names(part.body)}
+    said = [{f"block_{i}": x for i, x in enumerate(block_of(q))} if isinstance(q.of, n.Buffer) and q.of.space == "global" and is_descriptor(q.of) else {}
+            for q in p.params]
+    p = replace(p, params=tuple(replace(q, attrs=n.attrs(**{**dict(q.attrs), **x})) if x else q for q, x in zip(p.params, said, strict=True)))
+    return called(p, spelled([*(q.name for q in p.params), *(m.name for m in p.metas)], local, LAUNCH_OPTIONS))
 
 
 def _parameter(q: n.Param, used: bool) -> str:

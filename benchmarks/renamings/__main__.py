@@ -17,31 +17,35 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.renamings.corpora import Kernel, packages, shipped
+from benchmarks.renamings.corpora import Kernel, generic, packages, shipped
 from benchmarks.renamings.law import SURFACES, Subject, Tally
 from kir.diagnostic import KirError
 
 PAGE = Path(__file__).parents[1] / "results" / "renamings.md"
+TRIES = 4
+"""Tries with a kernel once its original is read."""
 SLOWEST = 6.0
 """Seconds for one reading of a kernel: those that take longer are left out."""
 HEAD = """# The renaming law
 
-Identifiers of real kernels are renamed at random to words that KIR uses: its own variables (`t`, `block_x`, `pid_0`, ..), temporaries of passes, keywords of the
-IR's text, instructions, dtypes, words of the other surfaces, and names like those that KIR makes of the source's own (`x_1`, `x_extent`). A renaming that would
-make another source (a keyword of its language, a name that the file has) is not drawn. The renamed source must read to the same program, the names of its
-parameters mapped back: equal alpha-normal forms, or equal in the sense of `kir corpus` (`kir/corpus/equal.py`). Its own surface, and for kernels with a binding
-every surface, must write it as it writes the original, and what is written must be read back.
+Identifiers of real kernels are renamed at random to words that KIR uses: its own variables (`t`, `block_x`, `pid_0`, ..), temporaries of passes,
+keywords of the IR's text, instructions, dtypes, words of the other surfaces, and names like those that KIR makes of the source's own (`x_1`,
+`x_extent`). A renaming that would make another source (a keyword of its language, a name that the file has) is not drawn. The renamed source must read
+to the same program, the names of its parameters mapped back: equal alpha-normal forms, or equal in the sense of `kir corpus`
+(`kir/corpus/equal.py`). Its own surface, or (of kernels with a binding) any surface, drawn for each try, must write it as it writes the original,
+and what is written must be read back.
 
-Several identifiers of a kernel, {most} at most, are renamed at once; each counts as one renaming. A difference is traced to the single renaming that makes it.
+Several identifiers of a kernel, {most} at most, are renamed at once; each counts as one renaming. A difference is traced to the single renaming that
+makes it.
 """
 
 
 def main() -> None:
     """Run the law, or write its page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=10_000, help="renamings")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--most", type=int, default=16, help="identifiers of a kernel that are renamed at once")
+    parser.add_argument("--most", type=int, default=32, help="identifiers of a kernel that are renamed at once")
     parser.add_argument("--part", default="0/1", help="which of how many processes this is")
     parser.add_argument("--seconds", type=float, default=7200.0)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "kir-renamings")
@@ -61,27 +65,31 @@ def run(args: Any) -> None:
     part, parts = (int(x) for x in args.part.split("/"))
     file = args.folder / f"part-{args.seed}-{part}.jsonl"
     done = sum(json.loads(line)["renamings"] for line in file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
-    began, known = time.monotonic(), list(shipped())
-    every = [*known, *packages()]
-    by_corpus: dict[str, list[Kernel]] = {}
-    for k in every:
-        by_corpus.setdefault(k.corpus, []).append(k)
-    tries = sum(1 for _ in file.open(encoding="utf-8")) if file.exists() else 0
+    began = time.monotonic()
+    by_corpus: dict[str, list[Kernel | tuple[str, Path]]] = {}
+    for k in (*shipped(), *packages()):
+        by_corpus.setdefault(k.corpus if isinstance(k, Kernel) else k[0], []).append(k)
+    tries = max((json.loads(line)["try"] for line in file.read_text(encoding="utf-8").splitlines()), default=0) if file.exists() else 0
     with tempfile.TemporaryDirectory() as folder, file.open("a", encoding="utf-8") as out:
         while done < args.count // parts and time.monotonic() - began < args.seconds:
             chance = random.Random(f"{args.seed} {part} {tries}")
             tries += 1
             corpus = chance.choice(sorted(by_corpus))
-            row = one(chance.choice(by_corpus[corpus]), chance, args.most, Path(folder))
+            drawn = chance.choice(by_corpus[corpus])
+            found = [drawn] if isinstance(drawn, Kernel) else list(generic(*drawn))
+            if not found:
+                continue
+            row = one(chance.choice(found), chance, args.most, Path(folder))
+            row["try"] = tries
             done += row["renamings"]
             out.write(json.dumps(row) + "\n")
             out.flush()
 
 
 def one(kernel: Kernel, chance: random.Random, most: int, folder: Path) -> dict[str, Any]:
-    """Two tries with one kernel: their counts and differences."""
-    row: dict[str, Any] = {"corpus": kernel.corpus, "surface": kernel.surface, "place": kernel.place, "renamings": 0, "readings": 0, "written": 0, "settled": 0,
-                           "left_out": "", "differences": []}
+    """Some tries with one kernel: their counts and differences."""
+    row: dict[str, Any] = {"corpus": kernel.corpus, "surface": kernel.surface, "place": kernel.place, "renamings": 0, "readings": 0, "written": 0,
+                           "settled": 0, "left_out": "", "differences": []}
     subject, tally, began = Subject(kernel, folder), Tally(), time.monotonic()
     try:
         subject.original  # noqa: B018  # read now, so that what cannot be read is left out
@@ -89,11 +97,11 @@ def one(kernel: Kernel, chance: random.Random, most: int, folder: Path) -> dict[
         return {**row, "left_out": f"cannot be read: {bad.diagnostics[0].id}" if isinstance(bad, KirError) else "cannot be read"}
     if time.monotonic() - began > SLOWEST:
         return {**row, "left_out": f"takes more than {SLOWEST:g} seconds"}
-    for _ in range(2):
+    for _ in range(TRIES):
         names = subject.draw(chance, most)
         if not names:
             return {**row, "left_out": "has no identifier that may be renamed"}
-        surfaces = SURFACES if kernel.corpus == "shipped" else tuple({kernel.surface, chance.choice(SURFACES)})
+        surfaces = (chance.choice((kernel.surface, *SURFACES)),)
         row["renamings"] += len(names)
         if found := subject.tried(names, surfaces, tally):
             single = {f"{x.text} -> {new}": why for x, new in names.items() if (why := subject.tried({x: new}, surfaces, tally))}
@@ -112,8 +120,9 @@ def page(rows: list[dict[str, Any]], args: Any) -> str:
         total[*key, "left out"] += bool(r["left_out"])
         total[*key, "differences"] += len(r["differences"])
     columns = ("kernels", "left out", "renamings", "readings", "written", "settled", "differences")
-    lines = [HEAD.format(most=args.most), "| corpus | surface | kernels tried | left out | renamings | readings | written and read back | equal as `kir corpus` has it "
-             "| differences |", "| --- | --- | " + " | ".join(["---:"] * len(columns)) + " |"]
+    lines = [HEAD.format(most=args.most),
+             "| corpus | surface | tries | left out | renamings | readings | written and read back | equal as `kir corpus` has it | differences |",
+             "| --- | --- | " + " | ".join(["---:"] * len(columns)) + " |"]
     for corpus, surface in sorted({(r["corpus"], r["surface"]) for r in rows}):
         lines.append(f"| {corpus} | {surface} | " + " | ".join(str(total[corpus, surface, c]) for c in columns) + " |")
     lines.append("| all | | " + " | ".join(str(sum(n for (_, _, what), n in total.items() if what == c)) for c in columns) + " |")
@@ -122,7 +131,9 @@ def page(rows: list[dict[str, Any]], args: Any) -> str:
         lines += ["", "Left out: " + "; ".join(f"{n} times a kernel that {reason}" for reason, n in why.most_common()) + "."]
     lines += ["", f"Written by `python -m benchmarks.renamings --count {args.count} --seed {args.seed}`. Differences:", ""]
     found = [(r["place"], d) for r in rows for d in r["differences"]]
-    lines += [f"- {place}: " + ("; ".join(f"`{x}`: {why}" for x, why in d["single"].items()) or f"{d['names']}: {d['all']}")[:400] for place, d in found] or ["none."]
+    for place, d in found:
+        lines.append(f"- {place}: " + ("; ".join(f"`{x}`: {why}" for x, why in d["single"].items()) or f"{d['names']}: {d['all']}")[:400])
+    lines += [] if found else ["none."]
     return "\n".join(lines) + "\n"
 
 

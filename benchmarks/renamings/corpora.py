@@ -13,6 +13,8 @@ from kir.ir.binding import Binding
 
 ROOT = Path(__file__).parents[2]
 SKILLS = ROOT / "skills"
+LARGEST = 60_000
+"""Bytes of the largest file that is read again and again."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def shipped() -> Iterator[Kernel]:
             for stem, b in bindings.items():
                 if (surface := _has(file, b.kernel)) and _same_problem(file, surface, stem):
                     yield Kernel("shipped", surface, file, b.kernel, b)
-    for name, row in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text(encoding="utf-8")).items():
+    for _, row in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text(encoding="utf-8")).items():
         package, _, inside = str(row["file"]).partition(":")
         folder = machine.package_folder(package) if inside else None
         if folder is not None and (folder / inside).exists() and row.get("binding"):
@@ -47,8 +49,12 @@ def shipped() -> Iterator[Kernel]:
                 yield Kernel(f"{package} (bound)", surface, folder / inside, str(row["kernel"]), b)
 
 
-def packages(names: tuple[str, ...] = ("liger_kernel", "fla", "flag_gems", "tile_kernels", "flash_qla", "flashinfer")) -> Iterator[Kernel]:
-    """Kernels of packages: those with recorded bindings under them, all as generic programs."""
+PACKAGES = ("liger_kernel", "fla", "flag_gems", "tile_kernels", "flash_qla", "flashinfer")
+MARKS = (b"triton.jit", b"prim_func", b"tilelang.jit", b"__global__")
+
+
+def packages(names: tuple[str, ...] = PACKAGES) -> Iterator[Kernel | tuple[str, Path]]:
+    """Kernels of packages under their recorded bindings, and, with its corpus, each file that may hold kernels to be read as generic programs."""
     for package in names:
         folder = machine.package_folder(package)
         if folder is None:
@@ -61,9 +67,10 @@ def packages(names: tuple[str, ...] = ("liger_kernel", "fla", "flag_gems", "tile
             if row["binding"] and path.exists():
                 yield Kernel(f"{package} (bound)", "triton", path, kernel, Binding.parse(row["binding"]))
         for file in sorted(folder.rglob("*")):
-            if file.suffix not in (".py", ".cu", ".cuh") or not file.is_file() or file.stat().st_size > 60_000 or "/test" in str(file):
-                continue
-            yield from generic(package, file)
+            if file.suffix in (".py", ".cu", ".cuh") and file.is_file() and file.stat().st_size <= LARGEST and "/test" not in str(file):
+                data = file.read_bytes()
+                if any(mark in data for mark in MARKS):
+                    yield package, file
 
 
 @cache
@@ -84,7 +91,10 @@ def generic(corpus: str, file: Path) -> Iterator[Kernel]:
 
 
 def _has(file: Path, kernel: str) -> str:
-    return next((surface for surface, name in _kernels(file) if name == kernel.partition("<")[0]), "")
+    text, name = file.read_text(encoding="utf-8"), kernel.partition("<")[0]
+    if file.suffix != ".py":
+        return "cuda" if f"{name}(" in text and "__global__" in text else ""
+    return "" if f"def {name}(" not in text else "triton" if "triton.jit" in text else "tilelang"
 
 
 def _same_problem(file: Path, surface: str, binding: str) -> bool:

@@ -17,13 +17,14 @@ Node = tree_sitter.Node
 _CUDA = ("__global__", "__shared__", "__constant__", "__device__", "__host__", "__forceinline__", "__noinline__", "__grid_constant__", "__restrict__",
          "__inline_hint__", "__managed__")
 _CALLED = re.compile(r"__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|__cluster_dims__\s*\([^()]*\)|__align__\s*\(\d+\)|__maxnreg__\s*\(\d+\)")
-_TYPES = frozenset(["size_t", "ssize_t", "ptrdiff_t", "intptr_t", "uintptr_t", "charptr_t", "nullptr_t", "max_align_t", "char8_t", "char16_t", "char32_t", "char64_t"]) | {
+_TYPES = frozenset({"size_t", "ssize_t", "ptrdiff_t", "intptr_t", "uintptr_t", "charptr_t", "nullptr_t", "max_align_t", "char8_t", "char16_t",
+                    "char32_t", "char64_t"}) | {
     f"{u}int{b}_t" for u in ("", "u") for b in (8, 16, 32, 64)} | {"__half", "__nv_bfloat16"}
-_ELSEWHERE = frozenset({"std", "cuda", "assert", "printf", "NULL", "defined", "offsetof", "errno", "EOF", "stdin", "stdout", "stderr", "va_list", "linux", "unix",
-                        "final", "override", "import", "module", "concept", "co_await", "co_return", "co_yield", "consteval", "constinit", "char8_t", "asm",
-                        "typeof", "reflexpr", "synchronized", "thread_local", "and_eq", "xor_eq", "compl", "bitand", "bitor", "not_eq", "or_eq", "requires"})
+_ELSEWHERE = frozenset({
+    "std", "cuda", "assert", "printf", "NULL", "defined", "offsetof", "errno", "EOF", "stdin", "stdout", "stderr", "va_list", "linux", "unix", "final",
+    "override", "import", "module", "concept", "co_await", "co_return", "co_yield", "consteval", "constinit", "char8_t", "asm", "typeof", "reflexpr",
+    "synchronized", "thread_local", "and_eq", "xor_eq", "compl", "bitand", "bitor", "not_eq", "or_eq", "requires"})
 _COMPONENTS = frozenset({"x", "y", "z", "w", "lo", "hi", "first", "second"})
-_KERNEL_WORDS = frozenset({"half", "half2"})
 _DECLARING = ("parameter_declaration", "optional_parameter_declaration", "declaration", "for_range_loop")
 
 
@@ -97,7 +98,7 @@ class CudaSource:
             return []
         out = []
         for x in _walk(node):
-            if x.type == "parameter_list" and x.parent is not None and x.parent.type == "function_declarator" and _function_name(_definition(node)) == self.kernel:
+            if x.type == "parameter_list" and x.parent is not None and x.parent.type == "function_declarator":
                 for p in x.named_children:
                     out += list(_declared(p))
                 break
@@ -116,7 +117,7 @@ class CudaSource:
             known = self.callers() if function == self.kernel else []
             inside: set[str] = {w for x in _walk(node) if x.type in _DECLARING or x.type == "structured_binding_declarator" for w in _declared(x)}
             inside |= {w for x in node.named_children if x.type == "template_parameter_list" for p in x.named_children for w in _template_name(p)}
-            mentioned = [x for x in _leaves(node)]
+            mentioned = list(_leaves(node))
             for w in sorted(inside):
                 scoped = any(_text(x) == w and x.type == "namespace_identifier" for x in mentioned)
                 if w in self.directives or w in self.macros or w in self.globals or scoped or w == self.kernel:
@@ -135,9 +136,9 @@ class CudaSource:
 
     def allows(self, name: Name, new: str, taken: frozenset[str] = frozenset()) -> bool:
         """Whether a name may be called so in this file and stay what it is."""
-        if not re.fullmatch(r"[A-Za-z_]\w*", new) or not new.isascii() or new in self.words or new in self.around or new in taken or new in _LANGUAGE:
+        if not re.fullmatch(r"[A-Za-z_]\w*", new) or not new.isascii() or new in self.words | self.around | taken | _LANGUAGE | _TYPES | _ELSEWHERE:
             return False
-        if new in _TYPES or new in _ELSEWHERE or new.startswith("__") or re.match(r"_[A-Z]", new) or (name.kind == "file" and (new in RESERVED or _is_library(new))):
+        if new.startswith("__") or re.match(r"_[A-Z]", new) or (name.kind == "file" and (new in RESERVED or _is_library(new))):
             return False
         return not new.isupper() or len(new) < 4 or not _is_library(new)
 
@@ -158,7 +159,12 @@ class CudaSource:
         return raw.decode()
 
 
-_LANGUAGE = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "const_cast", "continue", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register", "reinterpret_cast", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "main"])
+_LANGUAGE = frozenset({
+    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "const_cast", "continue", "decltype",
+    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if",
+    "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register",
+    "reinterpret_cast", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "throw",
+    "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "main"})
 
 
 def _is_library(word: str) -> bool:
@@ -232,6 +238,7 @@ def _declared(node: Node) -> Iterator[str]:
                 x = None
                 break
             inner = x.child_by_field_name("declarator")
-            x = inner if inner is not None else (x.named_children[-1] if x.type in ("reference_declarator", "variadic_declarator") and x.named_children else None)
+            last = x.named_children[-1] if x.type in ("reference_declarator", "variadic_declarator") and x.named_children else None
+            x = inner if inner is not None else last
         if x is not None:
             yield _text(x)

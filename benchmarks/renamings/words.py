@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 MAKING = frozenset({"fresh", "own", "let", "lets", "let_at", "Var", "Axis", "Buffer", "Param", "Meta", "Function", "unlike", "own_words", "spelled", "unused",
                     "reserve", "Store"})
 """Functions whose arguments are names of programs."""
+FAMILIES = frozenset({"OWN", "GRID", "EXTENTS", "LAUNCH", "BLOCK", "COMBINES"})
+"""Tables of words that a frontend or backend names things with."""
 CODE = ("kir", "frontends", "backends", "passes")
 LINKED = ("backends", "frontends", "grammars", "passes", "skills")
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -32,10 +34,9 @@ def made() -> tuple[str, ...]:
             if called in MAKING and isinstance(node, ast.Call):
                 for x in (y for a in node.args for y in ast.walk(a)):
                     out |= set(_spellings(x))
-            elif isinstance(node, ast.Assign) and isinstance(node.value, (ast.Tuple, ast.Dict)) and isinstance(node.targets[0], ast.Name):
-                if node.targets[0].id in ("OWN", "GRID", "EXTENTS", "LAUNCH", "BLOCK", "WORDS"):
-                    for x in ast.walk(node.value):
-                        out |= set(_spellings(x))
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in FAMILIES:
+                for x in ast.walk(node.value):
+                    out |= set(_spellings(x))
     return tuple(sorted(out))
 
 
@@ -106,4 +107,5 @@ def drawn(chance: random.Random, own: str, others: list[str]) -> str:
         shape = chance.choice(("{0}_extent", "{0}_flat", "{0}_1", "{0}_2", "{0}__1", "{0}_", "_{0}", "{0}_0", "{0}_x", "{0}_tile", "{0}_el", "{0}_shape_0",
                                "{0}_block_0", "{0}_kept", "{0}_lo", "{0}_trip", "T_1", "t_1", "_0", "_1", "__0", "v_1_"))
         return shape.format(near.strip("_") or "x")
-    return chance.choice(("é", "größe", "χ", "名", "_", "O0", "l1", "a" * 40, f"v{chance.randrange(100)}", f"x_{chance.randrange(20)}", f"T{chance.randrange(9)}"))
+    numbered = (f"v{chance.randrange(100)}", f"x_{chance.randrange(20)}", f"T{chance.randrange(9)}")
+    return chance.choice(("é", "größe", "χ", "名", "_", "O0", "l1", "a" * 40, *numbered))

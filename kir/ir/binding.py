@@ -178,18 +178,23 @@ class Binding:
         for name in ("metas", "dtypes", "scalars", "options", "arrays", "heuristics"):
             items: Mapping[str, Setting] = getattr(self, name)
             if items:
-                lines += ["", f"[{name}]", *(f"{k} = {_value(v)}" for k, v in items.items())]
+                lines += ["", f"[{name}]", *(f"{_key(k)} = {_value(v)}" for k, v in items.items())]
         for name, t in self.tensors.items():
-            lines += ["", f"[tensors.{name}]"]
+            lines += ["", f"[tensors.{_key(name)}]"]
             lines += [f"{f.name} = {_value(value)}" for f in fields(t) if (value := getattr(t, f.name)) != _default(f)]
         for name, m in self.maps.items():
-            lines += ["", f"[maps.{name}]", f"of = {json.dumps(m.of)}", f"box = {json.dumps(m.box)}"]
+            lines += ["", f"[maps.{_key(name)}]", f"of = {json.dumps(m.of)}", f"box = {json.dumps(m.box)}"]
             lines += [f"swizzle = {m.swizzle}"] if m.swizzle else []
             lines += [f"name = {json.dumps(m.name)}"] if m.name else []
             lines += [f"attrs = {{ {', '.join(f'{k} = {_value(v)}' for k, v in m.attrs.items())} }}"] if m.attrs else []
         for one in self.configs:
-            lines += ["", "[[configs]]", *(f"{k} = {_value(v)}" for k, v in one.items())]
+            lines += ["", "[[configs]]", *(f"{_key(k)} = {_value(v)}" for k, v in one.items())]
         return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML, which takes letters of ASCII alone as they are."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 @cache

@@ -1,6 +1,7 @@
 """Symbolic dtypes of generic programs: terms over the dtypes of parameters, worked out by `specialize`.
 
-`X` is the dtype of parameter or meta X, `%X` where X is a word of these terms. `join(a,b,..)` is the dtype of arithmetic on all after Triton's rules, `quotient(a)` that of
+`X` is the dtype of parameter or meta X, `%X` where X is a dtype, `true` or `false` itself. `join(a,b,..)` is the dtype of arithmetic on all after
+Triton's rules, `quotient(a)` that of
 a quotient of two `a` (f64 or f32), `with_int(a)` and `with_float(a)` those of arithmetic with a literal, `int_like(a)` and
 `uint_like(a)` the integer as wide as `a`, `widened(a)` what order reductions compute in, `summed(a)` sums, `accumulated(a)` matrix
 products, `rounded(a)` is bf16 as f32, and `select(c,a,b)` depends on a static condition in functional notation:

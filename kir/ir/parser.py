@@ -231,8 +231,9 @@ class _Reader(Terms):
 
     def _mma(self, t: T, scope: Scope) -> n.Stmt:
         acc, a, b, via, precision, pending, attributes = t.children
+        word = "ieee" if precision is None else precision_of(name_of(precision)) if str(precision).startswith("%") else str(precision)
         return n.Mma(self.place(acc, scope), self.expr(a, scope), self.expr(b, scope), "auto" if via is None else name_of(via),
-                     "ieee" if precision is None else precision_of(name_of(precision)) if str(precision).startswith("%") else str(precision), pending is not None, self.attrs(attributes))
+                     word, pending is not None, self.attrs(attributes))
 
     def _eval(self, t: T, scope: Scope) -> n.Stmt:
         made = self.expr(t.children[0], scope)

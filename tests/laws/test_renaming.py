@@ -142,7 +142,8 @@ kernel p grid (b: grid_0) threads 32
     let v = i + b
     x[cast(v * v__1, i64)] = v
 """
-    binding = Binding(sizes=["x_flat", "grid_0"], facts=["x_flat >= 1"], grid=["grid_0"], metas={"T": 2}, tensors={"x": Tensor(shape=["x_flat", 2], dtype="i32")})
+    binding = Binding(sizes=["x_flat", "grid_0"], facts=["x_flat >= 1"], grid=["grid_0"], metas={"T": 2},
+                      tensors={"x": Tensor(shape=["x_flat", 2], dtype="i32")})
     p = specialize(parse_program(text), binding)
     assert not verify(p, specialized=True) and [a.extent for a in p.kernels[0].grid] == [n.Var("grid_0", p.params[0].of)]
     assert sum(s.names[0].startswith("v") for s in p.kernels[0].body if isinstance(s, n.Let)) == 3
