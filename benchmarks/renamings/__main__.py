@@ -22,7 +22,7 @@ from benchmarks.renamings.law import SURFACES, Subject, Tally
 from kir.diagnostic import KirError
 
 PAGE = Path(__file__).parents[1] / "results" / "renamings.md"
-TRIES = 4
+TRIES = 6
 """Tries with a kernel once its original is read."""
 SLOWEST = 6.0
 """Seconds for one reading of a kernel: those that take longer are left out."""
@@ -45,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=10_000, help="renamings")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--most", type=int, default=32, help="identifiers of a kernel that are renamed at once")
+    parser.add_argument("--most", type=int, default=64, help="identifiers of a kernel that are renamed at once")
     parser.add_argument("--part", default="0/1", help="which of how many processes this is")
     parser.add_argument("--seconds", type=float, default=7200.0)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "kir-renamings")

@@ -182,7 +182,7 @@ class Subject:
             return ""
         if _by_use(canonical(made)) == _by_use(canonical(p)):
             return ""
-        if settled(made) == settled(p):
+        if settled(canonical(made)) == settled(canonical(p)):
             tally.settled += 1
             return ""
         return _first(p, made)
@@ -214,7 +214,7 @@ class Subject:
         except ValueError as bad:
             return f"read back: {bad}"
         made = called(canonical(q), back)
-        return "equal" if settled(made) == settled(p) else f"read back: {_first(p, made)}"
+        return "equal" if settled(canonical(made)) == settled(canonical(p)) else f"read back: {_first(p, made)}"
 
     def written(self, surface: str, p: n.Program) -> str:
         """What a surface makes of a program under its binding."""

@@ -2,7 +2,6 @@
 text, instructions and dtypes, and the vocabulary of the surfaces."""
 from __future__ import annotations
 
-import ast
 import random
 import re
 from functools import cache
@@ -25,18 +24,14 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 @cache
 def made() -> tuple[str, ...]:
-    """Names that KIR makes: words in calls that name something, and constants of the frontends that spell a family of them."""
+    """Names that KIR makes: texts, and texts with parts worked out, in calls that name something, and in tables that spell a family of names."""
+    calls = re.compile(rf"\b(?:{'|'.join(sorted(MAKING))})\(\(?((?:[^()\"]|\([^()]*\))*f?\"[^\"]+\"(?:, f?\"[^\"]+\")*)")
+    tables = re.compile(rf"^(?:{'|'.join(sorted(FAMILIES))})\b[^=\n]*= (.*)$", re.MULTILINE)
     out: set[str] = set()
-    for tree in _trees():
-        for node in ast.walk(tree):
-            called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else (
-                node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else "")
-            if called in MAKING and isinstance(node, ast.Call):
-                for x in (y for a in node.args for y in ast.walk(a)):
-                    out |= set(_spellings(x))
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in FAMILIES:
-                for x in ast.walk(node.value):
-                    out |= set(_spellings(x))
+    for text in _texts(*CODE):
+        for part in (*calls.findall(text), *tables.findall(text)):
+            for literal, word in re.findall(r'(f?)"([^"]+)"', part):
+                out |= set(_spellings(word, bool(literal)))
     return tuple(sorted(out))
 
 
@@ -51,45 +46,30 @@ def keywords() -> tuple[str, ...]:
 
 @cache
 def vocabulary() -> tuple[str, ...]:
-    """Identifiers that the code of frontends, backends and passes knows as texts: keywords, built-in functions and library words of the
-    surfaces, names of passes' fields, words of templates."""
+    """Identifiers that the code of frontends, backends and passes knows as texts: keywords, built-in functions and library words of the surfaces,
+    options, words of templates; and words of texts that list them."""
     out: set[str] = set()
-    for folder in ("frontends", "backends", "passes"):
-        for tree in _trees(folder):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 2000:
-                    out |= {w for w in re.split(r"\s+", node.value) if _NAME.fullmatch(w) and len(w) <= 24} if _is_list(node.value) else set()
+    for text in _texts("frontends", "backends", "passes"):
+        out |= set(re.findall(r'"([^\W\d]\w{0,23})"', text))
+        for listed in re.findall(r'"""\n([\w\s]+)"""', text):
+            out |= {w for w in listed.split() if _NAME.fullmatch(w) and len(w) <= 24}
     return tuple(sorted(out))
 
 
-def _is_list(text: str) -> bool:
-    words = text.split()
-    return bool(words) and sum(bool(_NAME.fullmatch(w)) for w in words) == len(words) and not re.search(r"[a-z] (a|the|of|is) [a-z]", text)
-
-
-def _spellings(node: ast.AST) -> tuple[str, ...]:
-    """The names that a text, or a text with parts worked out, may stand for."""
-    match node:
-        case ast.Constant(value=str() as word) if _NAME.fullmatch(word):
-            return (word,)
-        case ast.JoinedStr(values=parts):
-            out = []
-            for filled in ("0", "1", "x"):
-                word = "".join(p.value if isinstance(p, ast.Constant) and isinstance(p.value, str) else filled for p in parts)
-                out += [word] if _NAME.fullmatch(word) else []
-            return tuple(out)
-        case _:
-            return ()
+def _spellings(word: str, formatted: bool) -> tuple[str, ...]:
+    """The names that a text, or one with parts worked out, may stand for."""
+    made_ = [re.sub(r"\{[^{}]*\}", filled, word) for filled in ("0", "1", "x")] if formatted else [word]
+    return tuple(x for x in dict.fromkeys(made_) if _NAME.fullmatch(x))
 
 
 @cache
-def _trees(*folders: str) -> tuple[ast.Module, ...]:
+def _texts(*folders: str) -> tuple[str, ...]:
     out = []
-    for folder in folders or CODE:
+    for folder in folders:
         for file in sorted((ROOT / folder).rglob("*.py")):
             inside = file.relative_to(ROOT).parts
             if not (inside[0] == "kir" and inside[1] in LINKED):
-                out.append(ast.parse(file.read_bytes()))
+                out.append(file.read_text(encoding="utf-8"))
     return tuple(out)
 
 

@@ -121,7 +121,7 @@ class _Called:
 
 def _sorted(text: str) -> str:
     """A term with the parts of each join in the order of their texts, as joins are made."""
-    if "join(" not in text:
+    if "join(" not in text and "promote(" not in text:
         return text
     tokens = TOKEN.findall(text)
 

@@ -387,7 +387,8 @@ class _Specializer:
         body = s.block(k.body)
         used = {x.buffer.name for st in statements(body) for x in walk(st) if isinstance(x, n.Region)}
         views = tuple(v for v in self.views if v.buffer.name in used)
-        names = frozenset({a.name for a in k.grid} | {p.name for p in self.program.params} | set(self.binding.sizes))
+        names = frozenset({a.name for a in k.grid} | {p.name for p in self.program.params} | set(self.binding.sizes)
+                          | {t.name for t in self.binding.tensors.values() if t.name})
         made = promoted((*views, *body), names)
         made = promoted(accumulate_in_place(made), names)
         stages = self.settings.get("num_stages")
