@@ -12,7 +12,7 @@ from benchmarks.renamings.law import Subject, Tally
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
-from kir.ir.canonical import content_hash, rename
+from kir.ir.canonical import alpha_equal, content_hash, rename
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
@@ -100,6 +100,38 @@ def test_a_parameter_of_triton_keeps_its_value_whatever_it_is_called(tmp_path: P
     assert content_hash(p) == content_hash(plain) and any(x == n.Var("M", n.Var("M", p.params[0].of).of) for x in walk(stored(p)) if isinstance(x, n.Var))
     generic = frontend("triton").parse(tmp_path / "source.py", "k")
     assert not verify(generic) and parse_program(program_text(generic)) == generic
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16", "true", "join"])
+def test_a_pointer_called_like_a_dtype_has_its_own(tmp_path: Path, name: str) -> None:
+    text = "import triton\nimport triton.language as tl\n@triton.jit\ndef k({0}, y):\n    tl.store(y, tl.load({0}) + tl.load({0} + 1))\n"
+    binding = Binding(kernel="k", grid=["1"], tensors={name: Tensor(shape=[2], dtype="f16"), "y": Tensor(shape=[1], dtype="f16")})
+    p = read(tmp_path, "py", text.format(name), binding)
+    assert [q.of.dtype.name for q in p.params if isinstance(q.of, n.Buffer)] == ["f16", "f16"] and not any(isinstance(x, n.Cast) for x in walk(stored(p)))
+    generic = frontend("triton").parse(tmp_path / "source.py", "k")
+    (tmp_path / "again.py").write_text(backend("triton").emit(generic).text)
+    assert alpha_equal(frontend("triton").parse(tmp_path / "again.py", "k"), generic)
+
+
+@pytest.mark.parametrize("name", ["ieee", "tf32", "bf16x3", "PRECISION"])
+def test_a_meta_called_like_a_precision_decides_it(tmp_path: Path, name: str) -> None:
+    text = f"""
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(a, y, {name}: tl.constexpr):
+    i = tl.arange(0, 16)
+    x = tl.load(a + i[:, None] * 16 + i[None, :])
+    tl.store(y + i[:, None] * 16 + i[None, :], tl.dot(x, x, input_precision={name}))
+"""
+    square = Tensor(shape=[16, 16], dtype="f32")
+    p = read(tmp_path, "py", text, Binding(kernel="k", grid=["1"], metas={name: "tf32x3"}, tensors={"a": square, "y": square}))
+    assert [x.precision for k in p.kernels for x in walk(k) if isinstance(x, n.Mma)] == ["tf32x3"]
+    generic = frontend("triton").parse(tmp_path / "source.py", "k")
+    assert not verify(generic) and parse_program(program_text(generic)) == generic
+    (tmp_path / "again.py").write_text(backend("triton").emit(generic).text)
+    assert alpha_equal(frontend("triton").parse(tmp_path / "again.py", "k"), generic)
 
 
 @pytest.mark.parametrize(("name", "axis"), [("block_x", "bx"), ("bx", "block_x"), ("tid", "T_"), ("share", "grid_0"), ("f32", "true"), ("i", "j")])
