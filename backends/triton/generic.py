@@ -90,7 +90,7 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
 
 def _callable(p: n.Program) -> n.Program:
     """The program with names for its callers that Triton allows."""
-    local = {x for part in (*p.kernels, *p.functions) for x in bound_names(part.body)}
+    local = {x for body in (*(k.body for k in p.kernels), *(f.body for f in p.functions)) for x in bound_names(body)}
     said = [{f"block_{i}": x for i, x in enumerate(block_of(q))} if isinstance(q.of, n.Buffer) and q.of.space == "global" and is_descriptor(q.of) else {}
             for q in p.params]
     p = replace(p, params=tuple(replace(q, attrs=n.attrs(**{**dict(q.attrs), **x})) if x else q for q, x in zip(p.params, said, strict=True)))

@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.renamings.corpora import Kernel, generic, packages, shipped
 from benchmarks.renamings.law import SURFACES, Subject, Tally
+from benchmarks.renamings.python_source import Name
 from kir.diagnostic import KirError
 
 PAGE = Path(__file__).parents[1] / "results" / "renamings.md"
@@ -123,9 +124,23 @@ def one(kernel: Kernel, chance: random.Random, most: int, folder: Path) -> dict[
         surfaces = (chance.choice((kernel.surface, *SURFACES)),)
         row["renamings"] += len(names)
         if found := subject.tried(names, surfaces, tally):
-            single = {f"{x.text} -> {new}": why for x, new in names.items() if (why := subject.tried({x: new}, surfaces, tally))}
+            few = narrowed(subject, names, surfaces)
+            single = {f"{x.text} -> {new}": found for x, new in few.items()} if len(few) == 1 else {}
             row["differences"].append({"all": found, "names": {x.text: new for x, new in names.items()}, "single": single})
     return {**row, "readings": tally.readings, "written": tally.written, "settled": tally.settled}
+
+
+def narrowed(subject: Subject, names: dict[Name, str], surfaces: tuple[str, ...]) -> dict[Name, str]:
+    """The smallest part of some renamings, halved again and again, that differs."""
+    few = names
+    while len(few) > 1:
+        pairs = list(few.items())
+        halves = [dict(pairs[:len(pairs) // 2]), dict(pairs[len(pairs) // 2:])]
+        half = next((h for h in halves if subject.tried(h, surfaces, Tally())), None)
+        if half is None:
+            break
+        few = half
+    return few
 
 
 def page(rows: list[dict[str, Any]], args: Any) -> str:
