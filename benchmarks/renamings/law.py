@@ -255,9 +255,9 @@ class Subject:
         callers = self.source.callers() if isinstance(self.source, CudaSource) else [x.text for x in self.source.names() if x.kind == "parameter"]
         others = [x for x in (*b.metas, *b.scalars, *b.tensors, *b.absent) if x not in callers]
         own = [x for x in ("threads_x", "threads_y", "threads_z", "shared_bytes") if x in b.metas and x not in callers]
-        words = {k: v for k, v in _own(self.kernel.surface, [abi.get(x, x) for x in callers]).items() if k in own}
+        words: dict[str, str] = {k: v for k, v in _own(self.kernel.surface, [abi.get(x, x) for x in callers]).items() if k in own}
         flattened = {x: abi[x.rpartition("_")[0]] + x[x.rindex("_"):] for x in others if "_" in x and x.rpartition("_")[0] in abi}
-        changed = {**abi, **words, **flattened}
+        changed: dict[str, str] = {**abi, **words, **flattened}
 
         def key(x: str) -> str:
             return changed.get(x, x)
@@ -298,7 +298,7 @@ def _back(p: n.Program, q: n.Program) -> dict[str, str]:
     pairs: list[tuple[str, str]] = []
     for what, one, other in (("parameters", p.params, q.params), ("metas", p.metas, q.metas), ("tensor maps", p.tensor_maps, q.tensor_maps)):
         if len(one) != len(other):
-            raise ValueError(f"its {what} are {', '.join(x.name for x in other)}, not {', '.join(x.name for x in one)}")  # type: ignore[attr-defined]
+            raise ValueError(f"its {what} are {', '.join(x.name for x in other)}, not {', '.join(x.name for x in one)}")
         pairs += [(y.name, x.name) for x, y in zip(one, other, strict=True)]  # type: ignore[attr-defined]  # each has a name
     pairs += [(y.buffer.name, x.buffer.name) for x, y in zip(p.workspaces, q.workspaces, strict=False)]
     return dict(pairs)
