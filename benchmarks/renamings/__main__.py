@@ -164,6 +164,8 @@ def page(rows: list[dict[str, Any]], args: Any) -> str:
     if why:
         lines += ["", "Left out: " + "; ".join(f"{n} times a kernel that {reason}" for reason, n in why.most_common()) + "."]
     lines += ["", f"Written by `python -m benchmarks.renamings --count {args.count} --seed {args.seed}`."]
+    if (so_far := sum(r["renamings"] for r in rows)) < args.count:
+        lines[-1] += f" The run was stopped at {so_far} renamings of {args.count}; the command goes on where it was."
     if mended := sum(r.get("mended", 0) for r in rows):
         lines[-1] += f" {mended} of its tries differed when they were first made, and no more when they were made again after the cause was mended."
     lines += ["", "Differences:", ""]
