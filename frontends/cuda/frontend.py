@@ -21,8 +21,8 @@ from .c_types import Prim, Ptr
 from .carving import in_pool
 from .declared import Function, Scope, declared_name, text
 from .errors import NotUnderstood
-from .geometry import Geometry
-from .kernel import BLOCK, read_kernel
+from .geometry import BLOCK, Geometry, words_of
+from .kernel import read_kernel
 from .reader import Reader
 from .samples import samples
 from .scopes import Index
@@ -112,19 +112,20 @@ class CudaFrontend:
             origin = fn.unit.origin(fn.node)
             raise error("KIR-F209", f"'{name}' has no such instantiation: {bad.reason}", origin=origin, needs=_wanted(fn)) from bad
         metas = binding.metas if binding is not None else {}
-        block = {b: int(metas[b]) for b in BLOCK if b in metas and isinstance(metas[b], int)}
+        words = words_of(fn)
+        block = {b: int(metas[words[b]]) for b in BLOCK if words[b] in metas and isinstance(metas[words[b]], int)}
         if binding is not None and "threads_x" not in block and isinstance(threads := binding.options.get("threads"), int):
             block["threads_x"] = threads
         if "threads_x" in block:
             block.setdefault("threads_y", 1)
             block.setdefault("threads_z", 1)
         absent = frozenset(binding.absent) if binding is not None else None
-        shared = metas.get("shared_bytes")
+        shared = metas.get(words["shared_bytes"])
         program = read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None, binding)
         if isinstance(shared, int) and binding is not None:
             for s in (s for k in program.kernels for x in k.body for s in walk(x)):
                 if isinstance(s, n.Opaque) and s.reason.endswith(in_pool(shared)):
-                    raise wrong(binding, ("metas", "shared_bytes"), f"shared_bytes = {shared} is too small: {s.reason}", "bytes for all of them")
+                    raise wrong(binding, ("metas", words["shared_bytes"]), f"shared_bytes = {shared} is too small: {s.reason}", "bytes for all of them")
         return program if binding is None else replace(program, metas=tuple(
             replace(m, default=metas[m.name]) if m.name in metas else m for m in program.metas))  # read with these values
 
@@ -209,7 +210,8 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
     if binding is None:
         return None
     known: Bindings = {}
-    have = {*(p.name for p in fn.params), *BLOCK, "shared_bytes"}
+    words = words_of(fn)
+    have = {*(p.name for p in fn.params), *(words[b] for b in BLOCK), words["shared_bytes"]}
     for meta in binding.metas:
         if meta not in have:
             raise binding.refusal(("metas", meta), "KIR-F011", f"the template '{fn.name}' has no parameter '{meta}' (metas of the binding)", key=True,

@@ -10,7 +10,8 @@ from kir.ir.binding_uses import unmentioned
 from kir.ir.types import DType
 
 from .declared import Function
-from .kernel import BLOCK, bounds_of
+from .geometry import BLOCK, words_of
+from .kernel import bounds_of
 from .source import Unit
 
 UNKNOWN = "?"
@@ -22,12 +23,13 @@ def skeleton(unit: Unit, fn: Function, program: n.Program, roles: Mapping[str, s
     not yet read, does not tell; one that they do not tell either is left to what the kernel does once it is read."""
     metas: dict[str, Setting] = {}
     bound = next((words.split(",")[0].strip() for words in bounds_of(fn) if not words.startswith("maxnreg")), "")
+    words = words_of(fn)
     for m in program.metas:
-        if m.name in BLOCK[1:] and m.default is not None:
+        if m.name in [words[b] for b in BLOCK[1:]] and m.default is not None:
             continue
         metas[m.name] = m.default if m.default is not None else UNKNOWN
     if bound.isdigit():
-        metas["threads_x"] = int(bound)
+        metas[words["threads_x"]] = int(bound)
     tensors = {
         p.name: Tensor(shape=[UNKNOWN], dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN,
                        role=p.role if roles is None else roles.get(p.name, ""))

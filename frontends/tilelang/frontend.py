@@ -91,7 +91,8 @@ class TileLangFrontend:
 
         check_given(self._project, module, node, binding)
         given: dict[str, Value] = {**settled(binding).metas, **dict.fromkeys(binding.absent)}
-        made = read_kernel(self._project, module, node, kernel, given, binding.sizes)
+        sized = (*binding.sizes, *(k for k, v in binding.scalars.items() if isinstance(v, str)))
+        made = read_kernel(self._project, module, node, kernel, given, sized)
         if is_text(made):
             check_readable(self._project, module, node, kernel, given, binding, made)
         idle = {*binding.metas, *binding.absent} - {m.name for m in made.metas} - {p.name for p in made.params}

@@ -58,6 +58,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import Fields, KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.names import unlike
 from kir.ir.printer import name_text
 from kir.ir.types import BOOL, DTYPES, I32, I64
 
@@ -242,18 +243,23 @@ class Binding:
         for name in ("metas", "dtypes", "scalars", "options", "arrays", "heuristics"):
             items: Mapping[str, Setting] = getattr(self, name)
             if items:
-                lines += ["", f"[{name}]", *(f"{k} = {_value(v)}" for k, v in items.items())]
+                lines += ["", f"[{name}]", *(f"{_key(k)} = {_value(v)}" for k, v in items.items())]
         for name, t in self.tensors.items():
-            lines += ["", f"[tensors.{name}]"]
+            lines += ["", f"[tensors.{_key(name)}]"]
             lines += [f"{f.name} = {_value(value)}" for f in fields(t) if (value := getattr(t, f.name)) != _default(f)]
         for name, m in self.maps.items():
-            lines += ["", f"[maps.{name}]", f"of = {json.dumps(m.of)}", f"box = {json.dumps(m.box)}"]
+            lines += ["", f"[maps.{_key(name)}]", f"of = {json.dumps(m.of)}", f"box = {json.dumps(m.box)}"]
             lines += [f"swizzle = {m.swizzle}"] if m.swizzle else []
             lines += [f"name = {json.dumps(m.name)}"] if m.name else []
             lines += [f"attrs = {{ {', '.join(f'{k} = {_value(v)}' for k, v in m.attrs.items())} }}"] if m.attrs else []
         for one in self.configs:
-            lines += ["", "[[configs]]", *(f"{k} = {_value(v)}" for k, v in one.items())]
+            lines += ["", "[[configs]]", *(f"{_key(k)} = {_value(v)}" for k, v in one.items())]
         return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML, which takes letters of ASCII alone as they are."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 @cache
@@ -336,7 +342,7 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
     from kir.ir.visit import substitute
 
     out: dict[str, n.Expr] = {}
-    header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
+    header, axis = "".join(f"  size {name_text(k)}: i32\n" for k in sizes), unlike("x", set(sizes))
     for key, text in texts.items():
         if isinstance(text, int) and not -(2**31) <= text < 2**31:
             out[key] = build.const(text, I64)
@@ -347,7 +353,7 @@ def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], wha
         from kir.ir.parser import parse_program
 
         try:
-            program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
+            program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid ({axis}: {text}) threads 1\n  pass\n")
             _within(str(text))
             if "\n" in str(text) or len(program.kernels) != 1 or len(program.kernels[0].grid) != 1:
                 raise error("KIR-F011", "this is more than one expression")
@@ -404,7 +410,7 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr], at: Callable
     """Facts over the sizes. Raises KirError KIR-F011, at the fact that is wrong."""
     from kir.ir.visit import substitute
 
-    header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
+    header, axis = "".join(f"  size {name_text(k)}: i32\n" for k in sizes), unlike("x", set(sizes))
     out = []
     for number, text in enumerate(texts):
         if (plain := plain_expression(text, sizes)) is not None and plain.type == BOOL:
@@ -413,7 +419,7 @@ def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr], at: Callable
         from kir.ir.parser import parse_program
 
         try:
-            program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
+            program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid ({axis}: 1) threads 1\n  pass\n")
             _within(text)
             if "\n" in text or len(program.facts) != 1:
                 raise error("KIR-F011", "this is more than one condition")

@@ -54,13 +54,13 @@ def _lists(b: Binding) -> None:
     """Names that are names, and nothing said twice."""
     for section, items in (("sizes", b.sizes), ("absent", b.absent), ("facts", b.facts)):
         for k, item in enumerate(items):
-            if section != "facts" and not NAME.fullmatch(item):
+            if section != "facts" and not item.isidentifier():
                 raise wrong(b, (section, k), f"'{item}' is no name", "letters, digits and underscores")
             if item in items[:k]:
                 raise wrong(b, (section, k), f"'{item}' stands twice under {section}")
     for section in ("metas", "dtypes", "scalars", "tensors", "arrays", "maps", "heuristics"):
         for name in getattr(b, section):
-            if not NAME.fullmatch(name):
+            if not name.isidentifier():
                 raise wrong(b, (section, name), f"'{name}' is no name ({section})", "letters, digits and underscores", key=True)
 
 
@@ -81,7 +81,7 @@ def _names(b: Binding) -> None:
     taken: dict[str, str] = {}
     for name, t in b.tensors.items():
         own = t.name or name
-        if t.name and not NAME.fullmatch(t.name):
+        if t.name and not t.name.isidentifier():
             raise wrong(b, ("tensors", name, "name"), f"'{t.name}' is no name", "letters, digits and underscores")
         if own in taken or own in b.sizes:
             other = f"the tensor '{taken[own]}'" if own in taken else "a size"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import count
 
 from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
@@ -21,6 +20,8 @@ from kir.ir.binding_uses import check_roles, check_uses, idle_sizes, unmentioned
 from kir.ir.binding_values import shown, words
 from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.dtype_terms import Setting, resolve
+from kir.ir.hygiene import taken_twice
+from kir.ir.names import Names, unlike
 from kir.ir.printer import expr_text
 from kir.ir.product import accumulate_in_place
 from kir.ir.promote import promoted
@@ -33,7 +34,9 @@ WARP = 32
 
 def specialize(program: n.Program, binding: Binding) -> n.Program:
     """The program under the binding. Raises KirError KIR-F011 (a name or expression of the binding is wrong), KIR-F012 (something that
-    the program needs is not bound) and KIR-F013 (what the binding says makes the program ill-typed)."""
+    the program needs is not bound), KIR-F013 (what the binding says makes the program ill-typed) and KIR-V004 (a name means two things)."""
+    if clashes := tuple(taken_twice(program)):
+        raise KirError(*clashes)
     check_uses(program, binding)
     try:
         made = _Specializer(program, binding).run()
@@ -57,21 +60,34 @@ def zero_elsewhere(old: n.Node, new: n.Node) -> n.Node:
 def _apart(program: n.Program, binding: Binding) -> n.Program:
     """The program with other names for what its kernels call as the binding calls a size or a tensor."""
     new = ({*binding.sizes} | {t.name for t in binding.tensors.values() if t.name}) - outer_names(program)
-    kernels = []
-    for k in program.kernels:
-        own = [*(a.name for a in k.grid), *bound_names(k.body)]
+
+    def away(own: list[str]) -> dict[str, str]:
         taken, names = {*own, *new, *outer_names(program)}, {}
         for x in own:
             if x in new:
-                names[x] = next(f"{x}_{i}" for i in count(1) if f"{x}_{i}" not in taken)
+                names[x] = unlike(x, taken)
                 taken.add(names[x])
-        kernels.append(rename(k, names) if names else k)
-    return program if all(a is b for a, b in zip(kernels, program.kernels, strict=True)) else replace(program, kernels=tuple(kernels))
+        return names
+    kernels = tuple(rename(k, away([*(a.name for a in k.grid), *bound_names(k.body)])) for k in program.kernels)
+    functions = tuple(rename(f, away([*(x.name for x in f.params), *bound_names(f.body)])) for f in program.functions)
+    same = all(a is b for a, b in zip((*kernels, *functions), (*program.kernels, *program.functions), strict=True))
+    return program if same else replace(program, kernels=kernels, functions=functions)
+
+
+def _every_name(program: n.Program, binding: Binding) -> set[str]:
+    """All names of a program and of what it is bound to."""
+    out = {*outer_names(program), *binding.sizes, *(t.name for t in binding.tensors.values() if t.name)}
+    for k in program.kernels:
+        out |= {*(a.name for a in k.grid), *bound_names(k.body)}
+    for f in program.functions:
+        out |= {*(x.name for x in f.params), *bound_names(f.body)}
+    return out
 
 
 class _Specializer:
     def __init__(self, program: n.Program, binding: Binding) -> None:
         self.program, self.binding = _apart(program, binding), binding
+        self.names = Names(_every_name(self.program, binding))
         self.settings: dict[str, Setting] = {}
         self.dtypes: dict[str, DType] = {}
         self.values: dict[str, n.Expr] = {}
@@ -121,6 +137,9 @@ class _Specializer:
                 continue
             if m.name in b.sizes and m.name not in b.metas:
                 self.values[m.name] = n.Var(m.name, I32)
+                continue
+            if m.name not in b.metas and isinstance(text := b.scalars.get(m.name), str):
+                self.values[m.name] = expressions({m.name: text}, {x: n.Var(x, I32) for x in b.sizes}, "scalar")[m.name]
                 continue
             if m.name in b.metas:
                 value: Setting = b.metas[m.name]
@@ -303,7 +322,7 @@ class _Specializer:
             extent: n.Expr = build.const(1)
             for d, s in zip(shape, strides or row_major(shape), strict=True):
                 extent = build.add(extent, build.mul(build.sub(d, 1), s))
-            flat = n.Buffer(f"{name}_flat", dtype, (extent,), "global")
+            flat = n.Buffer(self.names.fresh(f"{name}_flat"), dtype, (extent,), "global")
             self.buffers[p.name] = flat
             self.views.append(n.View(flat, n.Region(buffer)))
             if len(p.of.shape) == 1 and isinstance(own := p.of.shape[0], n.Var):
@@ -386,7 +405,6 @@ class _Specializer:
         return n.Param(name, role, buffer, attrs=exact)  # type: ignore[arg-type]  # checked above
 
     def grid(self, known: Mapping[str, n.Expr]) -> None:
-        axes = max(len(k.grid) for k in self.program.kernels)
         if not self.binding.grid and not any(self.mentions_implicit(a.extent) for k in self.program.kernels for a in k.grid):
             return
         if not self.binding.grid:
@@ -396,8 +414,10 @@ class _Specializer:
             )
         given = expressions({f"grid[{i}]": x for i, x in enumerate(self.binding.grid)}, known, "grid", lambda key: self.binding.at("grid", _last(key)))
         self.extents += [(("grid", i), x) for i, x in enumerate(given.values())]
-        for k in range(max(axes, len(given))):
-            self.values[f"grid_{k}"] = given.get(f"grid[{k}]", build.const(1))
+        for kernel in self.program.kernels:
+            for i, a in enumerate(kernel.grid):
+                if isinstance(a.extent, n.Var) and a.extent.name in self.implicit:
+                    self.values[a.extent.name] = given.get(f"grid[{i}]", build.const(1))
 
     def mentions_implicit(self, e: n.Expr) -> bool:
         """Whether an expression depends on what the source leaves open."""
@@ -410,7 +430,7 @@ class _Specializer:
 
     # --------------------------------------------------------------------------------------------------------------- bodies
     def statics(self) -> Statics:
-        return Statics(self.dtypes, self.settings, dict(self.values), dict(self.buffers), self.at)
+        return Statics(self.dtypes, self.settings, dict(self.values), dict(self.buffers), set(self.names.taken), self.at)
 
     def at(self, name: str) -> Origin | None:
         """Where the binding says what a meta is."""
@@ -448,7 +468,8 @@ class _Specializer:
         body = s.block(k.body)
         used = {x.buffer.name for st in statements(body) for x in walk(st) if isinstance(x, n.Region)}
         views = tuple(v for v in self.views if v.buffer.name in used)
-        names = frozenset({a.name for a in k.grid} | {p.name for p in self.program.params} | set(self.binding.sizes))
+        names = frozenset({a.name for a in k.grid} | {p.name for p in self.program.params} | set(self.binding.sizes)
+                          | {t.name for t in self.binding.tensors.values() if t.name})
         made = promoted((*views, *body), names)
         made = promoted(accumulate_in_place(made), names)
         stages = self.settings.get("num_stages")

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 
 from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import Setting, of_kind, resolve
+from kir.ir.dtype_terms import PRECISIONS, Setting, of_kind, resolve
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import transform, walk
@@ -25,13 +26,13 @@ class Statics:
     """`values` replaces names, `buffers` buffers; both grow while a block is walked."""
 
     def __init__(
-        self, dtypes: Mapping[str, DType], settings: Mapping[str, Setting], values: dict[str, n.Expr], buffers: dict[str, n.Buffer],
+        self, dtypes: Mapping[str, DType], settings: Mapping[str, Setting], values: dict[str, n.Expr], buffers: dict[str, n.Buffer], taken: set[str],
         at: Callable[[str], Origin | None] = lambda name: None,
     ) -> None:
-        """`at` says where the binding gives a meta its value."""
-        self.dtypes, self.settings, self.values, self.buffers, self.at = dtypes, settings, values, buffers, at
+        """`taken` is every name of the program, for a copy is called like none; `at` says where the binding gives a meta its value."""
+        self.dtypes, self.settings, self.values, self.buffers, self.taken, self.at = dtypes, settings, values, buffers, taken, at
         self.texts = frozenset(k for k, v in settings.items() if isinstance(v, str) and k not in dtypes)
-        self.copies: dict[str, int] = {}
+        self.copies: set[str] = set()
         self.copying = 0
 
     # ----------------------------------------------------------------------------------------------------------- expressions
@@ -279,16 +280,19 @@ class Statics:
 
     def fresh(self, name: str) -> str:
         """The name of a copy: the first keeps it."""
-        count = self.copies.get(name, 0)
-        self.copies[name] = count + 1
-        return name if count == 0 else f"{name}__{count}"
+        if name not in self.copies:
+            self.copies.add(name)
+            return name
+        chosen = next(x for k in count(1) if (x := f"{name}__{k}") not in self.taken)
+        self.taken.add(chosen)
+        return chosen
 
     def product(self, s: n.Mma) -> n.Mma:
         """A matrix product with its precision decided."""
         a, b = self.expr(s.a), self.expr(s.b)
         precision = s.precision
-        if precision in self.settings:
-            given = self.settings[precision]
+        if precision not in PRECISIONS and precision.removeprefix("%") in self.settings:
+            given = self.settings[precision.removeprefix("%")]
             precision = given if isinstance(given, str) else "tf32" if given is None or given else "ieee"
         kind = a.type.dtype if isinstance(a.type, TileType) else None
         if kind is None or kind.name != "f32":
