@@ -93,9 +93,10 @@ class _Uses:
         buffers = {x for x, p in self.params.items() if isinstance(p.of, n.Buffer)}
         numbers = set(self.params) - buffers
         described = {m.of for m in b.maps.values()}
+        sized = {m for m in self.metas if m not in b.metas and isinstance(b.scalars.get(m), str)}  # extents that callers know by another name
         for section, names, have, what in (
                 ("metas", [*b.metas, *b.heuristics], set(self.metas), "a compile-time value"),
-                ("scalars", [*b.scalars], set(self.params) if b.recorded else numbers, "a run-time number"),
+                ("scalars", [*b.scalars], set(self.params) if b.recorded else numbers | sized, "a run-time number"),
                 ("tensors", [x for x in b.tensors if x not in described], buffers | (numbers if b.recorded else set()), "a tensor"),
                 ("absent", b.absent, {*self.metas, *self.params}, "a parameter"), ("dtypes", [*b.dtypes], numbers, "a run-time number")):
             for name in names:

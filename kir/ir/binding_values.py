@@ -10,7 +10,7 @@ from kir.diagnostic import KirError, did_you_mean
 from kir.ir.binding import LAUNCH_OPTIONS, Binding, Setting, check_dtype
 from kir.ir.types import DTYPES
 
-NAME = re.compile(r"[A-Za-z_]\w*")
+NAME = re.compile(r"[^\W\d]\w*")
 MOST = 2**31 - 1
 """The largest extent of a grid or an axis: what 32 bits index."""
 BLOCK = ("threads_x", "threads_y", "threads_z")
