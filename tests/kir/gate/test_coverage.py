@@ -46,7 +46,7 @@ def test_what_is_foreseen_is_reached(name: str) -> None:
         with np.errstate(all="ignore"):
             reached = {Goal(*bit) for bit in _bits(program, run(program, case.arrays, scalars, cover=True).reached)}
         found = predicted(program, [space.own(dict(case.sizes))])
-        assert {g for g, where in found.reached.items() if where[0]} <= reached
+        assert {g for g, where in found.reached.items() if where[0] and g.kind != "choice"} <= reached
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
