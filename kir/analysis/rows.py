@@ -102,10 +102,14 @@ def in_whole_numbers(known: Facts, masks: Iterable[n.Expr], base: n.Buffer) -> F
     for fact in (*known.holds, *masks):
         holds += _comparisons(fact, True)
     narrowed = dict(out.ranges)
-    for fact in holds:
+    for fact in (*holds, *there):
         assert isinstance(fact, n.Binary)
-        if fact.op == "ne" and isinstance(fact.a, n.Var) and isinstance(fact.b, n.Const):
-            narrowed[fact.a.name] = _without(out.domain(fact.a), int(fact.b.value))
+        if not (isinstance(fact.a, n.Var) and isinstance(fact.b, n.Const)):
+            continue
+        at, name = int(fact.b.value), fact.a.name
+        before = narrowed.get(name, out.domain(fact.a))
+        ends = {"ge": (at, None), "gt": (at + 1, None), "le": (None, at), "lt": (None, at - 1), "eq": (at, at)}.get(fact.op)
+        narrowed[name] = _without(before, at) if fact.op == "ne" else before if ends is None else d.meet(before, d.between(*ends))
     return Facts(MappingProxyType(narrowed), out.lets, tuple(dict.fromkeys((*holds, *there))))
 
 

@@ -174,7 +174,8 @@ def _maps(b: Binding) -> None:
             raise wrong(b, ("maps", name, "box"), f"the box of '{name}' has {len(m.box)} axes", "1 to 5")
         if m.swizzle not in SWIZZLES:
             raise wrong(b, ("maps", name, "swizzle"), f"the swizzle of '{name}' is {m.swizzle} bytes", f"one of {', '.join(map(str, SWIZZLES))}")
-        if m.of in b.tensors and (shape := b.tensors[m.of].shape) and len(shape) != len(m.box):
+        reshaped = "mode" in m.attrs or "merge" in m.attrs  # pixels by taps, or first axes as one
+        if not reshaped and m.of in b.tensors and (shape := b.tensors[m.of].shape) and len(shape) != len(m.box):
             raise wrong(b, ("maps", name, "box"), f"the box of '{name}' has {len(m.box)} axes, and '{m.of}' has {len(shape)}")
 
 
