@@ -1,0 +1,272 @@
+"""Mutants that compute the wrong thing, over all experts, all naive programs and kernels of installed packages: what a run in float64 over
+large shapes tells apart, and what the gate refuses.
+
+    python -m benchmarks.value_mutants                   # everything that is not known yet; then `python -m benchmarks.mutants --page` writes docs/mutants.md
+    python -m benchmarks.value_mutants --only softmax    # programs with this word in their names
+    python -m benchmarks.value_mutants --list            # the mutants, not run
+
+What came out is kept in build/value-mutants, so that a run that was cut short goes on: a truth by mutant and by `kir.gate.mutants.truth.VERSION`, a
+verdict by mutant and by the text of the gate and of the problems.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.mutants_page import Row
+from kir.cli._program import read
+from kir.diagnostic import KirError
+from kir.gate.correctness import Case, RelativeCase, check, problem_cases, relative_cases, size_sets, tensor_names
+from kir.gate.mutants import RULES, Mutant, spread
+from kir.gate.mutants.truth import ARRANGED, VERSION, Trial, apart, problem_trials, relative_trials, told, trial
+from kir.gate.verdict import CorrectnessRecord
+from kir.interp import run
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
+from kir.lineage.source import load_expert
+from kir.problem import load_problem
+
+ROOT = Path(__file__).parents[1]
+SKILLS = ROOT / "skills"
+KEPT = ROOT / "build" / "value-mutants"
+PACKAGES = 100
+"""Kernels of installed packages, a third of them of each package as far as there are."""
+EACH = 16
+"""Mutants of each expert and naive program."""
+EACH_OF_PACKAGE = 4
+SLOW = 60
+"""Seconds after which a verdict is given up."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A right program: `kind` is expert, naive or package; `problem` is what it solves ("" for one that is its own reference)."""
+
+    name: str
+    kind: str
+    problem: str
+    load: Callable[[], Program]
+
+    @cached_property
+    def program(self) -> Program:
+        """The program, loaded once."""
+        return self.load()
+
+    def mutants(self) -> list[Mutant]:
+        """Its mutants: a fixed sample, spread over the rules."""
+        return spread(self.program, EACH_OF_PACKAGE if self.kind == "package" else EACH)
+
+    def trials(self) -> list[Trial]:
+        """The runs that tell its mutants apart."""
+        if self.problem:
+            problem = load_problem(self.problem)
+            return list(problem_trials(self.program, problem, tensor_names(self.program, problem, {})))
+        return list(relative_trials(self.program, size_sets(self.program, (260, 130, 70))[:1] or [{}]))
+
+
+def subjects() -> Iterator[Subject]:
+    """All programs: experts on every surface, naive programs on every surface, kernels of packages."""
+    for name, row in tomllib.loads((SKILLS / "experts" / "experts.toml").read_text()).items():
+        yield Subject(f"{name}.kir", "expert", row["problem"], partial(_read, SKILLS / "experts" / row["file"], row["problem"]))
+    for file in sorted([*(SKILLS / "experts").glob("*/*.cu"), *(SKILLS / "experts").glob("*/*.py")]):
+        name = file.name if file.suffix == ".cu" else f"{file.parent.name}/{file.name}"
+        yield Subject(name, "expert", file.parent.name, partial(_read, file, file.parent.name))
+    for file in sorted((SKILLS / "problems").glob("*/naive*")):
+        yield Subject(f"{file.parent.name}/{file.name}", "naive", file.parent.name, partial(_read, file, file.parent.name))
+    rows = {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in sorted((SKILLS / "packages").glob("*.jsonl"))}
+    for package, found in rows.items():
+        turns = sorted(found, key=lambda r: hashlib.sha256(r["kernel"].encode()).digest())
+        for r in turns[: -(-PACKAGES // len(rows))]:
+            yield Subject(f"{package}: {r['kernel'].rpartition('/')[2]}", "package", "", partial(_of_package, r["kernel"], r["binding"]))
+
+
+def _read(file: Path, problem: str) -> Program:
+    surface = {"naive.cu": "cuda", "naive_tilelang.py": "tilelang", "naive_triton.py": "triton"}.get(file.name, "")
+    return read(str(file), SKILLS / "bindings" / f"{problem}_naive_{surface}.toml" if surface else None, problem)
+
+
+def _of_package(kernel: str, binding: str) -> Program:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "binding.toml"
+        path.write_text(binding, encoding="utf-8")
+        return load_expert(kernel, path).program
+
+
+# ------------------------------------------------------------------------------------------------------------- the gate
+
+def gate_cases(program: Program, original: Program, problem: str) -> list[Case]:
+    """The cases on which the gate runs a program: all that is known here of how it chooses them."""
+    return list(problem_cases(program, load_problem(problem), {})) if problem else relative_cases(program, original)
+
+
+def verdict(program: Program, original: Program, problem: str) -> CorrectnessRecord:
+    """The gate's correctness stage."""
+    return check(program, gate_cases(program, original, problem), problem or "the original", relative=not problem)
+
+
+@cache
+def gate_version() -> str:
+    """What a verdict depends on beside the program."""
+    files = [*sorted((ROOT / "kir" / "gate").glob("*.py")), *sorted((ROOT / "kir" / "problem").glob("*.py")), *sorted((SKILLS / "problems").glob("*/*.[tp]*"))]
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
+
+
+def truth_version() -> str:
+    """What a truth depends on beside the program."""
+    return f"v{VERSION}"
+
+
+class Kept:
+    """Results by key, one line each."""
+
+    def __init__(self, name: str) -> None:
+        self.file = KEPT / f"{name}.jsonl"
+        lines = self.file.read_text(encoding="utf-8").splitlines() if self.file.exists() else []
+        self.rows: dict[str, dict[str, Any]] = {r["key"]: r for r in map(json.loads, lines)}
+
+    def get(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The result of a key, found now where it is not known."""
+        if key not in self.rows:
+            self.rows[key] = {"key": key, **make()}
+            KEPT.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(self.rows[key]) + "\n")
+        return self.rows[key]
+
+
+def _limited(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A result, or that it took too long, or what broke."""
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"it took more than {SLOW} seconds")
+    begun = time.perf_counter()
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SLOW)
+    try:
+        out = work()
+    except TimeoutError as late:
+        out = {"broken": str(late)}
+    except Exception as fault:  # what breaks on a mutant is a finding of its own, listed on the page
+        out = {"broken": f"{type(fault).__name__}: {fault}"[:200]}
+    finally:
+        signal.alarm(0)
+    return {**out, "seconds": round(time.perf_counter() - begun, 2)}
+
+
+def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None] = lambda text: None) -> Iterator[Row]:
+    """Every mutant with its truth and verdict. After `limit` seconds only what is known is given."""
+    truths, verdicts = Kept("truth"), Kept("gate")
+    begun = time.perf_counter()
+    for s in subjects():
+        if only and only not in s.name:
+            continue
+        try:
+            mutants = s.mutants()
+        except KirError as refused:
+            said(f"{s.name} is not read: {refused.diagnostics[0].message}")
+            continue
+        first = content_hash(s.program)
+        trials: list[Trial] = []
+        for m in mutants:
+            assert m.program is not None
+            pair = f"{first[:16]}-{content_hash(m.program)[:16]}-{'problem' if s.problem else 'relative'}"
+            keys = f"{pair}-{truth_version()}", f"{pair}-{gate_version()}"
+            late = time.perf_counter() - begun > limit
+            if late and (keys[0] not in truths.rows or keys[1] not in verdicts.rows):
+                continue
+            if keys[0] not in truths.rows and not trials:
+                trials = s.trials()
+            truth = truths.get(keys[0], partial(_limited, partial(_truth, m, trials)))
+            gate = verdicts.get(keys[1], partial(_limited, partial(_verdict, m, s)))
+            row = Row(s.name, s.kind, m.rule, m.anchor, m.how, truth, gate, "")
+            said(f"{time.perf_counter() - begun:6.0f}s {s.name} {m.name}: {row.said}")
+            yield row
+
+
+def _truth(m: Mutant, trials: Sequence[Trial]) -> dict[str, Any]:
+    if not trials:
+        return {"broken": "there is no trial on which the original is right"}
+    assert m.program is not None
+    found = told(m.program, trials)
+    return {"trial": found.trial, "why": found.why[:200], "factor": min(found.factor, 1e300)}
+
+
+def _verdict(m: Mutant, s: Subject) -> dict[str, Any]:
+    assert m.program is not None
+    found = verdict(m.program, s.program, s.problem)
+    return {"ok": found.ok, "reason": (found.reason or "")[:200], "runs": len(found.runs), "worst": max((min(r.worst, 1e300) for r in found.runs), default=0.0)}
+
+
+# ------------------------------------------------------------------------------------------------------------ diagnosis
+
+def diagnosed(row: Row) -> str:
+    """Why the gate let a mutant pass that a trial tells apart: its bound at the trial, or the shapes or inputs that it does not reach."""
+    s = next(s for s in subjects() if s.name == row.program)
+    m = next(m for m in s.mutants() if m.rule == row.rule and m.anchor == row.anchor and m.how == row.how)
+    assert m.program is not None
+    trials = s.trials()
+    t = next(t for t in trials if t.name == row.truth["trial"])
+    outputs = run(m.program, {k: v.copy() for k, v in t.arrays.items()}, t.scalars).outputs
+    if not s.problem:
+        worst = RelativeCase("", {}, 0, t.arrays, t.scalars, t.made).compare(outputs).worst
+        return f"bound too wide: {worst:.2g} of it at {t.name}" if worst <= 1 else f"tame inputs: {worst:.2g} of the bound at {t.name}"
+    problem = load_problem(s.problem)
+    names = tensor_names(s.program, problem, {})
+    assert t.at is not None and t.inputs is not None
+    worst = problem.compare({names[k]: v for k, v in outputs.items()}, t.inputs, t.at).worst
+    if worst <= 1:
+        return f"bound too wide: {worst:.2g} of it at {t.name}"
+    return f"{_unreached(s, m, trials)}: {worst:.2g} of the bound at {t.name}"
+
+
+def _unreached(s: Subject, m: Mutant, trials: Sequence[Trial]) -> str:
+    """`tame inputs` where a trial's distribution tells the mutant apart at a shape of the gate, else `shape never reached`."""
+    problem = load_problem(s.problem)
+    names = tensor_names(s.program, problem, {})
+    assert m.program is not None
+    record = verdict(m.program, s.program, s.problem)
+    for name in dict.fromkeys(r.shape for r in record.runs):
+        at = next((x for x in problem.shapes if x.name == name), None)
+        for distribution in problem.distributions if at is not None else ():
+            for how in ARRANGED:
+                for t in trial(s.program, problem, names, at, distribution, how) if at is not None else ():
+                    made = run(m.program, {k: v.copy() for k, v in t.arrays.items()}, t.scalars).outputs
+                    if apart(t, made)[0] > 1:
+                        worst = problem.compare({names[k]: v for k, v in made.items()}, t.inputs or {}, at).worst if at is not None else 0.0
+                        return f"tame inputs ({t.name} has {worst:.2g} of the bound)" if worst > 1 else f"bound too wide at {t.name} ({worst:.2g} of it)"
+    return "shape never reached"
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="programs with this word in their names")
+    parser.add_argument("--list", action="store_true", help="name the mutants, run nothing")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing new is run")
+    given = parser.parse_args()
+    if given.list:
+        for s in subjects():
+            if given.only in s.name:
+                print(*(f"{s.name}: {m.name}" for m in s.mutants()), sep="\n")
+        return 0
+    found = list(rows(given.only, given.limit, lambda text: print(text, flush=True)))
+    apart_ = [r for r in found if r.is_told]
+    refused = [r for r in apart_ if r.is_refused]
+    print(f"{len(found)} mutants by {len(RULES)} rules; {len(apart_)} are told apart, {len(refused)} of them are refused; "
+          f"{dict(Counter(r.rule for r in apart_ if not r.is_refused))}")
+    return 0 if len(refused) >= 0.99 * len(apart_) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
