@@ -200,21 +200,17 @@ def test_inputs_in_another_order_are_the_same_values() -> None:
 REFUSED = {
     "scan.cu": ("carry-dropped", "initial-value", "accumulate-assigned", "update-lost", "fill-changed", "loop-ends-early", "index-shifted"),
     "softmax/tilelang.py": ("fill-changed", "infinity-sign", "operands-swapped", "extreme-swapped", "factor-dropped", "function-changed"),
-    "fmha/tilelang.py": ("rescale-dropped", "carry-dropped", "scale-changed", "term-dropped", "stage-shifted", "operands-swapped"),
+    "fmha/tilelang.py": ("rescale-dropped", "carry-dropped", "scale-changed", "term-dropped", "operands-swapped"),
     "gemm/triton.py": ("initial-value", "accumulate-assigned", "loop-begins-late"),
     "rmsnorm/naive.kir": ("epsilon-changed", "cast-moved", "accumulate-narrowed"),
-    "topk/naive.kir": ("edge-moved", "condition-dropped", "initial-value"),
 }
-"""Programs and rules of which the gate refuses the first mutant that a float64 run tells apart."""
+"""Programs and rules whose first mutant (`spread`) the gate refuses."""
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_gate_accepts_the_original_and_refuses_its_mutants(name: str) -> None:
     of = subject(name)
     assert verdict(of.program, of.program, of.problem).ok
-    made = {m.rule: m for m in reversed(of.mutants())}
     for rule in REFUSED[name]:
-        if rule in made:
-            changed = made[rule].program
-            assert changed is not None and not verdict(changed, of.program, of.problem).ok, made[rule].name
-    assert sum(rule in made for rule in REFUSED[name]) >= 3
+        (made,) = spread(of.program, 1, [r for r in RULES if r.name == rule])
+        assert made.program is not None and not verdict(made.program, of.program, of.problem).ok, made.name

@@ -90,11 +90,13 @@ def distinct(program: n.Program, among: Iterable[Mutant]) -> Iterator[Mutant]:
 
 
 def spread(program: n.Program, most: int, rules: Sequence[Rule] = RULES) -> list[Mutant]:
-    """At most so many mutants, spread over the rules by turns and over the places of a rule by a hash of their names: the same ones each time."""
-    by_rule: dict[str, list[Mutant]] = {r.name: [] for r in rules}
+    """At most so many mutants, spread over the rules by turns and over the places of a rule: the same ones each time, the first of many those of few.
+    The turns begin with another rule for another program."""
+    own = content_hash(program)
+    by_rule: dict[str, list[Mutant]] = {r.name: [] for r in sorted(rules, key=lambda r: _digest(own + r.name))}
     for m in candidates(program, rules):
         by_rule[m.rule].append(m)
-    queues = [sorted(q, key=lambda m: hashlib.sha256(m.name.encode()).digest()) for q in by_rule.values() if q]
+    queues = [sorted(q, key=lambda m: _digest(m.name)) for q in by_rule.values() if q]
 
     def turns() -> Iterator[Mutant]:
         for i in range(max(map(len, queues), default=0)):
@@ -106,3 +108,7 @@ def spread(program: n.Program, most: int, rules: Sequence[Rule] = RULES) -> list
         if len(chosen) >= most:
             break
     return chosen
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
