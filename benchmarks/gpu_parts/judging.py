@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from benchmarks.gpu_parts.session import Row, Session, said, shown, tried
 from kir.diagnostic import KirError
 from kir.gate import Verdict
-from kir.gate.correctness import tensor_names
+from kir.gate.cases import tensor_names
 from kir.gate.cpu import PREFERRED
 from kir.gate.gpu import Options, gate_gpu
 from kir.gate.gpu.candidate import Candidate

@@ -17,7 +17,7 @@ from kir.carrier.contract import Contract
 from kir.carrier.operands import dimensions, facts, in_dtype, size_vars
 from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, Origin, error
-from kir.gate.correctness import ProblemCase
+from kir.gate.cases import ProblemCase
 from kir.gate.cost import profile
 from kir.interp import run
 from kir.ir import build

@@ -16,7 +16,7 @@ from kir.carrier.operands import in_dtype
 from kir.carrier.records import find, folders, program_of
 from kir.dataclass import dataclass
 from kir.diagnostic import KirError
-from kir.gate.correctness import ProblemCase
+from kir.gate.cases import ProblemCase
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program

@@ -125,7 +125,7 @@ def _values(given: list[str], program: Program) -> dict[str, int | float]:
 def _meets(program: Program, problem: str, given: Mapping[str, int | float]) -> None:
     """A problem's shapes give its sizes, and its tensors are those of the program. Raises UsageError for another."""
     from kir.diagnostic import usage
-    from kir.gate.correctness import tensor_names
+    from kir.gate.cases import tensor_names
     from kir.ir.nodes import Buffer
     from kir.problem import load_problem
 
@@ -152,7 +152,7 @@ def _chosen(scalars: Mapping[str, int | float], given: Mapping[str, int | float]
 
 def _inputs(program: Program, problem: str, shape: str, distribution: str, seed: int, given: Mapping[str, int | float]) -> Any:
     """Arrays, scalars and a judge (None without a problem)."""
-    from kir.gate.correctness import ProblemCase, tensor_names
+    from kir.gate.cases import ProblemCase, tensor_names
     from kir.ir.types import DType
     from kir.problem import load_problem
 
@@ -170,7 +170,7 @@ def _random(program: Program, given: Mapping[str, int | float], seed: int) -> tu
     import numpy as np
 
     from kir.diagnostic import usage
-    from kir.gate.correctness import size_sets
+    from kir.gate.cases import size_sets
     from kir.interp.number import storage
     from kir.ir import nodes as n
     from kir.ir.build import const, int_value

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic
-from kir.gate.correctness import ProblemCase, problem_cases, steps, tensor_names
+from kir.gate.cases import ProblemCase, problem_cases, tensor_names
+from kir.gate.correctness import steps
 from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value

@@ -11,7 +11,8 @@ import kir
 from kir.analysis.legalize import lacking, unlaunchable
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.gate.artifacts import ArtifactCache
-from kir.gate.correctness import Runner, check, problem_cases, relative_cases, size_sets
+from kir.gate.cases import problem_tests, relative_tests, size_sets
+from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.ir.canonical import content_hash
@@ -32,14 +33,15 @@ PREFERRED = ("triton", "cuda", "tilelang")
 
 def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: Sequence[Target], against: Program | None = None, *,
              names: Mapping[str, str] | None = None, cache: Path | ArtifactCache | None = None, interpret: bool = True, runner: Runner | None = None,
-             written: Callable[[Backend, Emitted], None] | None = None, instead: str = "") -> Verdict:
+             written: Callable[[Backend, Emitted], None] | None = None, instead: str = "", also: Sequence[Program] = ()) -> Verdict:
     """The CPU gate's verdict on a specialized program.
 
     `surface` is what it is written in and compiled as (`kir`: whatever backend accepts it, and none need). Correctness is judged by
     `problem`, else relative to `against`; `names` gives the problem's tensor for a parameter of another name. Compiled artifacts are kept
     in `cache`, by the hash of what went in. Without `interpret` the correctness stage is left to who asks (the GPU gate, for a program that
     it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. What `surface` refuses is compiled on
-    `instead`, where that is given and takes it. Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only
+    `instead`, where that is given and takes it. Sizes are solved
+    from the structure of the program and of those of `also`. Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only
     when neither a problem nor a program to compare with is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
@@ -54,7 +56,7 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:
-            right = _correct(program, problem, against, names or {}, runner, lambda: compiling.done() and not compiling.result()[0].ok)
+            right = _correct(program, problem, against, also, names or {}, runner, lambda: compiling.done() and not compiling.result()[0].ok)
         interpreted = time.perf_counter() - begun
         compiled, emitted, took = compiling.result()
     spent = {"compile": took, "correctness": interpreted}
@@ -161,13 +163,13 @@ def _over_limits(artifacts: Sequence[Artifact], targets: Sequence[Target]) -> li
 
 # ------------------------------------------------------------------------------------------------------------- correctness, profile
 
-def _correct(program: Program, problem: Problem | None, against: Program | None, names: Mapping[str, str],
+def _correct(program: Program, problem: Problem | None, against: Program | None, also: Sequence[Program], names: Mapping[str, str],
              runner: Runner | None, stopped: Callable[[], bool]) -> CorrectnessRecord:
     try:
         if problem is not None:
-            return check(program, list(problem_cases(program, problem, names)), problem.name, runner=runner, stopped=stopped)
+            return check(program, problem_tests(program, problem, names, also), problem.name, runner=runner, stopped=stopped)
         assert against is not None
-        return check(program, relative_cases(program, against), f"program {content_hash(against)[:12]}", relative=True, stopped=stopped)
+        return check(program, relative_tests(program, against, also), f"program {content_hash(against)[:12]}", relative=True, stopped=stopped)
     except KirError as fault:
         first = fault.diagnostics[0]
         return CorrectnessRecord(problem.name if problem else "program", False, findings=fault.diagnostics, relative=problem is None,

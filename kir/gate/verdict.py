@@ -55,10 +55,46 @@ class Run:
         return {**row, "worst": _number(self.worst), "bound": _number(self.bound)}
 
 
+KIND_WORDS = {"grid": "grids", "loop": "loops", "branch": "branches", "read": "masked reads", "write": "masked writes"}
+
+
+@dataclass(frozen=True)
+class CoverageRecord:
+    """What the runs reached of what the program's sizes can bring about. `kinds` counts goals by kind (reached, of all): a loop runs not at all,
+    once, twice, three times or more, and often enough to use each stage of a ring again; a branch goes either way; a mask is full, partial, empty; a
+    grid has one CTA or several. `missing` names what can be reached and was not; `single` are loops that never ran a second time, which refuses."""
+
+    kinds: Mapping[str, tuple[int, int]]
+    missing: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The record in one line."""
+        done, total = (sum(pair[i] for pair in self.kinds.values()) for i in (0, 1))
+        parts = ", ".join(f"{KIND_WORDS[kind]} {self.kinds[kind][0]}/{self.kinds[kind][1]}" for kind in KIND_WORDS if kind in self.kinds)
+        rest = f"; not reached: {'; '.join(self.missing[:3])}{f' and {len(self.missing) - 3} more' if len(self.missing) > 3 else ''}" if self.missing else ""
+        return f"coverage {done}/{total}" + (f" ({parts})" if parts else "") + rest
+
+    def refusals(self) -> tuple[Diagnostic, ...]:
+        """One for each loop that never ran a second time."""
+        return tuple(Diagnostic("KIR-G112", f"the loop {anchor} never ran a second time, so what it carries was not tested", anchor=anchor,
+                                needs="a problem with sizes or inputs at which it does") for anchor in self.single)
+
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What can be reached and was not, as a warning each."""
+        return tuple(Diagnostic("KIR-G113", f"not tested: {text}", severity="warning") for text in self.missing)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"line": self.line, "kinds": {k: list(v) for k, v in sorted(self.kinds.items())}, "missing": list(self.missing), "single": list(self.single)}
+
+
 @dataclass(frozen=True)
 class CorrectnessRecord:
     """The second stage. `reference` names the oracle; `relative` says that it was no problem's but another program's. `findings` are the
-    hazards of the checked run, `weak` those that refuse nothing; `left_out` names the cases that would have taken too many steps."""
+    hazards of the checked run, `weak` those that refuse nothing; `left_out` names the cases that would have taken too long; `coverage` is what the
+    runs reached, where the cases were solved from the program."""
 
     reference: str
     ok: bool
@@ -68,12 +104,14 @@ class CorrectnessRecord:
     relative: bool = False
     reason: str = ""
     left_out: tuple[str, ...] = ()
+    coverage: CoverageRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {"reference": self.reference, "relative": self.relative, "ok": self.ok, "reason": self.reason,
                 "runs": [r.to_json() for r in self.runs], "findings": [d.to_json() for d in self.findings],
-                "weak": [d.to_json() for d in self.weak], "left_out": list(self.left_out)}
+                "weak": [d.to_json() for d in self.weak], "left_out": list(self.left_out),
+                "coverage": None if self.coverage is None else self.coverage.to_json()}
 
 
 @dataclass(frozen=True)

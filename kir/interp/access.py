@@ -49,6 +49,8 @@ def wanted(m: Machine, place: Place, f: Frame, mask: Val | None, clip: bool, ver
         if not clip:
             m.out_of_bounds(place, f, want, verb, place.own if verb == "read" and place.fill is not None else place.inside)
         want = both(want, place.inside)
+    if m.coverage is not None and (mask is not None or clip):
+        m.coverage.access(m.site, verb, want, f)
     return want
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from kir.diagnostic import error
 from kir.interp import asynchrony, cluster, statements
 from kir.interp.asynchrony import Queue
+from kir.interp.coverage import Coverage, Place
 from kir.interp.evaluate import constant
 from kir.interp.frame import Frame, Val
 from kir.interp.machine import Machine
@@ -37,15 +38,16 @@ _WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "
 
 
 def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None, *,
-        mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize) -> Result:
+        mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize, cover: bool = False) -> Result:
     """Runs a specialized program on NumPy arrays.
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
-    and compares, unless the first run has found errors. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008
+    and compares, unless the first run has found errors. With `cover` the result says what the run
+    reached. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008
     (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
-    first = _once(program, arrays, scalars or {}, mode, False, most_steps)
+    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage() if cover else None)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
     if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
@@ -54,7 +56,11 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
 
 
 def _result(m: tuple[Machine, dict[str, Array]]) -> Result:
-    return Result(m[1], tuple(m[0].findings.values()), m[0].counters, _writer(m[0]))
+    return Result(m[1], tuple(m[0].findings.values()), m[0].counters, _writer(m[0]), _reached(m[0]))
+
+
+def _reached(m: Machine) -> dict[Place, int]:
+    return {} if m.coverage is None else m.coverage.by_anchor(m.anchors)
 
 
 def _writer(m: Machine) -> Callable[[str, tuple[int, ...]], Access | None]:
@@ -76,7 +82,7 @@ def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, di
             where = [int(x) for x in differ[0][:-1]]
             merged[("KIR-I024", name)] = Finding("KIR-I024", "timing", "weak" if atomics else "error",
                                                  f"{name}{where} depends on when asynchronous operations act", "", name)
-    return Result(first[1], tuple(merged.values()), first[0].counters, _writer(first[0]))
+    return Result(first[1], tuple(merged.values()), first[0].counters, _writer(first[0]), _reached(first[0]))
 
 
 def _must_run(program: n.Program) -> None:
@@ -94,8 +100,8 @@ def _has_choice(program: n.Program) -> bool:
 
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
-          lazy: bool, most_steps: int) -> tuple[Machine, dict[str, Array]]:
-    m = Machine(program, lazy=lazy, most_steps=most_steps)
+          lazy: bool, most_steps: int, coverage: Coverage | None = None) -> tuple[Machine, dict[str, Array]]:
+    m = Machine(program, lazy=lazy, most_steps=most_steps, coverage=coverage)
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
@@ -210,10 +216,12 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     _plan_splits(m, k)
     extents = [m.uniform(a.extent, host) for a in k.grid]
     threads = m.uniform(k.threads, host)
+    if m.coverage is not None:
+        m.coverage.grid(k, extents)
     total = int(np.prod(extents, dtype=np.int64))
     m.cluster_threads = threads * int(np.prod(k.cluster, dtype=np.int64)) if k.cluster else threads
     m.clusters = cluster.begun(m, extents, k.cluster, k.name)
-    m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or any(_may_block(x) for x in _reachable(m, k))
+    m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or any(may_block(x) for x in _reachable(m, k))
     if m.checking:
         m.checker.begin(k, launch)
         m.lookahead.begin()
@@ -261,7 +269,13 @@ def _of_a_cluster(m: Machine, k: n.Kernel, f: Frame) -> Steps:
 
 def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:
     """CTAs that run as one frame: bounded by the elements of the largest value."""
-    most = threads
+    budget = max(1, LANE_BUDGET // max(1, threads, largest_value(k)))
+    return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // max(1, threads)))
+
+
+def largest_value(k: n.Kernel) -> int:
+    """Elements of the largest value or buffer that a CTA holds; extents that are not known count as 64."""
+    most = 1
     for x in walk(k):
         shape: tuple[Any, ...] = ()
         if isinstance(x, n.Buffer) and x.space in ("shared", "fragment", "register"):
@@ -272,16 +286,15 @@ def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:
         for d in shape:
             count *= int(d.value) if isinstance(d, n.Const) else d if isinstance(d, int) else 64
         most = max(most, count)
-    budget = max(1, LANE_BUDGET // max(1, most))
-    return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // max(1, threads)))
+    return most
 
 
-def _may_block(x: n.Node) -> bool:
+def may_block(x: n.Node) -> bool:
     """Whether a statement or call may wait for another coroutine."""
-    return isinstance(x, n.Roles) or (isinstance(x, n.Call) and x.fn in _WAITS) or (isinstance(x, n.While) and _polls(x))
+    return isinstance(x, n.Roles) or (isinstance(x, n.Call) and x.fn in _WAITS) or (isinstance(x, n.While) and polls(x))
 
 
-def _polls(s: n.While) -> bool:
+def polls(s: n.While) -> bool:
     """Whether a loop may wait for another thread: it reads memory that others write, and writes none itself."""
     memory, reads = ("global", "shared", "cluster"), False
     for x in walk(s):

@@ -15,6 +15,7 @@ from kir.interp.calls_sync import WAITING
 from kir.interp.calls_tile import Combine
 from kir.interp.calls_warp import WARP
 from kir.interp.cluster import Clusters, in_peer, peer_handle
+from kir.interp.coverage import Coverage
 from kir.interp.folding import folded, spread
 from kir.interp.frame import Frame, Mask, Val, both, lift
 from kir.interp.invariants import LEAST, invariants
@@ -40,9 +41,9 @@ MOST_ITERATIONS = 10_000_000
 class Machine(Rendezvous):
     """State of a run. `checker` is attached in checking mode; `lazy` lets asynchronous operations act as late as they may."""
 
-    def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize) -> None:
+    def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize, coverage: Coverage | None = None) -> None:
         super().__init__()
-        self.program, self.lazy = program, lazy
+        self.program, self.lazy, self.coverage = program, lazy, coverage
         self.most_steps = most_steps
         self.checker_or_none: Checker | None = None
         self.lookahead = Lookahead(self)

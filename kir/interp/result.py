@@ -1,12 +1,13 @@
 """What a run returns: outputs, findings and counts."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, field
 from typing import Any, Literal
 
 from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, Origin
+from kir.interp.coverage import Place
 from kir.interp.number import Array
 
 
@@ -94,6 +95,8 @@ class Result:
     counters: Counters
     writer: Callable[[str, tuple[int, ...]], Access | None] = field(default=_nobody, compare=False, repr=False)
     """After a checked run: who wrote an element of an output last; None for what nobody wrote."""
+    reached: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
+    """Where it was asked for: what the run reached (`kir.interp.coverage`)."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -186,6 +186,8 @@ def _if(m: Machine, s: n.If, f: Frame) -> Steps:
     value = m.evaluate(s.cond, f)
     m.must_be_defined(value, f, "a branch")
     cond = value.data.astype(np.bool_)
+    if m.coverage is not None:
+        m.coverage.branch(s, cond, f)
     if cond.shape[0] == 1:
         yield from block(m, s.then if cond[0] else s.orelse, f)
         return
@@ -211,6 +213,8 @@ def _apart(m: Machine, s: n.If, rest: n.Block, f: Frame) -> Generator[Wait, None
     value = m.evaluate(s.cond, f)
     m.must_be_defined(value, f, "a branch")
     cond, live = value.data.astype(np.bool_), f.active()
+    if m.coverage is not None:
+        m.coverage.branch(s, cond, f)
     taken, other = live & cond, live & ~cond
     if not taken.any() or not other.any():
         yield from block(m, s.then if taken.any() else s.orelse, f)
@@ -230,6 +234,7 @@ def _apart(m: Machine, s: n.If, rest: n.Block, f: Frame) -> Generator[Wait, None
 
 def _while(m: Machine, s: n.While, f: Frame) -> Steps:
     saved, f.broken, f.continued = (f.broken, f.continued), None, None
+    trips = _Trips(m, f)
     while True:
         m.site = s
         value = m.evaluate(s.cond, f)
@@ -242,6 +247,7 @@ def _while(m: Machine, s: n.While, f: Frame) -> Steps:
             f.live = live & cond
         if f.idle():
             break
+        trips.again(f)
         yield from block(m, s.body, f)
         f.resume("continue")
         if f.idle():
@@ -249,8 +255,25 @@ def _while(m: Machine, s: n.While, f: Frame) -> Steps:
         if m.stepping:
             yield Wait(lambda: True, "a condition in a loop", spinning=True)
         m.count_iteration(s)
+    trips.end(m, s)
     f.resume("break")
     f.broken, f.continued = saved
+
+
+class _Trips:
+    """How often each lane runs the body of a loop, where that is asked for."""
+
+    def __init__(self, m: Machine, f: Frame) -> None:
+        self.begun = f.active().copy()
+        self.counts = np.zeros(f.lanes, np.int64) if m.coverage is not None else None
+
+    def again(self, f: Frame) -> None:
+        if self.counts is not None:
+            self.counts += f.active()
+
+    def end(self, m: Machine, s: n.Stmt) -> None:
+        if self.counts is not None and m.coverage is not None:
+            m.coverage.loop(s, self.counts[self.begun])
 
 
 def _for(m: Machine, s: n.For, f: Frame) -> Steps:
@@ -271,11 +294,15 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             raise error("KIR-I002", "a loop with step 0 never ends", origin=s.origin)
         short = m.shortcut(s, lo, hi, step)
         if short is not None:
+            if m.coverage is not None:
+                m.coverage.loop(s, len(range(lo, hi, step)))
             yield from block(m, (short,), f)
             f.broken, f.continued = saved
             return
         mine = m.entered(s, len(range(lo, hi, step)))
+        ran = 0
         for i in range(lo, hi, step):
+            ran += 1
             m.count_step(s)
             f.env[s.var.name] = Val(np.array([i], kind))
             yield from block(m, s.body, f)
@@ -285,9 +312,11 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             if f.idle():
                 break
         m.left(mine)
+        if m.coverage is not None:
+            m.coverage.loop(s, ran)
     else:
         lo_, hi_, step_ = (np.broadcast_to(v.data, (f.lanes,)) for v in bounds)
-        at = lo_.copy()
+        at, trips = lo_.copy(), _Trips(m, f)
         while True:
             ended = f.active() & ~np.where(step_ > 0, at < hi_, at > hi_)
             if ended.any():
@@ -295,6 +324,7 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
                 f.live = f.active() & ~ended
             if f.idle():
                 break
+            trips.again(f)
             m.count_step(s)
             f.env[s.var.name] = Val(at)
             yield from block(m, s.body, f)
@@ -304,6 +334,7 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             if f.idle():
                 break
             at = (at + step_).astype(kind)
+        trips.end(m, s)
     if ahead:
         m.lookahead.leave()
     f.resume("break")

@@ -26,6 +26,7 @@ from kir.ir.visit import substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
 from kir.problem.draws import draw, generator, numpy_dtype, smallest_step, unit_roundoff
+from kir.problem.ordering import ordered, split
 from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
 
 Array = NDArray[Any]
@@ -149,20 +150,23 @@ class Problem:
 
     # -------------------------------------------------------------------------------------------------- inputs and oracle
     def inputs(self, shape: Shape | str, seed: int = 0, distribution: str = "normal") -> Arrays:
-        """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. Raises KirError KIR-G902, KIR-G903."""
+        """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. A distribution may say in which order
+        (`kir.problem.ordering`). Raises KirError KIR-G902, KIR-G903."""
         at = self.shape(shape) if isinstance(shape, str) else shape
-        if distribution not in self.spec.distributions:
-            raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{distribution}'",
-                        attempt=did_you_mean(distribution, self.distributions), needs=f"one of {', '.join(self.distributions)}")
-        draws, usual = self.spec.distributions[distribution], self.spec.distributions["normal"]
+        base, ordering = split(distribution)
+        if base not in self.spec.distributions:
+            raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{base}'",
+                        attempt=did_you_mean(base, self.distributions), needs=f"one of {', '.join(self.distributions)}")
+        draws, usual = self.spec.distributions[base], self.spec.distributions["normal"]
+
+        def how(t: Tensor) -> Draw:
+            return draws.get(t.name) or draws.get("*") or usual.get(t.name) or usual.get("*") or Draw(kind="normal")
         out: Arrays = {}
         for t in self.spec.tensors:
-            if t.role == "out":
-                continue
-            how = draws.get(t.name) or draws.get("*") or usual.get(t.name) or usual.get("*") or Draw(kind="normal")
-            random = generator(self.spec.name, distribution, seed, t.name, sorted(at.sizes.items()))
-            out[t.name] = draw(how, self.tensor_shape(t, at), self.tensor_dtype(t), random)
-        return out
+            if t.role != "out":
+                random = generator(self.spec.name, base, seed, t.name, sorted(at.sizes.items()))
+                out[t.name] = draw(how(t), self.tensor_shape(t, at), self.tensor_dtype(t), random)
+        return out if ordering is None else ordered(out, self.spec.tensors, ordering, seed, how)
 
     @cached_property
     def reference(self) -> Reference:

@@ -34,6 +34,7 @@ from kir.problem.draws import numpy_dtype, unit_roundoff
 from kir.problem.load import Arrays, Problem
 from kir.problem.model_child import MODULES, TASK, about, unpacked
 from kir.problem.model_source import ModelSource
+from kir.problem.ordering import ordered, split
 from kir.problem.schema import Draw, ProblemFile, Shape, Tensor, WorkItem, evaluate
 
 Array = NDArray[Any]
@@ -125,10 +126,15 @@ class ModelProblem(Problem):
 
     def inputs(self, shape: Shape | str, seed: int = 0, distribution: str = "normal") -> Arrays:
         at = self.shape(shape) if isinstance(shape, str) else shape
-        if distribution not in self.spec.distributions:
-            return super().inputs(at, seed, distribution)  # refuses
-        _, arrays = self.runner.ask("inputs", at.sizes, seed=seed, distribution=distribution)
-        return {name: a.reshape(self.tensor_shape(t, at)) for t in self.spec.tensors for name, a in arrays.items() if t.name == name}
+        base, ordering = split(distribution)
+        if base not in self.spec.distributions:
+            return super().inputs(at, seed, base)  # refuses
+        _, arrays = self.runner.ask("inputs", at.sizes, seed=seed, distribution=base)
+        drawn = {name: a.reshape(self.tensor_shape(t, at)) for t in self.spec.tensors for name, a in arrays.items() if t.name == name}
+        if ordering is None:
+            return drawn
+        inputs = ordered(drawn, self.spec.tensors, ordering, seed)
+        return inputs if _answered(self, at, inputs) else drawn
 
     def oracle(self, inputs: Mapping[str, Array], shape: Shape | str) -> Arrays:
         at = self.shape(shape) if isinstance(shape, str) else shape
@@ -204,7 +210,11 @@ def _elements(tensors: Iterable[Tensor], s: Shape) -> int:
 
 def _fair(problem: ModelProblem, at: Shape, distribution: str) -> bool:
     """Whether a distribution has an answer: finite, and one that the model itself gives in its own dtype."""
-    inputs = problem.inputs(at, 1, distribution)
+    return _answered(problem, at, problem.inputs(at, 1, distribution))
+
+
+def _answered(problem: ModelProblem, at: Shape, inputs: Mapping[str, Array]) -> bool:
+    """Whether inputs have a finite answer, which the model itself gives in its own dtype."""
     found = problem._bounded(inputs, at)
     return bool(np.isfinite(found["out"].astype(np.float64)).all()) and _judged(problem, found, problem.runner.ask("own", at.sizes, inputs)[1]["out"]).ok
 

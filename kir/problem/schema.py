@@ -5,6 +5,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -24,15 +25,19 @@ def evaluate(text: str, sizes: Mapping[str, Number]) -> int:
 
     Raises ValueError, which names the part that is not understood."""
     try:
-        return int(_value(ast.parse(text, mode="eval").body, sizes))
+        return int(_value(_parsed(text), sizes))
     except (SyntaxError, ZeroDivisionError, TypeError, RecursionError) as wrong:
         raise ValueError(f"'{text}' has no value: {wrong.msg if isinstance(wrong, SyntaxError) else wrong}") from None
 
 
+@cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
 def names_in(text: str) -> set[str]:
     """The sizes that an expression mentions."""
-    tree = ast.parse(text, mode="eval")
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
+    return {n.id for n in ast.walk(_parsed(text)) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
 
 
 def _value(e: ast.expr, sizes: Mapping[str, Number]) -> Number:

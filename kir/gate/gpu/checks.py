@@ -8,10 +8,11 @@ from typing import Any
 
 from kir.dataclass import dataclass
 from kir.device.client import ChildGone
-from kir.gate.correctness import MOST_ELEMENTS, elements_of
+from kir.gate.cases import elements_of
 from kir.gate.gpu.candidate import Candidate, Reply, Running, variant_at
 from kir.gate.gpu.executable import Executable
 from kir.gate.gpu.oracle import Oracle
+from kir.gate.shapes import MOST_ELEMENTS
 from kir.gate.verdict import Run
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash

@@ -17,8 +17,10 @@ from kir.confine import Limits, confine
 from kir.device import wire
 from kir.device.client import Child, ChildGone, Server
 from kir.diagnostic import Diagnostic, KirError
-from kir.gate.correctness import Case, Mode, Outcome, ProblemCase, Runner, in_turn, outcome
+from kir.gate.cases import Case, ProblemCase
+from kir.gate.correctness import Mode, Outcome, Runner, in_turn, outcome
 from kir.gate.verdict import Run
+from kir.interp import coverage
 from kir.ir import nodes as n
 from kir.problem import Problem, Shape, load_problem
 
@@ -95,7 +97,8 @@ def _asked(child: Child, case: Case, mode: Mode) -> Outcome:
     answer, _ = child.ask(message, (), SECONDS)
     row = answer["run"]
     run = Run(**{**row, "worst": float(row["worst"]), "bound": float(row["bound"])})
-    return Outcome(run, *(tuple(Diagnostic.from_json(d) for d in answer[key]) for key in ("errors", "weak")))
+    errors, weak = (tuple(Diagnostic.from_json(d) for d in answer[key]) for key in ("errors", "weak"))
+    return Outcome(run, errors, weak, coverage.from_json(answer["reached"]))
 
 
 def _emptied(waiting: SimpleQueue[int]) -> list[int]:
@@ -124,6 +127,7 @@ def serve(channel: socket.socket) -> None:
             at = Shape(**message["shape"])
             inputs = problem.inputs(at, message["seed"], message["distribution"])
             found = outcome(program, ProblemCase(problem, at, message["distribution"], message["seed"], inputs, message["names"]), message["mode"])
-            wire.send(channel, {"run": found.run.to_json(), "errors": [d.to_json() for d in found.errors], "weak": [d.to_json() for d in found.weak]})
+            wire.send(channel, {"run": found.run.to_json(), "errors": [d.to_json() for d in found.errors], "weak": [d.to_json() for d in found.weak],
+                                "reached": coverage.to_json(found.reached)})
         except (KirError, MemoryError) as fault:
             wire.send(channel, {"error": str(fault) or type(fault).__name__})

@@ -15,7 +15,7 @@ from kir.confine import Level
 from kir.dataclass import dataclass
 from kir.device.client import ChildGone
 from kir.diagnostic import KirError
-from kir.gate.correctness import tensor_names
+from kir.gate.cases import tensor_names
 from kir.gate.cpu import gate_cpu
 from kir.gate.gpu.ahead import Ahead
 from kir.gate.gpu.candidate import Candidate, Running

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from kir.dataclass import dataclass
 from kir.diagnostic import error
-from kir.gate.correctness import MOST_ELEMENTS, RelativeCase, expected_of, size_sets
+from kir.gate.cases import RelativeCase, expected_of, size_sets
+from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import content_hash

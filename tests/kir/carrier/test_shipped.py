@@ -16,7 +16,7 @@ from kir.carrier.cutting import answer_of, outlines
 from kir.carrier.recognition import agreement, keep, known, naive
 from kir.carrier.records import Recorded, read_record
 from kir.diagnostic import KirError
-from kir.gate.correctness import Case, problem_cases
+from kir.gate.cases import Case, problem_cases
 from kir.gate.correctness import check as correct
 from kir.interp import run as interpret
 from kir.ir import nodes as n

@@ -57,7 +57,7 @@ def test_a_right_program_is_accepted_on_every_shape_and_distribution() -> None:
     assert verdict.accepted and verdict.stage == "profile" and verdict.correctness is not None
     runs = verdict.correctness.runs
     wanted = load_problem("softmax")
-    assert {r.shape for r in runs} == {s.name for s in wanted.shapes if "timed" not in s.tags}
+    assert {r.shape for r in runs} >= {s.name for s in wanted.shapes if not {"timed", "one"} & set(s.tags)}
     assert {r.distribution for r in runs} == set(wanted.distributions)
     assert {r.seed for r in runs} == {0, 1}
     assert [r.mode for r in runs].count("check") == 1 and runs[-1].mode == "check"
@@ -113,7 +113,7 @@ def test_an_unverified_program_goes_no_further() -> None:
 
 
 def test_no_shape_that_the_facts_allow_is_no_evidence() -> None:
-    verdict = gate(edited(NAIVE, "  in X", "  fact N % 1009 == 0\n  in X"))
+    verdict = gate(edited(NAIVE, "  in X", "  fact N % 1009 == 0\n  fact N < 1009\n  in X"))
     assert not verdict.accepted and "no shape" in verdict.reason
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kir.gate.correctness import RelativeCase, expected_of
+from kir.gate.cases import RelativeCase, expected_of
 from kir.gate.operands import cut_off
 from kir.interp import run
 from kir.ir.nodes import Program

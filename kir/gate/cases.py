@@ -1,0 +1,351 @@
+"""The inputs that a program is tested on: sizes solved from its structure, orders and distributions that tell, and the judge of each case."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.dataclass import dataclass
+from kir.gate.goals import predicted
+from kir.gate.operands import cut_off
+from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, of_problem, of_programs, solved, worth
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.ir.canonical import content_hash
+from kir.ir.printer import expr_text
+from kir.ir.types import DType
+from kir.ir.visit import substitute
+from kir.problem import Comparison, Problem, Shape
+from kir.problem.draws import draw, generator
+from kir.problem.ordering import ordered
+from kir.problem.schema import Draw, Tensor
+
+Array = NDArray[Any]
+SECONDS = 1.0
+"""Interpreted time, as it is foreseen, of the cases of one program beyond those that are never left out."""
+CHECKED_SECONDS, CHECKED_TIMES, ENOUGH = 3.0, 10, 0.85
+"""Time that the checked case may take; how much slower checking is than running; and what share of the most that a case reaches is enough for it."""
+TURNS = (0, 6)
+"""Seeds of the ordered cases at the most telling shape: with them each tensor begins with two of the orders."""
+
+
+@dataclass(frozen=True)
+class Tests:
+    """The cases of one program, the most telling first; the one that is run in checking mode; names of those that would take too long; and the
+    plan that they come from."""
+
+    cases: tuple[Case, ...]
+    checked: Case | None = None
+    left_out: tuple[str, ...] = ()
+    plan: Plan | None = None
+
+
+class Case(Protocol):
+    """One set of inputs with its judge."""
+
+    @property
+    def shape(self) -> str:
+        """The name of the sizes."""
+        ...
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes by name."""
+        ...
+
+    @property
+    def distribution(self) -> str:
+        """How the inputs were drawn."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed of the draw."""
+        ...
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Inputs by the program's names, fresh copies each time."""
+        ...
+
+    @property
+    def scalars(self) -> Mapping[str, int | float]:
+        """Sizes and scalar arguments by name."""
+        ...
+
+    def compare(self, outputs: Mapping[str, Array]) -> Comparison:
+        """Whether these outputs, by the program's names, are right."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProblemCase:
+    """Inputs of a problem for a program whose tensors may have other names: `names` maps the program's to the problem's."""
+
+    problem: Problem
+    at: Shape
+    distribution: str
+    seed: int
+    inputs: Mapping[str, Array]
+    names: Mapping[str, str]
+
+    @property
+    def shape(self) -> str:
+        return self.at.name
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return self.at.sizes
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Inputs by the program's names; each run gets its own copies."""
+        return {mine: self.inputs[theirs].copy() for mine, theirs in self.names.items() if theirs in self.inputs}
+
+    @property
+    def scalars(self) -> Mapping[str, int | float]:
+        return self.problem.scalars(self.at)
+
+    def compare(self, outputs: Mapping[str, Array]) -> Comparison:
+        """The problem's own comparison."""
+        known = {self.names[mine]: value for mine, value in outputs.items() if mine in self.names}
+        return self.problem.compare(known, self.inputs, self.at)
+
+
+def tensor_names(program: n.Program, problem: Problem, given: Mapping[str, str]) -> dict[str, str]:
+    """The problem's tensor for each of the program's: as given, or by the parameter's attribute `tensor`, or of the same name.
+    Tensors that the problem does not know keep their name; they are compared with nothing."""
+    out = {}
+    for p in program.params:
+        if isinstance(p.of, n.Buffer):
+            out[p.name] = given.get(p.name) or str(dict(p.attrs).get("tensor", p.name))
+    return out
+
+
+def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Tests:
+    """The cases of a problem for a program, at sizes at which the program and those of `also` do all that they can do, and at the problem's own.
+
+    Never left out: each solved shape, the first of them in two turns of the orders; the problem's first uneven shape; one distribution that is
+    adversarial, by turns of the program's hash. The others as long as there is time."""
+    names = tensor_names(program, problem, given)
+    plan = solved(program, of_problem(program, problem, names), also)
+    own = [s for s in problem.shapes_for(program) if "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS]
+    if plan is None and not own:
+        return Tests(())
+    shapes = [named_shape(problem, at) for at in (plan.shapes if plan is not None else ()) if problem.admits(named_shape(problem, at))]
+    uneven = next((s for s in own if "tail" in s.tags and "one" not in s.tags), own[-1] if own else shapes[0])
+    in_order = f"normal{plan.ordering}" if plan is not None and plan.ordering is not None else "normal"
+    adverse = [d for d in problem.distributions if d != "normal"]
+    turn = int(content_hash(program)[:8], 16)
+    adverse = adverse[turn % len(adverse):] + adverse[:turn % len(adverse)] if adverse else []
+    must = [(s, in_order, seed) for s in shapes for seed in (TURNS if s is shapes[0] else TURNS[:1])]
+    if uneven not in shapes or in_order != "normal":
+        must.append((uneven, "normal", 0))
+    places = [shapes[0], uneven] if shapes else [uneven]
+    may = [(places[i % len(places)], d, i) for i, d in enumerate(adverse)]
+    must, may = must + may[:1], may[1:]
+    may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
+    kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))
+    chosen = [*must, *(may[i] for i in kept)]
+    cases = tuple(ProblemCase(problem, s, d, seed, problem.inputs(s, seed, d), names) for s, d, seed in chosen)
+    return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at)),
+                 tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
+
+
+def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]) -> list[ProblemCase]:
+    """The cases of `problem_tests` alone."""
+    return [c for c in problem_tests(program, problem, given).cases if isinstance(c, ProblemCase)]
+
+
+def named_shape(problem: Problem, at: Sizes) -> Shape:
+    """The problem's shape of these sizes, or one that is called by them."""
+    known = next((s for s in problem.shapes if s.sizes == at), None)
+    return known or Shape(name=", ".join(f"{k}={v}" for k, v in at.items()) or "fixed", tags=("tail",), sizes=dict(at))
+
+
+def _program_sizes(program: n.Program, problem: Problem, names: Mapping[str, str], at: Mapping[str, int]) -> Sizes:
+    return of_problem(program, problem, names).own(dict(at))
+
+
+def _affordable(program: n.Program, must: Sequence[Mapping[str, int]], may: Sequence[Mapping[str, int]], own: Any) -> tuple[list[int], list[int]]:
+    """Of what may be run the indices of what fits, and of the rest."""
+    seconds = predicted(program, [own(at) for at in (*must, *may)]).seconds
+    spent, kept, left = 0.0, [], []
+    for i in range(len(may)):
+        cost = float(seconds[len(must) + i])
+        if spent + cost <= SECONDS:
+            kept.append(i)
+            spent += cost
+        else:
+            left.append(i)
+    return kept, left
+
+
+def _checked(program: n.Program, cases: Sequence[Case], own: Any) -> Case | None:
+    """The case for the checking mode: of those that reach nearly as much as any, the quickest; where that takes too long, the quickest of more than
+    one element."""
+    if not cases:
+        return None
+    found = predicted(program, [own(c.sizes) for c in cases])
+    reached = sum((worth(g) * where for g, where in found.reached.items()), np.zeros(len(cases)))
+    telling = [i for i in range(len(cases)) if reached[i] >= ENOUGH * reached.max()]
+    best = min(telling, key=lambda i: float(found.seconds[i]))
+    if found.seconds[best] * CHECKED_TIMES <= CHECKED_SECONDS:
+        return cases[best]
+    many = [i for i, c in enumerate(cases) if math.prod(c.sizes.values()) > 1] or list(range(len(cases)))
+    return cases[min(many, key=lambda i: float(found.seconds[i]))]
+
+
+def elements_of(problem: Problem, s: Shape) -> int:
+    """The most elements that a tensor of the problem has at a shape."""
+    return max((math.prod(problem.tensor_shape(t, s)) for t in problem.spec.tensors), default=0)
+
+
+
+# ---------------------------------------------------------------------------------------------------- another program as the reference
+
+@dataclass(frozen=True)
+class RelativeCase:
+    """Random inputs, judged by what another program makes of them: `expected`, and `also` where operands of its products may be cut off as well
+    as rounded (`kir.gate.operands`)."""
+
+    shape: str
+    sizes: Mapping[str, int]
+    seed: int
+    inputs: Mapping[str, Array]
+    scalars: Mapping[str, int | float]
+    expected: Mapping[str, Array]
+    distribution: str = "normal"
+    also: Mapping[str, Array] | None = None
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        return {name: value.copy() for name, value in self.inputs.items()}
+
+    def compare(self, outputs: Mapping[str, Array]) -> Comparison:
+        """Equal up to the rounding of the outputs' dtype, and to 2^-16 of the largest magnitude for what was summed in another order; where there are
+        two readings of tf32, so far from what lies between them."""
+        worst = Comparison(True, 0.0, "", 0.0)
+        for name, exact in self.expected.items():
+            got = outputs.get(name)
+            if got is None or got.shape != exact.shape or got.dtype != exact.dtype:
+                return Comparison(False, math.inf, name, 0.0, f"{name} is absent, or of another shape or dtype")
+            one = _close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64))
+            if one.worst > worst.worst or not one.ok:
+                worst = one
+            if not one.ok:
+                break
+        return worst
+
+
+def _close(name: str, got: Array, exact: Array, also: Array | None = None) -> Comparison:
+    if exact.size == 0 or np.array_equal(got.astype(np.float64), exact.astype(np.float64), equal_nan=True):
+        return Comparison(True, 0.0, name, 0.0)
+    a, b = got.astype(np.float64), exact.astype(np.float64)
+    floating = got.dtype.kind == "f" or got.dtype.kind == "V" or got.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+    finite = np.isfinite(b)
+    scale = float(np.max(np.abs(b[finite]), initial=0.0))
+    roundoff = {1: 2.0**-3, 2: 2.0**-8 if got.dtype.name == "bfloat16" else 2.0**-11, 4: 2.0**-24}.get(got.dtype.itemsize, 2.0**-53)
+    bound = (2 * roundoff * np.abs(b) + 2.0**-16 * scale) if floating else np.zeros_like(b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b) if also is None else np.maximum(np.minimum(b, also) - a, a - np.maximum(b, also)).clip(0)
+        ratio = np.where(same, 0.0, np.where(bound > 0, apart / bound, np.inf))
+    ratio = np.where(np.isnan(ratio), np.inf, ratio)
+    place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    worst, where = float(ratio[place]), f"{name}[{', '.join(str(int(i)) for i in place)}]"
+    reason = "" if worst <= 1 else f"{where} is {float(a[place])!r}, the reference program says {float(b[place])!r}"
+    return Comparison(worst <= 1, worst, where, float(bound[place]), reason)
+
+
+def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130)) -> list[dict[str, int]]:
+    """Values of the sizes at which every fact holds: from each base upward, one size after the other."""
+    sizes = [p for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
+    out: list[dict[str, int]] = []
+    for base in bases:
+        values: dict[str, int] = {}
+        for offset, p in enumerate(sizes):
+            for candidate in range(base + offset, base + offset + 4097):
+                trial = {**values, p.name: candidate}
+                if not any(_truth(fact, program, trial) is False for fact in program.facts):
+                    values = trial
+                    break
+        if len(values) == len(sizes) and all(_truth(fact, program, values) for fact in program.facts) and values not in out:
+            out.append(values)
+    return out
+
+
+def _truth(fact: n.Expr, program: n.Program, sizes: Mapping[str, int]) -> bool | None:
+    found = substitute(fact, {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)})
+    return bool(found.value) if isinstance(found, n.Const) else None
+
+
+def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Program] = ()) -> Tests:
+    """Cases at sizes that both programs allow and at which both do all that they can do, judged by what `against` makes of them."""
+    plan = solved(program, of_programs(program, against), (against, *also))
+    if plan is None:
+        return Tests(())
+    tensors = tuple(Tensor(name=p.name, role=p.role, dtype=p.of.dtype.name, shape=tuple(_extent(d) for d in p.of.shape))
+                    for p in against.params if isinstance(p.of, n.Buffer) and p.role in ("in", "out", "inout"))
+    reference = content_hash(against)
+    known = [*plan.shapes, *(s for s in size_sets(program) if s not in plan.shapes)]
+    wanted = [(at, seed) for at in plan.shapes for seed in (TURNS if at is plan.shapes[0] else TURNS[:1])]
+    may = [(at, 1) for at in known if at not in plan.shapes]
+    kept, left = _affordable(program, [at for at, _ in wanted], [at for at, _ in may], lambda at: at)
+    out: list[Case] = []
+    for number, (at, seed) in enumerate([*wanted, *(may[i] for i in kept)]):
+        in_order = plan.ordering is not None and at in plan.shapes
+        made = _relative(against, at, seed, number, reference, tensors if in_order else (), plan)
+        if made is not None:
+            out.append(made)
+    return Tests(tuple(out), _checked(program, out, lambda at: at), tuple(_label(may[i][0]) for i in left), plan)
+
+
+def relative_cases(program: n.Program, against: n.Program) -> list[Case]:
+    """The cases of `relative_tests` alone."""
+    return list(relative_tests(program, against).cases)
+
+
+def _relative(against: n.Program, sizes: Sizes, seed: int, number: int, reference: str, tensors: Sequence[Tensor], plan: Plan) -> RelativeCase | None:
+    values = {p.name: const(sizes[p.name], p.of) for p in against.params if p.name in sizes and isinstance(p.of, DType)}
+    arrays: dict[str, Array] = {}
+    for p in against.params:
+        if not isinstance(p.of, n.Buffer):
+            continue
+        shape = tuple(int_value(substitute(d, values)) or 0 for d in p.of.shape)
+        if math.prod(shape) > MOST_ELEMENTS:
+            return None
+        if p.role != "out":
+            how = Draw(kind="normal") if p.of.dtype.is_float else Draw(kind="integers", low=0, high=2)
+            arrays[p.name] = draw(how, shape, p.of.dtype.name, generator(reference, "normal", seed, p.name, sorted(sizes.items())))
+    if tensors and plan.ordering is not None:
+        arrays = ordered(arrays, tensors, plan.ordering, seed)
+    scalars: dict[str, int | float] = {**sizes}
+    for p in against.params:
+        if p.role == "scalar" and p.value is None and isinstance(p.of, DType):
+            scalars[p.name] = 0.5 if p.of.is_float else 1
+    with np.errstate(all="ignore"):
+        expected, also = expected_of(against, arrays, scalars)
+    distribution = f"normal{plan.ordering}" if tensors else "normal"
+    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also)
+
+
+def _extent(d: n.Expr) -> str:
+    value = int_value(d)
+    return str(value) if value is not None else expr_text(d)
+
+
+def _label(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in sizes.items()) or "fixed"
+
+
+def expected_of(against: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int | float]) -> tuple[Mapping[str, Array], Mapping[str, Array] | None]:
+    """What a program makes of inputs; and what it makes with the operands of its products in tf32 cut off, where it has such."""
+    def outputs(p: n.Program) -> Mapping[str, Array]:
+        return run(p, {k: v.copy() for k, v in inputs.items()}, {**scalars}).outputs
+    other = cut_off(against)
+    return outputs(against), None if other is None else outputs(other)

@@ -1,0 +1,398 @@
+"""What a test of a program must reach, and at which sizes it does: worked out from the program's own control flow, without running it.
+
+A goal is one bit of a place (`kir.interp.coverage`): a loop runs not at all, once, twice, three times or more, or often enough to use each stage of
+a ring again; a branch goes either way; a mask is full, partial, empty; a grid has one CTA or several along an axis. `predicted` walks through the
+program once for many sizes together: its sizes, the first and the last CTA of each axis and thread of each team, and the first and the last
+iteration of each loop are the lanes of one frame of the interpreter. What depends on data in memory is not known in advance; runs tell.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.dataclass import dataclass
+from kir.diagnostic import KirError
+from kir.interp.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind
+from kir.interp.frame import Frame, Val
+from kir.interp.launch import largest_value, may_block
+from kir.interp.machine import Machine
+from kir.ir import nodes as n
+from kir.ir.anchors import anchors
+from kir.ir.build import int_value
+from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.visit import children, walk
+
+Array = NDArray[Any]
+WRAP = 16
+"""Of a loop, beside the bits of `kir.interp.coverage`: it ran often enough that a ring of stages that it fills is used again."""
+TEAMS = ("warpgroup", "warp", "thread")
+UNKNOWN_TRIPS = 8
+"""Trips counted for a loop whose bounds are not known from the sizes."""
+FIRST_SECONDS, STATEMENT_SECONDS, NODE_SECONDS, ELEMENT_SECONDS = 2e-3, 1e-5, 4e-6, 1e-9
+"""What the interpreter takes to begin, for a statement, for an expression in it, and for an element of its value."""
+MOST_HELD = 1 << 16
+"""Elements of the largest value of a CTA that are counted: extents that are not known are a guess."""
+MOST_LANES = 1 << 14
+MOST_ELEMENTS = 1 << 22
+"""Elements of a value, over all lanes, beyond which it is not worked out."""
+MOST_STAGES = 16
+NOT_EVALUATED = (KirError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, MemoryError)
+"""What evaluating an expression may raise that needs memory, or a name that is not known in advance."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One thing to reach."""
+
+    kind: Kind
+    anchor: str
+    bit: int
+
+
+@dataclass
+class Prediction:
+    """For some sizes: which of them reach a goal, and about how many seconds an interpreted run takes. `unsure` are goals below a branch or a loop that
+    depends on data: they may be reached. `unknown` are loops whose trips depend on data; `rings` the stages of loops that fill a ring."""
+
+    reached: dict[Goal, Array] = field(default_factory=dict)
+    seconds: Array = field(default_factory=lambda: np.zeros(0))
+    unsure: set[Goal] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    rings: dict[str, int] = field(default_factory=dict)
+
+
+def rings(program: n.Program) -> dict[str, int]:
+    """The stages of the ring that a loop fills, by the loop's anchor: as its attribute says, or the extent of the first axis of memory of more axes
+    that its body indexes by what changes, or the divisor of a remainder of its variable."""
+    out = {}
+    for text, _, s in anchors(program):
+        if isinstance(s, n.For) and s.kind not in TEAMS:
+            stages = [int(v) for k, v in s.attrs if k == "stages" and isinstance(v, int)]
+            stages += [c for b in s.body for x in walk(b) for c in _stages(x, s.var.name)]
+            if most := max((c for c in stages if 1 < c <= MOST_STAGES), default=0):
+                out[text] = most
+    return out
+
+
+def _stages(x: n.Node, var: str) -> Iterator[int]:
+    match x:
+        case n.Region(buffer=b, index=(n.Expr() as at, _, *_)) if b.space in ("shared", "cluster") and not isinstance(at, n.Const) and len(b.shape) > 1:
+            yield int_value(b.shape[0]) or 0
+        case n.Binary(op="mod" | "trem", a=a, b=n.Const(value=int() as c)) if any(isinstance(v, n.Var) and v.name == var for v in walk(a)):
+            yield c
+
+
+def predicted(program: n.Program, shapes: Sequence[Mapping[str, int]]) -> Prediction:
+    """What a run at each of these sizes (of the program's, by name) reaches. Sizes that are not given are not known."""
+    out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program))
+    names = {id(s): text for text, _, s in anchors(program)}
+    host = _Lanes(np.arange(len(shapes)), np.arange(len(shapes)), np.ones(len(shapes)), {})
+    m = Machine(program)
+    walker = _Walker(m, names, out)
+    with np.errstate(all="ignore"):
+        for p in program.params:
+            if isinstance(p.of, DType):
+                if all(p.name in s for s in shapes):
+                    host.env[p.name] = Val(np.array([s[p.name] for s in shapes], np.int64))
+                elif p.value is not None and (value := walker.value(p.value, host)) is not None:
+                    host.env[p.name] = value
+        everywhere = np.ones(len(shapes), np.bool_)
+        plan = program.plan or tuple(n.Launch(k.name) for k in program.kernels)
+        launched: dict[str, Array] = {}
+        for name, where in _launched(walker, plan, host, everywhere):
+            launched[name] = launched.get(name, ~everywhere) | where
+        for k in program.kernels:
+            where = np.flatnonzero(launched.get(k.name, ~everywhere))
+            if where.size:
+                walker.kernel(k, host.at(where))
+    return out
+
+
+def _launched(walker: _Walker, plan: Iterable[n.Launch | n.Dispatch], host: _Lanes, where: Array) -> Iterator[tuple[str, Array]]:
+    for step in plan:
+        if isinstance(step, n.Launch):
+            yield step.kernel, where
+            continue
+        rest = where
+        for guard, arm in step.arms:
+            value = walker.value(guard, host)
+            holds = where if value is None else np.broadcast_to(value.data.astype(np.bool_), where.shape)
+            yield from _launched(walker, arm, host, rest & holds)
+            rest = rest if value is None else rest & ~holds
+        yield from _launched(walker, step.orelse, host, rest)
+
+
+@dataclass
+class _Lanes:
+    """Instances that are looked at side by side: the number of each one's sizes, the CTA that stands for others (`owner`), how often it runs
+    (`weight`), and the values of names."""
+
+    shape: Array
+    owner: Array
+    weight: Array
+    env: dict[str, Any]
+
+    def at(self, index: Array) -> _Lanes:
+        """Some lanes, or lanes several times."""
+        count = len(self.shape)
+        env = {k: Val(v.data[index]) if v.data.shape[0] == count and count > 1 else v for k, v in self.env.items()}
+        return _Lanes(self.shape[index], self.owner[index], self.weight[index], env)
+
+    def over(self, x: Array) -> Array:
+        """An array over the lanes."""
+        return np.broadcast_to(x.reshape(x.shape[0], -1)[:, 0], (len(self.shape),))
+
+
+def _leaves(body: n.Block) -> bool:
+    """Whether a block may be left before its end."""
+    return any(isinstance(x, n.Jump) and x.kind != "continue" for s in body for x in walk(s))
+
+
+class _Walker:
+    def __init__(self, m: Machine, names: Mapping[int, str], out: Prediction) -> None:
+        self.m, self.names, self.out, self.count = m, names, out, len(out.seconds)
+        self.owners = np.zeros(0)
+        self.guesses = 0
+        self.known: dict[int, float] = {}
+
+    def value(self, e: n.Expr, lanes: _Lanes) -> Val | None:
+        """The value of an expression in each lane, or None where it is not known or too large."""
+        kind = e.type
+        elements = 1
+        if isinstance(kind, TileType):
+            for d in kind.shape:
+                if not isinstance(d, int):
+                    return None
+                elements *= d
+        if elements * len(lanes.shape) > MOST_ELEMENTS:
+            return None
+        try:
+            return self.m.evaluate(e, Frame(len(lanes.shape), "cta", env=lanes.env))
+        except NOT_EVALUATED:
+            return None
+
+    def kernel(self, k: n.Kernel, host: _Lanes) -> None:
+        """A kernel at the corners of its grid."""
+        extents: list[Array | None] = []
+        for axis in k.grid:
+            value = self.value(axis.extent, host)
+            if value is None:
+                extents.append(None)
+                continue
+            extent = host.over(value.data.astype(np.int64))
+            self.note("grid", f"{k.name}/{axis.name}", SEVERAL, host.shape[extent > 1])
+            self.note("grid", f"{k.name}/{axis.name}", SINGLE, host.shape[extent == 1])
+            extents.append(extent)
+        corners = list(product(*((False, True) for _ in k.grid)))[: 16]
+        index = np.tile(np.arange(len(host.shape)), len(corners))
+        lanes = host.at(index)
+        lanes.owner = np.arange(len(index))
+        last = np.repeat(np.array(corners, np.bool_).reshape(len(corners), len(k.grid)), len(host.shape), axis=0)
+        total = np.ones(len(host.shape))
+        for i, (axis, count) in enumerate(zip(k.grid, extents, strict=True)):
+            if count is not None:
+                lanes.env[axis.name] = Val(np.where(last[:, i], count[index] - 1, 0).astype(np.int32))
+                total = total * count
+        self.owners = np.zeros(len(index))
+        self.block(k.body, lanes)
+        alone, most = self.owners.reshape(len(corners), -1).max(0), min(MOST_HELD, largest_value(k))
+        turns = total if any(may_block(x) for x in walk(k)) else np.ones(len(total))  # CTAs that may wait take turns
+        np.add.at(self.out.seconds, host.shape, alone * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
+
+    def note(self, kind: Kind, anchor: str, bit: int, shapes: Array) -> None:
+        """Sizes at which a goal is reached."""
+        goal = Goal(kind, anchor, bit)
+        if self.guesses:
+            self.out.unsure.add(goal)
+        elif shapes.size:
+            if goal not in self.out.reached:
+                self.out.reached[goal] = np.zeros(self.count, np.bool_)
+            self.out.reached[goal][shapes] = True
+
+    def block(self, body: n.Block, lanes: _Lanes) -> None:
+        """The statements of a block; lanes that leave it are not looked at in its rest."""
+        guesses = self.guesses
+        self._block(body, lanes)
+        self.guesses = guesses
+
+    def _block(self, body: n.Block, lanes: _Lanes) -> None:
+        for s in body:
+            if not len(lanes.shape):
+                return
+            self.owners += np.bincount(lanes.owner, lanes.weight * self.seconds(s), len(self.owners))
+            self.accesses(s, lanes)
+            match s:
+                case n.Let(names=(name,)):
+                    value = self.value(s.value, lanes) if dtype_of(s.value.type).is_integer or dtype_of(s.value.type).is_bool else None
+                    if value is None:
+                        lanes.env.pop(name, None)
+                    else:
+                        lanes.env[name] = value
+                case n.For():
+                    self.loop(s, lanes)
+                case n.If():
+                    lanes = self.branch(s, lanes)
+                case n.While():
+                    self.out.unknown.add(self.names.get(id(s), ""))
+                    self.guessed(s.body, self.again(lanes, UNKNOWN_TRIPS))
+                case n.Roles():
+                    for role in s.roles:
+                        self.block(role.body, self.again(lanes, 1))
+                case n.Jump():
+                    return
+                case _:
+                    pass
+
+    def guessed(self, body: n.Block, lanes: _Lanes) -> None:
+        """Statements that run or not, or how often, as data in memory say."""
+        self.guesses += 1
+        self.block(body, lanes)
+        self.guesses -= 1
+
+    def seconds(self, s: n.Stmt) -> float:
+        """What a statement takes by itself, without the statements in it."""
+        found = self.known.get(id(s))
+        if found is None:
+            nodes = sum(1 for x in children(s) if isinstance(x, (n.Expr, n.Region)) for _ in walk(x))
+            found = self.known[id(s)] = STATEMENT_SECONDS + nodes * NODE_SECONDS
+        return found
+
+    def again(self, lanes: _Lanes, times: float) -> _Lanes:
+        return _Lanes(lanes.shape, lanes.owner, lanes.weight * times, dict(lanes.env))
+
+    def loop(self, s: n.For, lanes: _Lanes) -> None:
+        """The first and the last iteration of a loop, or instance of a team."""
+        bounds = [self.value(x, lanes) for x in (s.lo, s.hi, s.step)]
+        anchor = self.names.get(id(s), "")
+        if any(v is None for v in bounds):
+            self.out.unknown.add(anchor)
+            self.guessed(s.body, self.again(lanes, 1 if s.kind in TEAMS else UNKNOWN_TRIPS))
+            return
+        lo, hi, step = (lanes.over(v.data.astype(np.int64)) for v in bounds if v is not None)
+        trips = np.where(step > 0, np.maximum(0, -((lo - hi) // np.where(step == 0, 1, step))), np.maximum(0, -((hi - lo) // np.where(step == 0, 1, -step))))
+        serial = s.kind not in TEAMS
+        if serial:
+            self.guesses += (early := _leaves(s.body))
+            for bit, reached in ((ZERO, trips == 0), (ONE, trips == 1), (TWO, trips == 2), (MORE, trips > 2)):
+                self.note("loop", anchor, bit, lanes.shape[reached])
+            if anchor in self.out.rings:
+                self.note("loop", anchor, WRAP, lanes.shape[trips > self.out.rings[anchor]])
+            self.guesses -= early
+        first, last = np.flatnonzero(trips > 0), np.flatnonzero(trips > 1)
+        if len(first) + len(last) > MOST_LANES:
+            last = last[:0]
+        index = np.concatenate([first, last])
+        if not index.size:
+            return
+        inner = lanes.at(index)
+        ahead = np.concatenate([np.zeros(len(first), np.int64), trips[last] - 1])
+        inner.env[s.var.name] = Val((lo[index] + ahead * step[index]).astype(np.int64))
+        if serial:
+            inner.weight = inner.weight * np.maximum(ahead, 1) if len(last) else inner.weight * trips[index]
+        else:
+            inner.weight = inner.weight * (ahead == 0)
+        self.block(s.body, inner)
+
+    def branch(self, s: n.If, lanes: _Lanes) -> _Lanes:
+        """Both branches; gives the lanes that go on."""
+        value, anchor = self.value(s.cond, lanes), self.names.get(id(s), "")
+        if value is None:
+            self.guessed(s.then, self.again(lanes, 1))
+            self.guessed(s.orelse, self.again(lanes, 1))
+            self.guesses += _leaves(s.then) or _leaves(s.orelse)  # until the end of the block
+            return lanes
+        cond = lanes.over(value.data.astype(np.bool_))
+        stays = np.ones(len(cond), np.bool_)
+        for bit, taken, body in ((TAKEN, cond, s.then), (SKIPPED, ~cond, s.orelse)):
+            self.note("branch", anchor, bit, lanes.shape[taken])
+            if body and taken.any():
+                self.block(body, lanes.at(np.flatnonzero(taken)))
+                if isinstance(body[-1], n.Jump):
+                    stays &= ~taken
+        return lanes if stays.all() else lanes.at(np.flatnonzero(stays))
+
+    # ------------------------------------------------------------------------------------------------------------------ masks
+    def accesses(self, s: n.Stmt, lanes: _Lanes) -> None:
+        """How full the masks of a statement's own accesses are."""
+        anchor = self.names.get(id(s), "")
+        match s:
+            case n.Store():
+                self.mask("write", anchor, s.at, s.mask, s.clip, lanes)
+                self.reads(s.value, anchor, lanes)
+            case n.Copy():
+                self.mask("read", anchor, s.src.at, s.src.mask or s.mask, s.src.clip, lanes)
+                self.mask("write", anchor, s.dst, s.mask, s.clip, lanes)
+            case n.Let():
+                self.reads(s.value, anchor, lanes)
+            case n.Eval():
+                self.reads(s.call, anchor, lanes)
+            case n.Mma():
+                self.reads(s.a, anchor, lanes)
+                self.reads(s.b, anchor, lanes)
+            case _:
+                pass
+
+    def reads(self, e: n.Expr, anchor: str, lanes: _Lanes) -> None:
+        for x in walk(e):
+            if isinstance(x, n.Load) and (x.mask is not None or x.clip):
+                self.mask("read", anchor, x.at, x.mask, x.clip, lanes)
+
+    def mask(self, kind: Kind, anchor: str, at: n.Region, mask: n.Expr | None, clip: bool, lanes: _Lanes) -> None:
+        every, none = np.ones(len(lanes.shape), np.bool_), np.zeros(len(lanes.shape), np.bool_)
+        if mask is not None:
+            value = self.value(mask, lanes)
+            if value is None:
+                return
+            rows = value.data.astype(np.bool_).reshape(value.data.shape[0], -1)
+            every, none = every & rows.all(1), none | ~rows.any(1)
+        if clip:
+            for i, d in zip(at.index, at.buffer.shape, strict=False):
+                lo, extent = self.value(i.lo if isinstance(i, n.Span) else i, lanes), self.value(d, lanes)
+                span, step = (i.extent, i.step) if isinstance(i, n.Span) else (1, 1)
+                if lo is None or extent is None or not isinstance(span, int) or not isinstance(step, int):
+                    return
+                first, last = lo.data.reshape(lo.data.shape[0], -1).min(1), lo.data.reshape(lo.data.shape[0], -1).max(1) + (span - 1) * step
+                size = extent.data.reshape(extent.data.shape[0], -1)[:, 0]
+                every, none = every & (first >= 0) & (last < size), none | (last < 0) | (first >= size)
+        elif mask is None:
+            return
+        self.note(kind, anchor, FULL, lanes.shape[every])
+        self.note(kind, anchor, EMPTY, lanes.shape[none])
+        self.note(kind, anchor, PARTIAL, lanes.shape[~every & ~none])
+
+
+# -------------------------------------------------------------------------------------------------------------------------------- facts
+
+def holding(program: n.Program, shapes: Sequence[Mapping[str, int]], facts: Iterable[n.Expr], extents: Sequence[tuple[n.Expr, Array]] = (),
+            most: tuple[Sequence[Sequence[n.Expr]], int] | None = None) -> Array:
+    """At which sizes every fact may hold and each expression of `extents` has the values beside it; what is not known from the sizes counts as held.
+    With `most`, no array of these shapes may have more elements, or none."""
+    fine = np.ones(len(shapes), np.bool_)
+    lanes = _Lanes(np.arange(len(shapes)), np.arange(len(shapes)), np.ones(len(shapes)), {})
+    walker = _Walker(Machine(program), {}, Prediction(seconds=np.zeros(len(shapes))))
+    with np.errstate(all="ignore"):
+        for p in program.params:
+            if isinstance(p.of, DType) and shapes and all(p.name in s for s in shapes):
+                lanes.env[p.name] = Val(np.array([s[p.name] for s in shapes], np.int64))
+            elif isinstance(p.of, DType) and p.value is not None and (value := walker.value(p.value, lanes)) is not None:
+                lanes.env[p.name] = value
+        for fact in facts:
+            if (value := walker.value(fact, lanes)) is not None:
+                fine &= lanes.over(value.data.astype(np.bool_))
+        for e, wanted in extents:
+            if (value := walker.value(e, lanes)) is not None:
+                fine &= lanes.over(value.data) == wanted
+        for shape in most[0] if most is not None else ():
+            total = np.ones(len(shapes))
+            for d in shape:
+                if (value := walker.value(d, lanes)) is not None:
+                    extent = lanes.over(value.data)
+                    fine &= extent > 0
+                    total = total * extent
+            fine &= total <= most[1] if most is not None else fine
+    return fine

@@ -1,0 +1,307 @@
+"""Sizes at which a program is tested: solved from its own structure, so that few runs reach all that its sizes can bring about.
+
+From the constants of the programs (tiles, steps, divisors, threads) come values for each size: one tile and a part, two, three, enough to use each
+stage of a ring again. Those at which every fact holds are a pool; `kir.gate.goals` says what each would reach and cost; a greedy cover takes the
+fewest and cheapest. Where the pool's single changes reach different goals, their combinations are tried too.
+"""
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.dataclass import dataclass
+from kir.gate.goals import WRAP, Goal, Prediction, holding, predicted, rings
+from kir.interp.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO
+from kir.ir import nodes as n
+from kir.ir.canonical import content_hash
+from kir.ir.types import DType
+from kir.ir.visit import walk
+from kir.problem import Problem
+from kir.problem.ordering import Ordering
+from kir.problem.schema import evaluate
+
+Array = NDArray[Any]
+Sizes = dict[str, int]
+MOST_ELEMENTS = 1 << 22
+"""Elements of the largest array of an interpreted run."""
+MOST_VALUES = 48
+"""Values of one size that are tried."""
+MOST_JOINT = 400
+"""Combinations that are tried."""
+MOST_SHAPES = 6
+FEW = 7
+"""Of sizes that no loop and no tile depends on: enough that each order of the inputs is seen."""
+SECONDS = 1.0
+"""Interpreted time that one shape may take, as it is foreseen, unless without it a loop would not run twice."""
+WEIGHT: Mapping[str, Mapping[int, float]] = {
+    "grid": {SEVERAL: 3.0, SINGLE: 0.3}, "loop": {ZERO: 1.0, ONE: 1.0, TWO: 4.0, MORE: 6.0, WRAP: 6.0}, "branch": {TAKEN: 3.0, SKIPPED: 3.0},
+    "read": {FULL: 1.5, PARTIAL: 2.5, EMPTY: 1.0}, "write": {FULL: 1.5, PARTIAL: 2.5, EMPTY: 1.0}}
+
+
+def worth(g: Goal) -> float:
+    """What reaching a goal is worth."""
+    return WEIGHT.get(g.kind, {}).get(g.bit, 0.0)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Where sizes may lie: their names, values that are sure to be of interest, what of the program's sizes follows from them, and whether a set of
+    them is allowed (all facts hold, no array too large)."""
+
+    names: tuple[str, ...]
+    known: tuple[Sizes, ...]
+    own: Callable[[Sizes], Sizes]
+    allowed: Callable[[Sequence[Sizes]], Array]
+    plausible: Callable[[str, Sequence[int]], Sequence[int]]
+    """Of values of one size those that no fact about it alone refuses."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes to test at, the first the one that reaches most; how inputs are ordered there; and what the program can reach at all."""
+
+    shapes: tuple[Sizes, ...]
+    ordering: Ordering | None
+    reachable: frozenset[Goal]
+    unsure: frozenset[Goal] = frozenset()
+
+
+def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str]) -> Space:
+    """The sizes of a problem at which a program may be called; `names` gives the problem's tensor for each of the program's."""
+    listed = [s.sizes for s in problem.shapes if "timed" not in s.tags] or [s.sizes for s in problem.shapes]
+    sizes = tuple(listed[0])
+    extents = {t.name: t.shape for t in problem.spec.tensors}
+    pairs: list[tuple[n.Expr, str]] = []
+    for p in program.params:
+        if isinstance(p.of, n.Buffer) and len(of := extents.get(names.get(p.name, p.name), ())) == len(p.of.shape):
+            pairs += zip(p.of.shape, of, strict=True)
+    derived = {d.name: text for d, text in reversed(pairs) if isinstance(d, n.Var)}
+    free = {p.name for p in program.params if isinstance(p.of, DType)}
+
+    def own(at: Sizes) -> Sizes:
+        found = {k: v for k, v in at.items() if k in free}
+        return {**{k: evaluate(text, at) for k, text in derived.items()}, **found}
+
+    def posed(at: Sizes) -> bool:
+        try:
+            return (all(evaluate(f, at) for f in problem.spec.facts) and all(evaluate(d, at) >= 1 for t in problem.spec.tensors for d in t.shape)
+                    and max(math.prod(evaluate(d, at) for d in t.shape) for t in problem.spec.tensors) <= MOST_ELEMENTS)
+        except ValueError:
+            return False
+
+    def allowed(pool: Sequence[Sizes]) -> Array:
+        fine = np.array([posed(at) for at in pool], np.bool_)
+        mine = [own(at) if ok else {} for at, ok in zip(pool, fine, strict=True)]
+        index = np.flatnonzero(fine)
+        if index.size:
+            asked = [mine[i] for i in index]
+            extents = [(d, np.array([evaluate(text, pool[int(i)]) for i in index])) for d, text in pairs if not isinstance(d, n.Var) or d.name in derived]
+            fine[index] &= holding(program, asked, program.facts, extents)
+        return fine
+
+    def plausible(name: str, values: Sequence[int]) -> Sequence[int]:
+        mine = [own({name: v}) if all(set(_names(t)) <= {name} for t in derived.values()) else {k: evaluate(t, {name: v}) for k, t in derived.items()
+                if set(_names(t)) <= {name}} | ({name: v} if name in free else {}) for v in values]
+        fixed = [(d, np.array([evaluate(text, {name: v}) for v in values])) for d, text in pairs if set(_names(text)) == {name}]
+        fine = holding(program, mine, program.facts, fixed)
+        return [v for v, ok in zip(values, fine, strict=True) if ok]
+    return Space(sizes, tuple(dict(s) for s in listed), own, allowed, plausible)
+
+
+def _names(text: str) -> set[str]:
+    from kir.problem.schema import names_in
+    return names_in(text)
+
+
+def of_programs(program: n.Program, against: n.Program) -> Space:
+    """The sizes at which two programs with the same parameters may both be called."""
+    sizes = tuple(p.name for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType))
+    facts = (*program.facts, *against.facts)
+    shapes = [p.of.shape for p in program.params if isinstance(p.of, n.Buffer)]
+
+    def allowed(pool: Sequence[Sizes]) -> Array:
+        return holding(program, pool, facts) & holding(against, pool, facts, most=(shapes, MOST_ELEMENTS))
+
+    def plausible(name: str, values: Sequence[int]) -> Sequence[int]:
+        fine = holding(program, [{name: v} for v in values], facts)
+        return [v for v, ok in zip(values, fine, strict=True) if ok]
+    return Space(sizes, (), lambda at: dict(at), allowed, plausible)
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- values
+
+def constants(programs: Iterable[n.Program]) -> list[int]:
+    """Whole numbers above 1 by which programs cut their sizes: steps, divisors, extents of tiles, threads; the most frequent first."""
+    found: dict[int, int] = {}
+    for program in programs:
+        for x in walk(program):
+            for c in _constants(x):
+                if 2 <= c <= MOST_ELEMENTS:
+                    found[c] = found.get(c, 0) + 1
+    return sorted(found, key=lambda c: (-found[c], c))
+
+
+def _constants(x: n.Node) -> Iterable[int]:
+    match x:
+        case n.For(step=n.Const(value=int() as c)):
+            yield c
+        case n.Binary(op="floordiv" | "ceildiv" | "mod" | "tdiv" | "trem" | "mul" | "min" | "lt" | "le" | "gt" | "ge", a=a, b=b):
+            for e in (a, b):
+                if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool):
+                    yield abs(e.value)
+        case n.Span(extent=int() as c):
+            yield c
+        case n.Buffer():
+            for d in x.shape:
+                if isinstance(d, n.Const) and isinstance(d.value, int):
+                    yield d.value
+        case n.Kernel(threads=n.Const(value=int() as c)):
+            yield c
+        case _:
+            pass
+
+
+def values_of(cuts: Sequence[int], stages: int, moduli: Sequence[int]) -> list[int]:
+    """Values of a size: small ones; for each cut one, two and three pieces with and without a part; more where a ring has so many stages."""
+    out = [1, 2, 3, 5, FEW]
+    for c in cuts[:12]:
+        part = max(1, 3 * c // 8 + 1)
+        times = (1, 2, 3, *((stages + 1, 2 * stages + 1) if stages > 1 else ()))
+        out += [part, c, c + 1, *(t * c + part for t in times), *(t * c for t in times)]
+    rounded = [-(-v // g) * g for g in moduli for v in out]
+    return sorted({v for v in (*out, *rounded) if 1 <= v <= MOST_ELEMENTS})
+
+
+def _moduli(programs: Iterable[n.Program]) -> list[int]:
+    found = {2, 4, 8, 16}
+    for program in programs:
+        for fact in program.facts:
+            found |= {x.b.value for x in walk(fact) if isinstance(x, n.Binary) and x.op in ("mod", "trem") and isinstance(x.b, n.Const)
+                      and isinstance(x.b.value, int) and x.b.value > 1}
+    return sorted(found)[-8:]
+
+
+def _spread(values: Sequence[int], most: int) -> list[int]:
+    """At most so many of the values: the small ones, and the others evenly."""
+    if len(values) <= most:
+        return list(values)
+    head, rest = list(values[:most // 4]), values[most // 4:]
+    picked = [rest[i * len(rest) // (most - len(head))] for i in range(most - len(head))]
+    return head + picked
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ solving
+
+def solved(program: n.Program, space: Space, also: Sequence[n.Program] = ()) -> Plan | None:
+    """Where to test a program; `also` are programs whose structure counts as well (a reference, the kernel that a walk began at). None where no
+    sizes are allowed."""
+    programs = (program, *also)
+    cuts, moduli = constants(programs), _moduli(programs)
+    stages = max((s for p in programs for s in rings(p).values()), default=0)
+    values = {name: _spread(space.plausible(name, values_of(cuts, stages, moduli)), MOST_VALUES) for name in space.names}
+    rng = random.Random(content_hash(program))
+    pool = [dict(s) for s in space.known]
+    if all(values.values()):
+        base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
+        pool += [base, *({**base, name: v} for name, of in values.items() for v in of)]
+        pool += [{name: rng.choice(of) for name, of in values.items()} for _ in range(MOST_JOINT if len(values) > 1 else 0)]
+    pool = _allowed(space, pool)
+    if not pool:
+        return None
+    found = _looked(programs, space, pool)
+    chosen = _cover(found, pool)
+    joint = _joined([pool[i] for i in chosen], space.names, rng)
+    more = [at for at in _allowed(space, joint) if at not in pool]
+    if more:
+        pool = pool + more
+        found = _looked(programs, space, pool)
+        chosen = _cover(found, pool)
+    seconds = tuple(float(found[0].seconds[i]) for i in chosen)
+    shapes = (_widened(program, space, pool[chosen[0]], seconds[0]), *(pool[i] for i in chosen[1:]))
+    return Plan(shapes, _ordering(found, pool, space.names), frozenset(found[0].reached), frozenset(found[0].unsure))
+
+
+def _widened(program: n.Program, space: Space, at: Sizes, seconds: float) -> Sizes:
+    """A shape with more of what runs side by side, where that costs little and loses nothing: each slice of an input is in another order."""
+    wide = [{**at, name: FEW} for name, value in at.items() if value < FEW]
+    allowed = _allowed(space, wide)
+    if not allowed:
+        return at
+    found = predicted(program, [space.own(x) for x in (at, *allowed)])
+    for i, x in enumerate(allowed, 1):
+        same = all(where[i] or not where[0] for g, where in found.reached.items() if g.kind != "grid")
+        if same and found.seconds[i] < max(2 * seconds, seconds + 0.02):
+            return x
+    return at
+
+
+def _allowed(space: Space, pool: Sequence[Sizes]) -> list[Sizes]:
+    unique = list({tuple(sorted(at.items())): at for at in pool}.values())
+    return [at for at, ok in zip(unique, space.allowed(unique), strict=True) if ok] if unique else []
+
+
+def _looked(programs: Sequence[n.Program], space: Space, pool: Sequence[Sizes]) -> list[Prediction]:
+    own = [space.own(at) for at in pool]
+    return [predicted(p, own) for p in programs]
+
+
+def _cover(found: Sequence[Prediction], pool: Sequence[Sizes]) -> list[int]:
+    """A greedy cover of all goals by indices of the pool; what only a slow shape reaches is left out, unless it is a loop's second trip."""
+    program, seconds = found[0], found[0].seconds
+    open_goals: dict[tuple[int, Goal], Array] = {(i, g): where for i, p in enumerate(found) for g, where in p.reached.items() if worth(g)}
+    chosen: list[int] = []
+    while open_goals and len(chosen) < MOST_SHAPES:
+        gain = np.zeros(len(pool))
+        for (i, g), where in open_goals.items():
+            gain += where * worth(g) * (1.0 if i == 0 else 0.5)
+        gain[seconds > SECONDS] = 0
+        best = int(np.argmax(gain / (seconds + 0.02)))
+        if gain[best] <= 0:
+            break
+        chosen.append(best)
+        open_goals = {k: where for k, where in open_goals.items() if not where[best]}
+    for (i, g), where in list(open_goals.items()):
+        twice = program.reached.get(Goal(g.kind, g.anchor, TWO)), program.reached.get(Goal(g.kind, g.anchor, MORE))
+        if i == 0 and g.kind == "loop" and g.bit in (TWO, MORE) and not any(w is not None and w[chosen].any() for w in twice):
+            chosen.append(int(np.argmin(np.where(where, seconds, np.inf))))
+    return sorted(chosen, key=lambda i: -sum(worth(g) for g, where in program.reached.items() if where[i]))
+
+
+def _joined(shapes: Sequence[Sizes], names: Sequence[str], rng: random.Random) -> list[Sizes]:
+    """Combinations of the values that the shapes have."""
+    values = [sorted({at[name] for at in shapes}) for name in names]
+    total = math.prod(len(v) for v in values)
+    if total <= MOST_JOINT:
+        return [dict(zip(names, of, strict=True)) for of in product(*values)]
+    return [{name: rng.choice(of) for name, of in zip(names, values, strict=True)} for _ in range(MOST_JOINT)]
+
+
+def _ordering(found: Sequence[Prediction], pool: Sequence[Sizes], names: Sequence[str]) -> Ordering | None:
+    """The tile by which each size is cut: the largest value at which a loop that depends on it runs once, or a grid has one CTA; sizes of loops
+    first."""
+    tiles: list[tuple[int, str, int]] = []
+    for name in names:
+        column = np.array([at[name] for at in pool])
+        for rank, kind, few, many in ((0, "loop", (ONE,), (TWO, MORE)), (1, "grid", (SINGLE,), (SEVERAL,))):
+            best = 0
+            for p in found:
+                for g, where in p.reached.items():
+                    if g.kind != kind or g.bit not in few:
+                        continue
+                    more = np.zeros(len(pool), np.bool_)
+                    for bit in many:
+                        more |= p.reached.get(Goal(g.kind, g.anchor, bit), np.zeros(len(pool), np.bool_))
+                    below = column[column < column[more].min()] if more.any() else column[:0]
+                    if where.any() and below.size:
+                        best = max(best, int(below.max()))
+            if best:
+                tiles.append((rank, name, best))
+                break
+    ordered = sorted(tiles, key=lambda t: (t[0], -t[2]))
+    return Ordering(tuple((name, tile) for _, name, tile in ordered)) if ordered else None
