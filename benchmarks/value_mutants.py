@@ -28,7 +28,8 @@ from typing import Any
 from benchmarks.mutants_page import PAGE, Row, share, summary, with_values
 from kir.cli._program import read
 from kir.diagnostic import KirError
-from kir.gate.correctness import Case, RelativeCase, check, problem_cases, relative_cases, size_sets, tensor_names
+from kir.gate.cases import RelativeCase, problem_tests, relative_tests, size_sets, tensor_names
+from kir.gate.correctness import check
 from kir.gate.mutants import Mutant, spread
 from kir.gate.mutants.truth import ARRANGED, VERSION, Trial, apart, problem_trials, relative_trials, told, trial
 from kir.gate.verdict import CorrectnessRecord
@@ -126,14 +127,10 @@ def _of_package(kernel: str, binding: str) -> Program:
 
 # ------------------------------------------------------------------------------------------------------------- the gate
 
-def gate_cases(program: Program, original: Program, problem: str) -> list[Case]:
-    """The cases on which the gate runs a program: all that is known here of how it chooses them."""
-    return list(problem_cases(program, load_problem(problem), {})) if problem else relative_cases(program, original)
-
-
 def verdict(program: Program, original: Program, problem: str) -> CorrectnessRecord:
-    """The gate's correctness stage."""
-    return check(program, gate_cases(program, original, problem), problem or "the original", relative=not problem)
+    """The gate's correctness stage, as `kir gate FILE --problem P` and `kir gate FILE --against ORIGINAL` run it."""
+    tests = problem_tests(program, load_problem(problem), {}) if problem else relative_tests(program, original)
+    return check(program, tests, problem or "the original", relative=not problem)
 
 
 @cache
@@ -198,17 +195,22 @@ def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None
             continue
         first = content_hash(s.program)
         trials: list[Trial] = []
+        own = f"{first}-{gate_version()}-{s.problem}"
+        if time.perf_counter() - begun > limit and own not in verdicts.rows:
+            continue
+        itself = verdicts.get(own, partial(_limited, partial(_verdict, s.program, s)))
         for m in mutants:
             assert m.program is not None
             pair = f"{first[:16]}-{content_hash(m.program)[:16]}-{'problem' if s.problem else 'relative'}"
             keys = f"{pair}-{truth_version()}", f"{pair}-{gate_version()}"
             late = time.perf_counter() - begun > limit
-            if late and (keys[0] not in truths.rows or keys[1] not in verdicts.rows):
+            if late and (keys[0] not in truths.rows or (keys[1] not in verdicts.rows and itself.get("ok"))):
                 continue
             if keys[0] not in truths.rows and not trials:
                 trials = s.trials()
             truth = truths.get(keys[0], partial(_limited, partial(_truth, m, trials)))
-            gate = verdicts.get(keys[1], partial(_limited, partial(_verdict, m, s)))
+            gate = verdicts.get(keys[1], partial(_limited, partial(_verdict, m.program, s))) if itself.get("ok") else {
+                "broken": f"the gate refuses the original: {itself.get('broken') or itself['reason']}", "seconds": 0}
             row = Row(s.name, s.kind, m.rule, m.anchor, m.how, truth, gate, {})
             if row.is_told and not row.is_refused and (not late or "-".join(keys) in causes.rows):
                 if not trials and "-".join(keys) not in causes.rows:
@@ -226,9 +228,8 @@ def _truth(m: Mutant, trials: Sequence[Trial]) -> dict[str, Any]:
     return {"trial": found.trial, "why": found.why[:200], "factor": min(found.factor, 1e300)}
 
 
-def _verdict(m: Mutant, s: Subject) -> dict[str, Any]:
-    assert m.program is not None
-    found = verdict(m.program, s.program, s.problem)
+def _verdict(program: Program, s: Subject) -> dict[str, Any]:
+    found = verdict(program, s.program, s.problem)
     return {"ok": found.ok, "reason": (found.reason or "")[:200], "runs": len(found.runs), "worst": max((min(r.worst, 1e300) for r in found.runs), default=0.0)}
 
 
