@@ -32,9 +32,13 @@ def rescale_dropped(site: Site) -> Iterator[Change]:
 
 def _is_carried(site: Site, e: n.Expr) -> bool:
     """Whether an expression is a carried value, perhaps converted or stretched."""
-    while isinstance(e, n.Cast) or (isinstance(e, n.Call) and e.fn in ("expand", "broadcast") and isinstance(e.args[0], n.Expr)):
-        e = e.x if isinstance(e, n.Cast) else e.args[0]  # type: ignore[assignment]  # matched just before
-    return isinstance(e, n.Load) and site.carried(e.at.buffer)
+    match e:
+        case n.Cast(x=x) | n.Call(fn="expand" | "broadcast", args=(n.Expr() as x, *_)):
+            return _is_carried(site, x)
+        case n.Load():
+            return site.carried(e.at.buffer)
+        case _:
+            return False
 
 
 def carry_dropped(site: Site) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kir.gate.mutants.sites import Change, Site, is_float, is_whole, trips
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import TileType, shape_of
+from kir.ir.types import TileType, dtype_of, shape_of
 
 LOOSER = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}
 NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "max_nan": -math.inf, "min_nan": math.inf}
@@ -146,7 +146,7 @@ def index_transposed(site: Site) -> Iterator[Change]:
 
 def _like(extent: n.Expr, index: n.Expr) -> n.Expr:
     """An extent in the dtype of an index."""
-    return build.cast(extent, index.type) if not isinstance(index.type, TileType) and extent.type != index.type else extent  # type: ignore[arg-type]
+    return extent if extent.type == index.type else build.cast(extent, dtype_of(index.type))
 
 
 def neighbor_taken(site: Site) -> Iterator[Change]:

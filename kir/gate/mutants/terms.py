@@ -63,8 +63,8 @@ def extreme_swapped(site: Site) -> Iterator[Change]:
             yield Change(f"`{op}` becomes `{OTHER[op]}`", build.binary(OTHER[op], site.node.a, site.node.b))
         case n.Call(fn="max_nan" | "min_nan" as fn):
             yield Change(f"`{fn}` becomes `{OTHER[fn]}`", replace(site.node, fn=OTHER[fn]))
-        case n.Call(fn="reduce" | "scan" as fn, attrs=options) if (op := str(dict(options).get("op"))) in OTHER:
-            yield Change(f"`{fn} {op}` becomes `{OTHER[op]}`", replace(site.node, attrs=n.attrs(**{**dict(options), "op": OTHER[op]})))
+        case n.Call(fn="reduce" | "scan" as fn, attrs=options) if (along := str(dict(options).get("op"))) in OTHER:
+            yield Change(f"`{fn} {along}` becomes `{OTHER[along]}`", replace(site.node, attrs=n.attrs(**{**dict(options), "op": OTHER[along]})))
         case n.Call(fn="atomic_max" | "atomic_min" as fn):
             new = "atomic_min" if fn == "atomic_max" else "atomic_max"
             yield Change(f"`{fn}` becomes `{new}`", replace(site.node, fn=new))
