@@ -29,7 +29,7 @@ class Row:
     @property
     def is_told(self) -> bool:
         """Whether the run over large shapes tells it apart."""
-        return bool(self.truth.get("trial"))
+        return bool(self.truth.get("trial")) and not self.is_broken
 
     @property
     def is_refused(self) -> bool:

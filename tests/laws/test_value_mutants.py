@@ -2,9 +2,12 @@
 a run in float64, and the gate refuses a fixed sample. All of them: `python -m benchmarks.value_mutants`, for docs/mutants.md."""
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
+from benchmarks.mutants_page import PAGE, TITLE, Row, share, values, with_values
 from benchmarks.value_mutants import Subject, subjects, verdict
 from kir.gate.cases import tensor_names
 from kir.gate.mutants import RULES, Mutant, candidates, mutants, put, sites, spread
@@ -215,3 +218,28 @@ def test_the_gate_accepts_the_original_and_refuses_its_mutants(name: str) -> Non
     for rule in REFUSED[name]:
         (made,) = spread(of.program, 1, [r for r in RULES if r.name == rule])
         assert made.program is not None and not verdict(made.program, of.program, of.problem).ok, made.name
+
+
+def row(rule: str, trial: str, ok: bool, **more: object) -> Row:
+    return Row("p.kir", "expert", rule, "main/x", "a | b", {"trial": trial, "factor": 2e300, "seconds": 0}, {"ok": ok, "worst": 0.5, "seconds": 0, **more},
+               {"cause": "tame inputs", "bound": 3.0})
+
+
+def test_the_page_counts_what_is_told_apart_and_names_what_is_not_refused() -> None:
+    rows = [row("carry-dropped", "large", False), row("carry-dropped", "large", True), row("edge-moved", "", True), row("edge-moved", "", False),
+            row("mask-dropped", "large", True, broken="it took more than 60 seconds")]
+    text = values(rows)
+    assert "| p.kir | 5 | 2 | 1 | 2 |" in text and "| carry-dropped | 2 | 2 | 1 | 0 |" in text and "| edge-moved | 2 | 0 | 0 | 2 |" in text
+    assert "| p.kir | carry-dropped | `main/x` | a \\| b | large | inf | 3 | tame inputs |" in text
+    assert "- p.kir: mask-dropped, `main/x`: it took more than 60 seconds" in text
+    assert share(rows) == 0.5 and share([]) == 1.0
+    assert all(f"- `{r.name}`: " in text for r in RULES)
+    page = with_values("# First\n\nkept\n", rows)
+    assert page.startswith("# First\n\nkept\n\n" + TITLE) and with_values(page, rows) == page
+
+
+def test_the_page_has_both_kinds() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.index("## gemm_sm90") < page.index(TITLE) < page.index("## By program")
+    figures = re.search(r"(\d+) mutants of (\d+) programs by (\d+) rules: (\d+) are told apart", page)
+    assert figures is not None and int(figures[4]) >= 300 and int(figures[3]) == len(RULES)
