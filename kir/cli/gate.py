@@ -160,6 +160,8 @@ def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
         worst = max((r.worst for r in right.runs), default=0.0)
         how = "relative to " if right.relative else "against "
         parts.append(Text(f"correctness: {len(right.runs)} runs {how}{right.reference}, worst error {worst:.3g} of its bound"))
+        if right.coverage is not None:
+            parts.append(Text(right.coverage.line))
     if modelled := [row for row in verdict.profile if row.kind == "modelled"]:
         table = Table("modelled", "shape", "time", "bound by", box=None, header_style="dim")
         for row in modelled:

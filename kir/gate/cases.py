@@ -3,15 +3,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kir.dataclass import dataclass
+from kir.diagnostic import KirError
 from kir.gate.goals import predicted
 from kir.gate.operands import cut_off
-from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, of_problem, of_programs, solved, worth
+from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -21,7 +24,8 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.problem import Comparison, Problem, Shape
 from kir.problem.draws import draw, generator
-from kir.problem.ordering import ordered
+from kir.problem.load import widened
+from kir.problem.ordering import Ordering, ordered, split
 from kir.problem.schema import Draw, Tensor
 
 Array = NDArray[Any]
@@ -29,6 +33,10 @@ SECONDS = 1.0
 """Interpreted time, as it is foreseen, of the cases of one program beyond those that are never left out."""
 CHECKED_SECONDS, CHECKED_TIMES, ENOUGH = 3.0, 10, 0.85
 """Time that the checked case may take; how much slower checking is than running; and what share of the most that a case reaches is enough for it."""
+TIMES_RUN = 2.5
+"""Of a case that another program judges: it runs too, and once for several states of a walk in float64."""
+FAIR = 0.5
+"""What share of its bound a reference may be off what it gives in float64, for inputs to be fair."""
 TURNS = (0, 6)
 """Seeds of the ordered cases at the most telling shape: with them each tensor begins with two of the orders."""
 
@@ -132,7 +140,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     Never left out: each solved shape, the first of them in two turns of the orders; the problem's first uneven shape; one distribution that is
     adversarial, by turns of the program's hash. The others as long as there is time."""
     names = tensor_names(program, problem, given)
-    plan = solved(program, of_problem(program, problem, names), also)
+    plan = problem_plan(program, problem, given, also)
     own = [s for s in problem.shapes_for(program) if "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS]
     if plan is None and not own:
         return Tests(())
@@ -156,6 +164,19 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
                  tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
 
 
+def problem_plan(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Plan | None:
+    """Where a program is tested, of what its own structure, the problem's naive program and those of `also` bring about."""
+    return solved(program, of_problem(program, problem, tensor_names(program, problem, given)), (*also, *_naive(problem)))
+
+
+def _naive(problem: Problem) -> tuple[n.Program, ...]:
+    """The problem's own program, where it comes with one."""
+    try:
+        return (problem.naive,)
+    except (KirError, OSError):
+        return ()
+
+
 def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]) -> list[ProblemCase]:
     """The cases of `problem_tests` alone."""
     return [c for c in problem_tests(program, problem, given).cases if isinstance(c, ProblemCase)]
@@ -171,12 +192,13 @@ def _program_sizes(program: n.Program, problem: Problem, names: Mapping[str, str
     return of_problem(program, problem, names).own(dict(at))
 
 
-def _affordable(program: n.Program, must: Sequence[Mapping[str, int]], may: Sequence[Mapping[str, int]], own: Any) -> tuple[list[int], list[int]]:
-    """Of what may be run the indices of what fits, and of the rest."""
+def _affordable(program: n.Program, must: Sequence[Mapping[str, int]], may: Sequence[Mapping[str, int]], own: Any,
+                times: float = 1.0) -> tuple[list[int], list[int]]:
+    """Of what may be run the indices of what fits, and of the rest; each is run so many times."""
     seconds = predicted(program, [own(at) for at in (*must, *may)]).seconds
     spent, kept, left = 0.0, [], []
     for i in range(len(may)):
-        cost = float(seconds[len(must) + i])
+        cost = times * float(seconds[len(must) + i])
         if spent + cost <= SECONDS:
             kept.append(i)
             spent += cost
@@ -284,25 +306,35 @@ def _truth(fact: n.Expr, program: n.Program, sizes: Mapping[str, int]) -> bool |
     return bool(found.value) if isinstance(found, n.Const) else None
 
 
+OTHER = {
+    "positive": Draw(kind="uniform", low=0.25, high=2.0), "negative": Draw(kind="uniform", low=-2.0, high=-0.25), "tiny": Draw(kind="normal", scale=2.0**-10),
+    "large": Draw(kind="normal", scale=16.0), "wide": Draw(kind="log_uniform", low=-6, high=6), "sparse": Draw(kind="sparse", scale=4.0, every=5)}
+"""How inputs of a program that is judged by another one are drawn beside normal ones, where the other program gives what it gives in float64."""
+LATER_TURNS = (1, 2, 3, 4, 5)
+"""Seeds of further orders at the most telling shape, as long as there is time."""
+
+
 def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Program] = ()) -> Tests:
     """Cases at sizes that both programs allow and at which both do all that they can do, judged by what `against` makes of them."""
     plan = solved(program, of_programs(program, against), (against, *also))
     if plan is None:
         return Tests(())
-    tensors = tuple(Tensor(name=p.name, role=p.role, dtype=p.of.dtype.name, shape=tuple(_extent(d) for d in p.of.shape))
-                    for p in against.params if isinstance(p.of, n.Buffer) and p.role in ("in", "out", "inout"))
-    reference = content_hash(against)
-    known = [*plan.shapes, *(s for s in size_sets(program) if s not in plan.shapes)]
-    wanted = [(at, seed) for at in plan.shapes for seed in (TURNS if at is plan.shapes[0] else TURNS[:1])]
-    may = [(at, 1) for at in known if at not in plan.shapes]
-    kept, left = _affordable(program, [at for at, _ in wanted], [at for at, _ in may], lambda at: at)
-    out: list[Case] = []
-    for number, (at, seed) in enumerate([*wanted, *(may[i] for i in kept)]):
-        in_order = plan.ordering is not None and at in plan.shapes
-        made = _relative(against, at, seed, number, reference, tensors if in_order else (), plan)
-        if made is not None:
-            out.append(made)
-    return Tests(tuple(out), _checked(program, out, lambda at: at), tuple(_label(may[i][0]) for i in left), plan)
+    ordering = plan.ordering or Ordering((("*", _usual_tile((program, against))),))
+    plan = replace(plan, ordering=ordering)
+    first, turn = plan.shapes[0], int(content_hash(program)[:8], 16)
+    names = list(OTHER)
+    adverse = names[turn % len(names):] + names[:turn % len(names)]
+    must = [(at, f"normal{ordering}", seed) for at in plan.shapes for seed in (TURNS if at is first else TURNS[:1])]
+    must += [(first, adverse[0], 0)]
+    may = [*((first, name, 0) for name in adverse[1:]), *((first, f"normal{ordering}", seed) for seed in LATER_TURNS),
+           *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
+    kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
+    cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)] if (made := _relative(against, at, distribution, seed)) is not None]
+    return Tests(tuple(cases), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
+
+
+def _usual_tile(programs: Sequence[n.Program]) -> int:
+    return next((c for c in constants(programs) if 8 <= c <= 1024), 32)
 
 
 def relative_cases(program: n.Program, against: n.Program) -> list[Case]:
@@ -310,8 +342,19 @@ def relative_cases(program: n.Program, against: n.Program) -> list[Case]:
     return list(relative_tests(program, against).cases)
 
 
-def _relative(against: n.Program, sizes: Sizes, seed: int, number: int, reference: str, tensors: Sequence[Tensor], plan: Plan) -> RelativeCase | None:
-    values = {p.name: const(sizes[p.name], p.of) for p in against.params if p.name in sizes and isinstance(p.of, DType)}
+def _relative(against: n.Program, sizes: Sizes, distribution: str, seed: int) -> RelativeCase | None:
+    return _made(against, tuple(sorted(sizes.items())), distribution, seed)
+
+
+@lru_cache(maxsize=48)
+def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str, seed: int) -> RelativeCase | None:
+    """A case and what the reference makes of it, kept for the next program of a walk. None for one with too large arrays, and for inputs other than
+    normal ones of which the reference makes something else in float64: they would test its rounding."""
+    sizes = {p.name: dict(at)[p.name] for p in against.params if p.name in dict(at)}
+    base, ordering = split(distribution)
+    how = OTHER.get(base, Draw(kind="normal"))
+    values = {name: const(value, p.of) for p in against.params if isinstance(p.of, DType) and (name := p.name) in sizes for value in (sizes[name],)}
+    reference = content_hash(against)
     arrays: dict[str, Array] = {}
     for p in against.params:
         if not isinstance(p.of, n.Buffer):
@@ -320,18 +363,35 @@ def _relative(against: n.Program, sizes: Sizes, seed: int, number: int, referenc
         if math.prod(shape) > MOST_ELEMENTS:
             return None
         if p.role != "out":
-            how = Draw(kind="normal") if p.of.dtype.is_float else Draw(kind="integers", low=0, high=2)
-            arrays[p.name] = draw(how, shape, p.of.dtype.name, generator(reference, "normal", seed, p.name, sorted(sizes.items())))
-    if tensors and plan.ordering is not None:
-        arrays = ordered(arrays, tensors, plan.ordering, seed)
+            drawn = how if p.of.dtype.is_float else Draw(kind="integers", low=0, high=2)
+            arrays[p.name] = draw(drawn, shape, p.of.dtype.name, generator(reference, base, seed, p.name, list(at)))
+    if ordering is not None:
+        tensors = [Tensor(name=p.name, role="in", dtype=p.of.dtype.name, shape=tuple(_extent(d) for d in p.of.shape))
+                   for p in against.params if isinstance(p.of, n.Buffer)]
+        arrays = ordered(arrays, tensors, ordering, seed)
     scalars: dict[str, int | float] = {**sizes}
     for p in against.params:
         if p.role == "scalar" and p.value is None and isinstance(p.of, DType):
             scalars[p.name] = 0.5 if p.of.is_float else 1
     with np.errstate(all="ignore"):
         expected, also = expected_of(against, arrays, scalars)
-    distribution = f"normal{plan.ordering}" if tensors else "normal"
+        if base in OTHER and not _exact_enough(against, arrays, scalars, expected):
+            return None
     return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also)
+
+
+def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> bool:
+    """Whether a program gives nearly what it gives with every float in f64."""
+    floats = {p.name for p in against.params if isinstance(p.of, n.Buffer) and p.of.dtype.name in ("f32", "f16", "bf16")}
+    try:
+        wide = run(widened(against), {k: v.astype(np.float64) if k in floats else v.copy() for k, v in arrays.items()}, {**scalars}).outputs
+    except KirError:
+        return False
+    for name, got in expected.items():
+        exact = wide[name].astype(got.dtype)
+        if not np.isfinite(exact.astype(np.float64)).all() or _close(name, got, exact).worst > FAIR:
+            return False
+    return True
 
 
 def _extent(d: n.Expr) -> str:

@@ -167,6 +167,7 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
              runner: Runner | None, stopped: Callable[[], bool]) -> CorrectnessRecord:
     try:
         if problem is not None:
+            also = (*also, *((against,) if against is not None else ()))
             return check(program, problem_tests(program, problem, names, also), problem.name, runner=runner, stopped=stopped)
         assert against is not None
         return check(program, relative_tests(program, against, also), f"program {content_hash(against)[:12]}", relative=True, stopped=stopped)

@@ -46,12 +46,14 @@ class CpuJudge:
     targets: tuple[Target, ...]
     problem: Problem | None = None
     against: Program | None = None
+    expert: Program | None = None
+    """The kernel that the walk starts from: each state is tried at sizes at which it, too, does all that it can do."""
 
     @classmethod
     def of(cls, header: Header, expert: Program | None = None) -> CpuJudge:
         """The judge that a lineage's header asks for."""
         problem = load_problem(header.problem) if header.problem else None
-        return cls(header.surface, tuple(map(target, header.targets)), problem, None if problem else expert)
+        return cls(header.surface, tuple(map(target, header.targets)), problem, None if problem else expert, expert)
 
     def gate(self, program: Program) -> Judgement:
         """Compile, check and model one program."""
@@ -60,7 +62,8 @@ class CpuJudge:
 
     def _compiled(self, program: Program, cache: ArtifactCache | None = None) -> tuple[Verdict, str]:
         """The CPU gate's verdict, and why the surface's own compiler refused where another one made what was judged."""
-        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache, instead=INSTEAD.get(self.surface, ""))
+        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache, instead=INSTEAD.get(self.surface, ""),
+                           also=(self.expert,) if self.expert is not None else ())
         machine.give_back()  # what the interpreter held, and the compilers beside it
         why = verdict.compile.passed_over
         return verdict, f"{why[0].id}: {why[0].message}" if why else ""
@@ -135,14 +138,13 @@ class GpuJudge(CpuJudge):
     `INSTEAD` compiled is one of another device by name: between it and a time of the surface's own lies more than one step."""
 
     gpu: Gpu | None = None
-    expert: Program | None = None
     turn: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     @classmethod
     def on(cls, gpu: Gpu, header: Header, expert: Program) -> GpuJudge:
         """The judge that a lineage's header asks for, on a device. The device's architecture is compiled for beside the header's."""
         base = CpuJudge.of(header, expert)
-        return cls(base.surface, (gpu.target,), base.problem, base.against, gpu, expert)
+        return cls(base.surface, (gpu.target,), base.problem, base.against, expert, gpu)
 
     @cached_property
     def _judged_by(self) -> Problem:

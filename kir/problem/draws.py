@@ -69,5 +69,8 @@ def draw(how: Draw, shape: tuple[int, ...], dtype: str, random: np.random.Genera
             out = random.integers(int(how.low), int(how.high), shape).astype(np.float64)
         case "constant":
             out = np.full(shape, how.low)
+        case "special":
+            chosen = random.choice([float(v) for v in how.values or ("nan",)], shape)
+            out = np.where(random.integers(0, how.every, shape) == 0, chosen, random.normal(how.mean, how.scale, shape))
     with np.errstate(over="ignore"):  # what a narrow dtype cannot hold is infinite there
         return out.astype(numpy_dtype(dtype))

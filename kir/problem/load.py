@@ -321,6 +321,13 @@ def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
     return out
 
 
+def widened(program: n.Program) -> n.Program:
+    """`program` with every float in f64: what it computes but for rounding."""
+    for old in ("f32", "f16", "bf16"):
+        program = with_storage(program, DTYPES[old], DTYPES["f64"])
+    return program
+
+
 def _telling(a: Array) -> int:
     """The last of the largest elements: one that is small beside its bound would not be missed."""
     size = np.nan_to_num(np.abs(a.astype(np.float64)).ravel())

@@ -6,7 +6,8 @@ wrongly when the extremes lie there. A distribution's name says it, so that any 
 
     "normal, ordered by N/256 M/64"
 
-Along the first of these sizes that a tensor has, pieces of 256 (of 64) elements are put in order; each row (slice along that axis) in another of `ORDERS`.
+Along the first of these sizes that a tensor has, pieces of 256 (of 64) elements are put in order; each row (slice along that axis) in another of
+`ORDERS`. `*` stands for the longest axis of any tensor.
 """
 from __future__ import annotations
 
@@ -34,9 +35,11 @@ class Ordering:
     def __str__(self) -> str:
         return WORD + " ".join(f"{name}/{tile}" for name, tile in self.tiles)
 
-    def axis(self, t: Tensor) -> tuple[int, int] | None:
+    def axis(self, t: Tensor, a: Array) -> tuple[int, int] | None:
         """The axis of a tensor that is put in order, with the extent of its tiles; None for one without these sizes."""
         for name, tile in self.tiles:
+            if name == "*" and a.ndim:
+                return int(np.argmax(a.shape)), tile
             for axis, extent in enumerate(t.shape):
                 if name in names_in(extent):
                     return axis, tile
@@ -69,7 +72,7 @@ def ordered(inputs: Mapping[str, Array], tensors: Sequence[Tensor], ordering: Or
     """The inputs in order. `draws` says how a tensor was drawn; without it, tensors of floats are put in order and others are not."""
     out = dict(inputs)
     for number, t in enumerate(tensors):
-        found = ordering.axis(t) if t.name in out else None
+        found = ordering.axis(t, out[t.name]) if t.name in out else None
         if found is None:
             continue
         how = draws(t)

@@ -86,14 +86,16 @@ class Draw(_Form):
     """How the elements of an input are drawn (shapes and dtypes are the tensor's): `normal` (mean, scale), `uniform` (low, high),
     `log_uniform` (random sign, magnitude 2^low .. 2^high), `alternating` (+x, -x along the last axis but one and the last, with a
     small disturbance: sums cancel), `sparse` (one in `every` is normal * scale, the rest 0), `unit` (normal rows of length 1 along the
-    last axis), `integers` (low .. high - 1; few values make ties), `constant` (low)."""
+    last axis), `integers` (low .. high - 1; few values make ties), `constant` (low), `special` (normal, but one in `every` is one of `values`: `inf`,
+    `-inf`, `nan`)."""
 
-    kind: Literal["normal", "uniform", "log_uniform", "alternating", "sparse", "unit", "integers", "constant"]
+    kind: Literal["normal", "uniform", "log_uniform", "alternating", "sparse", "unit", "integers", "constant", "special"]
     mean: float = 0.0
     scale: float = 1.0
     low: float = 0.0
     high: float = 1.0
     every: int = 8
+    values: tuple[Literal["inf", "-inf", "nan"], ...] = ()
 
 
 class Term(_Form):

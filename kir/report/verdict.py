@@ -47,6 +47,8 @@ def _correctness(record: Mapping[str, Any]) -> Iterator[Row]:
         yield "correct", f"{sum(1 for each in runs if each['ok'])} of {len(runs)} runs {against}; shapes {shapes}"
         place = f"{float(worst['worst']):.3g} of its bound, at {worst['where']} ({worst['shape']}, {worst['distribution']})"
         yield "largest error", place
+        if covered := record.get("coverage"):
+            yield "coverage", str(covered["line"]).removeprefix("coverage ")
         checked = [each for each in runs if each["mode"] == "check"]
         if checked:
             findings = len(record.get("findings", ()))

@@ -8,7 +8,7 @@ from typing import Any
 
 from kir.dataclass import dataclass
 from kir.device.client import ChildGone
-from kir.gate.cases import elements_of
+from kir.gate.cases import elements_of, named_shape, problem_plan
 from kir.gate.gpu.candidate import Candidate, Reply, Running, variant_at
 from kir.gate.gpu.executable import Executable
 from kir.gate.gpu.oracle import Oracle
@@ -75,7 +75,8 @@ def compiled_once(by: Backend, emitted: Emitted, program: n.Program, problem: Pr
     program, whose sizes are drawn anew, compiles nothing. (Triton specializes by what divides its arguments.)"""
     @cache
     def variants(own: bool) -> frozenset[tuple[Any, ...]]:
-        shapes = held_out(problem, program, random.Random(content_hash(program))) if own else problem.shapes_for(program)
+        shapes = (*held_out(problem, program, random.Random(content_hash(program))), *solved_shapes(problem, program, names)[0]) if own else (
+            problem.shapes_for(program))
         return frozenset(of(s) for s in shapes)
 
     def of(s: Shape) -> tuple[Any, ...]:
@@ -98,12 +99,24 @@ def allowed(problem: Problem, program: n.Program, shape: Shape) -> bool:
     return bool(replace(problem, spec=spec).shapes_for(program))
 
 
-def planned(problem: Problem, program: n.Program, secret: random.Random, fits: Callable[[Shape], bool] | None = None) -> list[Planned]:
-    """All untimed shapes with normal inputs; the uneven one with every distribution and more seeds; held-out ones with any; shuffled."""
+def solved_shapes(problem: Problem, program: n.Program, names: Mapping[str, str]) -> tuple[list[Shape], str]:
+    """The shapes that the CPU gate solves from the program's structure, and the distribution in which inputs are ordered there."""
+    plan = problem_plan(program, problem, names)
+    if plan is None:
+        return [], "normal"
+    return [named_shape(problem, at) for at in plan.shapes], f"normal{plan.ordering or ''}"
+
+
+def planned(problem: Problem, program: n.Program, secret: random.Random, fits: Callable[[Shape], bool] | None = None,
+            names: Mapping[str, str] | None = None) -> list[Planned]:
+    """All untimed shapes with normal inputs; those that are solved from the program with ordered inputs; the uneven one with every distribution and more
+    seeds; held-out ones with any; shuffled."""
     shapes = [s for s in problem.shapes_for(program) if "timed" not in s.tags]
     def seed() -> int:
         return secret.getrandbits(48)
     out = [Planned(s, "normal", seed()) for s in shapes]
+    solved, in_order = solved_shapes(problem, program, names or {})
+    out += [Planned(s, in_order, seed()) for s in solved if problem.admits(s)]
     if shapes:
         uneven = next((s for s in shapes if "tail" in s.tags and "one" not in s.tags), shapes[-1])
         out += [Planned(uneven, d, seed()) for d in problem.distributions if d != "normal"]

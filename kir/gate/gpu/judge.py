@@ -163,7 +163,7 @@ def _prepared(gpu: Gpu, by: Backend, text: Emitted, program: Program, problem: P
     secret = random.Random(number)
     timed_shapes = _timed_shapes(problem, program, chosen)
     tensors = tensor_names(program, problem, names)
-    plan = planned(problem, program, secret, compiled_once(by, text, program, problem, tensors))
+    plan = planned(problem, program, secret, compiled_once(by, text, program, problem, tensors), tensors)
     if not plan and not timed_shapes:
         raise _Refused("correctness", "no shape of the problem satisfies the program's facts")
     every = list({s.name: s for s in (*(p.shape for p in plan), *timed_shapes)}.values())

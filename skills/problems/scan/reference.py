@@ -14,5 +14,7 @@ def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str,
 
 
 def magnitudes(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, dict[str, Array]]:
-    """`terms`: the largest partial sum of |x| that a term of the prefix went through, as its Euclidean norm."""
-    return {"terms": {"Y": np.sqrt(np.cumsum(np.square(inputs["X"]), axis=-1))}}
+    """`chain`: the magnitudes of the prefix sums so far, for a chain rounds each of them once; `peak`: the largest of them, for any partial sum is the
+    difference of two."""
+    prefix = np.cumsum(inputs["X"], axis=-1)
+    return {"chain": {"Y": np.cumsum(np.abs(prefix), axis=-1)}, "peak": {"Y": np.maximum.accumulate(np.abs(prefix), axis=-1)}}

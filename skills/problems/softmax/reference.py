@@ -9,13 +9,15 @@ Array = NDArray[Any]
 
 
 def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, Array]:
-    """exp(x - max) / sum; [M, N]."""
+    """exp(x - max) / sum; [M, N]. An element -inf has no weight; a row of nothing else has no answer (NaN)."""
     x = inputs["X"]
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    with np.errstate(invalid="ignore"):
+        e = np.exp(x - x.max(axis=-1, keepdims=True))
     return {"Y": e / e.sum(axis=-1, keepdims=True)}
 
 
 def magnitudes(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, dict[str, Array]]:
-    """`exponents`: y (|x| + max |x|), the scale of the error that rounding an exponent makes."""
+    """`exponents`: y (|x| + max |x|), the scale of the error that rounding an exponent makes; an element -inf makes none."""
     x = inputs["X"]
-    return {"exponents": {"Y": oracle(inputs, sizes)["Y"] * (np.abs(x) + np.abs(x).max(axis=-1, keepdims=True))}}
+    size = np.where(np.isfinite(x), np.abs(x), 0.0)
+    return {"exponents": {"Y": oracle(inputs, sizes)["Y"] * (size + size.max(axis=-1, keepdims=True))}}

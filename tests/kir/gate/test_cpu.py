@@ -14,6 +14,7 @@ from kir.gate.artifacts import ArtifactCache
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
+from kir.problem.ordering import split
 from kir.surface import Artifact, CompiledKernel, Emitted, Entry
 from kir.target import Target, target
 
@@ -58,8 +59,8 @@ def test_a_right_program_is_accepted_on_every_shape_and_distribution() -> None:
     runs = verdict.correctness.runs
     wanted = load_problem("softmax")
     assert {r.shape for r in runs} >= {s.name for s in wanted.shapes if not {"timed", "one"} & set(s.tags)}
-    assert {r.distribution for r in runs} == set(wanted.distributions)
-    assert {r.seed for r in runs} == {0, 1}
+    assert {split(r.distribution)[0] for r in runs} == set(wanted.distributions)
+    assert {r.seed for r in runs} >= {0, 1}
     assert [r.mode for r in runs].count("check") == 1 and runs[-1].mode == "check"
     assert all(r.ok and r.worst <= 1 for r in runs)
 

@@ -80,7 +80,7 @@ def test_on_a_device_it_is_measured_so_too_and_never_compared_with_times_of_the_
         return replace(first, profile=(ProfileRecord("NVIDIA H200", "s", 1e-4, "", {}, "measured", (0.9e-4, 1.1e-4), 9),))
     monkeypatch.setattr(judged, "gate_cpu", gate)
     monkeypatch.setattr(judged, "gate_gpu", device)
-    by = GpuJudge("tilelang", (), SimpleNamespace(timed_for=lambda p: ()), None, SimpleNamespace(cache=None), Program("expert"))  # type: ignore[arg-type]  # stand-ins
+    by = GpuJudge("tilelang", (), SimpleNamespace(timed_for=lambda p: ()), None, Program("expert"), SimpleNamespace(cache=None))  # type: ignore[arg-type]  # stand-ins
     plain, odd = by.gate(Program("plain")), by.gate(Program("odd"))
     assert asked == ["tilelang", "cuda"] and odd.surface == "cuda" and odd.record["refused_by"] == {"tilelang": "KIR-B010: refused"}
     assert list(plain.measured) == ["NVIDIA H200"] and list(odd.measured) == ["NVIDIA H200, as cuda"]

@@ -1,0 +1,165 @@
+"""Sizes solved from a program's structure: what is foreseen is reached, and what only a second tile shows is refused."""
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.gate.cases import ProblemCase, problem_plan, problem_tests, relative_tests, tensor_names
+from kir.gate.correctness import check
+from kir.gate.covered import _bits, covered
+from kir.gate.goals import Goal, predicted
+from kir.gate.shapes import of_problem
+from kir.interp import run
+from kir.interp.coverage import MORE, ONE, TWO
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.problem import Problem, load_problem, problem_names
+
+EXPERTS = tomllib.loads(Path("skills/experts/experts.toml").read_text())
+PROGRAMS = {**{name: (f"skills/experts/{e['file']}", e["problem"]) for name, e in EXPERTS.items()},
+            **{f"naive {p}": (f"skills/problems/{p}/naive.kir", p) for p in problem_names() if Path(f"skills/problems/{p}/naive.kir").is_file()}}
+QUICK = [name for name in PROGRAMS if name not in ("gemm_sm90_lanes", "gemm_sm90_persistent", "gemm_sm80_lanes", "fmha_sm90")]
+
+
+def _read(name: str) -> tuple[Program, Problem]:
+    file, problem = PROGRAMS[name]
+    return parse_program(Path(file).read_text(), file), load_problem(problem)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_is_foreseen_is_reached(name: str) -> None:
+    """A law: every goal that is sure at some sizes is reached by a run at these sizes."""
+    program, problem = _read(name)
+    tests = problem_tests(program, problem, {})
+    wanted = {p.name for p in program.params}
+    done: set[str] = set()
+    space = of_problem(program, problem, tensor_names(program, problem, {}))
+    for case in tests.cases:
+        assert isinstance(case, ProblemCase)
+        if case.shape in done or len(done) == 3:
+            continue
+        done.add(case.shape)
+        scalars = {k: v for k, v in case.scalars.items() if k in wanted}
+        with np.errstate(all="ignore"):
+            reached = {Goal(*bit) for bit in _bits(program, run(program, case.arrays, scalars, cover=True).reached)}
+        found = predicted(program, [space.own(dict(case.sizes))])
+        assert {g for g, where in found.reached.items() if where[0]} <= reached
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_solved_sizes_reach_all_that_sizes_bring_about(name: str) -> None:
+    program, problem = _read(name)
+    plan = problem_plan(program, problem, {})
+    assert plan is not None and 1 <= len(plan.shapes) <= 7
+    space = of_problem(program, problem, tensor_names(program, problem, {}))
+    found = predicted(program, [space.own(dict(at)) for at in plan.shapes])
+    reached = {g for g, where in found.reached.items() if where.any()}
+    assert not {g for g in plan.reachable - reached if g.kind != "grid" and g.bit in (TWO, MORE)}
+    assert len(plan.reachable - reached) <= 2
+    assert space.allowed(plan.shapes).all()
+
+
+SCAN = """kir 1
+program scan
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M, N]
+kernel main grid (row: M) threads 256
+  fragment carry: f32[1] = 0.0
+  for c in 0..ceildiv(N, 1024)
+    let x = load(X[row, c * 1024 +: 1024] else 0.0:f32 clip)
+    let sums = scan(x, axis=0, op=sum)
+    Y[row, c * 1024 +: 1024] = CARRY + sums clip
+    carry[0] = carry[0] + reduce(x, axis=0, op=sum)
+"""
+ONLINE = """kir 1
+program softmax
+  size M: i32
+  size N: i32
+  in X: f16[M, N]
+  out Y: f16[M, N]
+kernel main grid (row: M) threads 256
+  fragment top: f32[1] = -inf
+  fragment total: f32[1] = 0.0
+  for k in 0..ceildiv(N, 256)
+    let x = cast(load(X[row, k * 256 +: 256] else -inf:f16 clip), f32)
+    let best = max(reduce(x, axis=0, op=max), top[0])
+    let part = reduce(exp(x - best), axis=0, op=sum)
+    total[0] = RESCALED + part
+    top[0] = best
+  for k_1 in 0..ceildiv(N, 256)
+    Y[row, k_1 * 256 +: 256] = cast(exp(cast(load(X[row, k_1 * 256 +: 256] else 0.0:f16 clip), f32) - top[0]) / total[0], f16) clip
+"""
+PAIRS = {"scan": (SCAN, "CARRY", "carry[0]", "0.0"), "softmax": (ONLINE, "RESCALED", "total[0] * exp(top[0] - best)", "total[0]")}
+
+
+@pytest.mark.parametrize("problem", list(PAIRS))
+def test_what_only_a_second_tile_shows_is_refused(problem: str) -> None:
+    text, hole, right, wrong = PAIRS[problem]
+    good, bad = (parse_program(text.replace(hole, each), problem) for each in (right, wrong))
+    known = load_problem(problem)
+    accepted = check(good, problem_tests(good, known, {}), problem)
+    assert accepted.ok, accepted.reason
+    assert accepted.coverage is not None and not accepted.coverage.missing and "loops 6/6" in accepted.coverage.line or problem == "scan"
+    assert not check(bad, problem_tests(bad, known, {}), problem).ok
+    assert not check(bad, relative_tests(bad, good), problem, relative=True).ok
+    assert check(good, relative_tests(good, good), problem, relative=True).ok
+
+
+def test_a_state_of_a_walk_is_tried_where_its_expert_has_tiles() -> None:
+    """The simpler program has no tile of 1,024: alone it would be tried at few columns."""
+    naive, expert = load_problem("scan").naive, parse_program(SCAN.replace("CARRY", "carry[0]"), "expert")
+    alone, beside = (problem_plan(naive, load_problem("scan"), {}, also) for also in ((), (expert,)))
+    assert alone is not None and beside is not None
+    assert max(s["N"] for s in alone.shapes) < 1024 < max(s["N"] for s in beside.shapes)
+
+
+def test_a_loop_that_never_runs_again_is_refused_by_name() -> None:
+    good = parse_program(SCAN.replace("CARRY", "carry[0]"), "scan")
+    plan = problem_plan(good, load_problem("scan"), {})
+    assert plan is not None
+    found = covered(good, plan, {("loop", "main/c"): ONE})
+    (refusal,) = found.refusals()
+    assert refusal.id == "KIR-G112" and "main/c" in refusal.message
+    assert "loop main/c: two trips" in found.missing and any(d.id == "KIR-G113" for d in found.warnings())
+    assert not covered(good, plan, {("loop", "main/c"): ONE | TWO}).refusals()
+
+
+def test_the_second_trip_is_run_however_long_it_takes() -> None:
+    """A tile of 65,536 columns under a serial loop over them: slow, and still run twice."""
+    wide = parse_program(SCAN.replace("CARRY", "carry[0]").replace("1024", "65536"), "scan")
+    plan = problem_plan(wide, load_problem("scan"), {})
+    assert plan is not None and max(s["N"] for s in plan.shapes) > 65536
+
+
+def test_facts_that_no_size_satisfies_leave_nothing_to_test() -> None:
+    program = parse_program(SCAN.replace("CARRY", "carry[0]").replace("  in X", "  fact N % 7 == 0\n  fact N < 7\n  in X", 1), "scan")
+    record = check(program, problem_tests(program, load_problem("scan"), {}), "scan")
+    assert not record.ok and "no shape" in record.reason
+
+
+def test_sizes_meet_divisors_that_the_facts_ask_for() -> None:
+    program = parse_program(SCAN.replace("CARRY", "carry[0]").replace("  in X", "  fact N % 1009 == 0\n  in X", 1), "scan")
+    plan = problem_plan(program, load_problem("scan"), {})
+    assert plan is not None and all(s["N"] % 1009 == 0 for s in plan.shapes) and max(s["N"] for s in plan.shapes) > 1024
+
+
+def test_a_loop_whose_trips_data_decide_is_judged_by_what_it_did() -> None:
+    text = """kir 1
+program count
+  size N: i32
+  in X: i32[N]
+  out Y: i32[N]
+kernel main grid (i: N) threads 1
+  register total: i32 = 0
+  @inner for j in 0..X[i]
+    total = total + j
+  Y[i] = total
+"""
+    program = parse_program(text, "count")
+    record = check(program, relative_tests(program, program), "itself", relative=True)
+    assert not record.ok and "main/inner" in record.reason, "its inputs are 0 and 1, so it never runs twice"
