@@ -40,7 +40,7 @@ from kir.problem.schema import Draw, SetWithTies
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
-VERSION = 2
+VERSION = 3
 """Counts up when the criterion or the trials change, so that what is kept of earlier runs is not taken for today's."""
 FACTOR = 8.0
 """How much larger than the original's an error is that tells a mutant apart."""
@@ -216,7 +216,13 @@ DRAWS = {
 
 
 def relative_trials(program: n.Program, sizes: Sequence[Mapping[str, int]]) -> Iterator[Trial]:
-    """Trials of a program that is its own reference, at some sets of sizes."""
+    """Trials of a program that is its own reference, at some sets of sizes. Inputs on which it makes something else in float64 are left out, as its
+    rounding decides there; where those are all, or it cannot be run in float64, what it makes of normal inputs is taken for exact."""
+    found = list(_relative(program, sizes))
+    yield from [t for t, near in found if near] or [t for t, _ in found if t.name.endswith("normal")]
+
+
+def _relative(program: n.Program, sizes: Sequence[Mapping[str, int]]) -> Iterator[tuple[Trial, bool]]:
     wide = widened(program)
     for values in sizes:
         known = {p.name: const(values[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in values}
@@ -236,10 +242,10 @@ def relative_trials(program: n.Program, sizes: Sequence[Mapping[str, int]]) -> I
                 if isinstance(found, str):
                     continue
                 exact = _exact(program, wide, arrays, scalars)
-                usable = exact is not None and all(_near(found[0][k], exact[k]) for k in found[0])
+                near = exact is not None and all(_near(found[0][k], exact[k]) for k in found[0])
                 label = ", ".join(f"{k}={v}" for k, v in values.items()) or "fixed"
-                yield Trial(f"{label} {name}{'' if how == 'drawn' else ', ' + how}", arrays, scalars, exact if exact is not None and usable else found[0],
-                            found[0], found[1], found[2])
+                yield Trial(f"{label} {name}{'' if how == 'drawn' else ', ' + how}", arrays, scalars, exact if exact is not None and near else found[0],
+                            found[0], found[1], found[2]), near
 
 
 def widened(program: n.Program) -> n.Program:
