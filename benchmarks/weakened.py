@@ -18,6 +18,8 @@ ASSEMBLY = re.compile(r"\b(?:cp\.async\.(?:commit_group|wait_group|wait_all|bulk
                       r"|wgmma\.(?:fence|commit_group|wait_group)|griddepcontrol)")
 COUNTED = re.compile(r"wait_group(?:\.read)?(?:\.sync\.aligned)?\s+(%0|\d+)")
 LANES = 32
+COLLECTIVE = re.compile(r"__(?:shfl\w*|any|all|ballot|match\w*|reduce\w*)_sync|__syncwarp")
+HALF = "threadIdx.x % 32 < 16"
 _MEMORY = frozenset({"subscript_expression", "pointer_expression", "call_expression"})
 
 
@@ -58,7 +60,7 @@ def weakened(source: str) -> Iterator[Weakened]:
             elif re.match(r"asm\b", text) and ASSEMBLY.search(text):
                 yield made(node, "dropped", ";")
                 yield from _counts(node, text, made)
-        elif node.type == "call_expression" and re.fullmatch(r"__(?:shfl\w*|any|all|ballot|match\w*|reduce\w*)_sync|__syncwarp", text.partition("(")[0]):
+        elif node.type == "call_expression" and COLLECTIVE.fullmatch(text.partition("(")[0]):
             mask = next((c for c in node.children if c.type == "argument_list" and c.named_children), None)
             if mask is not None:
                 first = mask.named_children[0]
@@ -67,6 +69,19 @@ def weakened(source: str) -> Iterator[Weakened]:
                     yield made(first, f"bit {bit} left out", f"({value} & ~(1u << {bit}))")
         for guard in _guards(node):
             yield from _conditions(guard, source, made)
+
+
+def halved(source: str) -> Iterator[Weakened]:
+    """Each operation that has a mask of lanes, made by the first half of its warp alone."""
+    plain = _WORDS.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), source)
+    tree = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language())).parse(plain.encode())
+    for node in _nodes(tree.root_node):
+        text = source[node.start_byte : node.end_byte]
+        if node.type == "call_expression" and COLLECTIVE.fullmatch(text.partition("(")[0]):
+            alone = text.startswith("__syncwarp")
+            new = f"{HALF} ? {text} : 0" if not alone else f"if ({HALF}) {text}"
+            changed = source[: node.start_byte] + (new if alone else f"({new})") + source[node.end_byte :]
+            yield Weakened(node.start_point.row + 1, " ".join(text.split()), "by half of the lanes", changed)
 
 
 def _nodes(node: Node) -> Iterator[Node]:

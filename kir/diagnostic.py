@@ -53,16 +53,40 @@ TAB_WIDTH = 4
 
 @dataclass(frozen=True)
 class Origin:
-    """A span of a source file. Lines and columns are 1-based and count characters; ``end_column`` is exclusive."""
+    """A span of a source file. Lines and columns are 1-based and count characters; ``end_column`` is exclusive. ``inner`` is the place of its own
+    of what was read in place there: of a statement in the body of a device function or lambda, where the span is that of the call."""
 
     file: str
     line: int
     column: int
     end_line: int
     end_column: int
+    inner: Origin | None = None
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+    @property
+    def own(self) -> Origin:
+        """The place where the thing itself stands."""
+        return self if self.inner is None else self.inner
+
+    @property
+    def call(self) -> Origin | None:
+        """The statement that calls what holds the thing, where that stands elsewhere."""
+        at = self.inner
+        if at is None or (at.file == self.file and (self.line, self.column) <= (at.line, at.column) <= (self.end_line, self.end_column)):
+            return None
+        return replace(self, inner=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``inner`` only where there is one."""
+        found = asdict(self)
+        if self.inner is None:
+            del found["inner"]
+        else:
+            found["inner"] = self.inner.to_json()
+        return found
 
     @classmethod
     def of(cls, file: str, source: str, start: int, end: int) -> Origin:
@@ -154,7 +178,7 @@ class Diagnostic:
         """A JSON object with every field that is not at its default; :meth:`from_json` is its inverse."""
         value: dict[str, Any] = {"id": self.id, "message": self.message, "severity": self.severity}
         if self.origin is not None:
-            value["origin"] = asdict(self.origin)
+            value["origin"] = self.origin.to_json()
         for name in ("anchor", "subject", "needs", "attempt", "verdict", "label"):
             if text := getattr(self, name):
                 value[name] = text
@@ -171,7 +195,7 @@ class Diagnostic:
             raise ValueError(f"a diagnostic has no field {unknown[0]!r}{_suffix(did_you_mean(unknown[0], known))}")
         data = dict(value)
         if data.get("origin") is not None:
-            data["origin"] = Origin(**data["origin"])
+            data["origin"] = _origin(data["origin"])
         for name in ("witness", "notes"):
             data[name] = tuple(data.get(name, ()))
         return cls(**data)
@@ -266,6 +290,12 @@ def _fold(name: str) -> str:
 
 def _suffix(hint: str) -> str:
     return f"; {hint}" if hint else ""
+
+
+def _origin(given: Mapping[str, Any]) -> Origin:
+    """The inverse of :meth:`Origin.to_json`."""
+    inner = given.get("inner")
+    return Origin(**{**given, "inner": None if inner is None else _origin(inner)})
 
 
 def _line_and_column(source: str, offset: int) -> tuple[int, int]:

@@ -35,6 +35,7 @@ from typing import ClassVar
 
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
+from kir.ir.layout import ADDRESS_BITS
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at
 
@@ -118,6 +119,8 @@ class SwizzleShared(Pass):
             return None
         if self.bits < 1 or self.base < 0 or self.shift < 1:
             return Miss("a swizzle has at least one bit, moved up by at least one")
+        if self.bits + self.base + self.shift > ADDRESS_BITS:
+            return Miss(f"bits {self.base + self.shift} to {self.bits + self.base + self.shift - 1} are none of an offset, which has {ADDRESS_BITS}")
         if node.buffer.layout is not None or node.buffer.strides is not None:
             return Miss(f"'{node.buffer.name}' has a layout already")
         if node.buffer.align or self.align & (self.align - 1):

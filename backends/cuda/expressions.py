@@ -40,6 +40,16 @@ _FROM_WHOLE = {("i32", "f16"): "__int2half", ("u32", "f16"): "__uint2half", ("i6
 FULL_WARP = "0xffffffffu"
 
 
+def lane_mask(attrs: Mapping[str, n.Attr]) -> str:
+    """The mask of an operation of a warp: of its lanes, or of the group of neighbors that the caller is in."""
+    if "group" in attrs:
+        size = int(attrs["group"])
+        return f"0x{(1 << size) - 1:x}u << (threadIdx.x & {32 - size}u)"
+    return f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
+
+
+
+
 @dataclass
 class Writer:
     """Lines being written, with the depth of their block and names that are still free: `taken` are those of the program."""
@@ -277,16 +287,16 @@ class Expressions:
             case "unpack":
                 return f"{self.header('part')}<{c_type(dtype_of(e.type))}>({self.element(args[0], at[:-1])}, {at[-1]})", ATOM
             case "warp_reduce":
-                mask = f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
+                mask = lane_mask(attrs)
                 return f"__reduce_{attrs.get('op', 'add')}_sync({mask}, {self.element(args[0], at)})", ATOM
             case _ if e.fn in _SHUFFLES:
                 width = f", {attrs['width']}" if "width" in attrs else ""
-                mask = f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
+                mask = lane_mask(attrs)
                 return f"{_SHUFFLES[e.fn]}({mask}, {self.element(args[0], at)}, {self.element(args[1], at)}{width})", ATOM
             case "active_mask":
                 return "__activemask()", ATOM
             case _ if e.fn in _VOTES:
-                mask = f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
+                mask = lane_mask(attrs)
                 return f"{_VOTES[e.fn]}({mask}, {self.element(args[0], at)})", ATOM
             case _:
                 return self._math(e, args, at), ATOM

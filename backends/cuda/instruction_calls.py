@@ -13,7 +13,7 @@ from kir.ir.build import int_value
 from kir.ir.types import TileType, UnitType, dtype_of
 
 from . import hopper, ptx
-from .expressions import Expressions
+from .expressions import Expressions, lane_mask
 from .memory import Memory
 from .spelled import c_type, refuse, sizes_of
 
@@ -71,7 +71,7 @@ class InstructionCalls:
                 if team.sync:
                     w.put(f"{team.sync};")
             case "warp_sync":
-                w.put("__syncwarp();")
+                w.put(f"__syncwarp({lane_mask(attrs)});" if "group" in attrs else "__syncwarp();")
             case "fence":
                 scope = str(attrs.get("scope", "gpu"))
                 if scope not in _FENCES:

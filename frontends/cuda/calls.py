@@ -55,7 +55,8 @@ def call(r: Reader, node: Node, scope: Scope) -> Value:
         return braced(r, listed, r.types.base_type(fn, scope), scope)
     callee = _callee(r, fn, scope)
     args = arguments(r, listed, scope)
-    return apply(r, callee, args, node)
+    with r.m.reading(scope.unit, node):
+        return apply(r, callee, args, node)
 
 
 def apply(r: Reader, callee: Value, args: list[Value], node: Node) -> Value:

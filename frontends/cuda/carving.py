@@ -70,7 +70,7 @@ def pointed(r: Reader, at: Place, to: CType) -> Place:
         return at
     reaching = r.parts.reaching
     if offset not in reaching:
-        made = Store(r.m.fresh(r.hint or r.pool.name), "shared", found[0], (), build.sub(r.pool_bytes, offset), resized=True, origin=r.m.origin)
+        made = Store(r.m.fresh(r.hint or r.pool.name), "shared", found[0], (), build.sub(r.pool_bytes, offset), resized=True, ranges=r.m, origin=r.m.origin)
         made.logical = r.arrays.get(r.hint, ())
         if r.arrays.get(r.hint) == ():
             made.single, made.row = True, build.const(found[0].bytes)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from kir.instructions import table
 from kir.ir import build
@@ -29,6 +29,23 @@ if TYPE_CHECKING:
 FULL = 0xFFFFFFFF
 
 
+class Arguments(list[Value]):
+    """The arguments of a call of a function that is known by its name; to ask for one that is not there is not to understand the call."""
+
+    def __init__(self, name: str, given: Iterable[Value], node: Node) -> None:
+        super().__init__(given)
+        self.name, self.node = name, node
+
+    @overload
+    def __getitem__(self, k: SupportsIndex) -> Value: ...
+    @overload
+    def __getitem__(self, k: slice) -> list[Value]: ...
+    def __getitem__(self, k: SupportsIndex | slice) -> Value | list[Value]:
+        if not isinstance(k, slice) and not -len(self) <= k.__index__() < len(self):
+            raise NotUnderstood(f"'{self.name}' with {len(self)} argument{'' if len(self) == 1 else 's'}", self.node)
+        return super().__getitem__(k)
+
+
 def known(name: str) -> bool:
     """Whether CUDA declares a function of this name."""
     return name in _handlers() or re.fullmatch(r"make_\w+[1234]", name) is not None or name in groups.FUNCTIONS
@@ -44,6 +61,7 @@ def call(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
     """A call of one of CUDA's functions. Raises NotUnderstood for one that is not in the table."""
     from .library import standard
 
+    args = Arguments(f.name, args, node)
     made = standard(r, f, args, node)
     if made is not None:
         return made
@@ -63,7 +81,7 @@ def call(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
 def method(r: Reader, f: Overloads, args: list[Value], node: Node) -> Value:
     """A method of a value of CUDA's own types."""
     if isinstance(f.this, Group):
-        return groups.method(r, f.this, f.name, args, node)
+        return groups.method(r, f.this, f.name, Arguments(f.name, args, node), node)
     this = r.rvalue(f.this) if f.this is not None else None
     if isinstance(f.this, Located) and isinstance(f.this.type, Arr) and f.name == "size":
         return Scalar(build.const(f.this.type.n))
@@ -116,12 +134,32 @@ def mask_of(r: Reader, v: Value, node: Node) -> dict[str, int]:
     """The attribute of a lane mask. Raises NotUnderstood for a mask that is not known."""
     value_ = constant(r.rvalue(v))
     if value_ is None:
-        e = r.scalar(v)
-        if isinstance(e, n.Var) and e.name.startswith("active_lanes"):
-            raise NotUnderstood("a lane mask that is only known when it runs", node)
+        size = _own_group(r, r.scalar(v))
+        if size is not None:
+            return {"group": size}
         raise NotUnderstood("a lane mask that is only known when it runs", node)
     value_ &= FULL
     return {} if value_ == FULL else {"mask": value_}
+
+
+def _own_group(r: Reader, mask: n.Expr) -> int | None:
+    """The size of the group of neighbors that a mask names, which the lane itself is one of: `0xffffu << (threadIdx.x & 16)`."""
+    if not (isinstance(mask, n.Binary) and mask.op == "shl" and isinstance(mask.a, n.Const)):
+        return None
+    low, by = int(mask.a.value) & FULL, _bare(mask.b)
+    size = low.bit_length()
+    if low != (1 << size) - 1 or size not in (1, 2, 4, 8, 16) or not (isinstance(by, n.Binary) and by.op == "and" and build.is_const(by.b, 32 - size)):
+        return None
+    lane = _bare(by.a)
+    lane = _bare(lane.a) if isinstance(lane, n.Binary) and (lane.op, build.int_value(lane.b)) in (("and", 31), ("mod", 32)) else lane
+    return size if lane == _bare(r.geometry.thread) else None
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """An integer as it was before it was given another dtype."""
+    while isinstance(e, n.Cast) and dtype_of(e.type).is_integer:
+        e = e.x
+    return e
 
 
 def _shuffle(r: Reader, name: str, args: list[Value], node: Node) -> Value:
@@ -171,9 +209,10 @@ def _lane(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _sync_warp(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    if args and mask_of(r, args[0], node):
+    options = mask_of(r, args[0], node) if args else {}
+    if "mask" in options:
         raise NotUnderstood("a __syncwarp of some lanes", node)
-    r.m.emit(n.Eval(build.call("warp_sync")))
+    r.m.emit(n.Eval(build.call_with("warp_sync", (), n.attrs(**options))))
     return Nothing()
 
 
@@ -368,7 +407,7 @@ def _clock(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _swap(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    a, b = args
+    a, b = args[0], args[1]
     kept_a, kept_b = r.pinned_value(r.rvalue(a), "first"), r.pinned_value(r.rvalue(b), "second")
     r.assign(a, kept_b)
     r.assign(b, kept_a)

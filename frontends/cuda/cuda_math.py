@@ -59,6 +59,8 @@ def _math() -> dict[str, tuple[str, str]]:
 
 def _math_call(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     fn, dtype_name = _math()[name]
+    if not args:
+        raise NotUnderstood(f"'{name}' without arguments", node)
     args = [r.rvalue(a) for a in args]
     if any(isinstance(a, Wide) for a in args):
         return _wide_math(r, fn, args, node)
@@ -71,7 +73,7 @@ def _math_call(r: Reader, name: str, args: list[Value], node: Node) -> Value:
             d = usual(d, dtype_of(e.type))
         if d.is_integer or d.is_bool:
             d = F64
-    if fn == "ldexp":
+    if fn == "ldexp" and len(numbers) == 2:
         return Scalar(build.call(fn, converted(numbers[0], d), converted(numbers[1], I32)))
     row = table()[fn]
     if len(numbers) != row.args[0] and not row.args[0] <= len(numbers) <= row.args[1]:
@@ -100,7 +102,7 @@ def _approximate(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _power(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    x, y = (converted(r.scalar(a, node), F32) for a in args)
+    x, y = (converted(r.scalar(a, node), F32) for a in (args[0], args[1]))
     return Scalar(build.call("exp2_approx", build.mul(y, build.call("log2_approx", x))))
 
 
@@ -116,7 +118,7 @@ def _sine_cosine(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 def _binary(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     op = names()["binary"][name]
-    a, b = (r.rvalue(x) for x in args[:2])
+    a, b = r.rvalue(args[0]), r.rvalue(args[1])
     if isinstance(a, Wide) or isinstance(b, Wide):
         kind = a.type if isinstance(a, Wide) else b.type if isinstance(b, Wide) else None
         if not isinstance(kind, Vec):
@@ -153,7 +155,7 @@ def _signbit(r: Reader, name: str, args: list[Value], node: Node) -> Value:
 
 def _permute(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     """`__byte_perm` looks at three bits of each nibble of its selector; `prmt` repeats a sign where the fourth is set."""
-    x, y, selector = (converted(r.scalar(a, node), U32) for a in args)
+    x, y, selector = (converted(r.scalar(a, node), U32) for a in (args[0], args[1], args[2]))
     return Scalar(build.call("prmt", x, y, build.binary("and", selector, build.const(0x7777, U32))))
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import field, replace
 
 from kir.dataclass import dataclass
+from kir.diagnostic import Origin
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.blocks import Blocks
 from kir.ir.types import Type
 from kir.ir.visit import walk
+
+from .source import Node, Unit
 
 Range = tuple[int, int]
 
@@ -21,6 +26,33 @@ class Emitter(Blocks):
 
     ranges: dict[str, Range] = field(default_factory=dict)
     lets: dict[str, n.Expr] = field(default_factory=dict)
+    here: tuple[Unit, Node] | None = None
+    """What is being read just now: the origin's own statement, a part of it, or a piece of a function that it calls."""
+    _places: dict[tuple[str, int, int], Origin] = field(default_factory=dict)
+
+    @contextmanager
+    def reading(self, unit: Unit, node: Node) -> Iterator[None]:
+        """What is emitted inside stands at a node of a file."""
+        before, self.here = self.here, (unit, node)
+        try:
+            yield
+        finally:
+            self.here = before
+
+    def place(self) -> Origin | None:
+        """The origin of what is emitted now."""
+        if self.origin is None or self.here is None:
+            return self.origin
+        unit, node = self.here
+        key = str(unit.path), node.start_byte, node.end_byte
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = unit.origin(node)
+        return self.origin if found == self.origin else replace(self.origin, inner=found)
+
+    def emit(self, s: n.Stmt) -> None:
+        """Append a statement to the innermost block."""
+        self.block.append(s if s.origin is not None or self.origin is None else replace(s, origin=self.place()))  # type: ignore[type-var]  # every Stmt
 
     def let(self, name: str, e: n.Expr) -> n.Expr:
         """`e` under a name, unless it is one already."""
@@ -38,7 +70,7 @@ class Emitter(Blocks):
     def let_at(self, position: int, name: str, e: n.Expr) -> n.Expr:
         """`e` under a name, computed before what has been emitted since `position` in this block."""
         made = n.Var(self.fresh(name), e.type)
-        s = n.Let((made.name,), e, origin=self.origin)
+        s = n.Let((made.name,), e, origin=self.place())
         self.block.insert(position, s)
         return made
 

@@ -54,16 +54,28 @@ def _reduce(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value:
     from .c_types import Prim
     from .cuda_calls import shuffled
 
+    among = own_lanes(r, group)
+
     if not isinstance(v, Scalar):
         raise NotUnderstood(f"a reduction of {r.shown(v)}", node)
     total = r.initialized("total", v, Prim(v.dtype))
     var = n.Var(r.m.fresh("s"), I32)
     with r.m.capture() as body:
         own = r.rvalue(total)
-        other = shuffled(r, "shfl_xor", own, build.binary("shr", build.const(group.size // 2), var), {})
+        other = shuffled(r, "shfl_xor", own, build.binary("shr", build.const(group.size // 2), var), among)
         r.assign(total, combined(r, op, r.rvalue(total), other, node))
     r.m.emit(n.For(var, build.const(0), build.const(group.size.bit_length() - 1), build.const(1), tuple(body), "unroll"))
     return r.rvalue(total)
+
+
+UNCONDITIONAL = 2
+"""Blocks that are open where a kernel's own statements are read: the program's, and the kernel's."""
+
+
+def own_lanes(r: Reader, g: Group) -> dict[str, n.Attr]:
+    """The mask of what the lanes of a tile do together, as an attribute: their own group. Where nothing is conditional all of a warp's tiles come,
+    and the whole warp is as good."""
+    return {"group": g.size} if 1 <= g.size < 32 and len(r.m.blocks) > UNCONDITIONAL else {}
 
 
 def combined(r: Reader, op: Value, a: Value, b: Value, node: Node) -> Value:
@@ -88,7 +100,7 @@ def method(r: Reader, g: Group, name: str, args: list[Value], node: Node) -> Val
     if name == "sync":
         if g.kind == "grid_group":
             raise NotUnderstood("a barrier of the whole grid", node)
-        r.m.emit(n.Eval(build.call("barrier" if not g.size else "warp_sync")))
+        r.m.emit(n.Eval(build.call_with("warp_sync", (), n.attrs(**own_lanes(r, g))) if g.size else build.call("barrier")))
         return Nothing()
     x, y, z = r.geometry.block
     threads = build.mul(build.mul(x, y), z)
@@ -124,7 +136,7 @@ def method(r: Reader, g: Group, name: str, args: list[Value], node: Node) -> Val
             return Scalar(converted(build.floordiv(threads, g.size), U32))
         case "shfl" | "shfl_xor" | "shfl_up" | "shfl_down":
             v = r.rvalue(args[0]) if isinstance(args[0], Located) else args[0]
-            return shuffled(r, "shfl_idx" if name == "shfl" else name, v, r.scalar(args[1], node), {}, g.size)
+            return shuffled(r, "shfl_idx" if name == "shfl" else name, v, r.scalar(args[1], node), own_lanes(r, g), g.size)
         case "any" | "all" | "ballot" if g.size == 32:
             fn = {"any": "vote_any", "all": "vote_all", "ballot": "ballot"}[name]
             made = r.m.let("vote", build.call(fn, r.condition(args[0], node)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kir.dataclass import dataclass
+from kir.diagnostic import error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, dtype_of
@@ -240,7 +241,7 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
                 statements.statement(r, body, scope, frame, [])
             return
         low, high = r.m.range_of(lo), r.m.range_of(hi)
-        if first_ is not None and last_ is not None and step_ is not None and last_ > first_:
+        if first_ is not None and last_ is not None and step_ and last_ > first_:
             r.m.ranges[var.name] = (first_, first_ + (last_ - first_ - 1) // step_ * step_)
         elif low is not None:
             r.m.ranges[var.name] = (low[0], max(low[0], high[1] - 1) if high is not None else dtype_of(var.of).range[1] - 1)
@@ -254,6 +255,8 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
     least = last if c.sign == ">=" else build.add(last, 1)
     if d.kind == "uint" and build.is_const(least, 0):
         raise NotUnderstood("a loop that ends when an unsigned number is negative")
+    if build.is_const(by, 0):
+        raise error("KIR-V009", f"the loop over '{c.name}' has step 0", origin=r.m.place(), needs="a step up or down")
     span = build.add(build.sub(c.first, least), 1)
     count = span if step == 1 else build.binary("ceildiv", span, by)
     var = n.Var(r.m.fresh(c.name), d)
@@ -281,7 +284,8 @@ def _as_i32(r: Reader, lo: n.Expr, hi: n.Expr, by: n.Expr, d: DType) -> tuple[n.
 def _scaling(r: Reader, c: Counter, cond: Node | None, update: Node | None, body: Node, scope: Scope, frame: Frame, kind: str, attrs: n.Attrs) -> None:
     """`o = 16; o > 0; o >>= 1`: known first and last values give the number of steps, and `o` is `16 >> s`."""
     first, last, by = build.int_value(c.first), build.int_value(c.last), build.int_value(c.step)
-    shift = {"<<": 1 << by if by is not None else None, ">>": 1 << by if by is not None else None, "*": by, "/": by}[c.op]
+    doubled = 1 << by if by is not None and 0 <= by < c.dtype.bits else None
+    shift = {"<<": doubled, ">>": doubled, "*": by, "/": by}[c.op]
     if first is None or last is None or shift is None or shift < 2 or shift & (shift - 1) or first < 0:
         v = r.initialized(c.name, Scalar(c.first), Prim(c.dtype))
         scope.values[c.name] = v

@@ -8,6 +8,7 @@ several dtypes gets views (`finish`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field, replace
 from math import prod
 
@@ -101,7 +102,7 @@ class Store:
 
     def split(self, buffer: n.Buffer, byte: n.Expr, dtype: DType, count: int | None) -> n.Region:
         """A place in the shape that the binding gives an array: each term of the offset goes to the largest dimension that it is a whole
-        number of steps of."""
+        number of steps of; where one leaves its dimension so, quotients and remainders of the offset."""
         strides = [prod(self.logical[k + 1 :]) * self.declared.bytes for k in range(len(self.logical))]
         parts: list[dict[tuple[n.Expr, ...], int]] = [{} for _ in strides]
         for monomial, c in build.polynomial(byte).items():
@@ -118,6 +119,8 @@ class Store:
             if left:
                 raise NotUnderstood(f"an access to '{self.name}' at an address that is no multiple of {dtype.bytes} bytes")
         index: list[n.Expr | n.Span] = [build.from_polynomial(p, I32) for p in parts]
+        if (count is None or count <= (build.int_value(buffer.shape[-1]) or 1)) and self.may_leave(index, buffer, count or 1):
+            index = self.counted(buffer, divided(byte, dtype.bytes) or byte, count or 1)
         if count is None:
             return build.region(buffer, *index)
         row = build.int_value(buffer.shape[-1]) or 1
@@ -128,6 +131,40 @@ class Store:
         last = index[-1]
         assert isinstance(last, n.Expr)
         return build.region(buffer, *index[:-1], build.span(last, count))
+
+    def may_leave(self, index: Sequence[n.Expr | n.Span], buffer: n.Buffer, count: int) -> bool:
+        """Whether some index but the first has a range that leaves its dimension, with so many numbers from the last one on. An index of which
+        nothing is known is what the binding means it to be."""
+        for k, (i, size) in enumerate(zip(index[1:], buffer.shape[1:], strict=True), 2):
+            found, end = self.range_of_sum(i) if isinstance(i, n.Expr) else None, build.int_value(size)
+            if found is not None and end is not None and (found[0] < 0 or found[1] + (count if k == len(index) else 1) > end):
+                return True
+        return False
+
+    def range_of_sum(self, e: n.Expr) -> tuple[int, int] | None:
+        """The least and the most that a sum of products may be, None where nothing is known of a part of it."""
+        low = high = 0
+        for monomial, c in build.polynomial(e).items():
+            ends = [c]
+            for atom in monomial:
+                found = self.ranges.range_of(atom) if self.ranges is not None else None
+                if found is None:
+                    return None
+                ends = [x * y for x in (min(ends), max(ends)) for y in found]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def counted(self, buffer: n.Buffer, at: n.Expr, count: int) -> list[n.Expr | n.Span]:
+        """The index in each dimension of the number `at`, counted from the beginning. Raises NotUnderstood where several numbers may lie in two rows."""
+        sizes = [build.int_value(d) or 1 for d in buffer.shape]
+        if sizes[-1] % count or any(c % count for c in build.polynomial(at).values()):
+            raise NotUnderstood(f"{count} numbers of '{self.name}' at once, of which some may lie in its next row")
+        out: list[n.Expr | n.Span] = []
+        for k in range(len(sizes)):
+            row = prod(sizes[k + 1 :])
+            whole = build.floordiv(at, row) if row > 1 else at
+            out.append(build.mod(whole, sizes[k]) if k else whole)
+        return out
 
     def moving(self, own: DType, size: int) -> DType:
         """The dtype in which `size` bytes of it are read to be moved."""

@@ -151,6 +151,11 @@ def kept(r: Reader, node: Node, scope: Scope, reason: str) -> None:
 
 def statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None = None) -> bool:
     """One statement; True where what follows it in the block is never reached, or has been read with it."""
+    with r.m.reading(scope.unit, node):
+        return _statement(r, node, scope, frame, rest, unroll)
+
+
+def _statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
     match node.type:
         case "expression_statement":
             if node.named_children:

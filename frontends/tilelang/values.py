@@ -285,6 +285,25 @@ class Signature:
     args: list[Value] = field(default_factory=list)
     named: dict[str, Value] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.args, self.named = Arguments(self.args), Named(self.named)
+
+
+class Arguments(list[Any]):
+    """Arguments by their places; to ask for one that is not there is not to understand the call."""
+
+    def __getitem__(self, k: Any) -> Any:
+        if isinstance(k, int) and not -len(self) <= k < len(self):
+            raise NotUnderstood(f"a call with {len(self)} argument{'' if len(self) == 1 else 's'} by place")
+        return super().__getitem__(k)
+
+
+class Named(dict[str, Any]):
+    """Arguments by their names; to ask for one that is not there is not to understand the call."""
+
+    def __missing__(self, name: str) -> Any:
+        raise NotUnderstood(f"a call without '{name}'")
+
 
 Value: TypeAlias = (
     int | float | bool | str | Num | TypeOf | Text | Open | Choice | Items | Table | Slice | Memory | Place | TensorType | Function

@@ -95,7 +95,7 @@ def size(r: Reader, name: str, dtype: DType) -> n.Var:
 
 
 def _ceildiv(r: Reader, given: Signature) -> Value:
-    a, b = (r.settled(x) for x in given.args)
+    a, b = r.settled(given.args[0]), r.settled(given.args[1])
     return arithmetic.binary("ceildiv", a, b, r.run)
 
 
@@ -103,7 +103,7 @@ def _binary(op: str) -> Word:
     def made(r: Reader, given: Signature) -> Value:
         if len(given.args) != 2:
             raise NotUnderstood(f"'{op}' of {len(given.args)} values")
-        a, b = (r.settled(x) for x in given.args)
+        a, b = r.settled(given.args[0]), r.settled(given.args[1])
         return arithmetic.binary(op, a, b, r.run)
 
     return made
@@ -234,7 +234,7 @@ def _global(r: Reader, given: Signature) -> Value:
 
 
 def _align(r: Reader, given: Signature) -> Value:
-    a, b = (r.settled(x) for x in given.args)
+    a, b = r.settled(given.args[0]), r.settled(given.args[1])
     return arithmetic.binary("mul", arithmetic.binary("ceildiv", a, b, r.run), b, r.run)
 
 

@@ -13,7 +13,7 @@ from kir.ir.types import BOOL, I32, TileType, dtype_of, shape_of
 from . import arithmetic
 from .arithmetic import convert
 from .reader import Reader, zero
-from .values import Memory, NotUnderstood, Place, Signature, Value, describe, is_number
+from .values import Memory, Named, NotUnderstood, Place, Signature, Value, describe, is_number
 from .words_notes import outside
 
 Word = Callable[[Reader, Signature], Value]
@@ -280,7 +280,7 @@ COMBINE: Mapping[str, str] = {"sum": "add", "max": "max", "min": "min", "and": "
 def _reduction(op: str, absolute: bool) -> Word:
     def made(r: Reader, given: Signature) -> Value:
         names = ("buffer", "out", "dim", "clear", "batch")
-        args: dict[str, Value] = dict(zip(names, given.args, strict=False))
+        args: dict[str, Value] = Named(zip(names, given.args, strict=False))
         args.update({{"src": "buffer", "dst": "out"}.get(k, k): v for k, v in given.named.items()})
         reduced(r, op, absolute, args)
         return None

@@ -67,6 +67,9 @@ ALIASES: Mapping[str, str] = {
 }
 """Names of libdevice (approximations included) by the row of the instruction table that they are."""
 
+MOST_NUMBERS = 1 << 16
+"""How far a range that is written out may reach."""
+
 
 def element_row(name: str, word: str) -> str | None:
     """The row of the instruction table for a function of `tl`, `tl.math` or libdevice."""
@@ -123,11 +126,16 @@ def _python(r: Reader, name: str, word: str, a: Arguments) -> Value:
         dtype = {"int": I32, "float": F32, "bool": BOOL}[word]
         return operators.truth(v) if word == "bool" else operators.folded(operators.number(v, dtype))
     if word == "float" and isinstance(a.args[0], str):
-        return float(a.args[0])
+        try:
+            return float(a.args[0])
+        except ValueError:
+            raise NotUnderstood(f"the number '{a.args[0]}'") from None
     if word == "abs":
         return elementwise(r, "abs", a.args)
     if word in ("range", "static_range"):
         ends = [operators.known_int(v, "a range") for v in a.args]
+        if not 1 <= len(ends) <= 3 or ends[2:] == [0] or max(map(abs, ends)) > MOST_NUMBERS:
+            raise NotUnderstood(f"'{word}' of {', '.join(map(str, ends)) or 'nothing'}")
         return Items(tuple(range(*ends)))
     if word in ("tuple", "list"):
         return Items(r.items(a.need(0, "x")))
@@ -175,7 +183,7 @@ def elementwise(r: Reader, row: str, args: list[Value]) -> Value:
 
 def order(r: Reader, op: str, a: Value, b: Value, nan: Value = None) -> Value:
     """`maximum`, `minimum`; bf16 is computed in f32, as Triton does."""
-    if is_known(a) and is_known(b):
+    if is_number(a) and is_number(b) and is_known(a) and is_known(b):
         return max(a, b) if op == "max" else min(a, b)  # type: ignore[type-var]  # numbers
     if is_number(a) and is_number(b):
         da, db = operators.number_dtype(a), operators.number_dtype(b)

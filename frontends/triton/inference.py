@@ -15,7 +15,7 @@ from kir.dataclass import dataclass
 from .host import HostScope
 from .host_tables import DTYPES
 from .signature import annotation_text, is_constexpr, is_none, nodes_below, parameters, stated_kind
-from .values import Builtin, Jit, NotUnderstood
+from .values import AXES, MOST_AXES, Builtin, Jit, NotUnderstood
 
 POINTER_CALLS = frozenset(
     {
@@ -382,14 +382,15 @@ class _Reading:
             if fn == "advance" and len(args) > 1:
                 self.integer(args[1])
         elif fn in DESCRIPTOR_CALLS and args and isinstance(args[0], cst.Name):
-            at = args[1 if fn.endswith("load") else 2] if len(args) > 1 else by_name.get("offsets")
+            first = 1 if fn.endswith("load") else 2
+            at = args[first] if len(args) > first else by_name.get("offsets")
             if isinstance(at, (cst.List, cst.Tuple)):
                 self.facts.descriptors.setdefault(args[0].value, len(at.elements))
                 self.integer(at)
         elif fn in ("program_id", "num_programs"):
             axis = args[0] if args else by_name.get("axis")
-            if isinstance(axis, cst.Integer):
-                self.facts.axes = max(self.facts.axes, int(axis.value) + 1)
+            if isinstance(axis, cst.Integer) and axis.evaluated_value < AXES:
+                self.facts.axes = max(self.facts.axes, axis.evaluated_value + 1)
         elif fn in INTEGER_CALLS:
             for a in args:
                 self.integer(a)
@@ -411,7 +412,7 @@ class _Reading:
             self.tile(args[0], 2)
         elif fn in REDUCTIONS and args:
             axis = args[1] if len(args) > 1 else None
-            self.tile(args[0], int(axis.value) + 1 if isinstance(axis, cst.Integer) else 1)
+            self.tile(args[0], min(MOST_AXES, axis.evaluated_value + 1) if isinstance(axis, cst.Integer) else 1)
 
     def tile(self, e: cst.BaseExpression, axes: int) -> None:
         """An expression with so many axes at least: so has what it is an elementwise function of."""

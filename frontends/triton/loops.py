@@ -85,10 +85,10 @@ def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
     )
     if len(args.args) == 1:
         lo, hi = 0, args.args[0]
-    if static and all(isinstance(x, int) for x in (lo, hi, step)):
+    if static and all(isinstance(x, int) for x in (lo, hi, step)) and step != 0:
         assert isinstance(lo, int) and isinstance(hi, int) and isinstance(step, int)
         numbers = range(lo, hi, step)
-        if len(numbers) <= MAX_UNROLLED:
+        if not numbers[MAX_UNROLLED:]:
             return unrolled(r, s, list(numbers))
     ends: list[n.Expr] = []
     for x in (lo, hi, step):
@@ -129,7 +129,7 @@ def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
     if name in r.live[-1].after.get(id(s), frozenset()):
         last = (
             build.add(bounds[0], build.mul(build.sub(build.ceildiv(build.sub(bounds[1], bounds[0]), bounds[2]), 1), bounds[2]))
-            if down is None or down > 0
+            if down is None or down > 0  # a step of 0 is refused when the program is verified
             else None
         )
         r.frame.env[name] = Run(last) if last is not None else Unknown(f"'{name}' after its loop")

@@ -313,6 +313,8 @@ def transposed(r: Reader, v: Value, order: tuple[int, ...] | None) -> Value:
         if rank < 2:
             raise NotUnderstood("the transpose of a vector")
         order = (*range(rank - 2), rank - 1, rank - 2)
+    if sorted(order) != sorted({a for a in order if -rank <= a < rank}) or len({a % rank for a in order}) != rank:
+        raise NotUnderstood(f"the axes {', '.join(map(str, order))} of a tile of {rank}, in another order")
     order = tuple(a % rank for a in order)
     if order == tuple(range(rank)):
         return v

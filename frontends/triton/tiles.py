@@ -11,6 +11,7 @@ from kir.ir.types import BOOL, I32, DType, shape_of
 from . import operators, reductions
 from .shapes import each, filled, reshaped, shape_from, size, stretched, transposed
 from .values import (
+    AXES,
     Items,
     NotUnderstood,
     Pointer,
@@ -28,14 +29,22 @@ if TYPE_CHECKING:
 
 def program_id(r: Reader, a: Arguments) -> Value:
     """The place of a program along an axis of the grid."""
-    axis = operators.known_int(a.need(0, "axis"), "the axis of a program id")
+    axis = _axis(a, "the axis of a program id")
     r.axes = max(r.axes, axis + 1)
     return Run(n.Var(f"pid_{axis}", I32))
 
 
+def _axis(a: Arguments, what: str) -> int:
+    """The number of one of the grid's axes. Raises NotUnderstood for one that no grid has."""
+    axis = operators.known_int(a.need(0, "axis"), what)
+    if not 0 <= axis < AXES:
+        raise NotUnderstood(f"{what} is {axis}, and a grid has {AXES} axes")
+    return axis
+
+
 def num_programs(r: Reader, a: Arguments) -> Value:
     """How many programs an axis of the grid has."""
-    axis = operators.known_int(a.need(0, "axis"), "the axis of a grid")
+    axis = _axis(a, "the axis of a grid")
     r.axes = max(r.axes, axis + 1)
     return Run(n.Var(f"grid_{axis}", I32))
 
@@ -148,6 +157,7 @@ def ravel(r: Reader, a: Arguments) -> Value:
 def interleave(r: Reader, a: Arguments) -> Value:
     """Two tiles, elements in turn."""
     made = reductions.joined(r, a)
-    assert isinstance(made, Run)
+    if not isinstance(made, Run) or len(made.shape) == 1:
+        return made  # two scalars
     *rest, last, two = made.shape
     return Run(reshaped(made.expr, (*rest, size((last, two)))))

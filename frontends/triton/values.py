@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 Dim: TypeAlias = int | Expr
 Shape: TypeAlias = tuple[Dim, ...]
+AXES = 3
+"""Axes of a grid."""
+MOST_AXES = 16
+"""Axes that a tile is taken to have where a source only names one of them."""
 
 
 class NotUnderstood(Exception):

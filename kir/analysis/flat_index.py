@@ -1,12 +1,13 @@
 """The index in each axis of a tensor of a place in its memory counted from the beginning."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from kir.analysis.bounds import bare
 from kir.analysis.facts import Facts
 from kir.analysis.order import is_positive, less
+from kir.analysis.rows import rank, stay_within
 from kir.analysis.simplify import whole_again
 from kir.ir import build
 from kir.ir import nodes as n
@@ -14,41 +15,61 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import walk
 
 
-def split_index(flat: n.Expr, base: n.Buffer, known: Facts) -> tuple[n.Expr, ...] | None:
-    """The index in each axis of a tensor of a flat index over its strides; None where a stride is no single product, or does not divide
-    what is left, or an index would leave its axis, or counts rows by a part of one (`row * (N // 4) * 4`, where 4 may not divide N). Terms
-    go to the axis of the largest stride that divides them; where an index would leave its axis, what a stride does not divide of them goes
-    on to the next: `16 * row + 16` is column 16 of row 16."""
+def split_index(flat: n.Expr, base: n.Buffer, known: Facts, masks: Sequence[n.Expr] = (), trusted: bool = False) -> tuple[n.Expr, ...] | None:
+    """The index in each axis of a tensor of a flat index over its strides, for the elements that masks let through; None where a stride is no
+    single product, or does not divide what is left, or counts rows by a part of one (`row * (N // 4) * 4`, where 4 may not divide N), or where
+    no way to take the flat index apart is proved to keep each index within its axis (`kir.analysis.rows`): then it is no row and column, but a
+    place in memory. `trusted` is for tensors of which the binding says that flat indices keep to their row.
+
+    Terms go to the axis of the largest stride that divides them; where that leaves an axis, what a stride does not divide of them goes on to
+    the next: `16 * row + 16` is column 16 of row 16."""
+    for index in _ways(flat, base, known):
+        if trusted:
+            return None if may_leave_rows(index, base, known) else index
+        if stay_within(index, base, masks, known):
+            return index
+    return None
+
+
+def _ways(flat: n.Expr, base: n.Buffer, known: Facts) -> Iterator[tuple[n.Expr, ...]]:
+    """Indices whose sum over the strides is a flat index, the likeliest first."""
     from kir.ir.specialize import row_major
 
-    strides = [bare(s) for s in (base.strides or row_major(base.shape))]
-    found = _split(bare(flat), strides, base, known)
-    if found is not None or not isinstance(bare(flat).type, DType):
-        return found
-    whole, rows = whole_again(bare(flat), known), [whole_again(s, known) for s in strides]
-    return None if whole == bare(flat) and rows == strides else _split(whole, rows, base, known)
-
-
-def _split(flat: n.Expr, strides: Sequence[n.Expr], base: n.Buffer, known: Facts) -> tuple[n.Expr, ...] | None:
+    strides, flat = [bare(s) for s in (base.strides or row_major(base.shape))], bare(flat)
     if not isinstance(flat.type, DType):
-        return None
-    order = sorted(range(len(strides)), key=lambda d: _rank(strides[d]), reverse=True)
+        return
+    found = list(_split(flat, strides, base, known))
+    if not found:
+        whole, rows = whole_again(flat, known), [whole_again(s, known) for s in strides]
+        found = [] if whole == flat and rows == strides else list(_split(whole, rows, base, known))
+    for index in found:
+        made = unfolded(index, base, known)
+        yield made
+        if made != index:
+            yield index
+
+
+def _split(flat: n.Expr, strides: Sequence[n.Expr], base: n.Buffer, known: Facts) -> Iterator[tuple[n.Expr, ...]]:
+    """The ways of one spelling of a flat index."""
+    order = sorted(range(len(strides)), key=lambda d: rank(strides[d]), reverse=True)
     factors: list[tuple[tuple[n.Expr, ...], int]] = []
     for s in strides:
         terms = build.polynomial(s)
         if len(terms) != 1:
-            return None
+            return
         factors.append(next(iter(terms.items())))
     ones = frozenset(d for d in order if base.shape[d] == build.const(1))
     inner = [d for d in order if d not in ones][1:]
     for shared in (False, True):
         parts = _parts(flat, order, factors, ones, shared)
         if parts is None:
-            return None
-        made = _from_rows_end([bare(build.from_polynomial(p, flat.type)) for p in parts], parts, order, factors, strides, base, known)
-        if not any(_leaves(made[d], base.shape[d], known) for d in inner):
-            return None if inner and _rows_within(made, order[0], inner, factors[order[0]][0], base) else made
-    return None
+            return
+        made = _from_rows_end([bare(build.from_polynomial(p, dtype_of(flat.type))) for p in parts], parts, order, factors, strides, base, known)
+        if any(_leaves(made[d], base.shape[d], known) for d in inner):
+            continue
+        if inner and _rows_within(made, order[0], inner, factors[order[0]][0], base):
+            return
+        yield made
 
 
 def outermost(index: Sequence[n.Expr], base: n.Buffer) -> n.Expr:
@@ -56,7 +77,7 @@ def outermost(index: Sequence[n.Expr], base: n.Buffer) -> n.Expr:
     from kir.ir.specialize import row_major
 
     strides = [bare(s) for s in (base.strides or row_major(base.shape))]
-    return index[max(range(len(strides)), key=lambda d: _rank(strides[d]))]
+    return index[max(range(len(strides)), key=lambda d: rank(strides[d]))]
 
 
 def unfolded(index: tuple[n.Expr, ...], base: n.Buffer, known: Facts) -> tuple[n.Expr, ...]:
@@ -153,12 +174,3 @@ def _removed(rest: list[n.Expr], x: n.Expr) -> bool:
 
 def _atom(e: n.Expr) -> n.Expr:
     return e.x if isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer else e
-
-
-def _rank(stride: n.Expr) -> tuple[int, int]:
-    """Strides by size: first by the number of symbolic factors, then by the coefficient."""
-    terms = build.polynomial(stride)
-    if len(terms) != 1:
-        return (0, 0)
-    ((atoms, k),) = terms.items()
-    return (len(atoms), k)

@@ -10,7 +10,7 @@ from kir.analysis.simplify import simplified
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64, DType, dtype_of
-from kir.ir.visit import names_read, substitute, transform, updated
+from kir.ir.visit import names_read, substitute, transform, updated, walk
 
 S = TypeVar("S", bound=n.Node)
 LOW, HIGH = -(1 << 31), (1 << 31) - 1
@@ -115,6 +115,19 @@ def panel_row_bound(e: n.Expr, known: Facts, grid: dict[str, n.Expr]) -> n.Expr 
     return None
 
 
+def panel_column_bound(e: n.Expr, known: Facts, grid: dict[str, n.Expr]) -> n.Expr | None:
+    """The number of columns of tiles that `p % (columns * g) // height` is below, where `height` is that of the panel that p belongs to: in the
+    last panel too, whose `height * columns` tiles are the last ones."""
+    if not (isinstance(e, n.Binary) and e.op == "floordiv" and isinstance(e.a, n.Binary) and e.a.op == "mod"):
+        return None
+    height = known.lets.get(e.b.name) if isinstance(e.b, n.Var) else e.b
+    if not (isinstance(height, n.Binary) and is_panel_height(height, known, grid)):
+        return None
+    g = build.int_value(height.a) or build.int_value(height.b)
+    panels = [x for x in walk(known.expanded(height)) if isinstance(x, n.Binary) and x.op == "floordiv" and x.a == e.a.a]
+    return _divided(known.expanded(e.a.b), g) if g and panels and all(x.b == known.expanded(e.a.b) for x in panels) else None
+
+
 def rounded_up(s: S, known: Facts) -> S:
     """`(x + c - 1) // c` as `ceildiv(x, c)`, where the sum does not wrap."""
 
@@ -144,6 +157,7 @@ def is_panel_height(e: n.Expr, known: Facts, grid: dict[str, n.Expr]) -> bool:
         height = build.int_value(g)
         if height is None or height < 1:
             continue
+        left = _with_first_rows(left, height, known)
         for monomial, c in build.polynomial(left).items():
             if len(monomial) != 1 or c != -height:
                 continue
@@ -154,6 +168,14 @@ def is_panel_height(e: n.Expr, known: Facts, grid: dict[str, n.Expr]) -> bool:
                 if columns is not None and known.expanded(grid[panel.a.name]) == build.mul(known.expanded(rows), columns):
                     return True
     return False
+
+
+def _with_first_rows(e: n.Expr, height: int, known: Facts) -> n.Expr:
+    """A sum with each name of `panel * height`, a panel's first row, written out."""
+    named = {x.name: value for m in build.polynomial(e) if len(m) == 1 and isinstance(x := m[0], n.Var) and (value := known.lets.get(x.name)) is not None
+             and list(build.polynomial(value).values()) == [height]}
+    made: n.Expr = substitute(e, named)
+    return made
 
 
 def _divided(e: n.Expr, c: int) -> n.Expr | None:

@@ -140,6 +140,12 @@ def _nonnegative(terms: Terms, known: Facts) -> Iterator[Inequality]:
             yield from about
 
 
+def sums_of(terms: Terms, known: Facts) -> Iterator[Terms]:
+    """Sums of products that are known to be at least 0: of what holds, and of what the atoms of a sum say of themselves."""
+    for fact, _ in _nonnegative(terms, known):
+        yield fact
+
+
 def _falling(fact: Terms) -> Inequality:
     return fact, tuple((m, c) for m, c in fact.items() if m and c < 0)
 

@@ -77,6 +77,8 @@ def _pool(placed: Sequence[tuple[Facts, n.Stmt]], b: n.Buffer, taken: set[str]) 
                     return None
                 lo, hi = reach.get(region, found)
                 reach[region] = min(lo, found[0]), min(max(hi, found[1]), size)
+                if not 0 <= reach[region][0] < reach[region][1]:
+                    return None  # a place that may lie outside: the array stays as it was declared, so that this shows
     joined: list[tuple[int, int]] = []
     for lo, hi in sorted(reach.values()):
         if joined and lo < joined[-1][1]:

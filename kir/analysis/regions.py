@@ -1,7 +1,7 @@
 """Flat accesses raised to regions: `A_flat[row * K + col]` is `A[row, col]`, and masks that say what a buffer's bounds say become `clip`.
 
-Part of the normal form: `raised` is idempotent. Address arithmetic is exact (it does not wrap), and an access names the element of the
-tensor that its row and column say: an index past the end of its own axis is outside the tensor, never an element of the next row.
+Part of the normal form: `raised` is idempotent. Address arithmetic is exact (it does not wrap), and an access is raised only where every row
+and column is proved to lie within its own axis (`kir.analysis.rows`): whatever shape a binding gives a memory, the program means the same.
 Hints (`multiple_of`, `max_contiguous`) leave, since they say nothing that facts do not.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 from kir.analysis.bounds import bare, below, conjuncts, holds, inside, says_bound, says_chunk
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.facts import Facts
-from kir.analysis.flat_index import may_leave_rows, outermost, split_index, unfolded
-from kir.analysis.narrow import narrowed_lets
+from kir.analysis.flat_index import outermost, split_index
+from kir.analysis.narrow import after, narrowed_lets, panel_column_bound
 from kir.analysis.normal_form import normalize, normalized_again
 from kir.analysis.unsigned import signed
 from kir.analysis.wrapped import unwrapped
@@ -75,7 +75,7 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
         views = {}
     known = Facts.at(program, (k.name,))
     exact = frozenset(p.name for p in program.params if dict(p.attrs).get("exact"))
-    return updated(k, body=_Raiser(views, _definitions(k), _loaded(k), exact).block(k.body, known))
+    return updated(k, body=_Raiser(views, _definitions(k), _loaded(k), exact, {a.name: a.extent for a in k.grid}).block(k.body, known))
 
 
 def _loaded(k: n.Kernel) -> frozenset[str]:
@@ -116,27 +116,48 @@ def _left(s: n.Stmt) -> tuple[n.Expr, ...]:
     return (n.Binary(_OPPOSITE[s.cond.op], s.cond.a, s.cond.b),)
 
 
+def _stayed(s: n.Stmt) -> tuple[n.Expr, ...]:
+    """What holds of those that are there after a statement that some leave by."""
+    leaves = isinstance(s, n.If) and not s.orelse and s.then and isinstance(s.then[-1], n.Jump)
+    return (n.Unary("not", s.cond),) if leaves and isinstance(s, n.If) and not isinstance(s.cond.type, TileType) else ()
+
+
 class _Raiser:
-    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str], exact: frozenset[str]) -> None:
-        self.views, self.definitions, self.loaded, self.exact = views, definitions, loaded, exact
+    def __init__(self, views: Views, definitions: Mapping[str, n.Expr], loaded: frozenset[str], exact: frozenset[str], grid: dict[str, n.Expr]) -> None:
+        self.views, self.definitions, self.loaded, self.exact, self.grid = views, definitions, loaded, exact, grid
         self.passed: tuple[n.Expr, ...] = ()
         """What holds because the threads for which it does not have left."""
+        self.left: tuple[n.Expr, ...] = ()
+        """The same, whatever conditions they left by; and where a tile's column ends."""
+        self.stored: tuple[tuple[int | n.Expr, ...], tuple[n.Expr, ...]] = ((), ())
+        """The shape of a store of a sum of elements, and its mask: what is loaded elsewhere is not stored."""
+        self.beside: tuple[n.Expr, ...] = ()
+        """The mask of the call that a place is given to, for one element."""
 
     def block(self, body: n.Block, known: Facts) -> n.Block:
         out: list[n.Stmt] = []
-        before = self.passed
+        before = self.passed, self.left
         for s in body:
             made = self.stmt(s, known)
             out.append(made)
-            known = known.after((made,))
+            known = after(known, made, self.grid)
             self.passed = (*self.passed, *_left(made))
-        self.passed = before
+            self.left = (*self.left, *_stayed(made), *self.columns(made, known))
+        self.passed, self.left = before
         return tuple(out)
+
+    def columns(self, s: n.Stmt, known: Facts) -> tuple[n.Expr, ...]:
+        """What a let says of a tile's column in a raster of panels."""
+        end = panel_column_bound(s.value, known, self.grid) if isinstance(s, n.Let) and len(s.names) == 1 else None
+        return () if end is None or not isinstance(s, n.Let) else (n.Binary("lt", n.Var(s.names[0], s.value.type), end),)
 
     def stmt(self, s: n.Stmt, known: Facts) -> n.Stmt:
         match s:
             case n.For():
-                return updated(s, body=self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step)))
+                around, self.grid = self.grid, {**self.grid, s.var.name: s.hi}
+                body = self.block(s.body, known.ranging(s.var, s.lo, s.hi, s.step))
+                self.grid = around
+                return updated(s, body=body)
             case n.If():
                 return updated(
                     s,
@@ -149,7 +170,10 @@ class _Raiser:
             case n.Roles():
                 return updated(s, roles=tuple(updated(r, body=self.block(r.body, known)) for r in s.roles))
             case n.Store() if s.at.index and s.at.buffer.space == "global":
-                return self.store(updated(s, value=self.loads(s.value, known)), known)
+                self.stored = self.kept_of(s)
+                value = self.loads(s.value, known)
+                self.stored = ((), ())
+                return self.store(updated(s, value=value), known)
             case n.Copy() if s.via == "tma" and s.src.at.buffer.space == "global" and s.dst.buffer.space == "fragment":
                 return self.descriptor_load(s, known)
             case n.Copy() if s.via == "tma" and s.dst.buffer.space == "global" and s.src.at.buffer.space == "fragment":
@@ -222,11 +246,33 @@ class _Raiser:
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Call) and any(isinstance(a, n.Region) for a in new.args):
+                self.beside = self.mask_of(new)
                 made = tuple(self.operand(a, known) if isinstance(a, n.Region) else a for a in new.args)
+                self.beside = ()
                 return new if made == new.args else replace(new, args=made)
             return self.load(new, known) if isinstance(new, n.Load) and new.at.index and new.at.buffer.space == "global" else new
 
         return transform(item, leave)
+
+    def mask_of(self, c: n.Call) -> tuple[n.Expr, ...]:
+        """The conditions under which an atomic operation touches the element at its place."""
+        mask = c.args[2 if c.fn != "atomic_cas" else 3] if c.fn.startswith("atomic_") and len(c.args) > (2 if c.fn != "atomic_cas" else 3) else None
+        if not isinstance(mask, n.Expr) or not isinstance(c.args[0], n.Region):
+            return ()
+        try:
+            return tuple(conjuncts(element(mask, _aligned(_positions(axes_of(c.args[0].type)), mask), self.definitions)))
+        except NotElementwise:
+            return ()
+
+    def kept_of(self, s: n.Store) -> tuple[tuple[int | n.Expr, ...], tuple[n.Expr, ...]]:
+        """The shape and the conditions of a masked store, each element of which is made of the same elements of what is loaded."""
+        shape = shape_of(s.at.type)
+        if s.mask is None or any(isinstance(x, n.Call) for x in walk(s.value)):
+            return (), ()
+        try:
+            return shape, tuple(conjuncts(element(s.mask, _aligned(_positions(axes_of(s.at.type)), s.mask), self.definitions)))
+        except NotElementwise:
+            return (), ()
 
     def operand(self, r: n.Region, known: Facts) -> n.Region:
         """A place that a call is given, as it is where it would need a mask."""
@@ -240,7 +286,8 @@ class _Raiser:
         try:
             scalar = element(e, _positions(axes), self.definitions)
             assert isinstance(scalar, n.Load)
-            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes))
+            kept = self.stored[1] if e.clip and scalar.mask is None and shape_of(e.type) == self.stored[0] else ()
+            place, mask, clip = self.placed(scalar.at, scalar.mask, e.clip, known_axes(known, axes), kept)
             if place is None:
                 return e
             other = scalar.other
@@ -277,7 +324,7 @@ class _Raiser:
             return s
 
     def placed(
-        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts
+        self, at: n.Region, mask: n.Expr | None, clip: bool, known: Facts, kept: tuple[n.Expr, ...] = ()
     ) -> tuple[n.Region | None, n.Expr | None, bool]:
         """The element of the real tensor, the rest of the mask, and whether the tensor's bounds say what the mask said."""
         index: tuple[n.Expr, ...] | None
@@ -287,7 +334,8 @@ class _Raiser:
             within = known
             for atom in conjuncts(mask):
                 within = within.knowing(atom)
-            index = split_index(flat, base, within)
+            within = reduce(Facts.knowing, self.passed, within)
+            index = split_index(flat, base, within, (*conjuncts(mask), *self.left, *self.beside, *kept), base.name in self.exact)
             if (
                 index is not None
                 and len(index) > 1
@@ -304,10 +352,6 @@ class _Raiser:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         if index is None:
             return None, mask, clip
-        if at.buffer.name in self.views:
-            index = unfolded(index, base, there := reduce(Facts.knowing, self.passed, within))
-            if may_leave_rows(index, base, there):
-                return None, mask, clip
         atoms = tuple(a for a in conjuncts(mask) if not holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):

@@ -127,7 +127,8 @@ def _relocated(d: Diagnostic, path: Path, file: str) -> Diagnostic:
 def _from(program: n.Program, path: str, file: str) -> n.Program:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, (n.Stmt, n.Kernel, n.Function)) and new.origin is not None and new.origin.file == path:
-            return replace(new, origin=replace(new.origin, file=file))  # type: ignore[type-var]  # every Stmt is a dataclass
+            inner = None if new.origin.inner is None else replace(new.origin.inner, file=file) if new.origin.inner.file == path else new.origin.inner
+            return replace(new, origin=replace(new.origin, file=file, inner=inner))  # type: ignore[type-var]  # every Stmt is a dataclass
         return new
     out: n.Program = transform(program, leave)
     return out

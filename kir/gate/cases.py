@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -319,22 +318,17 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     plan = solved(program, of_programs(program, against), (against, *also))
     if plan is None:
         return Tests(())
-    ordering = plan.ordering or Ordering((("*", _usual_tile((program, against))),))
-    plan = replace(plan, ordering=ordering)
+    along = Ordering((("*", next((c for c in constants((program, against)) if 8 <= c <= 1024), 32)),))
+    by_size = plan.ordering or along
     first, turn = plan.shapes[0], int(content_hash(program)[:8], 16)
     names = list(OTHER)
     adverse = names[turn % len(names):] + names[:turn % len(names)]
-    must = [(at, f"normal{ordering}", seed) for at in plan.shapes for seed in (TURNS if at is first else TURNS[:1])]
-    must += [(first, adverse[0], 0)]
-    may = [*((first, name, 0) for name in adverse[1:]), *((first, f"normal{ordering}", seed) for seed in LATER_TURNS),
+    must = [*((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
+    may = [*((first, name, 0) for name in adverse[1:]), *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
     cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)] if (made := _relative(against, at, distribution, seed)) is not None]
     return Tests(tuple(cases), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
-
-
-def _usual_tile(programs: Sequence[n.Program]) -> int:
-    return next((c for c in constants(programs) if 8 <= c <= 1024), 32)
 
 
 def relative_cases(program: n.Program, against: n.Program) -> list[Case]:

@@ -256,11 +256,12 @@ def _cover(found: Sequence[Prediction], pool: Sequence[Sizes]) -> list[int]:
     program, seconds = found[0], found[0].seconds
     open_goals: dict[tuple[int, Goal], Array] = {(i, g): where for i, p in enumerate(found) for g, where in p.reached.items() if worth(g)}
     chosen: list[int] = []
+    slow = max(SECONDS, 1.5 * float(seconds.min()))
     while open_goals and len(chosen) < MOST_SHAPES:
         gain = np.zeros(len(pool))
         for (i, g), where in open_goals.items():
             gain += where * worth(g) * (1.0 if i == 0 else 0.5)
-        gain[seconds > SECONDS] = 0
+        gain[seconds > slow] = 0
         best = int(np.argmax(gain / (seconds + 0.02)))
         if gain[best] <= 0:
             break

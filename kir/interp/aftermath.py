@@ -64,4 +64,4 @@ def writer(c: Checker, handle: Handle, index: tuple[int, ...]) -> Access | None:
         return None
     names = next((x.names for x in c.roots.values() if cta in x.numbers and agent < len(x.names)), [])
     who = f"CTA {cta}" + (f", {names[agent]}" if 0 < agent < len(names) else "")
-    return Access("write", c.m.anchor(site), who, site.origin if site is not None else None)
+    return Access.at("write", c.m.anchor(site), who, site.origin if site is not None else None)

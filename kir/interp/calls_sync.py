@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kir.diagnostic import error
 from kir.interp import asynchrony
+from kir.interp.calls_warp import taking_part
 from kir.interp.frame import Frame, Val
 from kir.interp.schedule import Wait
 from kir.ir.nodes import Call, Expr, Region
@@ -42,8 +43,9 @@ def _fence(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
 
 
 def _warp_sync(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
-    if m.checking:
-        m.checker.warp_sync(f)
+    if m.checking and f.level == "thread":
+        taking_part(m, e, f)
+        m.checker.warp_sync(f, int(dict(e.attrs).get("group", 32)))
     return NOTHING
 
 

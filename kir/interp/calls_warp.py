@@ -1,7 +1,7 @@
 """Instruction table, family `warp`: lanes of a warp exchange values. Lanes are grouped by 32 in the order of the thread loop.
 
 A shuffle from a lane that is out of range of its segment keeps the own value; from a lane that is inactive, or that the mask does not
-name, the value is undefined.
+name, the value is undefined. Every lane that a mask names and that has not left the kernel takes part, or the call is an error.
 """
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kir.interp.machine import Machine
 
 WARP_SIZE = 32
+FULL = 0xFFFFFFFF
+"""The mask of a whole warp."""
 
 
 def lanes_of(f: Frame) -> tuple[Array, Array]:
@@ -34,19 +36,64 @@ def lanes_of(f: Frame) -> tuple[Array, Array]:
     return lane, np.arange(f.lanes) - lane
 
 
-def _named(m: Machine, e: Call, f: Frame) -> Array:
-    """For each lane whether the mask of a call names it. Reports a lane that makes the call without being named (KIR-I018)."""
+def taking_part(m: Machine, e: Call, f: Frame) -> Array:
+    """For each lane whether the mask of a call names it. Reports a lane that makes the call without being named (KIR-I018), and a lane that is
+    named and does not make it (KIR-I019).
+
+    CUDA C++ Programming Guide, warp vote, match, reduce and shuffle functions: each calling thread must have its own bit set in the mask, and
+    all non-exited threads named in the mask must execute the same intrinsic with the same mask, or the result is undefined; `__syncwarp` says
+    the same of a corresponding `__syncwarp`. A thread that has returned from the kernel has exited. Lanes that a last, partial warp does not
+    have are not missed."""
     lane, start = lanes_of(f)
-    named = ((int(dict(e.attrs).get("mask", 0xFFFFFFFF)) >> lane) & 1).astype(np.bool_)
-    stray = f.active() & ~named
-    if m.checking and stray.any():
+    named = named_by(e, lane)
+    if not m.checking:
+        return named
+    active = f.active()
+    stray = active & ~named
+    if stray.any():
         at = int(stray.argmax())
-        peers = np.flatnonzero(named & f.active() & (start == start[at]))
-        s = m.site
-        other = Access("exchange", m.anchor(s), m.thread_name(f, int(peers[0])), s.origin if s is not None else None) if len(peers) else None
+        peers = np.flatnonzero(named & active & (start == start[at]))
         m.report("lanes", "error", f"lane {int(lane[at])} makes a {e.fn} whose mask does not name it", f, at, id="KIR-I018", verb="exchange",
-                 accesses=(other,) if other is not None else ())
+                 accesses=(_other(m, f, int(peers[0])),) if len(peers) else ())
+    if f.live is not None:
+        missing = absent(e, f, active)
+        if missing.any():
+            at = int(missing.argmax())
+            together = together_of(e, lane, start)
+            who = int((active & named & (together == together[at])).argmax())
+            m.report("lanes", "error", f"lane {int(lane[at])} is named in the mask of this {e.fn} and does not execute it with lane {int(lane[who])}",
+                     f, who, id="KIR-I019", verb="exchange", accesses=(_other(m, f, at, "no exchange"),))
     return named
+
+
+def named_by(e: Call, lane: Array) -> Array:
+    """For each lane whether the mask of a call names it: the attribute `mask`, all by default. With the attribute `group` = g each lane makes the
+    call with the mask of the g neighbors that it is one of, as a tile of a cooperative group does."""
+    named: Array = ((int(dict(e.attrs).get("mask", FULL)) >> lane) & 1).astype(np.bool_)
+    return named
+
+
+def together_of(e: Call, lane: Array, start: Array) -> Array:
+    """For each lane the frame's lane where those begin that make one call with it: its warp, or its group."""
+    group = int(dict(e.attrs).get("group", WARP_SIZE))
+    found: Array = start + lane // group * group
+    return found
+
+
+def absent(e: Call, f: Frame, active: Array) -> Array:
+    """The lanes that the mask of a call names and that have not left the kernel, in warps of which others make it, and they do not."""
+    lane, start = lanes_of(f)
+    named = named_by(e, lane)
+    together = together_of(e, lane, start)
+    comes = np.zeros(f.lanes, np.bool_)
+    comes[together[active & named]] = True
+    missing: Array = named & ~active & ~f.exited() & comes[together]
+    return missing
+
+
+def _other(m: Machine, f: Frame, lane: int, verb: str = "exchange") -> Access:
+    """The part that another lane has in the call at hand."""
+    return Access.at(verb, m.anchor(m.site), m.thread_name(f, lane), m.site.origin if m.site is not None else None)
 
 
 def _full(x: Array, lanes: int) -> Array:
@@ -68,9 +115,10 @@ def _shuffle(m: Machine, e: Call, f: Frame) -> Val:
     data = _full(value.data, f.lanes)[target]
     if not m.checking:
         return Val(data)
-    named = _named(m, e, f)
+    named = taking_part(m, e, f)
     ok = np.ones(data.shape, np.bool_) if value.ok is None else _full(np.broadcast_to(value.ok, value.data.shape), f.lanes)[target]
-    ok = ok & lift(named[target], data.ndim - 1)
+    together = together_of(e, lane, start)
+    ok = ok & lift(named[target] & (together[target] == together), data.ndim - 1)
     if f.live is not None:
         ok = ok & lift(f.live[target], data.ndim - 1)
     return Val(data, None if ok.all() else ok)
@@ -80,7 +128,7 @@ def _by_warp(m: Machine, e: Call, f: Frame) -> tuple[Val, Array, Array]:
     assert isinstance(e.args[0], Expr)
     value = m.evaluate(e.args[0], f)
     m.exchange(f)
-    _named(m, e, f)
+    taking_part(m, e, f)
     lane, start = lanes_of(f)
     return value, lane, start
 
@@ -126,7 +174,7 @@ def _warp_reduce(m: Machine, e: Call, f: Frame) -> Val:
     value, lane, start = _by_warp(m, e, f)
     m.must_be_defined(value, f, "a reduction over the warp")
     options, dtype = dict(e.attrs), dtype_of(e.type)
-    op, mask = str(options.get("op", "add")), int(options.get("mask", 0xFFFFFFFF))
+    op, mask = str(options.get("op", "add")), int(options.get("mask", FULL))
     x, taking = _full(value.data, f.lanes), f.active() & ((mask >> lane) & 1).astype(np.bool_)
     out = x.copy()
     for first in np.unique(start).tolist():

@@ -219,7 +219,7 @@ class Checker(Happened):
         if memory.pending:
             o = memory.pending[0]
             origin = o.site.origin if o.site is not None else None
-            other = Access("pending product", self.m.anchor(o.site), self.m.thread_name(f, 0), origin)
+            other = Access.at("pending product", self.m.anchor(o.site), self.m.thread_name(f, 0), origin)
             self.m.report("async", "error", f"{verb} of '{memory.name}' while a wgmma on it is pending", f, id="KIR-I016",
                           buffer=memory.name, verb=verb, accesses=(other,))
 
@@ -227,7 +227,7 @@ class Checker(Happened):
         """A product is issued: generic writes to its registers need a fence first."""
         if registers.unfenced:
             s = registers.written_at
-            other = Access("write", self.m.anchor(s), self.m.thread_name(f, 0), s.origin if s is not None else None)
+            other = Access.at("write", self.m.anchor(s), self.m.thread_name(f, 0), s.origin if s is not None else None)
             self.m.report("async", "error", f"'{registers.name}' was written since the last wgmma_fence", f, id="KIR-I016",
                           buffer=registers.name, verb="wgmma", accesses=(other,))
 
@@ -352,7 +352,7 @@ class Checker(Happened):
         loud = np.ones(len(a), np.bool_) if new is None else ~_same_bits(new[a], new[b])
         at = int(loud.argmax())
         s = self.m.site
-        other = Access("write", self.m.anchor(s), self.m.thread_name(f, int(lanes[b[at]])), s.origin if s is not None else None)
+        other = Access.at("write", self.m.anchor(s), self.m.thread_name(f, int(lanes[b[at]])), s.origin if s is not None else None)
         self.m.report("race", "error" if loud.any() else "weak", f"one store writes the same element of '{memory.name}' twice", f,
                       int(lanes[a[at]]), id="KIR-I014", buffer=memory.name, verb="write", accesses=(other,))
 
@@ -362,7 +362,7 @@ class Checker(Happened):
         clocks, _, _ = self._who(f)
         site = self.sites[found.site]
         thread = f"CTA {found.cta}" + (f", {clocks.names[found.agent]}" if 0 < found.agent < len(clocks.names) else "")
-        other = Access(found.verb, self.m.anchor(site), "the previous launch" if found.cta == EARLIER else thread,
+        other = Access.at(found.verb, self.m.anchor(site), "the previous launch" if found.cta == EARLIER else thread,
                        site.origin if site is not None else None)
         lane = int(lanes[found.at])
         if found.proxy:

@@ -109,6 +109,8 @@ class Frame:
     """Whether those siblings run as coroutines of their own."""
     diverged: bool = False
     """Whether this is a `subset` of the lanes that run together otherwise."""
+    branches: int = 0
+    """How many branches around are taken by some lanes and left by others, and have operations with a mask in both arms."""
     proxy: int = 0
     """1 while an asynchronous operation acts for the frame through the async proxy."""
     queue: Queue | None = None
@@ -165,6 +167,16 @@ class Frame:
     def active(self) -> Array:
         """The active lanes as a full mask."""
         return np.ones(self.lanes, np.bool_) if self.live is None else self.live
+
+    def exited(self) -> Array:
+        """For each lane whether its thread has left the kernel (a return from a device function is none)."""
+        frame = self
+        while frame.owner is None and frame.parent is not None:
+            frame = frame.parent
+        gone = np.zeros(self.lanes, np.bool_) if frame.returned is None else frame.returned
+        if frame.owner is not None and frame.parent is not None and frame.parent.live is not None:
+            gone = gone | ~frame.parent.live[frame.owner]
+        return gone
 
     def stop(self, kind: str) -> None:
         """The active lanes leave: until the next iteration (`continue`), the end of the loop (`break`) or of the function (`return`)."""

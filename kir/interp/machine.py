@@ -65,6 +65,7 @@ class Machine(Rendezvous):
         self.anchors: dict[int, str] = {}
         self.waits: dict[int, bool] = {}
         self.split_loops: dict[int, bool] = {}
+        self.meets: dict[int, bool] = {}
         self.shortcuts: dict[tuple[int, int, int, int], n.Store | None] = {}
         self.has_views = any(isinstance(s, n.View) for k in program.kernels for s in statements_of(k.body))
         self.iterations: dict[int, int] = {}
@@ -150,11 +151,11 @@ class Machine(Rendezvous):
     def call(self, e: n.Call, f: Frame) -> tuple[Val, ...]:
         """A device function within an expression. Raises KirError KIR-I002 when it waits."""
         results: list[Val] = []
-        for _ in self.call_steps(e, f, results):
+        for _ in self.call_steps(e, f, results, 0):
             raise error("KIR-I002", f"'{e.fn}' waits for others, so its call stands alone as a statement")
         return tuple(results)
 
-    def call_steps(self, e: n.Call, f: Frame, results: list[Val]) -> Steps:
+    def call_steps(self, e: n.Call, f: Frame, results: list[Val], branches: int | None = None) -> Steps:
         """Runs a device function for the active lanes and leaves what it returns in `results`."""
         fn = self.functions.get(e.fn)
         if fn is None:
@@ -162,6 +163,7 @@ class Machine(Rendezvous):
         inner = f.snapshot(f.agents, f.proxy)
         inner.parent, inner.owner, inner.scope, inner.env, inner.acts_for, inner._maps = f, None, False, {}, None, {}
         inner.team, inner.split, inner.queue, inner.numbers = f.team, f.split, f.queue, None
+        inner.branches = f.branches if branches is None else branches
         for p, a in zip(fn.params, e.args, strict=True):
             if isinstance(p, n.Buffer):
                 inner.env[p.name] = self._buffer_argument(p, a, f, inner)
@@ -254,7 +256,7 @@ class Machine(Rendezvous):
                buffer: str = "", verb: str = "", accesses: tuple[Access, ...] = ()) -> None:
         """Notes a finding at the current statement; one for each kind, place and other place."""
         s = self.site
-        own = Access(verb or kind, self.anchor(s), self.thread_name(f, lane), s.origin if s is not None else None)
+        own = Access.at(verb or kind, self.anchor(s), self.thread_name(f, lane), s.origin if s is not None else None)
         seen = accesses if kind == "deadlock" else (own, *accesses)
         key = (id, kind, severity, buffer, tuple((a.verb, a.anchor) for a in seen))
         if key not in self.findings and len(self.findings) < MOST_FINDINGS:
@@ -313,7 +315,7 @@ class Machine(Rendezvous):
         for k in self.program.kernels:
             for s in statements_of(k.body):
                 if isinstance(s, (n.Alloc, n.View)) and s.buffer.name == name:
-                    return Access("memory declared", self.anchor(s), "", s.origin)
+                    return Access.at("memory declared", self.anchor(s), "", s.origin)
         return Access("memory given", name, "the caller")
 
     def view_fits(self, b: n.Buffer, start: Array, needed: int, itemsize: int, base: Handle, f: Frame) -> None:
@@ -362,10 +364,21 @@ class Machine(Rendezvous):
         the block an operation of whole warps, for which they must stay together."""
         found = self.waits.get(id(s))
         if found is None:
-            calls = [x.fn for x in walk(s) if isinstance(x, n.Call)]
-            after = [x.fn for r in rest for x in walk(r) if isinstance(x, n.Call)]
-            found = any(fn in WAITING for fn in calls) and not any(fn in WARP or fn in MATRIX for fn in (*calls, *after))
+            calls, after = self.operations((s,)), self.operations(rest)
+            found = any(fn in WAITING for fn in calls) and not any(fn in WARP or fn in MATRIX or fn == "warp_sync" for fn in (*calls, *after))
             self.waits[id(s)] = found
+        return found
+
+    def operations(self, body: n.Block) -> set[str]:
+        """The names of the operations of some statements, and of the device functions that they call."""
+        found: set[str] = set()
+        todo = [body]
+        while todo:
+            for s in todo.pop():
+                for x in walk(s):
+                    if isinstance(x, n.Call) and x.fn not in found:
+                        found.add(x.fn)
+                        todo += [self.functions[x.fn].body] if x.fn in self.functions else []
         return found
 
     def splits(self, s: n.For) -> bool:

@@ -142,13 +142,20 @@ class Place:
         return self.handle.buffer.dtype
 
 
+LONG = 1 << 12
+"""Bytes of a period that memory is not rounded up to: no hardware swizzles so far."""
+
+
 def bytes_needed(shape: tuple[int, ...], strides: tuple[int, ...], swizzles: tuple[tuple[int, int, int], ...], itemsize: int) -> int:
-    """Bytes from the first to past the last element, rounded up to the period of the swizzles."""
+    """Bytes from the first to past the last element, rounded up to the period of the swizzles: of a long one, to the bytes that it exchanges, and
+    not at all where no element lies so high that it is moved."""
     if any(d == 0 for d in shape):
         return 0
     size = (sum((d - 1) * abs(s) for d, s in zip(shape, strides, strict=True)) + 1) * itemsize
     for bits, low, shift in swizzles:
         period = 1 << (bits + low + shift)
+        if period > LONG:
+            period = 1 << (bits + low) if size > 1 << (low + shift) else 1
         size = -(-size // period) * period
     return size
 

@@ -128,7 +128,7 @@ def deadlock(m: Machine, tasks: list[Task]) -> None:
     for t in waiting:
         assert t.wait is not None
         origin = t.site.origin if t.site is not None else None
-        seen.append(Access(f"waits for {t.wait.what}", m.anchor(t.site), t.name, origin))
+        seen.append(Access.at(f"waits for {t.wait.what}", m.anchor(t.site), t.name, origin))
     first = seen[0].verb if seen else "polls"
     m.report("deadlock", "error", f"no one can go on: {len(waiting)} wait, and the first {first}", None, id="KIR-I020",
              accesses=tuple(seen[:8]))

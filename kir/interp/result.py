@@ -20,6 +20,13 @@ class Access:
     anchor: str
     thread: str
     origin: Origin | None = None
+    called: Origin | None = None
+    """The statement whose call brought the access in, where it stands in a function elsewhere."""
+
+    @classmethod
+    def at(cls, verb: str, anchor: str, thread: str, origin: Origin | None) -> Access:
+        """An access of a statement with an origin, in its own place."""
+        return cls(verb, anchor, thread) if origin is None else cls(verb, anchor, thread, origin.own, origin.call)
 
     def __str__(self) -> str:
         return f"{self.verb} at {self.anchor}" + (f" by {self.thread}" if self.thread else "")
@@ -27,7 +34,8 @@ class Access:
     @property
     def placed(self) -> str:
         """The access with its line of the source, where that is known."""
-        return f"{self} ({self.origin.file}:{self.origin.line})" if self.origin is not None else str(self)
+        called = f", called at {self.called.file}:{self.called.line}" if self.called is not None else ""
+        return f"{self} ({self.origin.file}:{self.origin.line}{called})" if self.origin is not None else str(self)
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,14 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
-        return asdict(self)
+        found = asdict(self)
+        for side, a in zip(found["accesses"], self.accesses, strict=True):
+            side["origin"] = None if a.origin is None else a.origin.to_json()
+            if a.called is None:
+                del side["called"]
+            else:
+                side["called"] = a.called.to_json()
+        return found
 
 
 @dataclass

@@ -10,7 +10,9 @@ from kir.diagnostic import error
 from kir.interp import access, asynchrony
 from kir.interp.calls_matrix import product
 from kir.interp.calls_sync import WAITING
+from kir.interp.calls_warp import absent
 from kir.interp.frame import Frame, Val, lift
+from kir.interp.meeting import Meeting, arms, both_meet, collective
 from kir.interp.memory import Handle, bytes_needed, resolve
 from kir.interp.number import narrow, storage
 from kir.interp.schedule import Steps, Task, Team, Wait, groups_of
@@ -35,6 +37,9 @@ def block(m: Machine, body: n.Block, f: Frame) -> Steps:
         if f.split and isinstance(s, n.If) and m.goes_apart(s, body[i + 1:]):
             if (yield from _apart(m, s, body[i + 1:], f)):
                 return
+            continue
+        if f.branches and (call := collective(s)) is not None:
+            yield from _meet(m, s, call, f)
             continue
         simple = _SIMPLE.get(type(s))
         if simple is not None and not (isinstance(s, (n.Let, n.Eval)) and m.may_wait(s)):
@@ -197,6 +202,8 @@ def _if(m: Machine, s: n.If, f: Frame) -> Steps:
         yield from block(m, s.then, f)
     elif not taken.any():
         yield from block(m, s.orelse, f)
+    elif f.level == "thread" and both_meet(m, s):
+        yield from arms(m, f, (block(m, s.then, f), block(m, s.orelse, f)), (taken, other))
     else:
         f.live = taken
         yield from block(m, s.then, f)
@@ -205,6 +212,20 @@ def _if(m: Machine, s: n.If, f: Frame) -> Steps:
         yield from block(m, s.orelse, f)
         after = after | f.active()
         f.live = None if after.all() else after
+
+
+def _meet(m: Machine, s: n.Stmt, call: n.Call, f: Frame) -> Steps:
+    """An operation with a mask in an arm of a branch: lanes of the other arm may come to another one like it."""
+    assert isinstance(s, (n.Let, n.Eval))
+    results = None
+    if f.live is not None and absent(call, f, f.live).any():
+        meeting = Meeting(m, s, call, f)
+        yield meeting
+        m.site, results = s, meeting.results
+    if results is None:
+        results = m.evaluate_all(call, f)
+    if isinstance(s, n.Let):
+        _bind(s, results, f)
 
 
 def _apart(m: Machine, s: n.If, rest: n.Block, f: Frame) -> Generator[Wait, None, bool]:

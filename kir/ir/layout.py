@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from kir.diagnostic import Diagnostic, KirError, did_you_mean, error
 from kir.ir.nodes import Layout
 
+ADDRESS_BITS = 31
+"""Bits of an offset in bytes: what a swizzle moves about."""
 MEMORY = ("strides", "swizzle", "compose", "auto")
 FRAGMENTS = ("mma_m16n8k8_a", "mma_m16n8k8_b", "mma_m16n8k16_a", "mma_m16n8k16_b", "mma_m16n8k32_a", "mma_m16n8k32_b", "mma_c",
              "wgmma_acc", "wgmma_a",
@@ -68,8 +70,10 @@ def rules(layout: Layout, rank: int) -> Iterator[Diagnostic]:
                                                                                                       tuple) else 1 for a in layout.args)):
         yield Diagnostic("KIR-L002", f"strides({', '.join(map(str, numbers))}) for {rank} dimensions",
                          needs="one stride a dimension, in elements")
-    elif layout.name == "swizzle" and (len(layout.args) != 3 or len(numbers) != 3 or min(numbers) < 0 or abs(numbers[2]) < numbers[0]):
-        yield Diagnostic("KIR-L002", f"swizzle({', '.join(map(str, layout.args))})", needs="bits, base and shift, with shift >= bits")
+    elif layout.name == "swizzle" and (len(layout.args) != 3 or len(numbers) != 3 or min(numbers) < 0 or abs(numbers[2]) < numbers[0]
+                                       or sum(numbers) > ADDRESS_BITS):
+        yield Diagnostic("KIR-L002", f"swizzle({', '.join(map(str, layout.args))})",
+                         needs=f"bits, base and shift, with shift >= bits, of together at most {ADDRESS_BITS}")
     elif layout.name == "compose":
         for i, part in enumerate(layout.args):
             if not isinstance(part, Layout) or part.name not in MEMORY:

@@ -264,6 +264,10 @@ class _Specializer:
                 raise error("KIR-F011", f"tensor '{p.name}': role '{role}' is not in, out or inout")
             exact = n.attrs(**dict(p.attrs), exact=True) if t.exact else p.attrs
             out.append(n.Param(name, role, buffer, attrs=exact))  # type: ignore[arg-type]  # checked above
+            if self.is_stated(p.of) and len(p.of.shape) > 1 and (seen := self.as_written(p.of, buffer)) is not None:
+                self.buffers[p.name] = seen
+                self.views.append(n.View(seen, n.Region(buffer)))
+                continue
             if len(p.of.shape) == len(shape) and (strides is None or len(shape) > 1):
                 self.buffers[p.name] = buffer
                 for own, actual in zip(p.of.shape, shape, strict=True):
@@ -279,6 +283,20 @@ class _Specializer:
             if len(p.of.shape) == 1 and isinstance(own := p.of.shape[0], n.Var):
                 self.values[own.name] = build.cast(extent, I64)
         return out
+
+    def as_written(self, of: n.Buffer, buffer: n.Buffer) -> n.Buffer | None:
+        """A tensor in the shape in which the source declares and addresses it, where the binding gives its memory another; None where both
+        have the same. An extent that nothing else gives is what the binding says."""
+        if len(of.shape) == len(buffer.shape):
+            for own, actual in zip(of.shape, buffer.shape, strict=True):
+                if isinstance(own, n.Var) and own.name not in self.values:
+                    self.values[own.name] = build.cast(actual, own.of if isinstance(own.of, DType) else I32)
+        s = self.statics()
+        shape = s.buffer(of).shape
+        strides = row_major(shape) if of.strides is None else tuple(s.expr(d) for d in of.strides)
+        if (shape, strides) == (buffer.shape, buffer.strides or row_major(buffer.shape)):
+            return None
+        return n.Buffer(f"{buffer.name}_view", buffer.dtype, shape, "global", None, None if strides == row_major(shape) else strides)
 
     def is_stated(self, b: n.Buffer) -> bool:
         """Whether the source itself says what shape a tensor has: no extent is implicit."""

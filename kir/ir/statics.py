@@ -238,7 +238,9 @@ class Statics:
         """A static loop, once for each value of its variable."""
         ends = [build.int_value(self.expr(x)) for x in (s.lo, s.hi, s.step)]
         lo, hi, step = ends
-        if lo is None or hi is None or not step:
+        if step == 0:
+            raise error("KIR-V009", f"the loop over '{s.var.name}' has step 0", needs="a step up or down")
+        if lo is None or hi is None or step is None:
             raise error("KIR-F012", f"the binding does not decide the range of '{s.var.name}'", needs="values for the metas in it")
         values = range(lo, hi, step)
         if len(values) > MAX_UNROLLED:

@@ -82,6 +82,27 @@ def rms_norm(t: Tensors, v: Values) -> Call:
     return lambda: {"Y": torch.nn.functional.rms_norm(t["X"], (t["X"].shape[-1],), t["W"], v["eps"])}
 
 
+def fused_add_rms_norm(t: Tensors, v: Values) -> Call:
+    """FlashInfer's fused sum and RMSNorm: it writes both over what it read, as the problem does."""
+    import flashinfer
+
+    def call() -> dict[str, Any]:
+        flashinfer.fused_add_rmsnorm(t["X"], t["R"], t["W"], v["eps"])
+        return {"X": t["X"], "R": t["R"]}
+    return call
+
+
+def cumsum(t: Tensors, v: Values) -> Call:
+    """torch's prefix sums along the rows."""
+    import torch
+    return lambda: {"Y": torch.cumsum(t["X"], dim=-1)}
+
+
+def transposed(t: Tensors, v: Values) -> Call:
+    """torch's copy of the transposed view."""
+    return lambda: {"Y": t["X"].t().contiguous()}
+
+
 def top_k(t: Tensors, v: Values) -> Call:
     """torch's selection."""
     import torch
@@ -180,6 +201,9 @@ REFERENCES: Mapping[str, Reference] = {
     "flashinfer.BatchPrefillWithRaggedKVCacheWrapper": flashinfer_attention,
     "torch.softmax": softmax,
     "torch.nn.functional.rms_norm": rms_norm,
+    "flashinfer.fused_add_rmsnorm": fused_add_rms_norm,
+    "torch.cumsum": cumsum,
+    "torch.Tensor.t": transposed,
     "torch.topk": top_k,
     "flashinfer.top_k": flashinfer_top_k,
     "fla.ops.gated_delta_rule.chunk_gated_delta_rule": fla_gated_delta,

@@ -1,0 +1,140 @@
+"""Random kernels with random shapings, and what came of each."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from kir.diagnostic import KirError
+from kir.ir import nodes as n
+
+from . import cuda_kernels, recorded, tilelang_kernels, triton_kernels, walks
+from .compare import difference, flat_accesses, memories, ran, read, written
+from .kernel import Kernel, shaping
+from .recorded import Recorded, recordings
+
+Family = Callable[[Random], Kernel]
+FAMILIES: Mapping[str, Family] = {"triton walk": walks.triton, "cuda walk": walks.cuda, **triton_kernels.FAMILIES, **cuda_kernels.FAMILIES,
+                                 **tilelang_kernels.FAMILIES}
+"""What draws a kernel, by surface and name."""
+SHAPINGS = 4
+"""How many shapings a kernel is read under."""
+PACKAGES = "packages"
+"""The family of kernels of installed packages: every third shaping is of one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A shaping of a kernel: what differs ("" nothing), whether the kernel is refused, or undefined, under every shape alike, and whether accesses
+    stayed flat."""
+
+    surface: str
+    family: str
+    said: str
+    refused: bool
+    flat: bool
+    source: str
+    binding: str
+
+    def line(self) -> str:
+        return f"{self.surface} {self.family}: {'refused: ' if self.refused else ''}{self.said}"
+
+
+def drawn(family: str, seed: int, k: int) -> Kernel:
+    """The k-th kernel of a family."""
+    return FAMILIES[family](Random(f"{seed} {family} {k}"))
+
+
+def outcomes(seed: int, count: int, folder: Path, only: str = "") -> Iterator[Outcome]:
+    """So many shapings, family by family in turn, and those of packages, as many as there are, between them."""
+    names = [name for name in FAMILIES if only in name]
+    rest = list(range(len(packages()))) if only in PACKAGES else []
+    Random(f"packages {seed}").shuffle(rest)
+    done = k = 0
+    while done < count and (names or rest):
+        for name in names:
+            rng = Random(f"shapes {seed} {name} {k}")
+            for outcome in of_kernel(drawn(name, seed, k), rng, min(SHAPINGS, count - done), folder):
+                done += 1
+                yield outcome
+            for _ in range(2 if rest and done < count else 0):
+                if rest and done < count:
+                    for outcome in of_recorded(packages()[rest[-1]], Random(f"shapes {seed} {rest.pop()}"), min(2, count - done)):
+                        done += 1
+                        yield outcome
+            if done >= count:
+                return
+        if not names:
+            for outcome in of_recorded(packages()[rest[-1]], Random(f"shapes {seed} {rest.pop()}"), min(2, count - done)):
+                done += 1
+                yield outcome
+        k += 1
+
+
+@cache
+def packages() -> tuple[Recorded, ...]:
+    """The recorded kernels."""
+    return recordings()
+
+
+def of_kernel(kernel: Kernel, rng: Random, count: int, folder: Path) -> Iterator[Outcome]:
+    """Some shapings of one kernel."""
+    path = written(kernel, folder)
+    try:
+        plain = read(kernel, path, kernel.flat())
+        ran(plain, memories(kernel, kernel.sizes[0], 0), kernel.sizes[0])
+    except KirError as fault:
+        yield Outcome(kernel.surface, kernel.family, str(fault), True, False, kernel.source, kernel.flat().text())
+        return
+    for _ in range(count):
+        binding = kernel.binding(shaping(rng, kernel))
+        out = Outcome(kernel.surface, kernel.family, "", False, False, kernel.source, binding.text())
+        try:
+            other = read(kernel, path, binding)
+            yield replace(out, said=difference(plain, other, kernel), flat=bool(flat_accesses(other)))
+        except Exception as fault:  # whatever it is, the other shape has none
+            yield replace(out, said=f"{type(fault).__name__}: {fault}")
+
+
+def of_recorded(kernel: Recorded, rng: Random, count: int) -> Iterator[Outcome]:
+    """The recorded shapes of a package's kernel, and random ones, each beside its memory as one axis."""
+    try:
+        sizes = kernel.sizes(rng)
+        if sizes is None:
+            return
+        plain = kernel.read(kernel.flat())
+        arrays = recorded.memory_of(plain, sizes, 0)
+        right = recorded.ran(plain, arrays, sizes)
+    except KirError as fault:
+        yield Outcome("triton", PACKAGES, str(fault), True, False, kernel.source, kernel.text)
+        return
+    own = {name: tuple(t.shape) for name, t in kernel.binding.tensors.items() if name in kernel.memories()}
+    for k in range(count):
+        binding = kernel.declared(kernel.shaping(rng) if k else own)
+        out = Outcome(kernel.surface, PACKAGES, "", False, False, kernel.source, binding.text())
+        try:
+            other = kernel.read(binding)
+            said, refused = _beside(plain, other, arrays, sizes, right), False
+            if said and recorded.ran(plain, arrays, sizes, True).errors:
+                said, refused = f"drawn numbers lead outside of its tensors: {said}", True
+            yield replace(out, said=said, refused=refused, flat=bool(flat_accesses(other)))
+        except Exception as fault:  # whatever it is, the other shape has none
+            yield replace(out, said=f"{type(fault).__name__}: {fault}")
+
+
+def _beside(plain: n.Program, other: n.Program, arrays: recorded.Arrays, sizes: Mapping[str, int], right: recorded.Result) -> str:
+    """Where a recorded kernel differs from itself under another shape: values, and, for what is short, findings."""
+    found = recorded.ran(other, arrays, sizes)
+    for name, a in right.outputs.items():
+        if a.tobytes() != found.outputs[name].tobytes():
+            first, second = a.reshape(-1), found.outputs[name].reshape(-1)
+            at = int(np.flatnonzero(first.view(np.uint8) != second.view(np.uint8))[0]) // a.itemsize
+            return f"at {dict(sizes)}: element {at} of {name} is {second[at]}, not {first[at]}"
+    if right.counters.steps > recorded.CHECKED:
+        return ""
+    false = recorded.ran(other, arrays, sizes, True).errors
+    return f"a false finding: {false[0].id} {false[0].message}" if false and not recorded.ran(plain, arrays, sizes, True).errors else ""
