@@ -1,6 +1,7 @@
 """The part of docs/mutants.md about mutants that compute the wrong thing."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,14 +77,15 @@ def values(rows: Sequence[Row]) -> str:
     kept = [r for r in rows if r.is_told and not r.is_refused]
     lines += ["", "## Told apart, and not refused", ""]
     if kept:
-        lines += ["*Bound*: the error of the mutant at the trial as a multiple of the gate's bound there.", "",
+        lines += ["*Bound*: the error of the mutant at the trial as a multiple of the gate's bound there. *Within the bound*: the problem allows as much, or the",
+                  "bound beside another program does; *tame inputs*: a shape of the gate with inputs of the trials shows it; *shape never reached*: none does.", "",
                   "| program | rule | place | change | told apart at | factor | bound | reason |", "| --- | --- | --- | --- | --- | ---: | ---: | --- |"]
         lines += [_row(r.program, r.rule, f"`{r.anchor}`", r.how, r.truth["trial"], _figure(r.truth["factor"]), _figure(r.cause.get("bound")),
                        r.cause.get("cause") or r.cause.get("broken") or r.gate.get("broken") or "") for r in kept]
     else:
         lines += ["None."]
-    broken = [r for r in rows if r.is_broken]
-    lines += ["", "## Not known", "", *(f"- {r.program}: {r.rule}, `{r.anchor}`: {r.truth.get('broken') or r.gate.get('broken')}" for r in broken)]
+    broken = Counter(f"{r.program}: {r.truth.get('broken') or r.gate.get('broken')}" for r in rows if r.is_broken)
+    lines += ["", "## Not known", "", *(f"- {said} ({count} mutant{'s' * (count > 1)})" for said, count in broken.items())]
     lines += [] if broken else ["None."]
     lines += ["", "## The rules", "", *(f"- `{r.name}`: {r.doc}" for r in RULES), ""]
     return "\n".join(lines)
