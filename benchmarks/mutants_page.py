@@ -77,8 +77,9 @@ def values(rows: Sequence[Row]) -> str:
     kept = [r for r in rows if r.is_told and not r.is_refused]
     lines += ["", "## Told apart, and not refused", ""]
     if kept:
-        lines += ["*Bound*: the error of the mutant at the trial as a multiple of the gate's bound there. *Within the bound*: the problem allows as much, or the",
-                  "bound beside another program does; *tame inputs*: a shape of the gate with inputs of the trials shows it; *shape never reached*: none does.", "",
+        lines += ["*Bound*: the error of the mutant at the trial as a multiple of the gate's bound there. *Within the bound*: the problem allows as",
+                  "much, or the bound beside another program does; *tame inputs*: a shape of the gate with inputs of the trials shows it; *shape never",
+                  "reached*: none does.", "",
                   "| program | rule | place | change | told apart at | factor | bound | reason |", "| --- | --- | --- | --- | --- | ---: | ---: | --- |"]
         lines += [_row(r.program, r.rule, f"`{r.anchor}`", r.how, r.truth["trial"], _figure(r.truth["factor"]), _figure(r.cause.get("bound")),
                        r.cause.get("cause") or r.cause.get("broken") or r.gate.get("broken") or "") for r in kept]
