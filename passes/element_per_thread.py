@@ -110,17 +110,17 @@ class ElementPerThread(Pass):
         if threads is None or threads < 2:
             return Miss("the CTA has one thread, or nobody knows how many")
         try:
-            dealt = self._dealt(node, threads)
+            dealt = self._dealt(program, node, threads)
         except (CannotDeal, KirError, TypeError) as bad:
             return Miss(str(bad))
         return Site(path, self, {"dealt": dealt})
 
-    def _dealt(self, kernel: n.Kernel, threads: int) -> n.Kernel:
+    def _dealt(self, program: n.Program, kernel: n.Kernel, threads: int) -> n.Kernel:
         front = _shared(kernel.body)
         if len(self.guards) % 3 or len(front) == len(kernel.body):
             raise CannotDeal("guards come in threes" if len(self.guards) % 3 else "nothing is done")
         triples = {self.guards[i]: (self.guards[i + 1], self.guards[i + 2]) for i in range(0, len(self.guards), 3)}
-        t = n.Var(fresh("t", {*names_of(kernel)}), I32)
+        t = n.Var(fresh("t", names_of(kernel) | names_in(program, kernel)), I32)
         body = Dealt(t, threads, triples).body(kernel.body[len(front):])
         team = n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread")
         return _reshaped(replace(kernel, body=(*front, team)), False)
@@ -128,7 +128,7 @@ class ElementPerThread(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the threads around everything but the memory of the CTA."""
         kernel = kernel_of(program, site.path)
-        made = site.captures.get("dealt") or self._dealt(kernel, build.int_value(kernel.threads) or 0)
+        made = site.captures.get("dealt") or self._dealt(program, kernel, build.int_value(kernel.threads) or 0)
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

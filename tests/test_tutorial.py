@@ -26,7 +26,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
 
 
 def test_a_binding_is_written_as_the_page_says(tmp_path: Path) -> None:
-    assert followed("writing-a-binding.md", tmp_path) == 5
+    assert followed("writing-a-binding.md", tmp_path) == 6
 
 
 def test_a_frontend_is_added_as_the_page_says(tmp_path: Path) -> None:

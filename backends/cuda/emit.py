@@ -13,6 +13,7 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.names import own_words
 from kir.ir.plans import guards_of, has_dispatch, launches
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, dtype_of
@@ -146,7 +147,9 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
         return [expr_text(x) for x in expressions]
 
     sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
-    scalars = {q.name: expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    called = {a.source: a.name for a in e.arguments}
+    scalars = {called.get(q.name, q.name): expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    scalars |= {called[x]: x for x in sizes if called.get(x, x) != x}
     kernel = next(k for k in p.kernels if k.name == e.kernel)
     dynamic = dict(e.options).get("dynamic_shared")
     arrays = {names.get(s.buffer.name, s.buffer.name): [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
@@ -165,9 +168,10 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
             strides = None if q.of.strides is None else texts(q.of.strides)
             tensors[a.name] = Tensor(shape=texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align,
                                      name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1 and q.name not in flat)
-    metas: dict[str, int | float | bool | str] = {"threads_x": e.threads}
+    words = own_words(called.values(), ("threads_x", "shared_bytes"))
+    metas: dict[str, int | float | bool | str] = {words["threads_x"]: e.threads}
     if isinstance(dynamic, int):
-        metas["shared_bytes"] = dynamic
+        metas[words["shared_bytes"]] = dynamic
     made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid),
                    scalars=dict(scalars),
                    metas=metas, tensors=tensors, arrays=arrays, maps=maps, options={"target": "sm_90a"} if newer else {})

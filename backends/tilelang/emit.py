@@ -219,7 +219,9 @@ def binding_text(p: n.Program, e: Entry) -> str:
     """What the frontend needs to read an emitted kernel back as the program (TOML)."""
     from kir.ir.binding import Binding, Tensor
     sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
-    scalars = {q.name: expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    called = {a.source: a.name for a in e.arguments}
+    scalars = {called.get(q.name, q.name): expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    scalars |= {called[x]: x for x in sizes if called.get(x, x) != x}
     tensors = {}
     for q in (*p.params, *(n.Param(w.buffer.name, "inout", w.buffer) for w in p.workspaces)):
         if isinstance(q.of, n.Buffer) and any(a.source == q.name for a in e.arguments):

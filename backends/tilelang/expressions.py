@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES as DTYPES_OF
-from kir.ir.types import F32, F64, DType, TileType, dtype_of, promote, symbolic
+from kir.ir.types import F32, F64, DType, TileType, dtype_of, mention, promote, symbolic
 from kir.ir.visit import names_read, walk
 
 from .names import TAKEN
@@ -97,7 +97,7 @@ class Expressions:
         if d.name in self.derived:
             return self.derived[d.name][0]
         try:
-            text = term_text(d.name, {x: f"{'=' if kind == 'any' else ''}{self.names[x]}" for x, kind in self.metas.items()}, DTYPES)
+            text = term_text(d.name, {mention(x): f"{'=' if kind == 'any' else ''}{self.names[x]}" for x, kind in self.metas.items()}, DTYPES)
         except NoTerm:
             text = "="
         if text.startswith("="):
@@ -113,7 +113,7 @@ class Expressions:
         if not isinstance(v, str):
             return repr(v)
         try:
-            return term_text(v, {x: self.names[x] for x in self.metas}, DTYPES)
+            return term_text(v, {mention(x): self.names[x] for x in self.metas}, DTYPES)
         except NoTerm:
             raise refuse("KIR-B301", f"the option '{v}' is no number that a factory works out") from None
 

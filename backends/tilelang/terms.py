@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kir.ir.types import DTYPES
+from kir.ir.types import DTYPES, mention
 
 _TOKEN = re.compile(r"\s*([^(),\s]+|[(),])")
 _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -22,8 +22,8 @@ def is_compound(term: str) -> bool:
 
 
 def term_text(text: str, names: Mapping[str, str], dtypes: Mapping[str, str]) -> str:
-    """A term in functional notation (`kir/ir/dtype_terms.py`) as an expression. `names` of metas that are numbers begin with `=`, which
-    stands for the dtype of that number. Raises NoTerm."""
+    """A term in functional notation (`kir/ir/dtype_terms.py`) as an expression. `names` are keyed as terms mention them; those of metas that are numbers
+    begin with `=`, which stands for the dtype of that number. Raises NoTerm."""
     tokens = list(_TOKEN.findall(text))
     made, rest = _term(tokens, names, dtypes)
     if rest:
@@ -41,7 +41,9 @@ def _term(tokens: list[str], names: Mapping[str, str], dtypes: Mapping[str, str]
         what, _, value, close, *rest = rest[1:]
         if close != ")":
             raise NoTerm(head)
-        return asked(names.get(what, what), value), rest
+        return asked(names.get(mention(what), what), value), rest
+    if head in ("true", "meta_true") and len(rest) > 2 and rest[2] == ")":
+        return names.get(mention(rest[1]), rest[1]), rest[3:]
     args, rest = [], rest[1:]
     while rest and rest[0] != ")":
         made, rest = _term(rest, names, dtypes)

@@ -10,6 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.generic import is_generic
+from kir.ir.names import unlike
 from kir.ir.plans import guards_of, launches
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
@@ -103,6 +104,7 @@ def binding_text(p: n.Program, e: Entry) -> str:
     sizes = [q.name for q in p.params if q.role == "size" and q.value is None]
     spelled = {a.source: a.name for a in e.arguments}
     scalars = {spelled.get(q.name, q.name): expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
+    scalars |= {spelled[x]: x for x in sizes if spelled.get(x, x) != x}
     dtypes = {spelled.get(q.name, q.name): q.of.name for q in p.params if q.role == "scalar" and q.value is None and isinstance(q.of, DType)}
     tensors = {}
     for q in (*p.params, *(n.Param(w.buffer.name, "inout", w.buffer) for w in p.workspaces)):
@@ -160,7 +162,7 @@ def _grid_lines(k: n.Kernel, to: Expressions, names: dict[str, str]) -> list[Lin
     """The CTA's place in the grid: an axis each, or one linear axis taken apart where there are more than three."""
     if len(k.grid) <= 3:
         return [(f"    {names[a.name]} = tl.program_id({i})", None) for i, a in enumerate(k.grid)]
-    linear = next(x for x in ("pid", "pid_linear", "pid_linear_") if x not in names.values())
+    linear = unlike("pid", set(names.values()))
     out: list[Line] = [(f"    {linear} = tl.program_id(0)", None)]
     rest = linear
     for a in k.grid[:-1]:

@@ -20,6 +20,8 @@ from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
 from kir.ir.visit import names_read
 from kir.ptx.writing import LETTERS, spelled
 
+from .names import COMBINING
+
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 10)
 _INFIX = {"or": ("|", OR), "xor": ("^", XOR), "and": ("&", AND), "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM),
           "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT), "tdiv": ("//", PRODUCT), "trem": ("%", PRODUCT)}
@@ -31,7 +33,7 @@ DTYPES: Mapping[str, str] = {
 """IR dtype to its name in triton.language."""
 _REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor_sum", "or": "tl.reduce_or", "argmax": "tl.argmax",
                "argmin": "tl.argmin"}
-COMBINES = {"prod": "product_of_two", "and": "and_of_two", "sum": "sum_of_two"}
+COMBINES = dict(zip(("prod", "and", "sum"), COMBINING, strict=True))
 """Combine functions that a reduction without a name of its own in Triton brings along."""
 BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b"}
 _CAST_BACK = "an operand cast to 32 bits, and the result cast back"

@@ -11,6 +11,7 @@ from kir.analysis.arms import both_arms
 from kir.analysis.facts import Facts
 from kir.diagnostic import Diagnostic
 from kir.ir import nodes as n
+from kir.ir.callers import called
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.types import I32, DType
 from kir.ir.visit import blocks_of, walk
@@ -19,24 +20,25 @@ from kir.surface import Emitted, SourceLine
 from .expressions import BODIES, DTYPES
 from .generic_expressions import GenericExpressions
 from .generic_statements import GenericMemory, GenericStatements
-from .names import spelled
+from .names import LAUNCH_OPTIONS, spelled
 from .statements import Line
-from .terms import Terms, is_derived, is_descriptor, is_flat, roots_of
+from .terms import Terms, block_of, is_derived, is_descriptor, is_readable, roots_of
 
 _LAUNCH = ("num_warps", "num_stages")
 
 
 def can_write(p: n.Program) -> bool:
     """Whether a generic program has the form in which this surface's frontend reads one: flat pointers, descriptors, scalars."""
+    implicit = {q.name for q in p.params if dict(q.attrs).get("implicit")}
     return len(p.kernels) == 1 and not p.workspaces and not p.tensor_maps and all(
-        not isinstance(q.of, n.Buffer) or is_flat(q.of) or is_descriptor(q.of) for q in p.params) and any(
-        isinstance(q.of, n.Buffer) or q.name.startswith("grid_") for q in p.params)
+        not isinstance(q.of, n.Buffer) or is_readable(q, p) for q in p.params) and all(
+        isinstance(a.extent, n.Var) and a.extent.name in implicit for a in p.kernels[0].grid)
 
 
 def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]:
     """The kernel of a generic program as a Triton module, or the refusals."""
     digest = content_hash(p)
-    p = both_arms(p)
+    p = _callable(both_arms(p))
     (k,) = p.kernels
     metas = _metas(p)
     top = spelled([*(f.name for f in p.functions), k.name])
@@ -56,12 +58,12 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     taken = [*top.values(), *outer, *(a.name for a in k.grid)]
     names = {**top, **{x: x for x in outer}, **spelled(bound_names(k.body), taken)}
     names |= {a.name: f"tl.program_id({i})" for i, a in enumerate(k.grid)}
-    names |= {f"grid_{i}": f"tl.num_programs({i})" for i in range(3)}
+    names |= {a.extent.name: f"tl.num_programs({i})" for i, a in enumerate(k.grid) if isinstance(a.extent, n.Var)}
     for q in p.params:
         if isinstance(q.of, n.Buffer) and is_descriptor(q.of):
-            for i in range(len(q.of.shape)):
-                names[f"{q.name}_shape_{i}"] = f"{q.name}.shape[{i}]"
-                names[f"{q.name}_block_{i}"] = f"{q.name}.block_shape[{i}]"
+            if q.of.space != "fragment":
+                names |= {x: f"{q.name}.block_shape[{i}]" for i, x in enumerate(block_of(q))}
+            names |= {d.name: f"{q.name}.shape[{i}]" for i, d in enumerate(q.of.shape) if isinstance(d, n.Var)}
     body = _body(p, names, roots_of(p), frozenset(m.name for m in p.metas), in_function=False)
     body.block(k.body, (k.name,), 1)
     refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
@@ -86,6 +88,15 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     return Emitted("triton", digest, "\n".join(line for line, _ in lines) + "\n", source_map, ()), ()
 
 
+def _callable(p: n.Program) -> n.Program:
+    """The program with names for its callers that Triton allows."""
+    local = {x for body in (*(k.body for k in p.kernels), *(f.body for f in p.functions)) for x in bound_names(body)}
+    said = [{f"block_{i}": x for i, x in enumerate(block_of(q))} if isinstance(q.of, n.Buffer) and q.of.space == "global" and is_descriptor(q.of) else {}
+            for q in p.params]
+    p = replace(p, params=tuple(replace(q, attrs=n.attrs(**{**dict(q.attrs), **x})) if x else q for q, x in zip(p.params, said, strict=True)))
+    return called(p, spelled([*(q.name for q in p.params), *(m.name for m in p.metas)], local, LAUNCH_OPTIONS))
+
+
 def _parameter(q: n.Param, used: bool) -> str:
     """A run-time parameter. What Triton's own types do not say is said in words that it passes over: `integer`, of whatever width."""
     if isinstance(q.of, n.Buffer) and q.of.space == "fragment":
@@ -108,11 +119,10 @@ def _metas(p: n.Program) -> list[str]:
                 case n.For():
                     used |= {v for _, v in x.attrs if isinstance(v, str)}
                 case n.Mma():
-                    used.add(x.precision)
+                    used.add(x.precision.removeprefix("%"))
                 case _:
                     pass
-    descriptors = {f"{q.name}_{'shape' if q.of.space == 'fragment' else 'block'}_{i}"
-                   for q in p.params if isinstance(q.of, n.Buffer) for i in range(len(q.of.shape)) if is_descriptor(q.of)}
+    descriptors = {x for q in p.params if isinstance(q.of, n.Buffer) and is_descriptor(q.of) for x in block_of(q)}
     plain, defaulted = [], []
     for m in p.metas:
         if is_derived(m) or m.name in descriptors or (m.name in _LAUNCH and m.name not in used and m.default is not None):
@@ -165,6 +175,7 @@ def _body(p: n.Program, names: dict[str, str], roots: dict[str, str], metas: fro
     expressions = GenericExpressions(names, facts, {f.name: f for f in p.functions}, memory)
     made = GenericStatements(expressions, memory, 1, in_function=in_function)
     expressions.metas = set(metas)
+    expressions.counts = frozenset(x for k in p.kernels for a in k.grid for x in (a.name, *((a.extent.name,) if isinstance(a.extent, n.Var) else ())))
     expressions.kinds = {m.name: m.kind for m in p.metas}
     derived = {m.name: str(m.default) for m in p.metas if is_derived(m)}
     expressions.terms = Terms(roots, derived, made.define, optional=frozenset() if in_function else _optional(p))

@@ -29,6 +29,8 @@ class GenericExpressions(Expressions):
     metas: set[str] = field(default_factory=set)
     kinds: dict[str, str] = field(default_factory=dict)
     terms: Terms = field(default_factory=lambda: Terms({}, {}, lambda text: text))
+    counts: frozenset[str] = frozenset()
+    """Names of the launch, which count from 0."""
 
     # ------------------------------------------------------------------------------------------------------- shapes and dtypes
     def extents(self, t: Type) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ class GenericExpressions(Expressions):
     def _check_sign(self, e: n.Binary) -> None:
         """The frontend writes rounding down only where it saw that nothing is negative, and reads it so again."""
         for side, what in ((e.a, "dividend"), (e.b, "divisor")):
-            if not _not_negative(side):
+            if not _not_negative(side, self.counts):
                 raise refuse("KIR-B005", f"{expr_text(e)} rounds down, Triton's division truncates, and the {what} may be negative",
                              needs="tdiv and trem")
 
@@ -281,20 +283,20 @@ def _natural(e: n.Expr, rule: Callable[[DType], DType] | None) -> n.Expr:
     return e
 
 
-def _not_negative(e: n.Expr) -> bool:
+def _not_negative(e: n.Expr, counts: frozenset[str]) -> bool:
     """As the frontend sees it."""
     match e:
         case n.Const():
             return e.value >= 0
         case n.Var(name=name):
-            return name.startswith(("pid_", "grid_")) or dtype_of(e.type).kind == "uint"
+            return name in counts or dtype_of(e.type).kind == "uint"
         case n.Cast(x=x, dtype=dtype):
-            return dtype.is_integer and dtype_of(x.type).is_integer and dtype.bits >= dtype_of(x.type).bits and _not_negative(x)
+            return dtype.is_integer and dtype_of(x.type).is_integer and dtype.bits >= dtype_of(x.type).bits and _not_negative(x, counts)
         case n.Binary(op="add" | "mul" | "floordiv" | "mod" | "min" | "max" | "and" | "tdiv" | "trem" | "ceildiv"):
-            return _not_negative(e.a) and _not_negative(e.b)
+            return _not_negative(e.a, counts) and _not_negative(e.b, counts)
         case n.Call(fn="iota"):
             return True
         case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous", args=(n.Expr() as x, *_)):
-            return _not_negative(x)
+            return _not_negative(x, counts)
         case _:
             return isinstance(e.type, (DType, TileType)) and dtype_of(e.type).kind == "uint"

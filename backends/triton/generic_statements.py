@@ -9,7 +9,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.dtype_terms import accumulated
+from kir.ir.dtype_terms import PRECISIONS, accumulated
 from kir.ir.types import F32, I32, I64, dtype_of, shape_of
 from kir.ir.visit import buffers_named, walk
 from kir.surface import StatementPath
@@ -297,9 +297,10 @@ class GenericStatements(Statements):
             raise refuse("KIR-B002", "Triton code cannot choose the matrix instruction")
         precision = ""
         if dtype.is_symbolic or dtype.name == "f32":
-            kind = to.kinds.get(s.precision)
-            precision = f", input_precision={s.precision}" if kind in ("str", "any") else (
-                f", allow_tf32={s.precision}" if kind else f', input_precision="{s.precision}"')
+            meta = s.precision.removeprefix("%")
+            kind = to.kinds.get(meta) if s.precision not in PRECISIONS else None
+            precision = f", input_precision={meta}" if kind in ("str", "any") else (
+                f", allow_tf32={meta}" if kind else f', input_precision="{s.precision}"')
         own = s.acc.buffer.dtype
         plain = own.is_symbolic or own == F32 if acc else own == accumulated(dtype)  # an accumulator that is given must be of the result's dtype
         out = "" if plain else f", out_dtype={to.dtype(own)}"

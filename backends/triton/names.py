@@ -5,14 +5,22 @@ import builtins
 import keyword
 from collections.abc import Iterable
 
-TAKEN = frozenset({*keyword.kwlist, *keyword.softkwlist, "tl", "triton", "libdevice", "range", *(x for x in dir(builtins) if x.islower())})
+LAUNCH = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "grid", "warmup", "self"})
+"""What a launch takes beside the parameters of a kernel: one of that name would be that option."""
+LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages"})
+"""Options of a launch that a kernel may be given as metas too: such a meta keeps its name."""
+COMBINING = ("product_of_two", "and_of_two", "sum_of_two")
+"""Functions that an emitted module brings along."""
+TAKEN = frozenset({*LAUNCH, *COMBINING, *keyword.kwlist, *keyword.softkwlist, "tl", "triton", "libdevice", "math", "range",
+                   *(x for x in dir(builtins) if x.islower())})
 """Names that no parameter or value of an emitted kernel may have."""
 
 
-def spelled(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """A Python name for each IR name: itself where that is allowed, else with underscores until it is free."""
+def spelled(names: Iterable[str], taken: Iterable[str] = (), allowed: frozenset[str] = frozenset()) -> dict[str, str]:
+    """A Python name for each IR name: itself where that is allowed, else with underscores until it is free. `allowed` are taken words that
+    are to stay."""
     out: dict[str, str] = {}
-    used = {*TAKEN, *taken}
+    used = {*TAKEN - allowed, *taken}
     for name in names:
         if name in out:
             continue

@@ -5,17 +5,16 @@ expressions are worked out while the kernel is compiled and leave no code behind
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
-from kir.ir.types import DType
+from kir.ir.dtype_terms import TOKEN
+from kir.ir.types import I32, I64, DType, mention
 
 from .expressions import DTYPES, refuse
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 _ZERO, _TILE = "tl.zeros((1,), {0})", "tl.zeros((32, 32), {0})"
 _OF_ONE: Mapping[str, str] = {
     "quotient": f"({_ZERO} / {_ZERO}).dtype", "with_int": f"({_ZERO} + 1).dtype", "with_float": f"({_ZERO} + 1.0).dtype",
@@ -83,7 +82,7 @@ class Terms:
 class _Reader:
     def __init__(self, terms: Terms, text: str) -> None:
         self.terms, self.source = terms, text
-        self.tokens = _TOKEN.findall(text)
+        self.tokens = TOKEN.findall(text)
         self.at = 0
 
     def take(self) -> str:
@@ -135,7 +134,7 @@ class _Reader:
     def condition(self) -> str:
         name = self.take()
         if self.peek() != "(":
-            return {"true": "True", "false": "False"}.get(name, name)
+            return {"true": "True", "false": "False"}.get(name, name.removeprefix("%"))
         self.take()
         if name in ("is", "true", "absent", "dtype_is", "dtype_kind"):
             parts = self.terms_until_end()
@@ -164,7 +163,7 @@ class _Reader:
 
 def select_arms(term: str) -> tuple[str, str] | None:
     """The dtypes between which a `select` term chooses."""
-    tokens = _TOKEN.findall(term)
+    tokens = TOKEN.findall(term)
     if tokens[:2] != ["select", "("]:
         return None
     parts: list[str] = [""]
@@ -183,25 +182,42 @@ def roots_of(p: n.Program) -> dict[str, str]:
     out = {}
     for q in p.params:
         if isinstance(q.of, n.Buffer):
-            out[q.name] = f"{q.name}.dtype" if is_descriptor(q.of) else f"{q.name}.dtype.element_ty"
+            out[mention(q.name)] = f"{q.name}.dtype" if is_descriptor(q.of) else f"{q.name}.dtype.element_ty"
         elif q.of.is_symbolic:
-            out[q.name] = f"tl.core.to_tensor({q.name}).dtype"  # an argument that is 1 has no dtype of its own
+            out[mention(q.name)] = f"tl.core.to_tensor({q.name}).dtype"  # an argument that is 1 has no dtype of its own
     for m in p.metas:
         if m.kind == "dtype" and not is_derived(m):
-            out[m.name] = m.name
+            out[mention(m.name)] = m.name
         elif m.kind == "any":
-            out[m.name] = f"tl.core.to_tensor({m.name}).dtype"
+            out[mention(m.name)] = f"tl.core.to_tensor({m.name}).dtype"
     return out
 
 
 def is_descriptor(b: n.Buffer) -> bool:
-    """Whether a parameter of a generic program is a tensor descriptor."""
-    return bool(b.shape) and isinstance(b.shape[0], n.Var) and b.shape[0].name == f"{b.name}_shape_0"
+    """Whether a parameter of a generic program that `is_readable` is a tensor descriptor, or a tile that a helper is given."""
+    return bool(b.shape) and isinstance(b.shape[0], n.Var) and b.shape[0].of == I32
 
 
 def is_flat(b: n.Buffer) -> bool:
-    """Whether a parameter of a generic program is a pointer, whose extent nothing knows."""
-    return len(b.shape) == 1 and isinstance(b.shape[0], n.Var) and b.shape[0].name == f"{b.name}_extent"
+    """Whether a parameter of a generic program that `is_readable` is a pointer, whose extent nothing knows."""
+    return len(b.shape) == 1 and isinstance(b.shape[0], n.Var) and b.shape[0].of == I64
+
+
+def is_readable(q: n.Param, p: n.Program) -> bool:
+    """Whether a tensor is one as this surface's frontend reads it: each extent is a name of its own that the source does not have."""
+    assert isinstance(q.of, n.Buffer)
+    own = {x.name for x in (p.metas if q.of.space == "fragment" else p.params) if isinstance(x, n.Meta) or dict(x.attrs).get("implicit")}
+    shape = [d.name if isinstance(d, n.Var) else "" for d in q.of.shape]
+    return bool(shape) and q.of.strides is None and set(shape) <= own and len(set(shape)) == len(shape) and (is_flat(q.of) or is_descriptor(q.of))
+
+
+def block_of(q: n.Param) -> tuple[str, ...]:
+    """The metas that are the block of a descriptor, or the shape of a tile."""
+    assert isinstance(q.of, n.Buffer)
+    said = dict(q.attrs)
+    if q.of.space == "fragment":
+        return tuple(d.name for d in q.of.shape if isinstance(d, n.Var))
+    return tuple(str(said.get(f"block_{i}", f"{q.name}_block_{i}")) for i in range(len(q.of.shape)))
 
 
 def is_derived(m: n.Meta) -> bool:

@@ -24,6 +24,7 @@ from benchmarks.packages.host import stand_in
 from benchmarks.packages.originals import original
 from kir.backends import _cubin
 from kir.corpus.launch import TRITON
+from kir.corpus.rank import launched
 from kir.ir.binding import Binding
 from kir.store import write_atomic
 
@@ -128,7 +129,7 @@ def compared(row: Row, quick: bool) -> Row:
     stand_in()
     out: Row = {"kernel": row["kernel"], "why": "", "original": {}, "written": {}, "same": False, "worse": []}
     path, kernel = located(row["kernel"])
-    binding = Binding.parse(row["binding"])
+    binding = Binding.parse(launched(row["binding"]))
     own, text = None, None
     try:
         own = original(path, kernel)

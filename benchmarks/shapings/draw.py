@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 
 from kir.diagnostic import KirError
+from kir.interp import Result
 from kir.ir import nodes as n
 
 from . import cuda_kernels, recorded, tilelang_kernels, triton_kernels, walks
@@ -126,7 +127,7 @@ def of_recorded(kernel: Recorded, rng: Random, count: int) -> Iterator[Outcome]:
             yield replace(out, said=f"{type(fault).__name__}: {fault}")
 
 
-def _beside(plain: n.Program, other: n.Program, arrays: recorded.Arrays, sizes: Mapping[str, int], right: recorded.Result) -> str:
+def _beside(plain: n.Program, other: n.Program, arrays: recorded.Arrays, sizes: Mapping[str, int], right: Result) -> str:
     """Where a recorded kernel differs from itself under another shape: values, and, for what is short, findings."""
     found = recorded.ran(other, arrays, sizes)
     for name, a in right.outputs.items():

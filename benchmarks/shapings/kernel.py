@@ -43,8 +43,8 @@ class Kernel:
         """The binding that declares these shapes."""
         tensors = {name: Tensor(shape=list(shapes[name]), dtype=m.dtype, role="inout" if m.written else "in") for name, m in self.memories.items()}
         names = list(dict.fromkeys(name for size in self.sizes for name in size))
-        return Binding(kernel=self.name, sizes=names, facts=list(self.facts), grid=list(self.grid), metas=dict(self.metas), scalars=dict(self.scalars),
-                       tensors=tensors, arrays={name: [int(d) for d in shapes[name]] for name in self.arrays if name in shapes})
+        return Binding(kernel=self.name, recorded=True, sizes=names, facts=list(self.facts), grid=list(self.grid), metas=dict(self.metas),
+                       scalars=dict(self.scalars), tensors=tensors, arrays={name: [int(d) for d in shapes[name]] for name in self.arrays if name in shapes})
 
     def flat(self) -> Binding:
         """The binding that declares each memory as one axis."""

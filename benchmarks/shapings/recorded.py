@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kir.analysis.heuristics import settled
 from kir.analysis.regions import raised
+from kir.corpus.rank import launched
 from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
@@ -116,7 +117,7 @@ def recordings() -> tuple[Recorded, ...]:
     for file in sorted((ROOT / "skills" / "packages").glob("*.jsonl")):
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            out.append(Recorded(row["kernel"], row["binding"]))
+            out.append(Recorded(row["kernel"], launched(row["binding"])))
     return tuple(out)
 
 

@@ -104,6 +104,11 @@ def pieces(r: Reader) -> list[n.Stmt]:
     return out
 
 
+def in_pool(size: int) -> str:
+    """How the reason ends where a pool of so many bytes is too small for its arrays."""
+    return f"in a pool of {size}"
+
+
 def settle(r: Reader) -> None:
     """The pool is gone where all of it that is used are its parts. Raises NotUnderstood where it is used beside them."""
     if r.pool is None or not r.parts.by_start:
@@ -113,6 +118,6 @@ def settle(r: Reader) -> None:
     size = build.int_value(r.pool_bytes)
     last = max(begin + part[0] for begin, part in r.parts.by_start.items())
     if size is not None and size < last:
-        raise NotUnderstood(f"arrays of {last} bytes in a pool of {size}")
+        raise NotUnderstood(f"arrays of {last} bytes {in_pool(size)}")
     r.shared.remove(r.pool)
     r.stores.remove(r.pool)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean, error, usage
+from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.binding_values import check_values, shown, wrong
 from kir.ir.nodes import Program
 from kir.ir.types import DTYPES
+from kir.ir.visit import walk
 from kir.surface import KernelRef
 
 from . import SUFFIXES
 from .c_types import Prim, Ptr
+from .carving import in_pool
 from .declared import Function, Scope, declared_name, text
 from .errors import NotUnderstood
-from .geometry import Geometry
-from .kernel import BLOCK, read_kernel
+from .geometry import BLOCK, Geometry, words_of
+from .kernel import read_kernel
 from .reader import Reader
 from .samples import samples
 from .scopes import Index
@@ -86,8 +91,15 @@ class CudaFrontend:
 
     def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
         """`parse` under a binding: its metas name template arguments and the block, its option `target` the architecture."""
+        if binding is not None:
+            check_values(binding)
         target = str(binding.options.get("target", DEFAULT_TARGET)) if binding is not None else DEFAULT_TARGET
-        opened = self.open(source, target)
+        try:
+            opened = self.open(source, target)
+        except KirError as bad:
+            if binding is not None and "target" in binding.options and bad.diagnostics[0].id == "KIR-F206":
+                raise KirError(*(replace(d, origin=binding.at("options", "target")) for d in bad.diagnostics)) from bad
+            raise
         name, given = split_name(kernel)
         fn = self._find(opened, source, name)
         _whole(opened, fn)
@@ -100,16 +112,22 @@ class CudaFrontend:
             origin = fn.unit.origin(fn.node)
             raise error("KIR-F209", f"'{name}' has no such instantiation: {bad.reason}", origin=origin, needs=_wanted(fn)) from bad
         metas = binding.metas if binding is not None else {}
-        block = {b: int(metas[b]) for b in BLOCK if b in metas and isinstance(metas[b], int)}
+        words = words_of(fn)
+        block = {b: int(metas[words[b]]) for b in BLOCK if words[b] in metas and isinstance(metas[words[b]], int)}
         if binding is not None and "threads_x" not in block and isinstance(threads := binding.options.get("threads"), int):
             block["threads_x"] = threads
         if "threads_x" in block:
             block.setdefault("threads_y", 1)
             block.setdefault("threads_z", 1)
         absent = frozenset(binding.absent) if binding is not None else None
-        shared = metas.get("shared_bytes")
-        return read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None,
-                           binding)
+        shared = metas.get(words["shared_bytes"])
+        program = read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None, binding)
+        if isinstance(shared, int) and binding is not None:
+            for s in (s for k in program.kernels for x in k.body for s in walk(x)):
+                if isinstance(s, n.Opaque) and s.reason.endswith(in_pool(shared)):
+                    raise wrong(binding, ("metas", words["shared_bytes"]), f"shared_bytes = {shared} is too small: {s.reason}", "bytes for all of them")
+        return program if binding is None else replace(program, metas=tuple(
+            replace(m, default=metas[m.name]) if m.name in metas else m for m in program.metas))  # read with these values
 
     def samples(self, source: Path, kernel: str) -> tuple[str, ...]:
         """Names under which a template may be tried when nobody names arguments (`kernel<half, 8>`), to measure what of a package is read;
@@ -120,8 +138,22 @@ class CudaFrontend:
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F201 to KIR-F210."""
         opened = self.open(source)
-        name, _ = split_name(kernel)
-        return skeleton(opened.main, self._find(opened, source, name), self.parse(source, kernel))
+        name, given = split_name(kernel)
+        fn = self._find(opened, source, name)
+        program = self.parse(source, kernel)
+        return skeleton(opened.main, fn, program, self._roles(source, fn) if fn.params and given is None else None)
+
+    def _roles(self, source: Path, fn: Function) -> dict[str, str]:
+        """What a template does to its tensors, as the first of its samples that is read shows; of one that is read under none, what is const."""
+        for words in samples(fn):
+            try:
+                program = self.parse(source, f"{fn.name}<{words}>")
+            except KirError:
+                continue
+            if not any(isinstance(x, n.Opaque) for k in program.kernels for x in walk(k)):
+                return {p.name: p.role for p in program.params if isinstance(p.of, n.Buffer)}
+        names = {name: q for q in fn.parameters() if (d := q.child_by_field_name("declarator")) is not None and (name := text(declared_name(d) or d))}
+        return {name: "in" for name, q in names.items() if re.search(r"\bconst\b[^*]*\*", text(q))}
 
     def _find(self, opened: Opened, source: Path, name: str) -> Function:
         plain = name.split("::")[-1]
@@ -178,9 +210,20 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
     if binding is None:
         return None
     known: Bindings = {}
+    words = words_of(fn)
+    have = {*(p.name for p in fn.params), *(words[b] for b in BLOCK), words["shared_bytes"]}
+    for meta in binding.metas:
+        if meta not in have:
+            raise binding.refusal(("metas", meta), "KIR-F011", f"the template '{fn.name}' has no parameter '{meta}' (metas of the binding)", key=True,
+                                  attempt=did_you_mean(meta, have), needs=_wanted(fn))
     for p in fn.params:
         if p.name in binding.metas:
-            known[p.name] = r.types.fitted(p, _argument(r, p.kind, binding.metas[p.name], scope), scope)
+            try:
+                known[p.name] = r.types.fitted(p, _argument(r, p.kind, binding.metas[p.name], scope), scope)
+            except NotUnderstood as bad:
+                raise binding.refusal(("metas", p.name), "KIR-F209", f"'{p.name}' = {shown(binding.metas[p.name])} is no argument of the template "
+                                      f"'{fn.name}': {bad.reason}",
+                                      needs=_wanted(fn) + ": a dtype or type for a type, a whole number or true or false for a value") from bad
     for q in fn.parameters():
         d, kind = q.child_by_field_name("declarator"), q.child_by_field_name("type")
         name = declared_name(d) if d is not None else None
@@ -203,9 +246,11 @@ def _argument(r: Reader, kind: str, setting: object, scope: Scope) -> Value:
         from kir.ir.types import BOOL
 
         return Scalar(_build.const(setting, BOOL))
-    if isinstance(setting, int):
+    if isinstance(setting, int) and kind != "type":
         return Scalar(_build.const(setting))
-    words = str(setting)
+    if not isinstance(setting, str):
+        raise NotUnderstood(f"{setting} is a {'number, and a type is asked for' if kind == 'type' else 'fraction'}")
+    words = setting
     if kind == "type" and words in DTYPES:
         return TypeName(Prim(DTYPES[words]))
     if kind == "type":

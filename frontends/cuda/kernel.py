@@ -10,7 +10,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.promote import promoted
-from kir.ir.types import DTYPES, I32, I64, DType, symbolic
+from kir.ir.types import DTYPES, I32, I64, DType, variable
 from kir.ir.visit import transform, walk
 
 from . import statements
@@ -21,7 +21,7 @@ from .descriptors import TENSOR_MAP
 from .distribution import distributed, guarded
 from .errors import NotUnderstood
 from .fragments import joined
-from .geometry import Geometry
+from .geometry import BLOCK, Geometry, callers, words_of
 from .marks import may_have_roles, unmarked
 from .memory import Finish, Place, Store, start
 from .reader import Reader
@@ -32,8 +32,6 @@ from .tidy import tidied
 from .types import Bindings
 from .values import Mapped, Members, Pointer, Scalar, Value, constant
 from .vectors import piecewise, vectorized
-
-BLOCK = ("threads_x", "threads_y", "threads_z")
 
 
 class Parameters:
@@ -53,7 +51,6 @@ class Parameters:
         match t:
             case Prim():
                 self.params.append(n.Param(name, "scalar", t.dtype))
-                r.m.taken.add(name)
                 return Scalar(n.Var(name, t.dtype))
             case Ptr() if t.to == TENSOR_MAP:
                 return self._map(name)
@@ -65,7 +62,7 @@ class Parameters:
                 made = Members(Rec(None))  # type: ignore[arg-type]  # a vector has components and no class
                 parts: list[n.Expr] = []
                 for k, letter in zip(range(t.n), "xyzw", strict=False):
-                    v = self.add(f"{name}_{letter}", Prim(t.dtype), restrict)
+                    v = self.add(r.m.own(f"{name}.{letter}"), Prim(t.dtype), restrict)
                     assert isinstance(v, Scalar)
                     parts.append(v.expr)
                     made.fields[letter] = v
@@ -76,7 +73,7 @@ class Parameters:
             case Rec():
                 members = Members(t)
                 for m in t.instance.members():
-                    members.fields[m.name] = self.add(f"{name}_{m.name}", m.type, restrict)
+                    members.fields[m.name] = self.add(r.m.own(f"{name}.{m.name}"), m.type, restrict)
                 return members
             case Arr():
                 raise NotUnderstood(f"the parameter '{name}', an array inside a struct")
@@ -98,9 +95,9 @@ class Parameters:
             found = next((p for p in self.params if p.name == of and isinstance(p.of, n.Buffer)), None)
             if dtype is None or (found is not None and isinstance(found.of, n.Buffer) and found.of.dtype != dtype):
                 raise NotUnderstood(f"tensor maps of '{of}', whose shape and dtype no binding says: [tensors.{of}]")
-            axes = [n.Var(f"{of}_extent_{k}", I64) for k in range(rank)]
+            axes = [n.Var(self.r.m.own(f"{of}.extent_{k}"), I64) for k in range(rank)]
             self.boxed[of] = n.Buffer(of, dtype, tuple(axes), "global")
-            self.r.m.taken |= {of, *(a.name for a in axes)}
+            self.r.m.taken.add(of)
             if found is None:
                 self.params.append(n.Param(of, "in", self.boxed[of]))
             self.extents += [n.Param(a.name, "size", I64, attrs=n.attrs(implicit=True)) for a in axes]
@@ -116,7 +113,7 @@ class Parameters:
                 continue
             boxed = self.boxed[p.name]
             self.params[k] = replace(p, of=boxed)
-            self.extents = [e for e in self.extents if e.name != f"{p.name}_extent"]
+            self.extents = [e for e in self.extents if e.name != self.r.m.own(f"{p.name}.extent")]
             if p.of in used:
                 count: n.Expr = build.const(1, I64)
                 for d in boxed.shape:
@@ -138,11 +135,10 @@ class Parameters:
         if row is None:
             raise NotUnderstood(f"the parameter '{name}', which points to {t.to}")
         dtype = row[0]
-        extent = n.Var(f"{name}_extent", I64)
+        extent = n.Var(r.m.own(f"{name}.extent"), I64)
         buffer = n.Buffer(name, dtype, (extent,), "global")
         store = Store(name, "global", dtype, (), build.mul(extent, dtype.bytes), tensor=buffer)
         r.stores.append(store)
-        r.m.taken |= {name, extent.name}
         self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(restrict=True) if restrict else ()))
         self.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
         return Pointer(Place(store, (), build.const(0, I64)), t)
@@ -155,8 +151,9 @@ def read_kernel(
     """The program of a kernel. `bindings` are its template arguments (None: it is a template and stays one), `block` the extents of the CTA
     that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory; `binding` says
     what shapes flat arrays of the source are meant to have, and what tensor maps describe."""
-    x, y, z = (build.const(block[b]) if b in block else n.Var(b, I32) for b in BLOCK)
-    geometry = Geometry((x, y, z))
+    words = words_of(fn)
+    x, y, z = (build.const(block[b]) if b in block else n.Var(words[b], I32) for b in BLOCK)
+    geometry = Geometry((x, y, z), words)
     r = Reader(sources, index, geometry, absent)
     if binding is not None:
         r.arrays, r.maps = {k: tuple(v) for k, v in binding.arrays.items()}, binding.maps
@@ -164,21 +161,21 @@ def read_kernel(
     r.cluster = cluster_of(fn)
     if shared is not None:
         r.pool_bytes = build.const(shared)
-    r.m.taken |= {"t", "shared_bytes", *BLOCK, *(f"block_{a}" for a in "xyz"), *(f"grid_{k}" for k in range(3))}
+    r.m.reserve(callers(fn))
     known = [b for b in BLOCK if b in block]
     if len(known) == 3:
-        r.m.ranges["t"] = (0, block["threads_x"] * block["threads_y"] * block["threads_z"] - 1)
+        r.m.ranges[words["t"]] = (0, block["threads_x"] * block["threads_y"] * block["threads_z"] - 1)
     else:
-        r.m.ranges["t"] = (0, 1023)
-    r.m.ranges |= {f"block_{a}": (0, (1 << 31) - 2) for a in "xyz"} | {f"grid_{k}": (1, (1 << 31) - 1) for k in range(3)}
-    r.m.ranges |= {b: (1, 1024) for b in BLOCK if b not in block}
+        r.m.ranges[words["t"]] = (0, 1023)
+    r.m.ranges |= {geometry.place(k).name: (0, (1 << 31) - 2) for k in range(3)} | {geometry.extent(k).name: (1, (1 << 31) - 1) for k in range(3)}
+    r.m.ranges |= {words[b]: (1, 1024) for b in BLOCK if b not in block}
     scope = Scope(fn.scope, fn.unit, fn.name, values=dict(bindings or {}))
     p = Parameters(r)
     body: tuple[n.Stmt, ...]
     if bindings is None:
         reason = "a template, read when its arguments are named: FILE::KERNEL<..>, or [metas] of a binding"
         body = (n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), reason, origin=fn.unit.origin(fn.node)),)
-        body = (n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), body, "thread"),)
+        body = (n.For(geometry.number, build.const(0), _threads(geometry), build.const(1), body, "thread"),)
         _declare_only(p, fn, scope)
     else:
         body = p.finished(_body(r, p, fn, scope, geometry))
@@ -199,9 +196,9 @@ def _declare_only(p: Parameters, fn: Function, scope: Scope) -> None:
             p.add(text(name), t, False)
         except NotUnderstood:
             if text(kind) in types:
-                dtype = symbolic(text(kind))
+                dtype = variable(text(kind))
                 if pointer:
-                    extent = n.Var(f"{text(name)}_extent", I64)
+                    extent = n.Var(p.r.m.own(f"{text(name)}.extent"), I64)
                     p.params.append(n.Param(text(name), "inout", n.Buffer(text(name), dtype, (extent,), "global")))
                     p.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
                 else:
@@ -226,10 +223,14 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
             made.append(n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node)))
     while made and isinstance(made[-1], n.Jump) and made[-1].kind == "return":
         made.pop()
-    loop = n.For(n.Var("t", I32), build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
-    allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared), origin=s.origin) for s in r.shared if s is not r.pool or not r.parts.reaching or s.uses]
-    allocs += pieces(r)
-    allocs, made = _initialized(allocs, made, _threads(geometry))
+    loop = n.For(geometry.number, build.const(0), _threads(geometry), build.const(1), tuple(made), "thread", origin=fn.unit.origin(fn.node))
+    try:
+        allocs: list[n.Stmt] = [n.Alloc(s.view(s.declared), origin=s.origin) for s in r.shared if s is not r.pool or not r.parts.reaching or s.uses]
+        allocs += pieces(r)
+    except NotUnderstood as bad:
+        kept = n.Opaque("cuda", " ".join(fn.unit.source_of(fn.node).split()), bad.reason, origin=fn.unit.origin(fn.node))
+        return (replace(loop, body=(kept,)),)
+    allocs, made = _initialized(allocs, made, geometry)
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1)
     try:
@@ -255,7 +256,7 @@ def _settled(body: n.Block, r: Reader, apart: frozenset[str]) -> n.Block:
     return joined(tidied(promoted(tidied(body, apart), frozenset(r.m.taken)), apart))
 
 
-def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> tuple[list[n.Stmt], list[n.Stmt]]:
+def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:
     """Shared arrays that all threads fill with one number first, and then wait, begin with that number."""
     made = {s.buffer.name: s for s in allocs if isinstance(s, n.Alloc)}
     rest = list(body)
@@ -268,7 +269,7 @@ def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], threads: n.Expr) -> t
             break
         alloc = made[store.at.buffer.name]
         shape = alloc.buffer.shape or (build.const(1),)
-        whole = first.lo == n.Var("t", I32) and first.hi == shape[-1] and first.step == threads and len(shape) == 1
+        whole = first.lo == geometry.number and first.hi == shape[-1] and first.step == _threads(geometry) and len(shape) == 1
         if not whole or store.at.index != (first.var,)[:len(alloc.buffer.shape)] or alloc.init is not None or first.kind != "serial":
             break
         made[store.at.buffer.name] = replace(alloc, init=store.value)
@@ -281,7 +282,7 @@ def _bind(r: Reader, p: Parameters, fn: Function, scope: Scope) -> None:
     for k, q in enumerate(fn.parameters()):
         d = q.child_by_field_name("declarator")
         name_node = declared_name(d) if d is not None else None
-        name = text(name_node) if name_node is not None else f"unnamed_{k}"
+        name = text(name_node) if name_node is not None else r.m.own(f"unnamed.{k}")
         t, _ = r.types.declared_type(q, d, scope)
         restrict = "__restrict__" in text(q) or "restrict" in text(q)
         v = p.add(name, t, restrict)
@@ -294,9 +295,9 @@ def _program(r: Reader, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], b
     read, written = _accesses(body)
     params = [_role(q, q.name in read, q.name in written) for q in p.params]
     g = r.geometry
-    metas = [n.Meta(b, "int", None if b == "threads_x" else 1) for b in BLOCK]
+    metas = [n.Meta(g.words[b], "int", None if b == "threads_x" else 1) for b in BLOCK]
     if r.pool is not None or isinstance(r.pool_bytes, n.Const):
-        metas.append(n.Meta("shared_bytes", "int"))
+        metas.append(n.Meta(g.words["shared_bytes"], "int"))
     for t in fn.params or ():
         default = None
         given = (bindings or {}).get(t.name)
@@ -309,10 +310,10 @@ def _program(r: Reader, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], b
             metas.append(n.Meta(t.name, kind))
     used = {x.name for s in body for x in walk(s) if isinstance(x, n.Var)}
     axes = max([0, *g.grid_axes, *g.grid_extents]) + 1
-    sizes = [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(axes)]
+    sizes = [n.Param(g.extent(k).name, "size", I32, attrs=n.attrs(implicit=True)) for k in range(axes)]
     _ = used
     kernel = n.Kernel(
-        fn.name, tuple(n.Axis(f"block_{'xyz'[k]}", n.Var(f"grid_{k}", I32)) for k in range(axes)), _threads(g), body, r.cluster,
+        fn.name, tuple(n.Axis(g.place(k).name, g.extent(k)) for k in range(axes)), _threads(g), body, r.cluster,
         attrs=launch_bounds(r, fn), origin=fn.unit.origin(fn.node),
     )  # fmt: skip
     return n.Program(fn.name, tuple(metas), (*params, *p.extents, *sizes), tensor_maps=tuple(p.maps), kernels=(kernel,))
@@ -400,4 +401,4 @@ def _role(q: n.Param, read: bool, written: bool) -> n.Param:
     return n.Param(q.name, role, q.of, q.value, q.attrs)  # type: ignore[arg-type]  # one of the roles
 
 
-__all__ = ["BLOCK", "Node", "bounds_of", "read_kernel", "start"]
+__all__ = ["Node", "bounds_of", "read_kernel", "start"]

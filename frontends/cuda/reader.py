@@ -53,13 +53,14 @@ class Reader:
     def __init__(self, sources: Sources, index: Index, geometry: Geometry, absent: frozenset[str] | None = None) -> None:
         self.sources, self.index, self.geometry = sources, index, geometry
         self.m = Emitter()
+        self.m.taken |= set(geometry.words.values())
         self.types = Types(self)
         self.library = Library(self)
         self.stores: list[Store] = []
         self.shared: list[Store] = []
         self.pool: Store | None = None
         self.parts = Parts()
-        self.pool_bytes: n.Expr = n.Var("shared_bytes", I32)
+        self.pool_bytes: n.Expr = n.Var(geometry.words["shared_bytes"], I32)
         self.hint = ""
         self.hint_align = 0
         """Bytes that the part of a pool which is being declared is said to start at a multiple of; 0 where nothing says so."""

@@ -22,6 +22,8 @@ from .threads import Values, of_each, over_threads, same
 
 WARP, WARPGROUP = 32, 128
 ROLE_BARRIERS, GROUP_BARRIERS = 12, 8
+GROUP = "%group"
+"""The number of a warpgroup while it is looked whether there is one: no name of a program begins so."""
 """Numbers of the named barriers at which the threads of a role, and of a warpgroup of a role, meet in what KIR writes."""
 _CLUSTER = ("cluster_arrive", "cluster_wait")
 
@@ -226,9 +228,9 @@ def _grouped(body: n.Block, thread: str, known: dict[str, Values], first: int) -
     rows = table()
     if any(isinstance(x, n.Call) and x.of is None and x.fn in rows and rows[x.fn].level == "warpgroup" for s in body for x in walk(s)):
         return True
-    probe = [_in_group(s, thread, known, first, n.Var("group", I32), n.Var("place", I32), strict=True) for s in body]
-    uses = [x for s in probe for x in walk(s) if isinstance(x, n.Var) and x.name in (thread, "group")]
-    return bool(uses) and all(x.name == "group" for x in uses)
+    probe = [_in_group(s, thread, known, first, n.Var(GROUP, I32), n.Var("%place", I32), strict=True) for s in body]
+    uses = [x for s in probe for x in walk(s) if isinstance(x, n.Var) and x.name in (thread, GROUP)]
+    return bool(uses) and all(x.name == GROUP for x in uses)
 
 
 def _in_group(s: n.Stmt, thread: str, known: dict[str, Values], first: int, group: n.Var, place: n.Var, strict: bool = False) -> n.Stmt:

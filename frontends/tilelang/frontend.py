@@ -15,6 +15,7 @@ from kir.surface import KernelRef, Outline
 from ..triton.outline import outline
 from ..triton.source import Module, Project, decorator_name
 from . import SUFFIXES
+from .given import check_given, check_readable, is_text
 from .kernel import read_kernel
 from .skeleton import skeleton
 from .values import Value
@@ -88,13 +89,18 @@ class TileLangFrontend:
             return read_kernel(self._project, module, node, kernel)
         from kir.analysis.heuristics import settled
 
+        check_given(self._project, module, node, binding)
         given: dict[str, Value] = {**settled(binding).metas, **dict.fromkeys(binding.absent)}
-        made = read_kernel(self._project, module, node, kernel, given, binding.sizes)
+        sized = (*binding.sizes, *(k for k, v in binding.scalars.items() if isinstance(v, str)))
+        made = read_kernel(self._project, module, node, kernel, given, sized)
+        if is_text(made):
+            check_readable(self._project, module, node, kernel, given, binding, made)
         idle = {*binding.metas, *binding.absent} - {m.name for m in made.metas} - {p.name for p in made.params}
         if idle:  # what the source asks, and these values answer before it is asked
             asked = read_kernel(self._project, module, node, kernel).metas
             made = replace(made, metas=(*made.metas, *(m for m in asked if m.name in idle)))
-        return made
+        values = {k: v for k, v in given.items() if isinstance(v, (int, float, str)) and k in binding.metas}
+        return replace(made, metas=tuple(replace(m, default=values[m.name]) if m.name in values else m for m in made.metas))  # read with these values
 
     def outline(self, source: Path, kernel: str) -> Outline:
         """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""

@@ -8,7 +8,7 @@ import libcst as cst
 
 from kir.dataclass import dataclass
 
-from ..triton.liveness import assigned_names
+from ..triton.liveness import assigned_in_order
 from . import branches, mutable
 from . import execute as execution
 from .evaluate import bound, evaluate, iterated
@@ -104,5 +104,5 @@ def host_while(r: Reader, f: Frame, s: cst.While) -> Returned | None:
 def _ask_for(r: Reader, f: Frame, s: cst.BaseCompoundStatement, reason: str) -> None:
     """What a loop of the host binds, left to the binding: each name is a meta."""
     mutable.lose(r, f.scope, s, reason)
-    for name in sorted(assigned_names([s])):
+    for name in assigned_in_order([s]):
         f.scope.names[name] = r.ask(name, f"{name} after {f.scope.module.code(s)}", "")

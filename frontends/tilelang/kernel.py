@@ -78,7 +78,7 @@ def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[c
         target = owners[k + 1] if k + 1 < len(owners) else node
         scope = Scope({}, module, scope)
         for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
-            scope.names[p.name.value] = _of_kind(r, parameter(r, p, scope))
+            scope.names[p.name.value] = of_kind(r, parameter(r, p, scope))
         if k == 0:
             _configured(r, f, scope)
         try:
@@ -92,7 +92,7 @@ def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[c
     return scope
 
 
-def _of_kind(r: Reader, v: Value) -> Value:
+def of_kind(r: Reader, v: Value) -> Value:
     """A parameter of the factory with the kind that its default or its use tells."""
     if not isinstance(v, Open) or v.kind or v.of is not None:
         return v
@@ -132,25 +132,30 @@ def _configured(r: Reader, f: cst.FunctionDef, scope: Scope) -> None:
             configured(r, found)
 
 
+def is_eager(node: cst.FunctionDef) -> bool:
+    """Whether a kernel is its own factory: under no `T.prim_func`."""
+    return not any(decorator_name(d) == "prim_func" for d in node.decorators)
+
+
 def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> None:
     """The parameters and the body of the function."""
     own = Scope({}, module, scope)
     r.device = True
-    eager = not any(decorator_name(d) == "prim_func" for d in node.decorators)
+    eager = is_eager(node)
     if eager:
         for key, kind in kinds(node).items():
             r.kinds.setdefault(key, kind)
         r.optional |= perhaps_none(node)
     for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params):
         if p.annotation is None:
-            own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
+            own.names[p.name.value] = of_kind(r, parameter(r, p, own))
             continue
         try:
             stated = r.decided(evaluate(r, own, p.annotation.annotation))
         except Undecided as open_:
             raise NotUnderstood(f"the type of '{p.name.value}' depends on a condition that the binding decides") from open_
         if eager and not isinstance(stated, TensorType):
-            own.names[p.name.value] = _of_kind(r, parameter(r, p, own))
+            own.names[p.name.value] = of_kind(r, parameter(r, p, own))
         else:
             own.names[p.name.value] = declared(r, p.name.value, stated)
     _eager(r, node, own)

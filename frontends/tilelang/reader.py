@@ -10,7 +10,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, DType, dtype_of, symbolic
+from kir.ir.types import BOOL, I32, DType, dtype_of, symbolic, variable
 from kir.ir.visit import substitute, walk
 
 from ..triton.emit import Emitter, condition_text
@@ -390,7 +390,7 @@ class Reader:
                 self.meta(v.name, "dtype")
                 if self.metas[v.name].kind != "dtype":
                     raise NotUnderstood(f"'{v.name}' is a {self.metas[v.name].kind} and is used as a dtype")
-                return symbolic(v.name)
+                return variable(v.name)
             case Text():
                 raise NotUnderstood(f"'{v.name}' is a text and is used as a dtype")
             case Choice():

@@ -113,7 +113,8 @@ class Variables:
         for run in runs:
             assert isinstance(run, n.For)
             inside = bound_names(run)
-            missing = [x for x in sorted(reads(run)) if x in self.taint.values and x not in inside and x in self.definitions]
+            wanted_here = reads(run)
+            missing = [x for x in self.definitions if x in wanted_here and x in self.taint.values and x not in inside]
             if missing:
                 made[id(run)] = self.completed(run, missing, wanted)
         if not made and not wanted:
@@ -135,8 +136,8 @@ class Variables:
         value = s.value
         plain = len(s.names) == 1 and not seen(value).loads and not seen(value).warps
         if plain:
-            for x in sorted(seen(value).names):
-                if x in self.taint.values and x in self.definitions:
+            for x in self.definitions:
+                if x in seen(value).names and x in self.taint.values:
                     self.again(x, run, lets, names, wanted)
             own = {v: self.numbers[run.var.name] for v in seen(value).names if v in self.numbers}
             made: n.Expr = substitute(value, {**names, **own})

@@ -284,9 +284,9 @@ def _cdiv(r: Reader, a: Arguments) -> Value:
         return operators.folded(build.ceildiv(operators.number(x, I32), operators.number(y, I32)))
     dtype = operators.common(x, y)
     ex, ey = operators.shapes(operators.run(x, dtype), operators.run(y, dtype))
-    if operators.not_negative(ex) and operators.not_negative(ey):
+    if operators.not_negative(ex, r.counts) and operators.not_negative(ey, r.counts):
         return Run(build.ceildiv(ex, ey))
-    return Run(operators.truncating("floordiv", operators.run(operators.binary("add", Run(ex), operators.binary("sub", Run(ey), 1))), ey))
+    return Run(operators.truncating("floordiv", operators.run(operators.binary("add", Run(ex), operators.binary("sub", Run(ey), 1))), ey, r.counts))
 
 
 def _binary(op: str, r: Reader, a: Arguments) -> Value:

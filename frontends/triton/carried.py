@@ -14,7 +14,7 @@ from kir.ir.types import I64, DType, dtype_of, shape_of
 from . import joins, operators
 from .cells import Retyped
 from .emit import buffer_read, mentions, whole
-from .liveness import assigned_names, target_names
+from .liveness import assigned_in_order, target_names
 from .statements import Returned, block
 from .values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Static, Undefined, Unknown, Value, describe, is_number
 
@@ -40,10 +40,10 @@ def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpressi
     again when a name turns out to have another
     type than before the loop, or to be bound only in it."""
     live = r.live[-1]
-    assigned = assigned_names(s.body.body)
+    assigned = assigned_in_order(s.body.body)
     upward, after = live.head.get(id(s), frozenset()), live.after.get(id(s), frozenset())
     loop_name = target_names(s.target) if isinstance(s, cst.For) else set()
-    names = sorted((assigned & (upward | after)) - loop_name)
+    names = [x for x in assigned if x in upward | after and x not in loop_name]
     hints: dict[str, Value] = {}
     for _ in range(MAX_ATTEMPTS):
         saved = _snapshot(r)
@@ -78,7 +78,7 @@ def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpressi
             r.frame.env[x] = Unknown(f"'{x}' is bound only inside a loop")
         buffers = {b.name for x in opened if x in r.frame.cells for e in _cell_reads(r.frame.cells[x]) if (b := buffer_read(e)) is not None}
         _close(r, opened)
-        for x in assigned - set(names) - loop_name:
+        for x in (x for x in assigned if x not in names and x not in loop_name):
             if x not in r.frame.cells:
                 r.frame.env.pop(x, None)
         return body, buffers
@@ -202,7 +202,7 @@ def _number_cell(r: Reader, name: str, old: Value, like: n.Expr) -> Run:
     if (
         isinstance(old, Run)
         and own is not None
-        and r.out.owners.get(own.name) == name
+        and r.out.owners.get(own.name) == r.owner(name)
         and own.name not in r.out.mutable
         and own.dtype == dtype
         and old.expr.type == like.type
@@ -211,7 +211,7 @@ def _number_cell(r: Reader, name: str, old: Value, like: n.Expr) -> Run:
         r.out.mutable.add(own.name)
         return Run(whole(own))
     buffer = r.out.buffer(name, dtype, shape)
-    r.out.owners[buffer.name] = name
+    r.out.owners[buffer.name] = r.owner(name)
     r.out.mutable.add(buffer.name)
     init: n.Expr | None = None
     if isinstance(old, Run) or is_number(old):

@@ -9,7 +9,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.blocks import Blocks
-from kir.ir.types import DType, Type
+from kir.ir.types import DType, Type, mention
 from kir.ir.visit import walk
 
 from .values import Dim, NotUnderstood, Shape
@@ -76,7 +76,7 @@ def condition_text(e: n.Expr) -> str:
     """A static condition in the functional notation of dtype terms."""
     match e:
         case n.Var():
-            return e.name
+            return mention(e.name)
         case n.Const():
             return str(e.value).lower()
         case n.Cast():

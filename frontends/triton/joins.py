@@ -235,7 +235,7 @@ def _numbers(r: Reader, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -
         return None
     shape: Shape = sa
     buffer = r.out.buffer(name, dtype, shape)
-    r.out.owners.setdefault(buffer.name, name)
+    r.out.owners.setdefault(buffer.name, r.owner(name))
     if not block_b and not static and not mentions(eb, {buffer.name}):
         r.out.emit(n.Alloc(buffer, eb))
         block_a.append(n.Store(n.Region(buffer), build.cast(ea, dtype)))
@@ -264,7 +264,7 @@ def export(r: Reader, arm: Arm, name: str) -> Value:
         buffer = r.out.buffer(name, _dtype(e), shape_of(e.type))
         if any(mentions(d, local) for d in buffer.shape):
             raise NotUnderstood("a shape that only a branch knows")
-        r.out.owners.setdefault(buffer.name, name)
+        r.out.owners.setdefault(buffer.name, r.owner(name))
         r.out.emit(n.Alloc(buffer))
         block.append(n.Store(n.Region(buffer), e))
         return whole(buffer)
@@ -313,4 +313,4 @@ def static_condition(cond: n.Expr) -> str:
 def is_own(r: Reader, e: n.Expr, name: str) -> bool:
     """Whether an expression is the whole of a buffer that stands for `name` alone."""
     buffer = buffer_read(e)
-    return buffer is not None and r.out.owners.get(buffer.name) == name
+    return buffer is not None and r.out.owners.get(buffer.name) == r.owner(name)

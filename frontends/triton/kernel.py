@@ -10,7 +10,7 @@ from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
-from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, symbolic
+from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
 
 from .emit import whole
 from .host import HostScope
@@ -25,6 +25,9 @@ from .statements import run_function
 from .values import Choice, Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
 
 GRID = ("pid_0", "pid_1", "pid_2")
+EXTENTS = ("grid_0", "grid_1", "grid_2")
+LAUNCH = ("num_warps", "num_stages")
+"""Options of a launch, which a kernel may also take as parameters of that name."""
 
 
 def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Program:
@@ -36,20 +39,22 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
     r = Reader(scope, inference)
     frame = Frame(fn, scope)
     r.frames.append(frame)
-    r.out.taken |= {*GRID, "grid_0", "grid_1", "grid_2", "num_warps", "num_stages", *(p.name.value for p in parameters(node))}
+    r.out.reserve(p.name.value for p in parameters(node))
+    r.places, r.extents = tuple(map(r.out.own, GRID)), tuple(map(r.out.own, EXTENTS))
+    options = {x: x if any(p.name.value == x and is_constexpr(p) for p in parameters(node)) else r.out.own(x) for x in LAUNCH}
     metas: list[n.Meta] = []
     params: list[n.Param] = []
     extents: list[n.Param] = []
     r.returns = not is_kernel(fn, inference)
     for p in parameters(node):
         if r.returns and facts.tiles.get(p.name.value) and not is_constexpr(p) and p.name.value not in facts.pointers:
-            _tile(p.name.value, facts.tiles[p.name.value], frame, metas, params)
+            _tile(r, p.name.value, facts.tiles[p.name.value], frame, metas, params)
         else:
-            _parameter(p, facts, scope, frame, metas, params, extents)
+            _parameter(r, p, facts, scope, frame, metas, params, extents)
     r.metas = {q.name for q in params}
     _read_body(r, node)
     body = promoted(tuple(r.out.block))
-    grid_sizes = [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
+    grid_sizes = [n.Param(r.extents[k], "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
     written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
     if any(isinstance(s, n.Opaque) for s in _statements(body)):
         written |= {q.name for q in params if isinstance(q.of, n.Buffer) and q.of.space == "global"}
@@ -57,12 +62,12 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
     settled = [_role(q, q.name in read, q.name in written) for q in params]
     named = {m.name for m in metas} | {q.name for q in params}
     dtype_metas = [n.Meta(name, "dtype", text) for text, name in r.dtype_terms.items()]
-    metas += [*(n.Meta(x, "int", v) for x, v in (("num_warps", 4), ("num_stages", 3)) if x not in named), *dtype_metas]
+    metas += [*(n.Meta(options[x], "int", v) for x, v in zip(LAUNCH, (4, 3), strict=True) if options[x] not in named), *dtype_metas]
     functions = tuple(r.functions.values())
     kernel = n.Kernel(
         node.name.value,
-        tuple(n.Axis(GRID[k], n.Var(f"grid_{k}", I32)) for k in range(max(facts.axes, r.axes))),
-        build.mul(n.Var("num_warps", I32), 32),
+        tuple(n.Axis(r.places[k], n.Var(r.extents[k], I32)) for k in range(max(facts.axes, r.axes))),
+        build.mul(n.Var(options["num_warps"], I32), 32),
         body,
         origin=module.origin(node),
     )
@@ -132,7 +137,7 @@ def _default(p: cst.Param, scope: HostScope) -> Value:
 
 
 def _parameter(
-    p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
+    r: Reader, p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
 ) -> None:
     name = p.name.value
     if is_constexpr(p):
@@ -140,17 +145,18 @@ def _parameter(
         return
     if name in facts.descriptors and name not in facts.pointers:
         rank = facts.descriptors[name]
-        shape = tuple(n.Var(f"{name}_shape_{k}", I32) for k in range(rank))
-        block = tuple(n.Var(f"{name}_block_{k}", I32) for k in range(rank))
-        buffer = n.Buffer(name, symbolic(name), shape, "global")
-        params.append(n.Param(name, "in", buffer))
+        shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(rank))
+        block = tuple(n.Var(r.out.own(f"{name}.block_{k}"), I32) for k in range(rank))
+        buffer = n.Buffer(name, variable(name), shape, "global")
+        said = {f"block_{k}": v.name for k, v in enumerate(block) if v.name != f"{name}_block_{k}"}
+        params.append(n.Param(name, "in", buffer, attrs=n.attrs(**said)))
         extents.extend(n.Param(v.name, "size", I32, attrs=n.attrs(implicit=True)) for v in shape)
         metas.extend(n.Meta(v.name, "int") for v in block)
         frame.env[name] = Descriptor(Pointer(buffer), shape, (), block)
         return
     if name in facts.pointers:
-        extent = n.Var(f"{name}_extent", I64)
-        buffer = n.Buffer(name, symbolic(name), (extent,), "global")
+        extent = n.Var(r.out.own(f"{name}.extent"), I64)
+        buffer = n.Buffer(name, variable(name), (extent,), "global")
         params.append(n.Param(name, "in", buffer))
         extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
         frame.env[name] = Pointer(buffer)
@@ -160,17 +166,17 @@ def _parameter(
         metas.append(n.Meta(name, "fn"))
         return
     word = annotation_text(p)
-    dtype: DType = I32 if name in facts.integers and stated_kind(p) != "scalar" else symbolic(name)
+    dtype: DType = I32 if name in facts.integers and stated_kind(p) != "scalar" else variable(name)
     if word in TRITON_DTYPES and TRITON_DTYPES[word].name in DTYPES and word != "bool":
         dtype = TRITON_DTYPES[word]
     params.append(n.Param(name, "scalar", dtype))
     frame.env[name] = Run(n.Var(name, dtype))
 
 
-def _tile(name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
+def _tile(r: Reader, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
     """A tile that a helper is given: its extents are metas, which its caller decides."""
-    shape = tuple(n.Var(f"{name}_shape_{k}", I32) for k in range(axes))
-    buffer = n.Buffer(name, symbolic(name), shape, "fragment")
+    shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(axes))
+    buffer = n.Buffer(name, variable(name), shape, "fragment")
     params.append(n.Param(name, "in", buffer))
     metas.extend(n.Meta(v.name, "int") for v in shape)
     frame.env[name] = Run(whole(buffer))
@@ -189,14 +195,14 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
         frame.env[name] = MetaFunction(name)
     elif (name in facts.dtypes and not {name} & (facts.integers | facts.numbers)) or isinstance(default, TypeOf):
         metas.append(n.Meta(name, "dtype", default.dtype.name if isinstance(default, TypeOf) else None))
-        frame.env[name] = TypeOf(symbolic(name))
+        frame.env[name] = TypeOf(variable(name))
     elif isinstance(value, bool) or (name in facts.booleans and name not in facts.integers and name not in facts.texts):
         metas.append(n.Meta(name, "bool", value))
         frame.env[name] = Static(n.Var(name, BOOL))
     elif name in facts.texts or isinstance(value, str):
         metas.append(n.Meta(name, "str", value))
         frame.env[name] = Static(n.Var(name, I32))
-    elif name in facts.integers or isinstance(value, int) or name in ("num_warps", "num_stages"):
+    elif name in facts.integers or isinstance(value, int) or name in LAUNCH:
         metas.append(n.Meta(name, "int", value))
         frame.env[name] = Static(n.Var(name, I32))
     elif isinstance(value, float):
@@ -204,17 +210,17 @@ def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: lis
         frame.env[name] = Static(n.Var(name, F32))
     else:
         metas.append(n.Meta(name, "any", value))
-        frame.env[name] = Static(n.Var(name, symbolic(name)))
+        frame.env[name] = Static(n.Var(name, variable(name)))
 
 
 _STATED: dict[str, Callable[[str], Value]] = {
     "fn": MetaFunction,
-    "dtype": lambda name: TypeOf(symbolic(name)),
+    "dtype": lambda name: TypeOf(variable(name)),
     "bool": lambda name: Static(n.Var(name, BOOL)),
     "str": lambda name: Static(n.Var(name, I32)),
     "int": lambda name: Static(n.Var(name, I32)),
     "float": lambda name: Static(n.Var(name, F32)),
-    "any": lambda name: Static(n.Var(name, symbolic(name))),
+    "any": lambda name: Static(n.Var(name, variable(name))),
 }
 """What a meta of a stated kind is while its kernel is read."""
 

@@ -11,11 +11,16 @@ from .source import parts
 
 def target_names(t: cst.BaseExpression) -> set[str]:
     """Names that an assignment target binds."""
+    return set(targets_in_order(t))
+
+
+def targets_in_order(t: cst.BaseExpression) -> dict[str, None]:
+    """Names that an assignment target binds, from left to right."""
     if isinstance(t, cst.Name):
-        return {t.value}
+        return {t.value: None}
     if isinstance(t, (cst.Tuple, cst.List)):
-        return set().union(*(target_names(x.value) for x in t.elements)) if t.elements else set()
-    return set()
+        return {name: None for x in t.elements for name in targets_in_order(x.value)}
+    return {}
 
 
 def names_in(e: cst.CSTNode) -> set[str]:
@@ -36,26 +41,29 @@ def names_in(e: cst.CSTNode) -> set[str]:
 
 def assigned_names(body: Sequence[cst.CSTNode]) -> set[str]:
     """Names that statements bind, at any depth."""
-    out: set[str] = set()
+    return set(assigned_in_order(body))
+
+
+def assigned_in_order(body: Sequence[cst.CSTNode]) -> dict[str, None]:
+    """Names that statements bind, at any depth, in the order in which they are bound first: what is read does not depend on how they are spelled."""
+    out: dict[str, None] = {}
     for s in body:
         match s:
             case cst.SimpleStatementLine() | cst.SimpleStatementSuite():
-                out |= assigned_names(s.body)
+                out |= assigned_in_order(s.body)
             case cst.Assign():
                 for t in s.targets:
-                    out |= target_names(t.target)
+                    out |= targets_in_order(t.target)
             case cst.AugAssign() | cst.AnnAssign():
-                out |= target_names(s.target)
+                out |= targets_in_order(s.target)
             case cst.For():
-                out |= target_names(s.target) | assigned_names(s.body.body)
-            case cst.While():
-                out |= assigned_names(s.body.body)
+                out |= targets_in_order(s.target) | assigned_in_order(s.body.body)
+            case cst.While() | cst.With():
+                out |= assigned_in_order(s.body.body)
             case cst.If():
-                out |= assigned_names(s.body.body)
+                out |= assigned_in_order(s.body.body)
                 if s.orelse is not None:
-                    out |= assigned_names([s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body)
-            case cst.With():
-                out |= assigned_names(s.body.body)
+                    out |= assigned_in_order([s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body)
             case _:
                 pass
     return out

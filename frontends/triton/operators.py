@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
-from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, symbolic
+from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, variable
 
 from .emit import as_dim, as_expr
 from .host_tables import BINARY, COMPARE
@@ -118,8 +120,8 @@ def show(shape: Shape) -> str:
     return "[" + ", ".join(dim_text(d) for d in shape) + "]"
 
 
-def binary(op: str, a: Value, b: Value) -> Value:
-    """`a op b` for numbers; pointers are added by `offset`."""
+def binary(op: str, a: Value, b: Value, counts: Collection[str] = ()) -> Value:
+    """`a op b` for numbers; pointers are added by `offset`. `counts` are names of the launch, which are never negative."""
     if is_known(a) and is_known(b):
         return _known(op, a, b)
     if isinstance(a, Pointer) or isinstance(b, Pointer):
@@ -143,7 +145,7 @@ def binary(op: str, a: Value, b: Value) -> Value:
             if op == "mod":
                 return Run(build.call("fmod", *shapes(run(a, dtype), run(b, dtype))))
             raise NotUnderstood("'//' of floats")
-        return Run(truncating(op, *shapes(run(a, dtype), run(b, dtype))))
+        return Run(truncating(op, *shapes(run(a, dtype), run(b, dtype)), counts))
     if op in ("and", "or", "xor") and dtype.is_float:
         raise NotUnderstood(f"'{op}' of floats")
     if op == "pow":
@@ -156,28 +158,28 @@ def binary(op: str, a: Value, b: Value) -> Value:
     return Run(build.binary(op, *shapes(run(a, dtype), run(b, dtype))))
 
 
-def truncating(op: str, a: n.Expr, b: n.Expr) -> n.Expr:
+def truncating(op: str, a: n.Expr, b: n.Expr, counts: Collection[str]) -> n.Expr:
     """Triton's integer `//` and `%`, which truncate: the flooring forms where both operands are known not to be negative."""
-    if not_negative(a) and not_negative(b):
+    if not_negative(a, counts) and not_negative(b, counts):
         return build.binary(op, a, b)
     return build.binary({"floordiv": "tdiv", "mod": "trem"}[op], a, b)
 
 
-def not_negative(e: n.Expr) -> bool:
+def not_negative(e: n.Expr, counts: Collection[str]) -> bool:
     """Whether an integer expression is surely not negative (wrapping aside)."""
     match e:
         case n.Const():
             return e.value >= 0
         case n.Var(name=name):
-            return name.startswith(("pid_", "grid_")) or dtype_of(e.type).kind == "uint"
+            return name in counts or dtype_of(e.type).kind == "uint"
         case n.Cast(x=x, dtype=dtype):
-            return dtype.is_integer and dtype_of(x.type).is_integer and dtype.bits >= dtype_of(x.type).bits and not_negative(x)
+            return dtype.is_integer and dtype_of(x.type).is_integer and dtype.bits >= dtype_of(x.type).bits and not_negative(x, counts)
         case n.Binary(op="add" | "mul" | "floordiv" | "mod" | "min" | "max" | "and" | "tdiv" | "trem" | "ceildiv"):
-            return not_negative(e.a) and not_negative(e.b)
+            return not_negative(e.a, counts) and not_negative(e.b, counts)
         case n.Call(fn="iota"):
             return True
         case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous", args=(n.Expr() as x, *_)):
-            return not_negative(x)
+            return not_negative(x, counts)
         case _:
             return dtype_of(e.type).kind == "uint" if isinstance(e.type, (DType, TileType)) else False
 
@@ -280,7 +282,7 @@ def compare(op: str, a: Value, b: Value) -> Value:
 
 
 def _same_dtype(op: str, a: Value, b: Value) -> Value:
-    a, b = (TypeOf(symbolic(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
+    a, b = (TypeOf(variable(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
     if not (isinstance(a, TypeOf) and isinstance(b, TypeOf)) or op not in ("eq", "ne"):
         if op in ("eq", "ne") and (is_known(a) or is_known(b)):
             return op == "ne"

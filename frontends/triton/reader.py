@@ -52,6 +52,8 @@ class Frame:
     scope: HostScope
     env: dict[str, Value] = field(default_factory=dict)
     cells: dict[str, Value] = field(default_factory=dict)
+    number: int = 0
+    """Tells calls of functions apart: a name of one is none of another's."""
 
 
 class Arguments:
@@ -102,9 +104,22 @@ class Reader:
         self.live: list[Liveness] = []
         self.weak: set[str] = set()
         self.axes = 1
+        self.calls = 0
+        self.places: tuple[str, ...] = ()
+        """What the place of a program along each axis of the grid is called, and in `extents` how many there are."""
+        self.extents: tuple[str, ...] = ()
         self.returns = False
         self.aliases: dict[str, str] = {}
         self.combines: dict[str, tuple[str | None, str]] = {}
+
+    def owner(self, name: str) -> str:
+        """A name of the function being read, told apart from those of its callers."""
+        return f"{self.frame.number}:{name}"
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of the launch, which count from 0."""
+        return (*self.places, *self.extents)
 
     @property
     def frame(self) -> Frame:
@@ -153,8 +168,8 @@ class Reader:
                 return e
             buffer = buffer_read(e)
             if buffer is not None and buffer.name not in self.out.mutable:
-                owner = self.out.owners.setdefault(buffer.name, name)
-                if owner == name:
+                owner = self.out.owners.setdefault(buffer.name, self.owner(name))
+                if owner == self.owner(name):
                     return e
             return self.out.let(name, e)
 
@@ -240,7 +255,7 @@ class Reader:
             if op == "mul" and isinstance(b, Items) and isinstance(a, int):
                 return Items(b.items * a)
             raise NotUnderstood(f"'{op}' of tuples")
-        made = self.over((a, b), lambda x, y: operators.binary(op, x, y))
+        made = self.over((a, b), lambda x, y: operators.binary(op, x, y, self.counts))
         return self.fused(made) if op == "add" else made
 
     def fused(self, v: Value) -> Value:
@@ -454,7 +469,8 @@ class Reader:
             raise NotUnderstood(f"'{fn.node.name.value}' has a decorator that may replace it")
         from .statements import run_function
 
-        frame = Frame(fn, self.root.scope(fn.module))
+        self.calls += 1
+        frame = Frame(fn, self.root.scope(fn.module), number=self.calls)
         params = parameters(fn.node)
         names = [p.name.value for p in params]
         if (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import accumulated, rounded, summed, widened
+from kir.ir.dtype_terms import accumulated, precision_of, rounded, summed, widened
 from kir.ir.types import F32, I32, DType, TileType, TupleType, broadcast_shapes, dtype_of, shape_of
 
 from . import operators
@@ -181,7 +182,10 @@ def combine_function(r: Reader, fn: Jit, dtypes: tuple[DType, ...]) -> tuple[str
         r.combines[key] = (NAMED[e.op], "")
         return r.combines[key]
     body.append(n.Jump("return", tuple(results)))
-    made = n.Function(r.out.fresh(fn.node.name.value), tuple(variables), dtypes, tuple(body), fn.module.origin(fn.node))
+    stem = fn.node.name.value
+    while stem in table():  # a call of it would mean the instruction
+        stem += "_"
+    made = n.Function(r.out.fresh(stem), tuple(variables), dtypes, tuple(body), fn.module.origin(fn.node))
     r.functions[made.name] = made
     r.combines[key] = (None, made.name)
     return r.combines[key]
@@ -241,7 +245,7 @@ def precision(args: Arguments, dtype: DType) -> str:
     for v in (given, tf32):
         if isinstance(v, Static):
             if isinstance(v.expr, n.Var):
-                return v.expr.name
+                return precision_of(v.expr.name)
             raise NotUnderstood("the precision of a product depends on the binding")
     return "ieee" if tf32 is False or (tf32 == 0 and tf32 is not None) else "tf32"
 

@@ -6,6 +6,7 @@ import libcst as cst
 
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Setting, Tensor
+from kir.ir.binding_uses import unmentioned
 from kir.ir.types import DType
 
 from .source import Module, Project
@@ -41,6 +42,10 @@ def skeleton(project: Project, module: Module, node: cst.FunctionDef, program: n
         p.name: UNKNOWN for p in program.params if isinstance(p.of, DType) and not dict(p.attrs).get("implicit") and p.of.is_integer
     }
     dtypes = {p.name: "f32" for p in program.params if isinstance(p.of, DType) and p.of.is_symbolic}
+    for name in unmentioned(program, {*metas, *scalars, *dtypes}):  # nothing would come of what is said of it
+        metas.pop(name, None)
+        scalars.pop(name, None)
+        dtypes.pop(name, None)
     options: dict[str, Setting] = {k: v for k, v in tuned.items() if k in ("num_warps", "num_stages")}
     grid: list[str | int] = [UNKNOWN for _ in program.kernels[0].grid]
     return Binding(kernel=program.name, grid=grid, metas=metas, dtypes=dtypes, scalars=scalars, heuristics=heuristics, tensors=tensors,

@@ -13,7 +13,7 @@ from kir.ir import nodes as n
 
 from . import joins, operators
 from .cells import Retyped, accumulate_in_place, store_cell
-from .liveness import Liveness, assigned_names, target_names
+from .liveness import Liveness, assigned_in_order, assigned_names, target_names
 from .values import (
     Choice,
     Items,
@@ -286,13 +286,13 @@ def arms(r: Reader, s: cst.If, cond: n.Expr, static: bool) -> Flow:
                 raise NotUnderstood("a kernel that returns a value from a branch")
             return STOP
         survivor, block_ = (env_b, block_b) if flow_a is not NEXT else (env_a, block_a)
-        for name in (assigned_names(s.body.body) | assigned_names(orelse_of(s))) & live:
-            if name not in cells and name in survivor:
+        for name in assigned_in_order([s]):
+            if name in live and name not in cells and name in survivor:
                 frame.env[name] = joins.export(r, (survivor[name], block_), name)
         joins.emit_if(r, cond, block_a, block_b, static)
         return NEXT
-    for name in sorted((assigned_names(s.body.body) | assigned_names(orelse_of(s))) & live):
-        if name in cells:
+    for name in assigned_in_order([s]):
+        if name not in live or name in cells:
             continue
         va, vb = env_a.get(name, Undefined()), env_b.get(name, Undefined())
         try:

@@ -31,7 +31,7 @@ def program_id(r: Reader, a: Arguments) -> Value:
     """The place of a program along an axis of the grid."""
     axis = _axis(a, "the axis of a program id")
     r.axes = max(r.axes, axis + 1)
-    return Run(n.Var(f"pid_{axis}", I32))
+    return Run(n.Var(r.places[axis], I32))
 
 
 def _axis(a: Arguments, what: str) -> int:
@@ -46,7 +46,7 @@ def num_programs(r: Reader, a: Arguments) -> Value:
     """How many programs an axis of the grid has."""
     axis = _axis(a, "the axis of a grid")
     r.axes = max(r.axes, axis + 1)
-    return Run(n.Var(f"grid_{axis}", I32))
+    return Run(n.Var(r.extents[axis], I32))
 
 
 def arange(r: Reader, a: Arguments) -> Value:

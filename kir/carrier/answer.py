@@ -83,6 +83,10 @@ def _readable(answer: Answer) -> None:
 
 # ------------------------------------------------------------------------------------------------------------------- fragments
 
+BINDING = "the answer's binding"
+"""What stands for a file where a diagnostic is about the binding of an answer."""
+
+
 def _fragment(answer: Answer) -> n.Program:
     """The specialized program of a fragment, in normal form."""
     from kir.analysis.heuristics import settled
@@ -97,7 +101,7 @@ def _fragment(answer: Answer) -> n.Program:
     except KirError as missing:
         raise error("KIR-H110", f"no frontend reads '{answer.surface}' here: {missing.diagnostics[0].message}", origin=_start(answer),
                     needs="an answer in another surface, or the plugin", attempt="kir plugins") from missing
-    binding = Binding.parse(answer.binding, "the answer's binding")
+    binding = Binding.parse(answer.binding, BINDING)
     with tempfile.TemporaryDirectory(prefix="kir-answer-") as folder:
         path = Path(folder) / f"answer{SUFFIXES[answer.surface]}"
         path.write_text(answer.text, encoding="utf-8")
@@ -120,6 +124,8 @@ def _fragment(answer: Answer) -> n.Program:
 
 
 def _relocated(d: Diagnostic, path: Path, file: str) -> Diagnostic:
+    if d.origin is not None and d.origin.file == BINDING:
+        d = replace(d, origin=None, notes=(*d.notes, f"it stands in line {d.origin.line} of its binding"))
     here = replace(d.origin, file=file) if d.origin is not None and d.origin.file == str(path) else d.origin or Origin(file, 1, 1, 1, 1)
     return replace(d, origin=here, message=d.message.replace(str(path), file))
 

@@ -23,17 +23,16 @@ def command(
     """Read a kernel from source and print it as IR text."""
     from kir.diagnostic import Diagnostic
     from kir.ir import nodes as n
-    from kir.ir.binding import Binding
     from kir.ir.generic import is_generic
     from kir.ir.printer import program_text
     from kir.ir.specialize import specialize
     from kir.ir.verify import verify
     from kir.ir.visit import statements, walk
-    from kir.lineage.source import read_generic
+    from kir.lineage.source import read_binding, read_generic
 
     program, surface, _ = read_generic(file, bind)
     if bind is not None:
-        binding = Binding.read(bind)
+        binding = read_binding(bind)
         if binding.heuristics:
             from kir.analysis.heuristics import settled
 

@@ -38,9 +38,16 @@ def command(
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
 ) -> Result:
     """Interpret a program on the CPU, with the hazard report."""
+    from kir.diagnostic import KirError
     from kir.interp import run
 
     program = read(file, bind, problem)
+    if check:
+        from kir.ir.verify import verify
+
+        wrong = tuple(d for d in verify(program) if d.severity == "error")
+        if wrong:  # as `kir parse` has it: what the verifier refuses is not run
+            raise KirError(*wrong)
     given = _values(sizes or [], program)
     if problem:
         _meets(program, problem, given)

@@ -5,7 +5,6 @@ program with or without its name. Nothing else is forgiven.
 """
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,12 +17,10 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, canonical, rename
-from kir.ir.dtype_terms import join
+from kir.ir.dtype_terms import TOKEN, join
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
 from kir.ir.visit import blocks_of, statements, substitute, transform, walk
-
-_TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 
 
 def same_program(a: n.Program, b: n.Program) -> bool:
@@ -95,7 +92,7 @@ class _Terms:
         if term in self.derived:
             made = f"t{sha256(self.text(self.derived[term]).encode()).hexdigest()[:16]}"
         else:
-            made = self._tree(_TOKEN.findall(term))
+            made = self._tree(TOKEN.findall(term))
         self._known[term] = made
         return made
 

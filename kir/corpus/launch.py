@@ -126,7 +126,7 @@ def binding_of(launch: Launch, flat: bool = False) -> Binding:
     absent = [k for k, v in {**launch.values, **launch.metas}.items() if v is None]
     dtypes = {k: _scalar_dtype(v) for k, v in launch.values.items() if v is not None}
     return Binding(
-        kernel=launch.kernel, grid=list(launch.grid), absent=absent,
+        kernel=launch.kernel, recorded=True, grid=list(launch.grid), absent=absent,
         metas={k: v for k, v in launch.metas.items() if v is not None},
         scalars={k: int(v) if isinstance(v, bool) else v for k, v in launch.values.items() if v is not None},
         dtypes=dtypes, tensors=tensors, options={k: v for k, v in launch.options.items() if k in ("num_warps", "num_stages", "num_ctas", "maxnreg")})

@@ -86,10 +86,10 @@ def _unpacked(lines: Path) -> Path:
     import platformdirs
 
     text = lines.read_text(encoding="utf-8")
-    folder = Path(platformdirs.user_cache_dir("kir")) / "bindings" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    folder = Path(platformdirs.user_cache_dir("kir")) / "bindings" / hashlib.sha256(f"launched {text}".encode()).hexdigest()[:16]
     try:
         rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-        files = {f"{row['kernel'].rpartition('::')[2].strip('_')}-{i}.toml": f"{MARK}{_place(row)}\n{row['binding']}"
+        files = {f"{row['kernel'].rpartition('::')[2].strip('_')}-{i}.toml": f"{MARK}{_place(row)}\n{launched(row['binding'])}"
                  for i, row in enumerate(rows, 1) if row["binding"] and not row.get("generated")}
     except (ValueError, KeyError, TypeError, AttributeError) as bad:
         raise usage("KIR-C118", f"{lines} holds no recorded bindings: {bad}", attempt="kir capture -o bindings -- python app.py") from bad
@@ -97,6 +97,12 @@ def _unpacked(lines: Path) -> Path:
         if not (folder / name).exists():
             write_atomic(folder / name, content)
     return folder
+
+
+def launched(binding: str) -> str:
+    """The text of a launch's binding, which says that it is one; those that were recorded before bindings said so do not."""
+    said = any(line.partition("=")[0].strip() == "recorded" for line in binding.splitlines())
+    return binding if said else f"recorded = true\n{binding}"
 
 
 def _place(row: dict[str, Any]) -> str:

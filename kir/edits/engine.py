@@ -16,6 +16,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError, error
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.binding_uses import pruned
 from kir.ir.canonical import alpha_equal, bound_names, content_hash
 from kir.ir.paths import Path
 from kir.ir.printer import expr_text
@@ -127,6 +128,9 @@ class _Attempt:
     old: n.Program
     new: n.Program
 
+    def __post_init__(self) -> None:
+        self.whole_binding = self.bound
+
     def run(self) -> SourceEdit:
         """The smallest edit that reads back."""
         tried: list[str] = []
@@ -155,7 +159,9 @@ class _Attempt:
 
     def check(self, text: str) -> None:
         """The edited text must be read as the new program. Raises Unplaced, or KirError where it cannot even be read."""
-        made = raised(specialize(self.reader.parse_text(self.source, text, self.kernel), self.bound))
+        generic = self.reader.parse_text(self.source, text, self.kernel)
+        self.bound = pruned(generic, self.whole_binding)
+        made = raised(specialize(generic, self.bound))
         if any(d.severity == "error" for d in verify(made)) or not alpha_equal(made, self.new):
             raise Unplaced("it would be read as another program")
 

@@ -24,7 +24,7 @@ from kir.ir.visit import substitute
 from kir.problem import Comparison, Problem, Shape
 from kir.problem.draws import draw, generator
 from kir.problem.load import widened
-from kir.problem.ordering import Ordering, ordered, split
+from kir.problem.ordering import TOGETHER, Ordering, ordered, split
 from kir.problem.schema import Draw, Tensor
 
 Array = NDArray[Any]
@@ -36,8 +36,8 @@ TIMES_RUN = 2.5
 """Of a case that another program judges: it runs too, and once for several states of a walk in float64."""
 FAIR = 0.5
 """What share of its bound a reference may be off what it gives in float64, for inputs to be fair."""
-TURNS = (0, 6)
-"""Seeds of the ordered cases at the most telling shape: with them each tensor begins with two of the orders."""
+TURNS = (0, TOGETHER)
+"""Seeds of the ordered cases at the most telling shape: every slice in another order, and everything rising together."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     if uneven not in shapes or in_order != "normal":
         must.append((uneven, "normal", 0))
     places = [shapes[0], uneven] if shapes else [uneven]
-    may = [(places[i % len(places)], d, i) for i, d in enumerate(adverse)]
+    may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
     may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
     kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kir.gate.goals import TEAMS, WRAP, Goal, rings
+from kir.gate.goals import ROUNDS, TEAMS, WRAP, Goal, rings
 from kir.gate.shapes import Plan
 from kir.gate.verdict import CoverageRecord
 from kir.interp.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind, Place
@@ -20,7 +20,7 @@ WORDS = {"grid": {SINGLE: "one CTA", SEVERAL: "several CTAs"}, "branch": {TAKEN:
 def covered(program: n.Program, plan: Plan, reached: Mapping[Place, int]) -> CoverageRecord:
     """The record of runs that reached so much. Refused is a loop that can run twice and did not; what else can be reached and was not is named."""
     goals = {Goal(kind, anchor, bit) for kind, anchor, bit in _bits(program, reached)}
-    wanted = {g for g in plan.reachable if g.bit in WORDS[g.kind]}
+    wanted = {g for g in plan.reachable if g.bit in WORDS.get(g.kind, {})}
     missing = sorted(wanted - goals, key=lambda g: (g.kind, g.anchor, g.bit))
     single: list[str] = []
     for text, _, s in anchors(program):
@@ -52,7 +52,7 @@ def _bits(program: n.Program, reached: Mapping[Place, int]) -> Iterator[tuple[Ki
     stages = rings(program)
     for (kind, anchor), bits in reached.items():
         if kind == "trips":
-            if anchor in stages and bits > stages[anchor]:
+            if anchor in stages and bits > ROUNDS * stages[anchor]:
                 yield "loop", anchor, WRAP
             continue
         for bit in WORDS[kind]:

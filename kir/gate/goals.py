@@ -29,7 +29,9 @@ from kir.ir.visit import children, walk
 
 Array = NDArray[Any]
 WRAP = 16
-"""Of a loop, beside the bits of `kir.interp.coverage`: it ran often enough that a ring of stages that it fills is used again."""
+"""Of a loop, beside the bits of `kir.interp.coverage`: it ran often enough that a ring of stages that it fills is used again twice."""
+ROUNDS = 2
+"""How often a ring is gone through before it counts as used again: each phase of its barriers comes twice."""
 TEAMS = ("warpgroup", "warp", "thread")
 UNKNOWN_TRIPS = 8
 """Trips counted for a loop whose bounds are not known from the sizes."""
@@ -226,6 +228,7 @@ class _Walker:
                 return
             self.owners += np.bincount(lanes.owner, lanes.weight * self.seconds(s), len(self.owners))
             self.accesses(s, lanes)
+            self.choices(s, lanes)
             match s:
                 case n.Let(names=(name,)):
                     value = self.value(s.value, lanes) if dtype_of(s.value.type).is_integer or dtype_of(s.value.type).is_bool else None
@@ -247,6 +250,19 @@ class _Walker:
                     return
                 case _:
                     pass
+
+    def choices(self, s: n.Stmt, lanes: _Lanes) -> None:
+        """Which operand a minimum or maximum of whole numbers takes: foreseen, and not watched in runs."""
+        for e in children(s):
+            if isinstance(e, n.Expr):
+                for x in walk(e):
+                    if isinstance(x, n.Binary) and x.op in ("min", "max") and isinstance(x.type, DType) and x.type.is_integer:
+                        a, b = self.value(x.a, lanes), self.value(x.b, lanes)
+                        if a is not None and b is not None:
+                            first, second = lanes.over(a.data), lanes.over(b.data)
+                            anchor = f"{self.names.get(id(s), '')}:{id(x)}"
+                            self.note("choice", anchor, TAKEN, lanes.shape[first < second])
+                            self.note("choice", anchor, SKIPPED, lanes.shape[second < first])
 
     def guessed(self, body: n.Block, lanes: _Lanes) -> None:
         """Statements that run or not, or how often, as data in memory say."""
@@ -281,7 +297,7 @@ class _Walker:
             for bit, reached in ((ZERO, trips == 0), (ONE, trips == 1), (TWO, trips == 2), (MORE, trips > 2)):
                 self.note("loop", anchor, bit, lanes.shape[reached])
             if anchor in self.out.rings:
-                self.note("loop", anchor, WRAP, lanes.shape[trips > self.out.rings[anchor]])
+                self.note("loop", anchor, WRAP, lanes.shape[trips > ROUNDS * self.out.rings[anchor]])
             self.guesses -= early
         first, last = np.flatnonzero(trips > 0), np.flatnonzero(trips > 1)
         if len(first) + len(last) > MOST_LANES:

@@ -41,6 +41,7 @@ SECONDS = 1.0
 """Interpreted time that one shape may take, as it is foreseen, unless without it a loop would not run twice."""
 WEIGHT: Mapping[str, Mapping[int, float]] = {
     "grid": {SEVERAL: 3.0, SINGLE: 0.3}, "loop": {ZERO: 1.0, ONE: 1.0, TWO: 4.0, MORE: 6.0, WRAP: 6.0}, "branch": {TAKEN: 3.0, SKIPPED: 3.0},
+    "choice": {TAKEN: 2.0, SKIPPED: 2.0},
     "read": {FULL: 1.5, PARTIAL: 2.5, EMPTY: 1.0}, "write": {FULL: 1.5, PARTIAL: 2.5, EMPTY: 1.0}}
 
 
@@ -255,6 +256,10 @@ def _cover(found: Sequence[Prediction], pool: Sequence[Sizes]) -> list[int]:
     """A greedy cover of all goals by indices of the pool; what only a slow shape reaches is left out, unless it is a loop's second trip."""
     program, seconds = found[0], found[0].seconds
     open_goals: dict[tuple[int, Goal], Array] = {(i, g): where for i, p in enumerate(found) for g, where in p.reached.items() if worth(g)}
+    several = [(g, where) for g, where in program.reached.items() if g.kind == "grid" and g.bit == SEVERAL]
+    for g, where in program.reached.items():  # what a loop fetches ahead for one CTA must be told from what it fetches for another
+        if g.kind == "loop" and g.bit in (MORE, WRAP):
+            open_goals |= {(0, Goal("loop", f"{g.anchor} beside {axis.anchor}", g.bit)): both for axis, of in several if (both := where & of).any()}
     chosen: list[int] = []
     slow = max(SECONDS, 1.5 * float(seconds.min()))
     while open_goals and len(chosen) < MOST_SHAPES:

@@ -13,7 +13,7 @@ from kir.interp.frame import Frame, Mask
 from kir.interp.number import Array
 from kir.ir import nodes as n
 
-Kind = Literal["grid", "loop", "trips", "branch", "read", "write"]
+Kind = Literal["grid", "loop", "trips", "branch", "choice", "read", "write"]
 Place = tuple[Kind, str]
 """What kind of place it is, and its anchor. A statement may read and write under different masks: they are two places."""
 SINGLE, SEVERAL = 1, 2

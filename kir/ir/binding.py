@@ -3,6 +3,7 @@
     kernel = "mm_kernel_general"
     problem = "gemm"
     elsewhere = "zero"            # what masked loads give where the source does not say; left out: undefined
+    recorded = true               # this is a launch as it was: it may hold values that the kernel never reads
     sizes = ["M", "N", "K"]
     facts = ["M >= 1", "K % 8 == 0"]
     grid = ["ceildiv(M, BLOCK_M) * ceildiv(N, BLOCK_N)"]
@@ -31,6 +32,11 @@
     BLOCK_M = 64
     num_warps = 4
 
+Every value is used, and of the type that its use asks for, or the binding is refused at the value's line (`kir.ir.binding_values`, what a binding says
+in itself; `kir.ir.binding_uses`, what the kernel makes of it). A launch that `kir capture` recorded has a value for each parameter of the kernel, whether
+the kernel reads it or not, and an extent for each axis of the grid that the host named: such a binding says `recorded = true`, and these two are let
+pass. Whatever else is wrong in it is refused as anywhere.
+
 The option `threads` stands for `num_warps` where a kernel is written for so many threads of a CTA (1: a scalar program).
 A scalar that is neither a size nor bound stays a run-time parameter. Strides are row-major unless they are given (in elements).
 """
@@ -41,19 +47,20 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Unpack, get_args, get_origin, get_type_hints
 
 from kir.dataclass import dataclass
-from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
+from kir.diagnostic import Fields, KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.names import unlike
 from kir.ir.printer import name_text
-from kir.ir.types import BOOL, DTYPES, I32
+from kir.ir.types import BOOL, DTYPES, I32, I64
 
 Setting = int | float | bool | str
 NO_TEXT = "this is no IR text: "
@@ -95,14 +102,45 @@ class Map:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The TOML text that a binding was read from, and which of its configurations was taken."""
+
+    file: str
+    text: str
+    number: int | None = None
+
+    def at(self, steps: tuple[str | int, ...], key: bool) -> Origin:
+        """Where a value (or its key) stands: of one that is not there, the table that it would be in, and at last the file's first line."""
+        from kir.ir.toml_places import places
+
+        found = places(self.text)
+        if steps[:1] in (("metas",), ("options",)) and len(steps) > 1:
+            chosen = ("configs", self.number, *steps[1:]) if self.number is not None else steps
+            computed = ("heuristics", *steps[1:])
+            steps = chosen if chosen in found else steps if steps in found else computed if computed in found else steps
+        whole = steps
+        while steps and steps not in found:
+            steps = steps[:-1]
+        if not steps:
+            return Origin(self.file, 1, 1, 1, len(self.text.partition("\n")[0].rstrip()) + 1)
+        span = found[steps]
+        return Origin.of(self.file, self.text, *(span.key if key or whole != steps else span.value))
+
+
+@dataclass(frozen=True)
 class Binding:
     """One specialization of a kernel. Frozen; unknown fields are errors. `elsewhere` is what a masked load gives where its mask does not
     hold and the source does not say: undefined, or `zero`, which is what compiled code gives."""
 
     __pydantic_config__ = _STRICT
+    source: ClassVar[Source | None] = None
+    """What it was read from; None for one made in Python. `changed` keeps it."""
+    computed: ClassVar[frozenset[str]] = frozenset()
+    """The metas whose values its heuristics gave."""
     kernel: str = ""
     problem: str = ""
     elsewhere: Literal["", "zero"] = ""
+    recorded: bool = False
     sizes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     grid: list[str | int] = field(default_factory=list)
@@ -123,7 +161,8 @@ class Binding:
         and KIR-F012 for a skeleton that is not filled in."""
         name, mark, number = str(path).rpartition("#")
         if mark and number.isdigit() and not path.exists():
-            return cls.read(Path(name)).configured(int(number))
+            whole = cls.read(Path(name))
+            return whole.configured(int(number))
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError as bad:
@@ -147,12 +186,37 @@ class Binding:
         """The binding with the metas and options of a configuration, without the others. Raises KirError KIR-F010 when there is none
         of that number."""
         if not 0 <= number < len(self.configs):
-            raise error("KIR-F010", f"the binding of '{self.kernel}' has no configuration {number}",
+            raise error("KIR-F010", f"the binding of '{self.kernel}' has no configuration {number}", origin=self.at("configs"),
                         needs=f"0 to {len(self.configs) - 1}" if self.configs else "a binding with [[configs]]")
         chosen = self.configs[number]
         metas = {**self.metas, **{k: v for k, v in chosen.items() if k not in LAUNCH_OPTIONS}}
         options = {**self.options, **{k: v for k, v in chosen.items() if k in LAUNCH_OPTIONS}}
-        return replace(self, metas=metas, options=options, configs=[])
+        made = self.changed(metas=metas, options=options, configs=[], heuristics={k: v for k, v in self.heuristics.items() if k not in chosen})
+        return made._read_from(replace(self.source, number=number) if self.source is not None else None)
+
+    def changed(self, **fields: Any) -> Binding:
+        """The binding with fields replaced, of which one still knows where the others were written."""
+        return replace(self, **fields)._read_from(self.source)
+
+    def settled(self, metas: dict[str, Setting]) -> Binding:
+        """The binding with its heuristics worked out: `metas` are all that there are then."""
+        made = self.changed(metas=metas, heuristics={})
+        object.__setattr__(made, "computed", frozenset(metas) - frozenset(self.metas))
+        return made
+
+    def _read_from(self, source: Source | None) -> Binding:
+        if source is not None:
+            object.__setattr__(self, "source", source)
+        return self
+
+    def at(self, *steps: str | int, key: bool = False) -> Origin | None:
+        """Where in its file a value stands (`at("tensors", "X", "shape", 1)`), or its key; None for a binding that was made in Python."""
+        return self.source.at(steps, key) if self.source is not None else None
+
+    def refusal(self, steps: tuple[str | int, ...], id: str, message: str, *, key: bool = False, **more: Unpack[Fields]) -> KirError:
+        """An error at a value of the binding, to be raised by the caller."""
+        more["origin"] = self.at(*steps, key=key)
+        return error(id, message, **more)
 
     @classmethod
     def parse(cls, text: str, file: str = "<binding>") -> Binding:
@@ -165,8 +229,8 @@ class Binding:
                         origin=Origin(file, line, column, line, column + 1) if line else None) from bad
         own: Any = cls
         if _fits(held, own):
-            return cls(**{name: _made(value, hints(own)[name]) for name, value in held.items()})
-        raise _misfit(held, file)
+            return cls(**{name: _made(value, hints(own)[name]) for name, value in held.items()})._read_from(Source(file, text))
+        raise _misfit(held, Source(file, text))
 
     def text(self) -> str:
         """The binding as TOML; `parse` is its inverse."""
@@ -174,21 +238,28 @@ class Binding:
         for name in ("kernel", "problem", "elsewhere", "sizes", "facts", "grid", "absent"):
             if getattr(self, name):
                 lines.append(f"{name} = {json.dumps(getattr(self, name))}")
+        if self.recorded:
+            lines.append("recorded = true")
         for name in ("metas", "dtypes", "scalars", "options", "arrays", "heuristics"):
             items: Mapping[str, Setting] = getattr(self, name)
             if items:
-                lines += ["", f"[{name}]", *(f"{k} = {_value(v)}" for k, v in items.items())]
+                lines += ["", f"[{name}]", *(f"{_key(k)} = {_value(v)}" for k, v in items.items())]
         for name, t in self.tensors.items():
-            lines += ["", f"[tensors.{name}]"]
+            lines += ["", f"[tensors.{_key(name)}]"]
             lines += [f"{f.name} = {_value(value)}" for f in fields(t) if (value := getattr(t, f.name)) != _default(f)]
         for name, m in self.maps.items():
-            lines += ["", f"[maps.{name}]", f"of = {json.dumps(m.of)}", f"box = {json.dumps(m.box)}"]
+            lines += ["", f"[maps.{_key(name)}]", f"of = {json.dumps(m.of)}", f"box = {json.dumps(m.box)}"]
             lines += [f"swizzle = {m.swizzle}"] if m.swizzle else []
             lines += [f"name = {json.dumps(m.name)}"] if m.name else []
             lines += [f"attrs = {{ {', '.join(f'{k} = {_value(v)}' for k, v in m.attrs.items())} }}"] if m.attrs else []
         for one in self.configs:
-            lines += ["", "[[configs]]", *(f"{k} = {_value(v)}" for k, v in one.items())]
+            lines += ["", "[[configs]]", *(f"{_key(k)} = {_value(v)}" for k, v in one.items())]
         return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML, which takes letters of ASCII alone as they are."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 @cache
@@ -223,7 +294,7 @@ def _made(value: Any, kind: Any) -> Any:
     return {name: of(**each) for name, each in value.items()} if isinstance(of, type) and is_dataclass(of) else value
 
 
-def _misfit(held: Mapping[str, object], file: str) -> KirError:
+def _misfit(held: Mapping[str, object], source: Source) -> KirError:
     """What is wrong with the content of a file, in the words of pydantic, which takes a sixteenth of a second to load."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -232,9 +303,11 @@ def _misfit(held: Mapping[str, object], file: str) -> KirError:
     except ValidationError as bad:
         first = bad.errors()[0]
         known = [name for cls in (Binding, Tensor, Map) for name in hints(cls)]
-        hint = did_you_mean(str(first["loc"][-1]), known) if first["type"] in ("extra_forbidden", "unexpected_keyword_argument") else ""
-        return error("KIR-F010", f"{file}: field '{'.'.join(map(str, first['loc']))}': {first['msg'].lower()}", attempt=hint)
-    raise AssertionError(f"{file} fits")
+        unknown = first["type"] in ("extra_forbidden", "unexpected_keyword_argument")
+        hint = did_you_mean(str(first["loc"][-1]), known) if unknown else ""
+        return error("KIR-F010", f"{source.file}: field '{'.'.join(map(str, first['loc']))}': {first['msg'].lower()}", attempt=hint,
+                     origin=source.at(first["loc"], unknown))
+    raise AssertionError(f"{source.file} fits")
 
 
 def _place_of(words: str) -> tuple[int, int]:
@@ -263,28 +336,43 @@ def _value(v: object) -> str:
     return json.dumps(v)
 
 
-def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], what: str) -> dict[str, n.Expr]:
-    """IR expressions of texts over named integers, with those names replaced. Raises KirError KIR-F011 with the text that is wrong."""
+def expressions(texts: Mapping[str, str | int], sizes: Mapping[str, n.Expr], what: str,
+                at: Callable[[str], Origin | None] = lambda key: None) -> dict[str, n.Expr]:
+    """IR expressions of texts over named integers, with those names replaced. Raises KirError KIR-F011 with the text that is wrong, where it stands."""
     from kir.ir.visit import substitute
 
     out: dict[str, n.Expr] = {}
-    header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
+    header, axis = "".join(f"  size {name_text(k)}: i32\n" for k in sizes), unlike("x", set(sizes))
     for key, text in texts.items():
+        if isinstance(text, int) and not -(2**31) <= text < 2**31:
+            out[key] = build.const(text, I64)
+            continue
         if (plain := plain_expression(str(text), sizes)) is not None and plain.type == I32:
             out[key] = plain
             continue
         from kir.ir.parser import parse_program
 
         try:
-            program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid (x: {text}) threads 1\n  pass\n")
+            program = parse_program(f"kir 1\nprogram p\n{header}kernel k grid ({axis}: {text}) threads 1\n  pass\n")
+            _within(str(text))
+            if "\n" in str(text) or len(program.kernels) != 1 or len(program.kernels[0].grid) != 1:
+                raise error("KIR-F011", "this is more than one expression")
         except KirError as bad:
             raise error(
                 "KIR-F011",
                 f"{what} '{key}' = '{text}': {bad.diagnostics[0].message.removeprefix(NO_TEXT)}",
+                origin=at(key),
                 needs=f"an expression over {', '.join(sizes) or 'numbers'}",
             ) from bad
         out[key] = substitute(program.kernels[0].grid[0].extent, sizes)
     return out
+
+
+def _within(text: str) -> None:
+    """Raises KirError for a number without a dtype that 32 bits do not hold: as an i32 it would be another."""
+    for number in re.findall(r"(?<![\w.:])\d+(?![\w.:])", text):
+        if int(number) >= 2**31:
+            raise error("KIR-F011", f"{number} does not fit in 32 bits; {number}:i64 does")
 
 
 _OPERATIONS: Mapping[type, str] = {
@@ -318,29 +406,33 @@ def _plain(e: ast.expr, sizes: Mapping[str, n.Expr]) -> n.Expr | None:
     return None if name is None or a is None or b is None or a.type != I32 or b.type != I32 else build.binary(name, a, b)
 
 
-def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr]) -> tuple[n.Expr, ...]:
-    """Facts over the sizes. Raises KirError KIR-F011."""
+def fact_expressions(texts: list[str], sizes: Mapping[str, n.Expr], at: Callable[[int], Origin | None] = lambda number: None) -> tuple[n.Expr, ...]:
+    """Facts over the sizes. Raises KirError KIR-F011, at the fact that is wrong."""
     from kir.ir.visit import substitute
 
-    header = "".join(f"  size {name_text(k)}: i32\n" for k in sizes)
+    header, axis = "".join(f"  size {name_text(k)}: i32\n" for k in sizes), unlike("x", set(sizes))
     out = []
-    for text in texts:
+    for number, text in enumerate(texts):
         if (plain := plain_expression(text, sizes)) is not None and plain.type == BOOL:
             out.append(plain)
             continue
         from kir.ir.parser import parse_program
 
         try:
-            program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid (x: 1) threads 1\n  pass\n")
+            program = parse_program(f"kir 1\nprogram p\n{header}  fact {text}\nkernel k grid ({axis}: 1) threads 1\n  pass\n")
+            _within(text)
+            if "\n" in text or len(program.facts) != 1:
+                raise error("KIR-F011", "this is more than one condition")
         except KirError as bad:
             said = bad.diagnostics[0].message.removeprefix(NO_TEXT)
-            raise error("KIR-F011", f"fact '{text}': {said}", needs=f"a condition over {', '.join(sizes) or 'numbers'}",
+            raise error("KIR-F011", f"fact '{text}': {said}", origin=at(number), needs=f"a condition over {', '.join(sizes) or 'numbers'}",
                         attempt="name what it speaks of under sizes") from bad
         out.append(substitute(program.facts[0], sizes))
     return tuple(out)
 
 
-def check_dtype(name: str, where: str) -> None:
+def check_dtype(name: str, where: str, origin: Origin | None = None) -> None:
     """Raises KirError KIR-F011 for a dtype that the IR does not have."""
     if name not in DTYPES:
-        raise error("KIR-F011", f"{where}: there is no dtype '{name}'", attempt=did_you_mean(name, DTYPES))
+        hint = did_you_mean(name, DTYPES)
+        raise error("KIR-F011", f"{where}: there is no dtype '{name}'", origin=origin, attempt=hint, needs="" if hint else f"one of {', '.join(DTYPES)}")

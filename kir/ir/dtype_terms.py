@@ -1,6 +1,7 @@
 """Symbolic dtypes of generic programs: terms over the dtypes of parameters, worked out by `specialize`.
 
-`X` is the dtype of parameter or meta X. `join(a,b,..)` is the dtype of arithmetic on all after Triton's rules, `quotient(a)` that of
+`X` is the dtype of parameter or meta X, `%X` where X is a dtype, `true` or `false` itself. `join(a,b,..)` is the dtype of arithmetic on all after
+Triton's rules, `quotient(a)` that of
 a quotient of two `a` (f64 or f32), `with_int(a)` and `with_float(a)` those of arithmetic with a literal, `int_like(a)` and
 `uint_like(a)` the integer as wide as `a`, `widened(a)` what order reductions compute in, `summed(a)` sums, `accumulated(a)` matrix
 products, `rounded(a)` is bf16 as f32, and `select(c,a,b)` depends on a static condition in functional notation:
@@ -150,7 +151,17 @@ UNARY: Mapping[str, Callable[[DType], DType]] = {
 }
 BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "promote": promote}
 Setting = int | float | bool | str | None
-_TOKEN = re.compile(r"\s*([A-Za-z_][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
+TOKEN = re.compile(r"\s*(%?[^\W\d][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
+"""A word, number or sign of a term."""
+
+
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3")
+"""Precisions of a matrix product by name; any other word there is a meta."""
+
+
+def precision_of(meta: str) -> str:
+    """A meta that decides the precision of a matrix product, as the product names it: with a leading `%` where it is called like one."""
+    return f"%{meta}" if meta in PRECISIONS else meta
 
 
 def of_kind(dtype: DType, kind: str) -> bool:
@@ -177,7 +188,7 @@ def resolve(d: DType, dtypes: Mapping[str, DType], settings: Mapping[str, Settin
 class _Terms:
     def __init__(self, text: str, dtypes: Mapping[str, DType], settings: Mapping[str, Setting]) -> None:
         self.text, self.dtypes, self.settings = text, dtypes, settings
-        self.tokens = _TOKEN.findall(text)
+        self.tokens = TOKEN.findall(text)
         self.at = 0
 
     def take(self) -> str:
@@ -196,7 +207,7 @@ class _Terms:
     def dtype(self) -> DType:
         name = self.take()
         if self.peek() != "(":
-            return DTYPES.get(name) or self.dtypes.get(name) or symbolic(name)
+            return DTYPES.get(name) or self.dtypes.get(name.removeprefix("%")) or symbolic(name)
         self.take()
         if name == "select":
             start = self.at
@@ -230,7 +241,7 @@ class _Terms:
                 return name == "true"
             if re.fullmatch(r"-?\d+", name):
                 return int(name)
-            return self.settings.get(name)
+            return self.settings.get(name.removeprefix("%"))
         self.take()
         if name == "is":
             meta = self.take()

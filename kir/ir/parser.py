@@ -13,6 +13,7 @@ from lark import Token, Tree
 from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.dtype_terms import precision_of
 from kir.ir.printer import SCHEMA
 from kir.ir.syntax import syntax_tree
 from kir.ir.terms import Item, Scope, T, Terms, cache_of, is_tree, name_of, names_of, subtree
@@ -230,8 +231,9 @@ class _Reader(Terms):
 
     def _mma(self, t: T, scope: Scope) -> n.Stmt:
         acc, a, b, via, precision, pending, attributes = t.children
+        word = "ieee" if precision is None else precision_of(name_of(precision)) if str(precision).startswith("%") else str(precision)
         return n.Mma(self.place(acc, scope), self.expr(a, scope), self.expr(b, scope), "auto" if via is None else name_of(via),
-                     "ieee" if precision is None else name_of(precision), pending is not None, self.attrs(attributes))
+                     word, pending is not None, self.attrs(attributes))
 
     def _eval(self, t: T, scope: Scope) -> n.Stmt:
         made = self.expr(t.children[0], scope)

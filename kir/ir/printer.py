@@ -39,6 +39,11 @@ def name_text(name: str) -> str:
     return "%" + name if name in reserved() else name
 
 
+def _precision(name: str) -> str:
+    """The precision of a product; that of a meta called like a precision begins with `%` already."""
+    return name if name.startswith("%") else name_text(name)
+
+
 def dtype_text(d: DType) -> str:
     """A dtype; symbolic ones in `$<..>`."""
     return f"$<{d.name}>" if d.is_symbolic else d.name
@@ -209,7 +214,7 @@ def stmt_lines(s: n.Stmt, depth: int = 0) -> Iterator[str]:
                    f"{' grouped' if s.grouped else ''}{attrs_text(s.attrs)}")
         case n.Mma():
             via = f" via {name_text(s.via)}" if s.via != "auto" else ""
-            precision = f" precision {name_text(s.precision)}" if s.precision != "ieee" else ""
+            precision = f" precision {_precision(s.precision)}" if s.precision != "ieee" else ""
             yield (f"{head}mma {region_text(s.acc)} += {_at(s.a, _UNARY)} * {_at(s.b, _UNARY)}{via}{precision}"
                    f"{' pending' if s.pending else ''}{attrs_text(s.attrs)}")
         case n.Eval():

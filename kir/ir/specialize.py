@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import count
 
-from kir.diagnostic import did_you_mean, error
+from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, check_dtype, expressions, fact_expressions
+from kir.ir.binding_facts import check_extents, check_facts
+from kir.ir.binding_made import check_made
+from kir.ir.binding_uses import check_roles, check_uses, idle_sizes, unmentioned
+from kir.ir.binding_values import shown, words
 from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.dtype_terms import Setting, resolve
+from kir.ir.hygiene import taken_twice
+from kir.ir.names import Names, unlike
+from kir.ir.printer import expr_text
 from kir.ir.product import accumulate_in_place
 from kir.ir.promote import promoted
 from kir.ir.statics import Statics
@@ -28,8 +34,19 @@ WARP = 32
 
 def specialize(program: n.Program, binding: Binding) -> n.Program:
     """The program under the binding. Raises KirError KIR-F011 (a name or expression of the binding is wrong), KIR-F012 (something that
-    the program needs is not bound) and KIR-F013 (what the binding says makes the program ill-typed)."""
-    return _Specializer(program, binding).run()
+    the program needs is not bound), KIR-F013 (what the binding says makes the program ill-typed) and KIR-V004 (a name means two things)."""
+    if clashes := tuple(taken_twice(program)):
+        raise KirError(*clashes)
+    check_uses(program, binding)
+    try:
+        made = _Specializer(program, binding).run()
+    except KirError as bad:  # a name that is not defined, and a size that nothing is over: either may be the other, misspelt
+        if bad.diagnostics[0].id in ("KIR-F011", "KIR-F012"):
+            raise KirError(*dict.fromkeys((*bad.diagnostics, *idle_sizes(program, binding)))) from bad
+        raise
+    check_made(made, binding, {"num_warps", "num_stages"} <= {m.name for m in program.metas})
+    check_roles(made, binding, {k: t.name or k for k, t in binding.tensors.items()})
+    return made
 
 
 def zero_elsewhere(old: n.Node, new: n.Node) -> n.Node:
@@ -43,36 +60,53 @@ def zero_elsewhere(old: n.Node, new: n.Node) -> n.Node:
 def _apart(program: n.Program, binding: Binding) -> n.Program:
     """The program with other names for what its kernels call as the binding calls a size or a tensor."""
     new = ({*binding.sizes} | {t.name for t in binding.tensors.values() if t.name}) - outer_names(program)
-    kernels = []
-    for k in program.kernels:
-        own = [*(a.name for a in k.grid), *bound_names(k.body)]
+
+    def away(own: list[str]) -> dict[str, str]:
         taken, names = {*own, *new, *outer_names(program)}, {}
         for x in own:
             if x in new:
-                names[x] = next(f"{x}_{i}" for i in count(1) if f"{x}_{i}" not in taken)
+                names[x] = unlike(x, taken)
                 taken.add(names[x])
-        kernels.append(rename(k, names) if names else k)
-    return program if all(a is b for a, b in zip(kernels, program.kernels, strict=True)) else replace(program, kernels=tuple(kernels))
+        return names
+    kernels = tuple(rename(k, away([*(a.name for a in k.grid), *bound_names(k.body)])) for k in program.kernels)
+    functions = tuple(rename(f, away([*(x.name for x in f.params), *bound_names(f.body)])) for f in program.functions)
+    same = all(a is b for a, b in zip((*kernels, *functions), (*program.kernels, *program.functions), strict=True))
+    return program if same else replace(program, kernels=kernels, functions=functions)
+
+
+def _every_name(program: n.Program, binding: Binding) -> set[str]:
+    """All names of a program and of what it is bound to."""
+    out = {*outer_names(program), *binding.sizes, *(t.name for t in binding.tensors.values() if t.name)}
+    for k in program.kernels:
+        out |= {*(a.name for a in k.grid), *bound_names(k.body)}
+    for f in program.functions:
+        out |= {*(x.name for x in f.params), *bound_names(f.body)}
+    return out
 
 
 class _Specializer:
     def __init__(self, program: n.Program, binding: Binding) -> None:
         self.program, self.binding = _apart(program, binding), binding
+        self.names = Names(_every_name(self.program, binding))
         self.settings: dict[str, Setting] = {}
         self.dtypes: dict[str, DType] = {}
         self.values: dict[str, n.Expr] = {}
         self.buffers: dict[str, n.Buffer] = {}
         self.views: list[n.View] = []
+        self.extents: list[tuple[tuple[str | int, ...], n.Expr]] = []
+        """Extents of tensors and of the grid, with where the binding states them."""
 
     def run(self) -> n.Program:
-        self.check_names()
         self.metas()
         sizes = {x: n.Var(x, I32) for x in self.binding.sizes}
         params = [n.Param(x, "size", I32) for x in self.binding.sizes]
         known = {**sizes, **{k: v for k, v in self.values.items() if isinstance(v, n.Const) and v.dtype == I32}}
+        self.narrow(known)
         params += self.scalars(sizes, known)
         params += self.tensors(known)
         self.grid(known)
+        if idle := idle_sizes(self.program, self.binding):
+            raise KirError(*idle)
         self.derived_dtypes()
         functions, kernels = [], []
         for f in self.program.functions:
@@ -80,7 +114,9 @@ class _Specializer:
         for k in self.program.kernels:
             kernels.append(self.kernel(k, known))
         own = {p.name: n.Var(p.name, p.of) for p in params if p.role == "size" and isinstance(p.of, DType) and p.of == I32}
-        facts = fact_expressions(self.binding.facts, {**sizes, **own})
+        facts = fact_expressions(self.binding.facts, {**sizes, **own}, lambda number: self.binding.at("facts", number))
+        check_facts(self.binding, facts)
+        check_extents(self.binding, facts, self.extents)
         renamed = {k: t.name for k, t in self.binding.tensors.items() if t.name}
         maps = tuple(replace(m, of=renamed.get(m.of, m.of)) for m in self.program.tensor_maps)
         made = replace(self.program, metas=(), params=tuple(params), facts=facts, tensor_maps=maps, functions=tuple(functions), kernels=tuple(kernels))
@@ -93,24 +129,6 @@ class _Specializer:
         return filled
 
     # ------------------------------------------------------------------------------------------------------------ the header
-    def check_names(self) -> None:
-        b = self.binding
-        have = {m.name for m in self.program.metas} | {p.name for p in self.program.params}
-        for field, names in (
-            ("metas", b.metas),
-            ("scalars", b.scalars),
-            ("tensors", b.tensors),
-            ("absent", b.absent),
-            ("dtypes", b.dtypes),
-        ):
-            for name in names:
-                if name not in have:
-                    raise error(
-                        "KIR-F011",
-                        f"'{self.program.name}' has no parameter '{name}' ({field} of the binding)",
-                        attempt=did_you_mean(name, have),
-                    )
-
     def metas(self) -> None:
         b = self.binding
         missing = []
@@ -119,6 +137,9 @@ class _Specializer:
                 continue
             if m.name in b.sizes and m.name not in b.metas:
                 self.values[m.name] = n.Var(m.name, I32)
+                continue
+            if m.name not in b.metas and isinstance(text := b.scalars.get(m.name), str):
+                self.values[m.name] = expressions({m.name: text}, {x: n.Var(x, I32) for x in b.sizes}, "scalar")[m.name]
                 continue
             if m.name in b.metas:
                 value: Setting = b.metas[m.name]
@@ -132,10 +153,11 @@ class _Specializer:
                 missing.append(m.name)
                 continue
             self.setting(m, value)
-        if missing:
+        if missing := [x for x in missing if x not in unmentioned(self.program, set(missing))]:
             raise error(
                 "KIR-F012",
                 f"the binding gives no value for {', '.join(missing)}",
+                origin=b.at("metas"),
                 needs="an entry under [metas] for each",
                 attempt="kir bind FILE::KERNEL, which writes a binding with all that the source leaves open",
                 subject=self.program.name,
@@ -148,7 +170,7 @@ class _Specializer:
     def setting(self, m: n.Meta, value: Setting) -> None:
         self.settings[m.name] = value
         if m.kind == "dtype" or (isinstance(value, str) and m.kind == "any" and value in DTYPES):
-            check_dtype(str(value), f"meta '{m.name}'")
+            check_dtype(str(value), f"meta '{m.name}'", self.binding.at("metas", m.name))
             self.dtypes[m.name] = DTYPES[str(value)]
         elif isinstance(value, bool):
             self.values[m.name] = build.const(value, BOOL) if m.kind != "int" else build.const(int(value), I32)
@@ -160,15 +182,24 @@ class _Specializer:
         elif isinstance(value, float):
             self.values[m.name] = build.const(value, F32)
             self.dtypes[m.name] = F32
-        else:
-            # A text or nothing: questions about it are answered by its setting, the name itself holds no number.
+        elif value is None:
+            # Questions about what is left out are answered by its setting, the name itself holds no number.
             self.values[m.name] = build.const(0, I32) if m.kind != "bool" else build.const(False, BOOL)
+
+    def narrow(self, known: Mapping[str, n.Expr]) -> None:
+        """Raises KirError KIR-F011 for a meta that stands in an expression of the binding and is no whole number of 32 bits."""
+        b = self.binding
+        used = words([*b.grid, *b.scalars.values(), *(x for t in b.tensors.values() for x in (*t.shape, *(t.strides or ())))])
+        for name in b.metas:
+            if name in used and name not in known and name not in b.scalars:
+                raise b.refusal(("metas", name), "KIR-F011", f"'{name}' = {shown(b.metas[name])} stands in an expression of the binding",
+                                needs="a whole number of 32 bits")
 
     def scalars(self, sizes: Mapping[str, n.Expr], known: Mapping[str, n.Expr]) -> list[n.Param]:
         b = self.binding
         out = []
         texts = {k: v for k, v in b.scalars.items() if isinstance(v, (str, int))}
-        given = expressions(texts, known, "scalar")
+        given = expressions(texts, known, "scalar", lambda key: b.at("scalars", key))
         for p in self.program.params:
             if isinstance(p.of, n.Buffer) or dict(p.attrs).get("implicit"):
                 continue
@@ -184,9 +215,11 @@ class _Specializer:
             if p.name in given:
                 if dtype.is_symbolic:
                     dtype = I32
+                self.fitting(p.name, given[p.name], dtype)
                 self.values[p.name] = build.cast(given[p.name], dtype)
             elif p.name in b.scalars:
                 dtype = F32 if dtype.is_symbolic else dtype
+                self.fitting(p.name, build.const(float(b.scalars[p.name]), F32), dtype)
                 self.values[p.name] = build.const(b.scalars[p.name], dtype)  # type: ignore[arg-type]  # a float: the texts are in given
             elif p.name in b.absent:
                 self.values[p.name] = build.const(0, I32)
@@ -199,6 +232,7 @@ class _Specializer:
                         raise error(
                             "KIR-F012",
                             f"the binding gives no value or dtype for the scalar '{p.name}'",
+                            origin=b.at("scalars"),
                             needs="an entry under [scalars], [dtypes] or sizes",
                             subject=self.program.name,
                         )
@@ -216,14 +250,23 @@ class _Specializer:
         """The dtype that the binding gives a scalar. One that the source declares stands: a caller's integer is converted to it. Raises
         KirError KIR-F011 where the binding says something else than a number of that kind."""
         said = self.binding.dtypes[p.name]
-        check_dtype(said, f"dtype of '{p.name}'")
         wanted = DTYPES[said]
         if declared.is_symbolic:
             return wanted
-        if (wanted.is_integer, wanted.is_float) != (declared.is_integer, declared.is_float):
-            raise error("KIR-F011", f"the source declares '{p.name}' as {declared}, and the binding says {wanted}", subject=self.program.name,
-                        needs="no entry under [dtypes] for what the source declares itself")
+        if (wanted.is_integer, wanted.is_float) != (declared.is_integer, declared.is_float) or (wanted != declared and not self.binding.recorded):
+            raise self.binding.refusal(
+                ("dtypes", p.name), "KIR-F011", f"the source declares '{p.name}' as {declared}, and the binding says {wanted}",
+                subject=self.program.name, needs="no entry under [dtypes] for what the source declares itself")
         return declared
+
+    def fitting(self, name: str, value: n.Expr, dtype: DType) -> None:
+        """Raises KirError KIR-F011 for a scalar whose value its dtype cannot hold: a fraction or text of an integer, a number beyond its range."""
+        given = value.value if isinstance(value, n.Const) else None
+        kind = dtype_of(value.type)
+        low, high = (-(1 << dtype.bits - 1), 1 << dtype.bits) if dtype.is_integer else (0, 0)
+        if dtype.is_integer and (kind.is_float or (given is not None and not low <= given < high)):
+            raise self.binding.refusal(("scalars", name), "KIR-F011", f"the scalar '{name}' is {dtype}, and the binding says {self.binding.scalars[name]}",
+                                       subject=self.program.name, needs="a whole number in its range, or an expression over the sizes")
 
     def tensors(self, known: Mapping[str, n.Expr]) -> list[n.Param]:
         b = self.binding
@@ -242,26 +285,28 @@ class _Specializer:
                 raise error(
                     "KIR-F012",
                     f"the binding gives no shape for the tensor '{p.name}'",
+                    origin=b.at("tensors"),
                     needs=f"a table [tensors.{p.name}], or its name under absent",
                     subject=self.program.name,
                 )
             t = b.tensors[p.name]
-            check_dtype(t.dtype, f"tensor '{p.name}'")
+            check_dtype(t.dtype, f"tensor '{p.name}'", b.at("tensors", p.name, "dtype"))
             dtype = DTYPES[t.dtype]
+            if not p.of.dtype.is_symbolic and p.of.dtype != dtype:
+                raise b.refusal(("tensors", p.name, "dtype"), "KIR-F011", f"tensor '{p.name}' is {p.of.dtype} in the source, and {dtype} in the binding")
             self.dtypes[p.name] = dtype
-            shape = tuple(expressions({f"{p.name}.shape[{i}]": x for i, x in enumerate(t.shape)}, known, "tensor").values())
+            shape = self.whole(p.name, "shape", t.shape, known)
+            if self.is_stated(p.of):
+                self.agreeing(p, shape)
+            self.extents += [(("tensors", p.name, "shape", i), x) for i, x in enumerate(shape)]
             strides = None
             if t.strides is not None:
-                strides = tuple(expressions({f"{p.name}.strides[{i}]": x for i, x in enumerate(t.strides)}, known, "tensor").values())
-                if len(strides) != len(shape):
-                    raise error("KIR-F011", f"tensor '{p.name}' has {len(shape)} axes and {len(strides)} strides")
+                strides = self.whole(p.name, "strides", t.strides, known)
                 if strides == row_major(shape):
                     strides = None
             name = t.name or p.name
             buffer = n.Buffer(name, dtype, shape, "global", None, strides, t.align)
             role = t.role or p.role
-            if role not in ("in", "out", "inout"):
-                raise error("KIR-F011", f"tensor '{p.name}': role '{role}' is not in, out or inout")
             exact = n.attrs(**dict(p.attrs), exact=True) if t.exact else p.attrs
             out.append(n.Param(name, role, buffer, attrs=exact))  # type: ignore[arg-type]  # checked above
             if self.is_stated(p.of) and len(p.of.shape) > 1 and (seen := self.as_written(p.of, buffer)) is not None:
@@ -277,7 +322,7 @@ class _Specializer:
             extent: n.Expr = build.const(1)
             for d, s in zip(shape, strides or row_major(shape), strict=True):
                 extent = build.add(extent, build.mul(build.sub(d, 1), s))
-            flat = n.Buffer(f"{name}_flat", dtype, (extent,), "global")
+            flat = n.Buffer(self.names.fresh(f"{name}_flat"), dtype, (extent,), "global")
             self.buffers[p.name] = flat
             self.views.append(n.View(flat, n.Region(buffer)))
             if len(p.of.shape) == 1 and isinstance(own := p.of.shape[0], n.Var):
@@ -297,6 +342,35 @@ class _Specializer:
         if (shape, strides) == (buffer.shape, buffer.strides or row_major(buffer.shape)):
             return None
         return n.Buffer(f"{buffer.name}_view", buffer.dtype, shape, "global", None, None if strides == row_major(shape) else strides)
+
+    def agreeing(self, p: n.Param, shape: tuple[n.Expr, ...]) -> None:
+        """Raises KirError KIR-F011 where the binding gives a tensor another number of elements than the source: the same memory may have any shape, but
+        not another size. What quotients decide is not compared."""
+        assert isinstance(p.of, n.Buffer)
+        s = self.statics()
+        if len(p.of.shape) == 1 or not all(not isinstance(x, n.Var) or x.name in self.values for d in p.of.shape for x in walk(d)):
+            return
+        stated = tuple(s.expr(d) for d in p.of.shape)
+        ours, theirs = (_elements(x) for x in (stated, shape))
+        if ours == theirs or any(isinstance(x, n.Binary) and x.op in QUOTIENTS for e in (ours, theirs) for x in walk(e)):
+            return
+        differ = [i for i, (a, b) in enumerate(zip(stated, shape, strict=False)) if a != b] if len(stated) == len(shape) else []
+        at, place, counts = ("tensors", p.name, "shape"), f"the tensor '{p.name}' has", (expr_text(ours), expr_text(theirs))
+        if len(differ) != 1:
+            raise self.binding.refusal(at, "KIR-F011", f"{place} {counts[0]} elements in the source, and {counts[1]} in the binding", needs="the same number")
+        axis = differ[0]
+        said = f"axis {axis} of the tensor '{p.name}' is {expr_text(stated[axis])} in the source, and {expr_text(shape[axis])} in the binding"
+        raise self.binding.refusal((*at, axis), "KIR-F011", said, needs="no shape, or the source's own")
+
+    def whole(self, name: str, field: str, texts: list[str | int], known: Mapping[str, n.Expr]) -> tuple[n.Expr, ...]:
+        """Extents or strides of a tensor. Raises KirError KIR-F011 for an expression that is no whole number."""
+        out = expressions({f"{name}.{field}[{i}]": x for i, x in enumerate(texts)}, known, "tensor",
+                          lambda key: self.binding.at("tensors", name, field, _last(key)))
+        for i, e in enumerate(out.values()):
+            if not dtype_of(e.type).is_integer:
+                raise self.binding.refusal(("tensors", name, field, i), "KIR-F011", f"{field}[{i}] of the tensor '{name}' is no whole number: {texts[i]}",
+                                           needs="an expression over the sizes, such as ceildiv(N, 2)")
+        return tuple(out.values())
 
     def is_stated(self, b: n.Buffer) -> bool:
         """Whether the source itself says what shape a tensor has: no extent is implicit."""
@@ -318,12 +392,12 @@ class _Specializer:
             strides = None
         name = t.name if t is not None and t.name else p.name
         role = t.role if t is not None and t.role else p.role
-        if role not in ("in", "out", "inout"):
-            raise error("KIR-F011", f"tensor '{p.name}': role '{role}' is not in, out or inout")
-        if t is not None and t.dtype:
-            check_dtype(t.dtype, f"tensor '{p.name}'")
-            if DTYPES[t.dtype] != buffer.dtype:
-                raise error("KIR-F011", f"tensor '{p.name}' is {buffer.dtype} in the source, and {t.dtype} in the binding")
+        if t is not None and t.dtype and DTYPES[t.dtype] != buffer.dtype:
+            raise self.binding.refusal(("tensors", p.name, "dtype"), "KIR-F011",
+                                       f"tensor '{p.name}' is {buffer.dtype} in the source, and {t.dtype} in the binding")
+        if t is not None and t.strides is not None:
+            raise self.binding.refusal(("tensors", p.name, "strides"), "KIR-F011", f"the source says itself what the strides of '{p.name}' are",
+                                       needs="no such line")
         buffer = replace(buffer, name=name, strides=strides, align=t.align if t is not None else 16)
         self.dtypes[p.name] = buffer.dtype
         self.buffers[p.name] = buffer
@@ -331,16 +405,19 @@ class _Specializer:
         return n.Param(name, role, buffer, attrs=exact)  # type: ignore[arg-type]  # checked above
 
     def grid(self, known: Mapping[str, n.Expr]) -> None:
-        axes = max(len(k.grid) for k in self.program.kernels)
         if not self.binding.grid and not any(self.mentions_implicit(a.extent) for k in self.program.kernels for a in k.grid):
             return
         if not self.binding.grid:
             raise error(
-                "KIR-F012", "the binding gives no grid", needs='grid = [".."], an expression for each axis', subject=self.program.name
+                "KIR-F012", "the binding gives no grid", origin=self.binding.at("grid"), subject=self.program.name,
+                needs='grid = [".."], an expression for each axis',
             )
-        given = expressions({f"grid[{i}]": x for i, x in enumerate(self.binding.grid)}, known, "grid")
-        for k in range(max(axes, len(given))):
-            self.values[f"grid_{k}"] = given.get(f"grid[{k}]", build.const(1))
+        given = expressions({f"grid[{i}]": x for i, x in enumerate(self.binding.grid)}, known, "grid", lambda key: self.binding.at("grid", _last(key)))
+        self.extents += [(("grid", i), x) for i, x in enumerate(given.values())]
+        for kernel in self.program.kernels:
+            for i, a in enumerate(kernel.grid):
+                if isinstance(a.extent, n.Var) and a.extent.name in self.implicit:
+                    self.values[a.extent.name] = given.get(f"grid[{i}]", build.const(1))
 
     def mentions_implicit(self, e: n.Expr) -> bool:
         """Whether an expression depends on what the source leaves open."""
@@ -353,7 +430,14 @@ class _Specializer:
 
     # --------------------------------------------------------------------------------------------------------------- bodies
     def statics(self) -> Statics:
-        return Statics(self.dtypes, self.settings, dict(self.values), dict(self.buffers))
+        return Statics(self.dtypes, self.settings, dict(self.values), dict(self.buffers), set(self.names.taken), self.at)
+
+    def at(self, name: str) -> Origin | None:
+        """Where the binding says what a meta is."""
+        for section in ("metas", "heuristics", "options"):
+            if name in getattr(self.binding, section):
+                return self.binding.at(section, name)
+        return None
 
     def function(self, f: n.Function) -> n.Function:
         s = self.statics()
@@ -384,7 +468,8 @@ class _Specializer:
         body = s.block(k.body)
         used = {x.buffer.name for st in statements(body) for x in walk(st) if isinstance(x, n.Region)}
         views = tuple(v for v in self.views if v.buffer.name in used)
-        names = frozenset({a.name for a in k.grid} | {p.name for p in self.program.params} | set(self.binding.sizes))
+        names = frozenset({a.name for a in k.grid} | {p.name for p in self.program.params} | set(self.binding.sizes)
+                          | {t.name for t in self.binding.tensors.values() if t.name})
         made = promoted((*views, *body), names)
         made = promoted(accumulate_in_place(made), names)
         stages = self.settings.get("num_stages")
@@ -393,6 +478,18 @@ class _Specializer:
         grid = tuple(n.Axis(a.name, s.expr(a.extent)) for a in k.grid)
         threads = self.binding.options.get("threads")
         return replace(k, grid=grid, threads=build.const(threads) if isinstance(threads, int) else s.expr(k.threads), body=made)
+
+
+QUOTIENTS = frozenset({"floordiv", "ceildiv", "mod", "tdiv", "trem", "min", "max"})
+"""Operations after which two numbers of elements are not compared: facts may make them equal."""
+
+
+def _elements(shape: tuple[n.Expr, ...]) -> n.Expr:
+    """The number of elements of a shape, in normal form."""
+    total: n.Expr = build.const(1)
+    for d in shape:
+        total = build.mul(total, d)
+    return total
 
 
 def row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
@@ -429,3 +526,8 @@ def pipelined(block: n.Block, stages: int) -> n.Block:
 
 def _used(program: n.Program, name: str) -> bool:
     return any(isinstance(x, n.Var) and x.name == name for k in program.kernels for s in k.body for x in walk(s))
+
+
+def _last(key: str) -> int:
+    """The number in brackets that a key ends with."""
+    return int(key[key.rindex("[") + 1: -1])

@@ -6,28 +6,33 @@ Works top down, so that a branch that is not taken is never typed: under the bin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 
-from kir.diagnostic import KirError, error
+from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import Setting, of_kind, resolve
+from kir.ir.dtype_terms import PRECISIONS, Setting, of_kind, resolve
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DTYPES, I32, DType, PointerType, TileType, TupleType, Type, dtype_of, shape_of, symbolic
-from kir.ir.visit import transform
+from kir.ir.visit import transform, walk
 
 MAX_UNROLLED = 4096
+MAX_STAGES = 64
 
 
 class Statics:
     """`values` replaces names, `buffers` buffers; both grow while a block is walked."""
 
     def __init__(
-        self, dtypes: Mapping[str, DType], settings: Mapping[str, Setting], values: dict[str, n.Expr], buffers: dict[str, n.Buffer]
+        self, dtypes: Mapping[str, DType], settings: Mapping[str, Setting], values: dict[str, n.Expr], buffers: dict[str, n.Buffer], taken: set[str],
+        at: Callable[[str], Origin | None] = lambda name: None,
     ) -> None:
-        self.dtypes, self.settings, self.values, self.buffers = dtypes, settings, values, buffers
-        self.copies: dict[str, int] = {}
+        """`taken` is every name of the program, for a copy is called like none; `at` says where the binding gives a meta its value."""
+        self.dtypes, self.settings, self.values, self.buffers, self.taken, self.at = dtypes, settings, values, buffers, taken, at
+        self.texts = frozenset(k for k, v in settings.items() if isinstance(v, str) and k not in dtypes)
+        self.copies: set[str] = set()
         self.copying = 0
 
     # ----------------------------------------------------------------------------------------------------------- expressions
@@ -63,7 +68,15 @@ class Statics:
     def expr(self, e: n.Expr) -> n.Expr:
         """An expression under the binding."""
         made: n.Expr = transform(e, self.leave, self.enter)
+        self.without_texts(made)
         return made
+
+    def without_texts(self, made: n.Node) -> None:
+        """Raises KirError KIR-F011 where a meta that is a text stands for a number: only questions about it have answers."""
+        for x in walk(made) if self.texts else ():
+            if isinstance(x, n.Var) and x.name in self.texts:
+                raise error("KIR-F011", f"'{x.name}' = \"{self.settings[x.name]}\" is a text, and the kernel computes with it",
+                            origin=self.at(x.name), needs="a number")
 
     def enter(self, e: n.Node) -> bool:
         return not isinstance(e, n.Buffer)
@@ -71,6 +84,7 @@ class Statics:
     def region(self, r: n.Region) -> n.Region:
         """A place under the binding."""
         made: n.Region = transform(r, self.leave, self.enter)
+        self.without_texts(made)
         return made
 
     def buffer(self, b: n.Buffer) -> n.Buffer:
@@ -85,6 +99,8 @@ class Statics:
             case n.Var():
                 if new.name in self.values:
                     return self.values[new.name]
+                if new.name in self.texts:
+                    return n.Var(new.name, I32)
                 return n.Var(new.name, self.type(new.of))
             case n.Buffer():
                 return self.buffer(new)
@@ -176,6 +192,7 @@ class Statics:
                 var = n.Var(self.fresh(s.var.name), self.type(s.var.of))
                 self.values[s.var.name] = var
                 attrs = n.attrs(**{k: self.attr(v) for k, v in s.attrs})
+                self.staged(dict(s.attrs).get("stages"), dict(attrs).get("stages"))
                 kind = "serial" if s.kind == "pipelined" and dict(attrs).get("stages") in (0, 1, None) else s.kind
                 if kind == "serial":
                     attrs = tuple((k, v) for k, v in attrs if k != "stages")
@@ -225,6 +242,7 @@ class Statics:
                 return (replace(s, call=made),) if isinstance(made, n.Call) else ()
             case _:
                 changed: n.Stmt = transform(s, self.leave, self.enter)
+                self.without_texts(changed)
                 return (changed,)
 
     def decided(self, cond: n.Expr) -> bool:
@@ -262,21 +280,29 @@ class Statics:
 
     def fresh(self, name: str) -> str:
         """The name of a copy: the first keeps it."""
-        count = self.copies.get(name, 0)
-        self.copies[name] = count + 1
-        return name if count == 0 else f"{name}__{count}"
+        if name not in self.copies:
+            self.copies.add(name)
+            return name
+        chosen = next(x for k in count(1) if (x := f"{name}__{k}") not in self.taken)
+        self.taken.add(chosen)
+        return chosen
 
     def product(self, s: n.Mma) -> n.Mma:
         """A matrix product with its precision decided."""
         a, b = self.expr(s.a), self.expr(s.b)
         precision = s.precision
-        if precision in self.settings:
-            given = self.settings[precision]
+        if precision not in PRECISIONS and precision.removeprefix("%") in self.settings:
+            given = self.settings[precision.removeprefix("%")]
             precision = given if isinstance(given, str) else "tf32" if given is None or given else "ieee"
         kind = a.type.dtype if isinstance(a.type, TileType) else None
         if kind is None or kind.name != "f32":
             precision = "ieee"
         return replace(s, acc=self.region(s.acc), a=a, b=b, precision=precision)
+
+    def staged(self, name: n.Attr | None, stages: n.Attr | None) -> None:
+        """Raises KirError KIR-F011 for a number of stages that is none."""
+        if stages is not None and (isinstance(stages, (bool, str, float)) or not 0 <= int(str(stages)) <= MAX_STAGES):
+            raise error("KIR-F011", f"a loop cannot have {stages} stages", origin=self.at(str(name)), needs=f"a whole number from 0 to {MAX_STAGES}")
 
     def attr(self, v: n.Attr) -> n.Attr:
         """An attribute that may name a meta."""

@@ -85,8 +85,18 @@ DTYPES: dict[str, DType] = {d.name: d for d in (
 
 
 def symbolic(name: str) -> DType:
-    """A dtype variable of a generic program."""
+    """A dtype term of a generic program, as `kir.ir.dtype_terms` reads it."""
     return DType(name, "symbolic", 0)
+
+
+def mention(name: str) -> str:
+    """A parameter or meta as a term names it: with a leading `%` where its name is also a dtype, `true` or `false`."""
+    return f"%{name}" if name in DTYPES or name in ("true", "false") else name
+
+
+def variable(name: str) -> DType:
+    """The dtype of a parameter, or the meta that is a dtype, of a generic program."""
+    return symbolic(mention(name))
 
 
 _FLOAT_RANK = {"f4e2m1": 0, "e8m0": 0, "f8e5m2": 1, "f8e4m3": 1, "bf16": 3, "f16": 3, "f32": 4, "f64": 5}

@@ -14,6 +14,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import Path, child_blocks
 from kir.ir.checks import Checks, Scope, Team, is_term, same_type
+from kir.ir.dtype_terms import PRECISIONS
 from kir.ir.generic import generic_parts
 from kir.ir.pairing import unpaired
 from kir.ir.printer import expr_text, region_text, type_text
@@ -24,7 +25,6 @@ from kir.ir.wellformed import fits, same_dims
 
 VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix")
 VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
-PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3")
 KINDS = ("serial", "unroll", "vectorize", "pipelined", "static", "warpgroup", "warp", "thread")
 LOOP_ATTRS = frozenset({"stages", "factor", "order", "stage", "group", "coalesced_width", "disallow_acc_multi_buffer", "flatten", "warp_specialize",
                         "disable_licm"})
@@ -269,7 +269,7 @@ class _Verifier(Checks):
             yield self.fail("KIR-V009", "the batch dimensions of the mma differ", needs="the same leading dimensions on all three")
         if s.via not in VIA_MMA:
             yield self.fail("KIR-V024", f"there is no mma '{s.via}'", attempt=did_you_mean(s.via, VIA_MMA))
-        if s.precision not in PRECISIONS and s.precision not in self.metas:
+        if s.precision not in PRECISIONS and s.precision.removeprefix("%") not in self.metas:
             yield self.fail("KIR-V024", f"there is no precision '{s.precision}'", attempt=did_you_mean(s.precision, PRECISIONS))
         if s.pending and s.via != "wgmma":
             yield self.fail("KIR-V015", f"an mma via {s.via} is synchronous: it cannot be pending", needs="via wgmma")

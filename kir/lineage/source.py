@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import kir.skills
 from kir.dataclass import dataclass
@@ -15,6 +16,9 @@ from kir.ir.nodes import Program, Var
 from kir.ir.types import DType
 from kir.registry import registry
 from kir.surface import Frontend, KernelRef, frontend, reads
+
+if TYPE_CHECKING:
+    from kir.ir.binding import Binding
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,21 @@ def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
+def read_binding(path: Path) -> Binding:
+    """The binding of a file. Raises :class:`KirError` as :meth:`Binding.read` does, and KIR-F011 for one of a problem that there is not."""
+    from kir.ir.binding import Binding
+
+    found = Binding.read(path)
+    if found.problem:
+        from kir.problem import problem_names
+
+        plain = found.problem.partition(":")[0]
+        if plain not in problem_names() and not any((folder / found.problem).exists() for folder in (Path(), path.parent)):
+            raise found.refusal(("problem",), "KIR-F011", f"there is no problem '{found.problem}'", attempt=did_you_mean(plain, problem_names()),
+                                needs="a problem of KIR, or the path of one")
+    return found
+
+
 def _binding_text(path: Path) -> str:
     """The text of a binding; of one of its configurations, written anew."""
     from kir.ir.binding import Binding
@@ -167,9 +186,7 @@ def read_generic(text: str, binding: Path | None = None) -> tuple[Program, str, 
     found, ref = kernel_of(path, kernel)
     instantiate = getattr(found, "instantiate", None)
     if instantiate is not None:
-        from kir.ir.binding import Binding
-
-        return instantiate(path, kernel or ref.name, Binding.read(binding) if binding is not None else None), ref.surface, ref.name
+        return instantiate(path, kernel or ref.name, read_binding(binding) if binding is not None else None), ref.surface, ref.name
     return found.parse(path, ref.name), ref.surface, ref.name
 
 
@@ -215,10 +232,9 @@ def normal_form(program: Program, binding: Path | None, known: Sequence[Path] = 
 
     if binding is not None:
         from kir.analysis.heuristics import settled
-        from kir.ir.binding import Binding
         from kir.ir.specialize import specialize
 
-        program = specialize(program, settled(Binding.read(binding)))
+        program = specialize(program, settled(read_binding(binding)))
     if is_generic(program):
         told = f"kir bind {quote(source)} -o {program.name}.toml writes a skeleton; then --bind {program.name}.toml"
         skeleton = told if source and ".kir" not in source else ""

@@ -7,7 +7,7 @@ wrongly when the extremes lie there. A distribution's name says it, so that any 
     "normal, ordered by N/256 M/64"
 
 Along the first of these sizes that a tensor has, pieces of 256 (of 64) elements are put in order; each row (slice along that axis) in another of
-`ORDERS`. `*` stands for the longest axis of any tensor.
+`ORDERS`. `*` stands for the longest axis of any tensor. The seed turns the orders; from `TOGETHER` on all tensors are in the same one.
 """
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ class Ordering:
         return None
 
     def applied(self, a: Array, axis: int, tile: int, first: int) -> Array:
-        """`a` with each slice along `axis` in one of the orders, `first` that of the first slice. Slices differ in the indices before the axis."""
+        """`a` with each slice along `axis` in one of the orders, `first` that of the first slice; from `len(ORDERS)` on all slices in the same. Slices
+        differ in the indices before the axis."""
         length = a.shape[axis]
         if length < 2:
             return a
         rows = np.ascontiguousarray(a).reshape(-1, length, int(np.prod(a.shape[axis + 1:], dtype=np.int64)))
         out = np.empty_like(rows)
         for i in range(rows.shape[0]):
-            order = ORDERS[(first + i) % len(ORDERS)]
+            order = ORDERS[(first + i if first < len(ORDERS) else first) % len(ORDERS)]
             out[i] = order(rows[i], max(1, min(tile, (length + 1) // 2)))
         return out.reshape(a.shape)
 
@@ -77,7 +78,7 @@ def ordered(inputs: Mapping[str, Array], tensors: Sequence[Tensor], ordering: Or
             continue
         how = draws(t)
         if how.kind in INDEPENDENT if how is not None else out[t.name].dtype.kind not in "iub":
-            out[t.name] = ordering.applied(out[t.name], *found, seed + number)
+            out[t.name] = ordering.applied(out[t.name], *found, (seed + number) % len(ORDERS) if seed < len(ORDERS) else seed)
     return out
 
 
@@ -149,3 +150,5 @@ def _drawn(v: Array, tile: int) -> Array:
 
 ORDERS: tuple[Callable[[Array, int], Array], ...] = (_rising, _late, _cancelling, _drawn, _falling, _edges, _tied)
 """In the order in which the slices of a tensor take them."""
+TOGETHER = len(ORDERS)
+"""The first seed with which all slices of all tensors rise; the next ones give the next orders."""

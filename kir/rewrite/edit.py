@@ -111,7 +111,8 @@ def enclosing(program: n.Program, path: Path) -> Iterator[tuple[Path, Place]]:
 def names_in(program: n.Program, kernel: n.Kernel) -> set[str]:
     """Every name in view somewhere in a kernel: its own, and those of the program's header."""
     out = {k.name for k in program.params} | {m.name for m in program.metas} | {w.buffer.name for w in program.workspaces}
-    return out | {f.name for f in program.functions} | {a.name for a in kernel.grid} | bound_in(kernel)
+    out |= {f.name for f in program.functions} | {m.name for m in program.tensor_maps}
+    return out | {a.name for a in kernel.grid} | bound_in(kernel)
 
 
 def bound_in(kernel: n.Kernel) -> frozenset[str]:

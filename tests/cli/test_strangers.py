@@ -107,7 +107,7 @@ def test_a_mark_of_byte_order_is_no_part_of_a_text(folder: Path, capsys: pytest.
 
 
 def test_a_skeleton_is_refused_until_it_is_filled_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "to be filled in: grid, metas.B" in called(capsys, ["bind", "one.py", "-o", "one.toml"])[1]
+    assert "to be filled in: grid, tensors.X.shape" in called(capsys, ["bind", "one.py", "-o", "one.toml"])[1]
     code, _, err = called(capsys, ["parse", "one.py", "--bind", "one.toml"])
     assert code == 1 and "KIR-F012" in err and "--> one.toml:7:9" in err and "tensors.X.shape" in err
 

@@ -46,11 +46,13 @@ CUDA = """template <int S> __global__ void k(const float* X, float* Y, int N) {
 template __global__ void k<0>(const float*, float*, int);
 """
 BINDING = """kernel = "k"
+recorded = true
 sizes = ["N"]
 facts = ["N >= 1", "N <= 64"]
 grid = ["1"]
 [metas]
 S = 0
+SCALARS
 [tensors.X]
 shape = SHAPE
 dtype = "f32"
@@ -74,7 +76,8 @@ def said(tmp_path: Path, capsys: pytest.CaptureFixture[str], surface: str, body:
     source, binding = tmp_path / ("k.cu" if surface == "cuda" else "k.py"), tmp_path / "k.toml"
     source.write_text(text)
     extent = '["N", "64"]' if surface == "tilelang" else '["64"]'
-    binding.write_text(BINDING.replace("SHAPE", extent).replace("S = 0", "threads_x = 32" if surface == "cuda" else "S = 0"))
+    scalars = "" if surface == "tilelang" else '[scalars]\nN = "N"'
+    binding.write_text(BINDING.replace("SHAPE", extent).replace("SCALARS", scalars).replace("S = 0", "threads_x = 32" if surface == "cuda" else "S = 0"))
     kernel = "k<0>" if surface == "cuda" else "k"
     code = run(["parse", f"{source}::{kernel}", *(["--bind", str(binding), "--normal"] if bound else []), *more])
     found = capsys.readouterr()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from kir.problem import load_problem
-from kir.problem.ordering import ORDERS, Ordering, ordered, split
+from kir.problem.ordering import ORDERS, TOGETHER, Ordering, ordered, split
 from kir.problem.schema import Draw, Tensor
 
 
@@ -39,6 +39,8 @@ def test_each_slice_is_in_another_order_and_the_seed_turns_them() -> None:
     out = ordered({"X": a}, [t], by, 0)["X"]
     for i, order in enumerate(ORDERS):
         assert (out[i] == order(a[i][:, None], 8)[:, 0]).all()
+    together = ordered({"X": a}, [t], by, TOGETHER)["X"]
+    assert all((np.diff(row) >= 0).all() for row in together), "everything rises"
     turned = ordered({"X": a}, [t], by, 1)["X"]
     assert (turned[0] == ORDERS[1](a[0][:, None], 8)[:, 0]).all()
 

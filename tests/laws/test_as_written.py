@@ -83,7 +83,7 @@ __global__ void kernel(const float* __restrict__ in, float* __restrict__ twice, 
   block.sync();
   if (block.thread_rank() == 0) sums[block.group_index().x] = part[0] + part[1] + part[2] + part[3];
 }
-''', Binding(sizes=["n"], facts=within("n"), grid=["3"], metas={"threads_x": 128},
+''', Binding(sizes=["n"], facts=within("n"), grid=["3", "1", "1"], metas={"threads_x": 128},
              tensors={"in": tensor("f32", "n"), "twice": tensor("f32", "n"), "sums": tensor("f32", 3)}), {"n": 1000},
     {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": PERHAPS})
 BYTES = Kernel("cu", '''

@@ -115,7 +115,7 @@ def test_fragments_of_other_shapes_stay_text_with_a_reason(tmp_path: Path) -> No
     case = PRODUCTS[0]
     text = case.source.replace("16, 16, 16, half", "32, 8, 16, half")
     (tmp_path / "product.cu").write_text(text)
-    binding = Binding(kernel="product", sizes=["M", "N", "K"], facts=[], grid=["1"], metas={"threads_x": 32},
+    binding = Binding(kernel="product", sizes=["M", "N", "K"], facts=[], grid=["1", "1"], metas={"threads_x": 32},
                       tensors={x: Tensor(shape=["M", "K"], dtype="f16" if x != "C" else "f32") for x in "ABC"})
     (tmp_path / "binding.toml").write_text(binding.text())
     p = load_expert(f"{tmp_path / 'product.cu'}::product", tmp_path / "binding.toml").program

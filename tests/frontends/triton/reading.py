@@ -46,6 +46,7 @@ def execute(
     program = read(folder, source, kernel)
     assert opaque(program) == []
     binding = Binding(
+        recorded=True,
         grid=[grid],
         metas=metas or {},
         scalars={**(scalars or {})},

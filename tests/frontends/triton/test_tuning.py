@@ -29,7 +29,7 @@ def kernel(x, bias, y, K, BM: tl.constexpr, EVEN: tl.constexpr, HAS: tl.constexp
     v = tl.load(x + i, mask=i < K, other=0.0)
     if HAS:
         v += tl.load(bias + i, mask=i < K, other=0.0)
-    tl.store(y + i, v, mask=i < K)
+    tl.store(y + i, v * ODD, mask=i < K)
 """
 BOUND = """
 kernel = "kernel"
@@ -39,7 +39,6 @@ grid = ["ceildiv(K, BM)"]
 absent = ["bias"]
 [metas]
 BM = 64
-NB = 1
 ODD = 0
 [heuristics]
 EVEN = "((K % BM == 0) & absent(of=bias))"

@@ -46,7 +46,7 @@ def test_what_is_foreseen_is_reached(name: str) -> None:
         with np.errstate(all="ignore"):
             reached = {Goal(*bit) for bit in _bits(program, run(program, case.arrays, scalars, cover=True).reached)}
         found = predicted(program, [space.own(dict(case.sizes))])
-        assert {g for g, where in found.reached.items() if where[0]} <= reached
+        assert {g for g, where in found.reached.items() if where[0] and g.kind != "choice"} <= reached
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
@@ -104,7 +104,7 @@ def test_what_only_a_second_tile_shows_is_refused(problem: str) -> None:
     known = load_problem(problem)
     accepted = check(good, problem_tests(good, known, {}), problem)
     assert accepted.ok, accepted.reason
-    assert accepted.coverage is not None and not accepted.coverage.missing and "loops 6/6" in accepted.coverage.line or problem == "scan"
+    assert accepted.coverage is not None and not accepted.coverage.missing and not accepted.coverage.single
     assert not check(bad, problem_tests(bad, known, {}), problem).ok
     assert not check(bad, relative_tests(bad, good), problem, relative=True).ok
     assert check(good, relative_tests(good, good), problem, relative=True).ok

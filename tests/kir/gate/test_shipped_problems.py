@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kir.gate.correctness import Case, Mode, Outcome, in_turn, steps
+from kir.gate.cases import Case
+from kir.gate.correctness import Mode, Outcome, in_turn, steps
 from kir.gate.cpu import gate_cpu
 from kir.gate.gpu.panel import require_known
 from kir.gate.gpu.references import REFERENCES

@@ -106,7 +106,7 @@ kernel p grid (pid_0: grid_0) threads 128
   else
     Y[i] = X[i]
 """
-FLAT = Binding(kernel="p", grid=["4"], scalars={"N": 8}, dtypes={"N": "i32"}, absent=["CAP"],
+FLAT = Binding(kernel="p", recorded=True, grid=["4"], scalars={"N": 8}, dtypes={"N": "i32"}, absent=["CAP"],
                tensors={"X": Tensor(shape=[32], dtype="f32"), "Y": Tensor(shape=[32], dtype="f32")})
 
 
