@@ -1,6 +1,7 @@
-"""What the checker finds when the experts' synchronization is dropped or weakened, as `docs/mutants.md`.
+"""What the checker finds when the experts' synchronization is dropped or weakened, and what the gate says of mutants that compute the wrong thing
+(`benchmarks.value_mutants`), as `docs/mutants.md`.
 
-    python -m benchmarks.mutants [NAME ..]     # runs every mutant (some ten minutes), writes docs/mutants.md
+    python -m benchmarks.mutants [NAME ..]     # runs every mutant (some ten minutes, and half an hour for the values), writes docs/mutants.md
     python -m benchmarks.mutants --list NAME   # the mutants of one expert, not run
 
 Each mutant of a CUDA expert is a changed text, run as `kir run --check FILE.cu --problem P` runs it. Those of the Hopper GEMM, whose last
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from benchmarks.mutants_page import PAGE, TITLE, share, with_values
 from benchmarks.weakened import Weakened, weakened
 from kir.cli._program import read
 from kir.diagnostic import Diagnostic, KirError
@@ -29,7 +31,6 @@ from tests.kir.interp.mutation import mutants
 
 ROOT = Path(__file__).parents[1]
 EXPERTS = ROOT / "skills" / "experts"
-PAGE = ROOT / "docs" / "mutants.md"
 SOURCES = {"gemm_sm80": "gemm", "scan": "scan", "topk_radix": "topk", "transpose": "transpose", "rmsnorm": "rmsnorm", "softmax": "softmax"}
 """The experts written in CUDA, and their problems."""
 HOPPER = "gemm_sm90"
@@ -173,18 +174,24 @@ def main(words: list[str]) -> int:
         return 0
     names = words or [*SOURCES, HOPPER]
     kept = dict(_sections()) if PAGE.exists() else {}
+    told_part = PAGE.read_text(encoding="utf-8").partition(TITLE)[2] if PAGE.exists() else ""
     missed = 0
     for name in names:
         made = list(rows(name, lambda text: print(text, flush=True)))
         itself = original(name)
         missed += sum(not r.finding for r in made) + bool(itself.finding)
         kept[name] = section(name, itself, made)
-        write_atomic(PAGE, "\n".join([HEAD, *(kept[n] for n in [*SOURCES, HOPPER] if n in kept)]))
+        write_atomic(PAGE, "\n".join([HEAD, *(kept[n] for n in [*SOURCES, HOPPER] if n in kept)]) + f"\n{TITLE}{told_part}")
+    if not words:
+        from benchmarks import value_mutants
+        found = list(value_mutants.rows(said=lambda text: print(text, flush=True)))
+        write_atomic(PAGE, with_values(PAGE.read_text(encoding="utf-8"), found))
+        missed += share(found) < value_mutants.LEAST
     return 1 if missed else 0
 
 
 def _sections() -> Iterator[tuple[str, str]]:
-    for part in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
+    for part in PAGE.read_text(encoding="utf-8").partition(TITLE)[0].split("\n## ")[1:]:
         yield part.partition("\n")[0], "## " + part.rstrip("\n") + "\n"
 
 
