@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.renamings.corpora import Kernel, shipped
 from benchmarks.renamings.law import Subject, Tally
+from kir.analysis.regions import raised
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
@@ -257,6 +258,23 @@ def test_what_cannot_stay_the_same_source_is_not_drawn() -> None:
     cu = CudaSource("#define SQUARE(v) (v * v)\n" + STORE.format(t="n"), "k", alone=True)
     assert {(x.text, x.kind) for x in cu.names()} == {("x", "parameter"), ("n", "parameter"), ("i", "local"), ("SQUARE", "file")}
     assert [cu.allows(n_, x) for x in ("t", "class", "blockIdx", "size_t", "min")] == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize("shape", ["{q} * 1024 + {r} * 256 + iota(16)", "{q} * 1024 - iota(16) + {r} * 256", "iota(16) * 3 + {q} * 1024 + b * 7 + {r} * 256"])
+@pytest.mark.parametrize(("q", "r"), [("a", "z"), ("z", "a"), ("w", "z"), ("c", "j"), ("j", "c")])
+def test_what_the_normal_form_puts_together_does_not_depend_on_the_alphabet(shape: str, q: str, r: str) -> None:
+    """A sum has its terms in the order of their texts: where `iota(16)` stood between the quotient and the remainder of one number, they stayed two."""
+    text = """kir 1
+program p
+  in x: i32[4, 4096]
+  out y: i32[4, 4096]
+kernel k grid (b: 4, p: 8) threads 32
+  let {q} = p // 4
+  let {r} = p % 4
+  y[b, p * 256 +: 16] = load(x[b, 0 +: 16] where {shape} < 1120 else {q} + {r})
+"""
+    made, plain = (raised(parse_program(text.format(q=a, r=c, shape=shape.format(q=a, r=c)))) for a, c in ((q, r), ("d", "e")))
+    assert "p * 256" in program_text(made).partition("where")[2] and content_hash(made) == content_hash(plain)
 
 
 def test_a_helper_s_name_for_a_value_is_its_own(tmp_path: Path) -> None:
