@@ -208,7 +208,7 @@ class Subject:
         try:
             q = frontend(surface).parse_text(file.with_name(f"{file.stem}__again.py"), emitted.text, p.kernels[0].name)  # type: ignore[attr-defined]
             q = _kernels_as(q, p)
-            back = _back(p, q)
+            back = _back(p, _metas_as(q, p))
         except KirError as bad:
             return f"not read back: {bad.diagnostics[0].id} {bad.diagnostics[0].message}"
         except ValueError as bad:
@@ -302,6 +302,15 @@ def _back(p: n.Program, q: n.Program) -> dict[str, str]:
         pairs += [(y.name, x.name) for x, y in zip(one, other, strict=True)]  # type: ignore[attr-defined]  # each has a name
     pairs += [(y.buffer.name, x.buffer.name) for x, y in zip(p.workspaces, q.workspaces, strict=False)]
     return dict(pairs)
+
+
+def _metas_as(q: n.Program, p: n.Program) -> n.Program:
+    """A program that was written and read back, its metas in the order of the original: a surface writes those with defaults last. Metas that have
+    kept their names are told by them."""
+    own = {m.name: m for m in q.metas}
+    others = iter([m for m in q.metas if m.name not in {x.name for x in p.metas}])
+    found = [m for x in p.metas if (m := own.get(x.name) or next(others, None)) is not None]
+    return replace(q, metas=tuple(found)) if len(found) == len(q.metas) else q
 
 
 def _verbatim_apart(p: n.Program) -> n.Program:

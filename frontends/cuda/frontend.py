@@ -10,7 +10,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean, error, usage
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.binding_values import check_values, shown, wrong
+from kir.ir.binding_values import check_launch, check_values, shown, wrong
 from kir.ir.nodes import Program
 from kir.ir.types import DTYPES
 from kir.ir.visit import walk
@@ -113,6 +113,8 @@ class CudaFrontend:
             raise error("KIR-F209", f"'{name}' has no such instantiation: {bad.reason}", origin=origin, needs=_wanted(fn)) from bad
         metas = binding.metas if binding is not None else {}
         words = words_of(fn)
+        if binding is not None:
+            check_launch(binding, words)
         block = {b: int(metas[words[b]]) for b in BLOCK if words[b] in metas and isinstance(metas[words[b]], int)}
         if binding is not None and "threads_x" not in block and isinstance(threads := binding.options.get("threads"), int):
             block["threads_x"] = threads

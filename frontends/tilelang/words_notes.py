@@ -61,6 +61,8 @@ def _hit_ratios(r: Reader, given: Signature) -> Value:
     for buffer, ratio in _pairs(r, given.args[0], "ratios"):
         if not is_number(ratio):
             raise NotUnderstood("a ratio that the binding decides")
+        if buffer.space != "global":
+            raise NotUnderstood(f"a ratio of '{buffer.name}', which is no tensor")
         said.append(f"{buffer.name}={ratio}")
     r.attrs["l2_hit_ratio"] = ",".join(said)
     return None

@@ -1,7 +1,8 @@
 """Quotient and remainder of one number, put together again: `a * (x % c) + a * c * (x // c)` is `a * x`.
 
 Grids and blocks of several dimensions give a thread its coordinates, from which code then computes its number again. The identity holds
-for every integer, wrapping included, so it needs no proof.
+for every integer, wrapping included, so it needs no proof. A sum is looked at as a whole, tiles among its terms or not: which of its terms stand
+beside each other is a matter of their names.
 """
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import TypeVar
 from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType
+from kir.ir.types import DType, dtype_of
 from kir.ir.visit import transform
 
 N = TypeVar("N", bound=n.Node)
@@ -20,8 +21,8 @@ N = TypeVar("N", bound=n.Node)
 def recombined(item: N, known: Facts) -> N:
     """A node (no block below it) with such sums below it put together; lets that are quotients and remainders are seen through."""
     def leave(_: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Binary) and new.op in ("add", "sub") and isinstance(new.type, DType) and new.type.is_integer:
-            return _sum(new, new.type, known)
+        if isinstance(new, n.Binary) and new.op in ("add", "sub") and dtype_of(new.type).is_integer:
+            return _sum(new, dtype_of(new.type), known)
         return new
     made: N = transform(item, leave, lambda x: not isinstance(x, n.Buffer))
     return made
@@ -40,7 +41,7 @@ def _sum(e: n.Expr, dtype: DType, known: Facts) -> n.Expr:
             if not terms[monomial]:
                 del terms[monomial]
     made = build.from_polynomial(terms, dtype)
-    return e if made == e else made
+    return e if made == e else made if made.type == e.type else build.broadcast(made, e.type)
 
 
 def _pairs(terms: dict[build.Monomial, int], known: Facts) -> Iterator[tuple[build.Monomial, build.Monomial, n.Expr, int]]:

@@ -16,7 +16,7 @@ from kir.diagnostic import Diagnostic, Origin, did_you_mean
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import LAUNCH_OPTIONS, Binding, Setting
-from kir.ir.binding_values import check_values, shown, words, wrong
+from kir.ir.binding_values import BLOCK, check_launch, check_values, shown, words, wrong
 from kir.ir.printer import program_text
 from kir.ir.types import DTYPES
 from kir.ir.visit import statements, walk
@@ -29,7 +29,15 @@ _OWN = re.compile(r"\s+(?:meta|scalar|size|in|out|inout) (`[^`]+`|\w+)")
 def check_uses(program: n.Program, binding: Binding) -> None:
     """Raises KirError KIR-F011 for the first value of a binding that its kernel does not have, cannot take, or does not use."""
     check_values(binding)
+    threads = {x.name for k in program.kernels for x in walk(k.threads) if isinstance(x, n.Var)}
+    check_launch(binding, {word: name for word, name in launch_words(program).items() if name in threads})
     _Uses(program, binding).run()
+
+
+def launch_words(program: n.Program) -> dict[str, str]:
+    """What KIR's own words for a launch are called in a program whose launch says them (CUDA): its first metas. Empty for other programs."""
+    called = {w: m.name for w, m in zip((*BLOCK, "shared_bytes"), program.metas, strict=False) if re.fullmatch(rf"{w}(_\d+)?", m.name) and m.kind == "int"}
+    return called if called.keys() >= set(BLOCK) else {}
 
 
 def check_kind(binding: Binding, steps: tuple[str | int, ...], name: str, kind: str, value: Setting) -> None:
@@ -48,6 +56,7 @@ class _Uses:
     def __init__(self, program: n.Program, binding: Binding) -> None:
         self.program, self.binding = program, binding
         self.metas = {m.name: m for m in program.metas}
+        self.launch = launch_words(program)
         self.params = {p.name: p for p in program.params if not dict(p.attrs).get("implicit")}
 
     def run(self) -> None:
@@ -115,7 +124,7 @@ class _Uses:
                 continue
             elif name == "num_ctas" and value != 1:
                 raise wrong(b, ("options", name), "KIR reads no kernel that Triton splits over the CTAs of a cluster", "num_ctas = 1, or no such line")
-            elif name == "target" and "threads_x" not in self.metas:
+            elif name == "target" and not self.launch:
                 raise wrong(b, ("options", name), f"nothing in '{self.program.name}' depends on the target", "no such line", key=True)
             elif name == "num_warps" and all(build.is_const(k.threads, 32 * int(value)) for k in self.program.kernels):
                 continue
@@ -125,7 +134,7 @@ class _Uses:
                 have = LAUNCH_OPTIONS | {"target"}
                 raise wrong(b, ("options", name), f"there is no option '{name}' of a launch", f"one of {', '.join(sorted(have))}",
                             did_you_mean(name, have), True)
-        for name in b.arrays if "threads_x" not in self.metas else ():
+        for name in b.arrays if not self.launch else ():
             raise wrong(b, ("arrays", name), f"'{self.program.name}' declares its arrays with their shapes", "no [arrays]", key=True)
 
     def grid(self) -> None:
@@ -151,12 +160,13 @@ class _Uses:
         settled = {m.name for m in self.program.metas if m.name in b.metas and m.default is not None and m.default == b.metas[m.name]}
         metas = set(b.metas) | {k for k in b.options if k in self.metas and k not in ("num_warps", "num_stages")}
         asked = (metas - b.computed) - settled | set(b.scalars) | set(b.dtypes) | set(b.absent)
-        idle = unmentioned(self.program, asked - in_expressions - {"shared_bytes"} - {x for x, p in self.params.items() if isinstance(p.of, n.Buffer)})
+        buffers = {x for x, p in self.params.items() if isinstance(p.of, n.Buffer)}
+        idle = unmentioned(self.program, asked - in_expressions - {self.launch.get("shared_bytes")} - buffers)
         idle -= {x for k in self.program.kernels for x in mentioned(k.origin)} if idle else set()
         for name in sorted(idle):
             section = next(s for s in ("metas", "options", "scalars", "dtypes", "absent") if name in getattr(b, s))
             steps = (section, _position(b, (section,), name))
-            if name not in b.sizes:
+            if name not in b.sizes and not (section == "scalars" and b.scalars[name] in b.sizes):  # a size, whatever the kernel calls it
                 raise wrong(b, steps, f"'{self.program.name}' never reads its parameter '{name}': what is said of it has no effect", key=True,
                             needs="no value for it; `recorded = true` where the binding is to hold a launch as it was")
 

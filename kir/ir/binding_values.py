@@ -40,7 +40,6 @@ def check_values(binding: Binding) -> None:
         _options(binding, binding.options, ("options",))
         for k, each in enumerate(binding.configs):
             _options(binding, {o: v for o, v in each.items() if o in LAUNCH_OPTIONS}, ("configs", k))
-        _threads(binding)
         _maps(binding)
         object.__setattr__(binding, "_checked", True)
 
@@ -147,22 +146,25 @@ def _options(b: Binding, options: Mapping[str, Setting], table: tuple[str | int,
         raise wrong(b, (*table, "threads"), "threads and num_warps both say how many threads a CTA has", "one of the two")
 
 
-def _threads(b: Binding) -> None:
-    """`threads_x` and its like are threads of a CTA."""
+def check_launch(b: Binding, called: Mapping[str, str]) -> None:
+    """What a binding says of KIR's own words for a launch, each with what it is called beside the names of the kernel: threads of a CTA, and bytes
+    that its threads share. Raises KirError KIR-F011."""
     total = 1
-    for name in BLOCK:
+    for word in BLOCK:
+        name = called.get(word, "")
         value = b.metas.get(name, 1)
-        most = 64 if name == "threads_z" else MOST_THREADS
+        most = 64 if word == "threads_z" else MOST_THREADS
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise wrong(b, ("metas", name), f"{name} = {shown(value)} is no number of threads", f"a whole number from 1 to {most}")
         total *= value
         if total > MOST_THREADS:
             raise wrong(b, ("metas", name), f"a CTA has {total} threads", f"at most {MOST_THREADS} over all axes")
-    if "threads_x" in b.metas and "threads" in b.options:
-        raise wrong(b, ("options", "threads"), "threads and threads_x both say how many threads a CTA has", "one of the two")
-    shared = b.metas.get("shared_bytes", 0)
+    if called.get("threads_x") in b.metas and "threads" in b.options:
+        raise wrong(b, ("options", "threads"), f"threads and {called['threads_x']} both say how many threads a CTA has", "one of the two")
+    name = called.get("shared_bytes", "")
+    shared = b.metas.get(name, 0)
     if isinstance(shared, bool) or not isinstance(shared, int) or not 0 <= shared <= 232448:
-        raise wrong(b, ("metas", "shared_bytes"), f"shared_bytes = {shown(shared)}", "a whole number from 0 to 232448 bytes, what a CTA may have")
+        raise wrong(b, ("metas", name), f"{name} = {shown(shared)}", "a whole number from 0 to 232448 bytes, what a CTA may have")
 
 
 def _maps(b: Binding) -> None:

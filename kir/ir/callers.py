@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from kir.ir import nodes as n
 from kir.ir.canonical import rename
 from kir.ir.dtype_terms import PRECISIONS, TOKEN, precision_of
+from kir.ir.names import Names
+from kir.ir.printer import program_text
 from kir.ir.types import DTYPES, DType, PointerType, TileType, TupleType, Type, mention, symbolic
 from kir.ir.visit import transform
 
@@ -22,7 +25,12 @@ def called(p: n.Program, names: Mapping[str, str]) -> n.Program:
     """The program with what callers know renamed, all at once. No local name may be among the new ones."""
     if all(old == new for old, new in names.items()):
         return p
-    to = _Called(names, frozenset(m.name for m in p.metas))
+    moved = {old: new for old, new in names.items() if old != new}
+    if not moved.keys().isdisjoint(moved.values()):  # two that change places, say: by way of names that nothing has
+        free = Names(set(re.findall(r"\w+", program_text(p))))
+        between = {old: free.fresh(f"{old}_between") for old in moved}
+        return called(called(p, between), {between[old]: new for old, new in moved.items()})
+    to = _Called(moved, frozenset(m.name for m in p.metas))
     made = replace(p, functions=tuple(rename(f, names) for f in p.functions), kernels=tuple(rename(k, names) for k in p.kernels),
                    params=tuple(replace(q, name=to.name(q.name), of=rename(q.of, names) if isinstance(q.of, n.Buffer) else q.of,
                                         value=None if q.value is None else rename(q.value, names), attrs=to.attrs(q.attrs)) for q in p.params),
@@ -64,8 +72,13 @@ class _Called:
         return _sorted("".join(out))
 
     def attrs(self, attrs: n.Attrs) -> n.Attrs:
-        """Options that name metas."""
-        return tuple((k, self.option(v)) for k, v in attrs)
+        """Options that name metas, and tensors with what is said of each."""
+        return tuple((k, self.ratios(str(v)) if k == "l2_hit_ratio" else self.option(v)) for k, v in attrs)
+
+    def ratios(self, text: str) -> str:
+        """`A=0.5,B=1`: the part of each tensor's accesses that shall stay in the L2 cache."""
+        pairs = (x.partition("=") for x in text.split(","))
+        return ",".join(f"{self.name(name)}{sign}{ratio}" for name, sign, ratio in pairs)
 
     def option(self, v: n.Attr) -> n.Attr:
         return self.names.get(v, v) if isinstance(v, str) and v in self.metas else v

@@ -9,9 +9,12 @@ import pytest
 
 from benchmarks.renamings.corpora import Kernel, shipped
 from benchmarks.renamings.law import Subject, Tally
+from kir.analysis.normal_form import normalize
+from kir.analysis.regions import raised
 from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
+from kir.ir.callers import called
 from kir.ir.canonical import alpha_equal, content_hash, rename
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
@@ -257,6 +260,64 @@ def test_what_cannot_stay_the_same_source_is_not_drawn() -> None:
     cu = CudaSource("#define SQUARE(v) (v * v)\n" + STORE.format(t="n"), "k", alone=True)
     assert {(x.text, x.kind) for x in cu.names()} == {("x", "parameter"), ("n", "parameter"), ("i", "local"), ("SQUARE", "file")}
     assert [cu.allows(n_, x) for x in ("t", "class", "blockIdx", "size_t", "min")] == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize("name", ["threads_x", "threads_z", "shared_bytes"])
+def test_a_value_of_the_source_is_no_number_of_threads_because_of_its_name(tmp_path: Path, name: str) -> None:
+    cuda = "template <typename {0}> __global__ void k({0} *x, int n) {{ x[blockIdx.x * blockDim.x + threadIdx.x] = n; }}"
+    block = {"plain": "threads_x"}.get(name, "threads_x_1" if name == "threads_x" else "threads_x")
+    made = [read(tmp_path, "cu", cuda.format(x), replace(bound("n", b), metas={b: 64, x: "f16"}, options={"target": "sm_80"}, tensors={
+        "x": Tensor(shape=["N"], dtype="f16")})) for x, b in (("plain", "threads_x"), (name, block))]
+    assert content_hash(made[0]) == content_hash(made[1])
+    binding = bound("n", name, {})
+    text = TRITON.replace("BLOCK", name).format(t="n")
+    assert read(tmp_path, "py", text, replace(binding, metas={name: 2048}, facts=["M >= 1", "N % 2048 == 0"], grid=["N // 2048"]))
+
+
+@pytest.mark.parametrize(("surface", "size"), [("triton", "sum"), ("triton", "tl"), ("cuda", "int"), ("cuda", "shared_pool")])
+def test_a_size_that_a_surface_must_call_something_else_is_one_that_a_kernel_need_not_read(tmp_path: Path, surface: str, size: str) -> None:
+    text = "kir 1\nprogram p\n  size {0}: i32\n  size N: i32\n  in x: f32[{0}, N]\n  out y: f32[{0}, N]\n  fact N % 64 == 0\n" \
+           "kernel k grid (b: {0}) threads 64\n  for i in 0..N // 64\n    y[b, i * 64 +: 64] = x[b, i * 64 +: 64]\n"
+    plain, made = (READ_BACK[surface](normalize(parse_program(text.format(name))), tmp_path) for name in ("M", size))
+    assert content_hash(made) == content_hash(called(plain, {"M": size})) and not verify(made)
+
+
+def test_what_callers_know_may_change_places() -> None:
+    """A cycle of new names: each is given once, in types as elsewhere."""
+    p = parse_program("""kir 1
+program p
+  meta A: int
+  meta B: int
+  meta C: int
+  in x: f32[A, B]
+  in z: f32[A, B]
+  out y: f32[A, C]
+kernel k grid (b: 1) threads 32 {l2_hit_ratio="x=0.5,y=1"}
+  let v = load(x[0 +: A, 0 +: B] where expand(iota(A), axis=1) < C else 0.0)
+  y[0 +: A, 0] = reduce(select(v > 0.0, v, 0.0), axis=1, op="add") + cast(iota(A) * A, f32)
+""")
+    turned = called(p, {"A": "B", "B": "C", "C": "A", "x": "z", "z": "x"})
+    assert [m.name for m in turned.metas] == ["B", "C", "A"] and not verify(turned)
+    assert "in z: f32[B, C]" in program_text(turned) and "let v = load(z" in program_text(turned) and parse_program(program_text(turned)) == turned
+    assert dict(turned.kernels[0].attrs) == {"l2_hit_ratio": "z=0.5,y=1"}
+    assert called(turned, {"B": "A", "C": "B", "A": "C", "x": "z", "z": "x"}) == p
+
+
+@pytest.mark.parametrize("shape", ["{q} * 1024 + {r} * 256 + iota(16)", "{q} * 1024 - iota(16) + {r} * 256", "iota(16) * 3 + {q} * 1024 + b * 7 + {r} * 256"])
+@pytest.mark.parametrize(("q", "r"), [("a", "z"), ("z", "a"), ("w", "z"), ("c", "j"), ("j", "c")])
+def test_what_the_normal_form_puts_together_does_not_depend_on_the_alphabet(shape: str, q: str, r: str) -> None:
+    """A sum has its terms in the order of their texts: where `iota(16)` stood between the quotient and the remainder of one number, they stayed two."""
+    text = """kir 1
+program p
+  in x: i32[4, 4096]
+  out y: i32[4, 4096]
+kernel k grid (b: 4, p: 8) threads 32
+  let {q} = p // 4
+  let {r} = p % 4
+  y[b, p * 256 +: 16] = load(x[b, 0 +: 16] where {shape} < 1120 else {q} + {r})
+"""
+    made, plain = (raised(parse_program(text.format(q=a, r=c, shape=shape.format(q=a, r=c)))) for a, c in ((q, r), ("d", "e")))
+    assert "p * 256" in program_text(made).partition("where")[2] and content_hash(made) == content_hash(plain)
 
 
 def test_a_helper_s_name_for_a_value_is_its_own(tmp_path: Path) -> None:

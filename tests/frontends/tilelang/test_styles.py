@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.callers import called
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -345,6 +347,16 @@ def test_options_that_settings_decide_are_written_and_read_back(tmp_path: Path) 
     assert "raster_panel" not in dict(bound.kernels[0].attrs)
     loop = next(s for s in statements(bound.kernels[0].body) if isinstance(s, n.For))
     assert dict(loop.attrs)["stages"] == 2
+
+
+def test_a_ratio_of_hits_in_l2_is_that_of_a_tensor(tmp_path: Path) -> None:
+    """Its name is one that callers know, under which other programs have it."""
+    ratio = "            T.annotate_l2_hit_ratio({A: 0.5})\n"
+    plain = read(written(tmp_path, HINTS))
+    other = read(written(tmp_path, re.sub(r"\bA\b", "left", HINTS)))
+    assert alpha_equal(called(other, {"left": "A"}), plain)
+    late = HINTS.replace(ratio, "").replace('"float16")\n            for', f'"float16")\n{ratio.replace("A", "s")}            for')
+    assert opaque(read(written(tmp_path, late))) == ["a ratio of 's', which is no tensor"]
 
 
 def test_a_term_that_no_meta_is_in_is_no_number_of_stages(tmp_path: Path) -> None:
