@@ -30,12 +30,12 @@ from kir.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.types import BF16, F16, F32, F64, DType
+from kir.ir.types import BF16, F16, F32, DType
 from kir.ir.visit import substitute
 from kir.problem import Problem, Shape
 from kir.problem.comparison import set_with_ties
 from kir.problem.draws import draw, generator, numpy_dtype, unit_roundoff
-from kir.problem.load import with_storage
+from kir.problem.load import widened
 from kir.problem.schema import Draw, SetWithTies
 
 Array = NDArray[Any]
@@ -246,13 +246,6 @@ def _relative(program: n.Program, sizes: Sequence[Mapping[str, int]]) -> Iterato
                 label = ", ".join(f"{k}={v}" for k, v in values.items()) or "fixed"
                 yield Trial(f"{label} {name}{'' if how == 'drawn' else ', ' + how}", arrays, scalars, exact if exact is not None and near else found[0],
                             found[0], found[1], found[2]), near
-
-
-def widened(program: n.Program) -> n.Program:
-    """The program with every float in f64."""
-    for old in (F32, F16, BF16):
-        program = with_storage(program, old, F64)
-    return program
 
 
 def _exact(program: n.Program, wide: n.Program, arrays: Arrays, scalars: Mapping[str, int | float]) -> Arrays | None:
