@@ -84,7 +84,7 @@ def run(args: Any) -> None:
             tries += 1
             if share.total() < SHIPPED * done:
                 least = min(SURFACES, key=lambda surface: share[surface])
-                drawn = chance.choice([k for k in by_corpus["shipped"] if isinstance(k, Kernel) and k.surface == least])
+                drawn: Kernel | tuple[str, Path] = chance.choice([k for k in by_corpus["shipped"] if isinstance(k, Kernel) and k.surface == least])
             else:
                 drawn = chance.choice(by_corpus[chance.choice(sorted(by_corpus))])
             found = [drawn] if isinstance(drawn, Kernel) else list(generic(*drawn))

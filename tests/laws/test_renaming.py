@@ -148,6 +148,16 @@ def test_names_of_tilelang_s_host_and_of_kir_never_meet(tmp_path: Path, name: st
     assert content_hash(p) == content_hash(plain) and stored(p) == stored(plain)
 
 
+def test_fields_of_settings_are_metas_in_the_order_in_which_they_are_read(tmp_path: Path) -> None:
+    text = TILELANG.format(t="{0}, {1}", axis="b").replace("= {0}, {1}", "= {1}.size * 2 + {0}.size")
+    for first, second in (("first", "second"), ("z", "a"), ("a", "z")):
+        (tmp_path / "source.py").write_text(text.format(first, second))
+        values: dict[str, int | float | bool | str] = {f"{first}_size": 3, f"{second}_size": 4}
+        made = frontend("tilelang").instantiate(tmp_path / "source.py", "k", Binding(kernel="k", sizes=["N"], metas=values))  # type: ignore[attr-defined]
+        assert [m.name for m in made.metas] == [first, second, "N", f"{second}_size", f"{first}_size"]
+        assert [m.name for m in made.metas] == [m.name for m in frontend("tilelang").parse(tmp_path / "source.py", "k").metas]
+
+
 def test_a_struct_s_fields_do_not_meet_a_parameter(tmp_path: Path) -> None:
     text = "struct S { int b; };\n__global__ void k(int *x, S s, int s_b) { x[threadIdx.x] = s.b * 3 + s_b; }"
     (tmp_path / "source.cu").write_text(text)
