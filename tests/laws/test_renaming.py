@@ -292,6 +292,19 @@ def test_a_size_that_a_surface_must_call_something_else_is_one_that_a_kernel_nee
     assert content_hash(made) == content_hash(called(plain, {"M": size})) and not verify(made)
 
 
+def test_a_word_that_is_a_type_to_cuda_is_no_name_that_it_writes(tmp_path: Path) -> None:
+    """Every type that the reader knows, and every word that the grammar takes for one."""
+    from kir.backends.cuda.words import RESERVED
+    from kir.frontends.cuda import c_types
+
+    read_as_types = {x for table in (c_types._INTEGERS, c_types._FLOATS, c_types._NAMED) for x in table if x.isidentifier()}
+    assert read_as_types <= RESERVED and {f"{base}{k}" for base in c_types._VECTOR_BASES for k in (1, 2, 3, 4)} <= RESERVED
+    text = "kir 1\nprogram p\n  in x: f32[64]\n  out y: f32[64]\nkernel k grid (b: 1) threads 32\n  for {0} in 0..64\n    y[{0}] = x[63 - {0}] * 2.0\n"
+    for name in ("ssize_t", "uint8_t", "concept", "restrict"):
+        p = normalize(parse_program(text.format(name)))
+        assert alpha_equal(READ_BACK["cuda"](p, tmp_path), READ_BACK["cuda"](normalize(parse_program(text.format("j"))), tmp_path)), name
+
+
 def test_what_callers_know_may_change_places() -> None:
     """A cycle of new names: each is given once, in types as elsewhere."""
     p = parse_program("""kir 1
