@@ -168,10 +168,10 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
             strides = None if q.of.strides is None else texts(q.of.strides)
             tensors[a.name] = Tensor(shape=texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, role=q.role, align=q.of.align,
                                      name=q.name if a.name != q.name else "", exact=len(q.of.shape) > 1 and q.name not in flat)
-    own = own_words(called.values(), ("threads_x", "shared_bytes"))
-    metas: dict[str, int | float | bool | str] = {own["threads_x"]: e.threads}
+    words = own_words(called.values(), ("threads_x", "shared_bytes"))
+    metas: dict[str, int | float | bool | str] = {words["threads_x"]: e.threads}
     if isinstance(dynamic, int):
-        metas[own["shared_bytes"]] = dynamic
+        metas[words["shared_bytes"]] = dynamic
     made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid),
                    scalars=dict(scalars),
                    metas=metas, tensors=tensors, arrays=arrays, maps=maps, options={"target": "sm_90a"} if newer else {})
