@@ -84,7 +84,7 @@ def run(args: Any) -> None:
             tries += 1
             if share.total() < SHIPPED * done:
                 least = min(SURFACES, key=lambda surface: share[surface])
-                drawn = chance.choice([k for k in by_corpus["shipped"] if isinstance(k, Kernel) and k.surface == least])
+                drawn: Kernel | tuple[str, Path] = chance.choice([k for k in by_corpus["shipped"] if isinstance(k, Kernel) and k.surface == least])
             else:
                 drawn = chance.choice(by_corpus[chance.choice(sorted(by_corpus))])
             found = [drawn] if isinstance(drawn, Kernel) else list(generic(*drawn))
@@ -99,7 +99,7 @@ def run(args: Any) -> None:
 
 
 def again(file: Path) -> None:
-    """Tries of an earlier run that differed, once more: a difference that was mended since is none any more."""
+    """Tries of an earlier run that differed, once more, without words that are not drawn any more: a difference that was mended since is none."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     for row in rows:
         if row["differences"]:
@@ -108,7 +108,7 @@ def again(file: Path) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 subject, kept = Subject(kernel, Path(folder)), []
                 for d in row["differences"]:
-                    names = {x: d["names"][x.text] for x in subject.candidates() if x.text in d["names"]}
+                    names = {x: new for x in subject.candidates() if (new := d["names"].get(x.text)) and subject.source.allows(x, new)}
                     kept += [{**d, "all": found}] if (found := subject.tried(names, SURFACES, Tally())) else []
             row["mended"] = row.get("mended", 0) + len(row["differences"]) - len(kept)
             row["differences"] = kept
@@ -176,7 +176,8 @@ def page(rows: list[dict[str, Any]], args: Any) -> str:
     if (so_far := sum(r["renamings"] for r in rows)) < args.count:
         lines[-1] += f" The run was stopped at {so_far} renamings of {args.count}; the command goes on where it was."
     if mended := sum(r.get("mended", 0) for r in rows):
-        lines[-1] += f" {mended} of its tries differed when they were first made, and no more when they were made again after the cause was mended."
+        lines[-1] += (f" {mended} of its tries differed when they were first made, and no more when they were made again after the cause was mended, "
+                      "or the word was left out.")
     lines += ["", "Differences:", ""]
     found = [(r["place"], d) for r in rows for d in r["differences"]]
     for place, d in found:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from kir import machine
+from kir.corpus.rank import launched
 from kir.ir.binding import Binding
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +66,7 @@ def packages(names: tuple[str, ...] = PACKAGES) -> Iterator[Kernel | tuple[str, 
             file, _, kernel = row["kernel"].partition("::")
             path = folder / file.partition(":")[2]
             if row["binding"] and path.exists():
-                yield Kernel(f"{package} (bound)", "triton", path, kernel, Binding.parse(row["binding"]))
+                yield Kernel(f"{package} (bound)", "triton", path, kernel, Binding.parse(launched(row["binding"])))
         for file in sorted(folder.rglob("*")):
             if file.suffix in (".py", ".cu", ".cuh") and file.is_file() and file.stat().st_size <= LARGEST and "/test" not in str(file):
                 data = file.read_bytes()

@@ -23,7 +23,7 @@ _TYPES = frozenset({"size_t", "ssize_t", "ptrdiff_t", "intptr_t", "uintptr_t", "
 _ELSEWHERE = frozenset({
     "std", "cuda", "assert", "printf", "NULL", "defined", "offsetof", "errno", "EOF", "stdin", "stdout", "stderr", "va_list", "linux", "unix", "final",
     "override", "import", "module", "concept", "co_await", "co_return", "co_yield", "consteval", "constinit", "char8_t", "asm", "typeof", "reflexpr",
-    "synchronized", "thread_local", "and_eq", "xor_eq", "compl", "bitand", "bitor", "not_eq", "or_eq", "requires"})
+    "synchronized", "thread_local", "restrict", "and_eq", "xor_eq", "compl", "bitand", "bitor", "not_eq", "or_eq", "requires"})
 _COMPONENTS = frozenset({"x", "y", "z", "w", "lo", "hi", "first", "second"})
 _DECLARING = ("parameter_declaration", "optional_parameter_declaration", "declaration", "for_range_loop")
 

@@ -182,7 +182,7 @@ class Subject:
             return ""
         if _by_use(canonical(made)) == _by_use(canonical(p)):
             return ""
-        if settled(canonical(made)) == settled(canonical(p)):
+        if _settled_alike(p, made):
             tally.settled += 1
             return ""
         return _first(p, made)
@@ -214,7 +214,7 @@ class Subject:
         except ValueError as bad:
             return f"read back: {bad}"
         made = called(canonical(q), back)
-        return "equal" if settled(canonical(made)) == settled(canonical(p)) else f"read back: {_first(p, made)}"
+        return "equal" if _settled_alike(p, made) else f"read back: {_first(p, made)}"
 
     def written(self, surface: str, p: n.Program) -> str:
         """What a surface makes of a program under its binding."""
@@ -302,6 +302,10 @@ def _back(p: n.Program, q: n.Program) -> dict[str, str]:
         pairs += [(y.name, x.name) for x, y in zip(one, other, strict=True)]  # type: ignore[attr-defined]  # each has a name
     pairs += [(y.buffer.name, x.buffer.name) for x, y in zip(p.workspaces, q.workspaces, strict=False)]
     return dict(pairs)
+
+
+def _settled_alike(p: n.Program, q: n.Program) -> bool:
+    return any(settled(p, by_content) == settled(q, by_content) for by_content in (True, False))
 
 
 def _metas_as(q: n.Program, p: n.Program) -> n.Program:

@@ -231,7 +231,7 @@ def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, .
                 _given_meta(r, name)
             elif name not in r.metas and name not in r.objects and r.kinds.get(name, ""):
                 r.meta(name, r.kinds[name])
-    for name in sorted(r.asked):
+    for name in list(r.asked):
         _given_meta(r, name)
     stated = [p.name.value for f in owners for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params)]
     order = {name: k for k, name in enumerate(stated)}

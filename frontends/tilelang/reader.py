@@ -52,14 +52,14 @@ STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_k
 class Given(dict[str, Value]):
     """Known values of metas, which notes those that are asked for."""
 
-    def __init__(self, values: Mapping[str, Value], asked: set[str]) -> None:
+    def __init__(self, values: Mapping[str, Value], asked: dict[str, None]) -> None:
         super().__init__(values)
         self.asked = asked
 
     def __contains__(self, key: object) -> bool:
         found = super().__contains__(key)
         if found:
-            self.asked.add(str(key))
+            self.asked[str(key)] = None
         return found
 
     def get(self, key: str, default: Value = None) -> Value:  # type: ignore[override]  # one form
@@ -103,8 +103,8 @@ class Reader:
         self.project, self.module = project, module
         self.bound, self.bound_sizes = bound, frozenset(sizes)
         """Whether a binding gives all values, so that what it leaves out has its default; but for what it counts among the sizes."""
-        self.asked: set[str] = set()
-        """Names of given values that were looked at."""
+        self.asked: dict[str, None] = {}
+        """Names of given values that were looked at, in the order in which they were first."""
         self.given = Given(given, self.asked)
         self.out = Emitter()
         self.metas: dict[str, n.Meta] = {}

@@ -6,7 +6,7 @@ program with or without its name. Nothing else is forgiven.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -25,18 +25,23 @@ from kir.ir.visit import blocks_of, statements, substitute, transform, walk
 
 def same_program(a: n.Program, b: n.Program) -> bool:
     """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison."""
-    one, other = settled(a), settled(b)
-    return one == other or ((filled := both_arms(a)) is not a and settled(filled) == other)
+    return any(_same(a, b, by_content) for by_content in (True, False))
 
 
-def settled(p: n.Program) -> n.Program:
-    """The form that equal programs share."""
+def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
+    one, other = settled(a, by_content), settled(b, by_content)
+    return one == other or ((filled := both_arms(a)) is not a and settled(filled, by_content) == other)
+
+
+def settled(p: n.Program, by_content: bool = True) -> n.Program:
+    """The form that equal programs share: whatever has no order of its own is ordered by what it stands for, or else by what it is called."""
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
     metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
     made: n.Program = terms.program(replace(p, metas=metas))
+    made = canonical(made) if by_content else made  # axes of the grid and parameters of functions by their place
     names = frozenset(m.name for m in p.metas)
-    kernels = tuple(replace(k, body=_ordered(k.body, names)) for k in made.kernels)
-    functions = tuple(replace(f, body=_ordered(f.body, names)) for f in made.functions)
+    kernels = tuple(replace(k, body=_ordered(k.body, names, by_content)) for k in made.kernels)
+    functions = tuple(replace(f, body=_ordered(f.body, names, by_content)) for f in made.functions)
     read = {x.at.buffer.name for k in kernels for x in walk(k) if isinstance(x, n.Load)}
     read |= {x.buffer.name for k in kernels for c in walk(k) if isinstance(c, n.Call) for x in c.args if isinstance(x, n.Region)}
     # What is read for nothing is not read.
@@ -191,10 +196,25 @@ def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
     return tuple(out)
 
 
-def _ordered(body: n.Block, metas: frozenset[str]) -> n.Block:
+def _ordered(body: n.Block, metas: frozenset[str], by_content: bool) -> n.Block:
     """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
     folded = _widened(_folded(_started(_decided(body, ()))), metas)
-    return _sunk(_stores_sorted(folded, _contents(folded)))
+    nameless = _contents(folded)
+    if by_content:
+        names = _told_apart(nameless, bound_names(folded))
+        folded, nameless = tuple(rename(s, names) for s in folded), {names.get(x, x): told for x, told in nameless.items()}
+    return _sunk(_stores_sorted(folded, nameless))
+
+
+def _told_apart(contents: dict[str, str], bound: Iterable[str]) -> dict[str, str]:
+    """For each local name one that is made of what it stands for, so that sums have the same order whatever their terms are called; of names for the
+    same, the second has a number."""
+    seen: Counter[str] = Counter()
+    names: dict[str, str] = {}
+    for name in dict.fromkeys(bound):
+        names[name] = f"%{contents[name]}_{seen[contents[name]]}"
+        seen[contents[name]] += 1
+    return names
 
 
 def _started(block: n.Block) -> n.Block:

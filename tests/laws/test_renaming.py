@@ -148,6 +148,16 @@ def test_names_of_tilelang_s_host_and_of_kir_never_meet(tmp_path: Path, name: st
     assert content_hash(p) == content_hash(plain) and stored(p) == stored(plain)
 
 
+def test_fields_of_settings_are_metas_in_the_order_in_which_they_are_read(tmp_path: Path) -> None:
+    text = TILELANG.format(t="{0}, {1}", axis="b").replace("= {0}, {1}", "= {1}.size * 2 + {0}.size")
+    for first, second in (("first", "second"), ("z", "a"), ("a", "z")):
+        (tmp_path / "source.py").write_text(text.format(first, second))
+        values: dict[str, int | float | bool | str] = {f"{first}_size": 3, f"{second}_size": 4}
+        made = frontend("tilelang").instantiate(tmp_path / "source.py", "k", Binding(kernel="k", sizes=["N"], metas=values))  # type: ignore[attr-defined]
+        assert [m.name for m in made.metas] == [first, second, "N", f"{second}_size", f"{first}_size"]
+        assert [m.name for m in made.metas] == [m.name for m in frontend("tilelang").parse(tmp_path / "source.py", "k").metas]
+
+
 def test_a_struct_s_fields_do_not_meet_a_parameter(tmp_path: Path) -> None:
     text = "struct S { int b; };\n__global__ void k(int *x, S s, int s_b) { x[threadIdx.x] = s.b * 3 + s_b; }"
     (tmp_path / "source.cu").write_text(text)
@@ -280,6 +290,19 @@ def test_a_size_that_a_surface_must_call_something_else_is_one_that_a_kernel_nee
            "kernel k grid (b: {0}) threads 64\n  for i in 0..N // 64\n    y[b, i * 64 +: 64] = x[b, i * 64 +: 64]\n"
     plain, made = (READ_BACK[surface](normalize(parse_program(text.format(name))), tmp_path) for name in ("M", size))
     assert content_hash(made) == content_hash(called(plain, {"M": size})) and not verify(made)
+
+
+def test_a_word_that_is_a_type_to_cuda_is_no_name_that_it_writes(tmp_path: Path) -> None:
+    """Every type that the reader knows, and every word that the grammar takes for one."""
+    from kir.backends.cuda.words import RESERVED
+    from kir.frontends.cuda import c_types
+
+    read_as_types = {x for table in (c_types._INTEGERS, c_types._FLOATS, c_types._NAMED) for x in table if x.isidentifier()}
+    assert read_as_types <= RESERVED and {f"{base}{k}" for base in c_types._VECTOR_BASES for k in (1, 2, 3, 4)} <= RESERVED
+    text = "kir 1\nprogram p\n  in x: f32[64]\n  out y: f32[64]\nkernel k grid (b: 1) threads 32\n  for {0} in 0..64\n    y[{0}] = x[63 - {0}] * 2.0\n"
+    for name in ("ssize_t", "uint8_t", "concept", "restrict"):
+        p = normalize(parse_program(text.format(name)))
+        assert alpha_equal(READ_BACK["cuda"](p, tmp_path), READ_BACK["cuda"](normalize(parse_program(text.format("j"))), tmp_path)), name
 
 
 def test_what_callers_know_may_change_places() -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from kir.corpus import same_program
 from kir.frontends.triton.frontend import TritonFrontend
+from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
 
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 SOURCE = HEAD + '''def kernel(x_ptr, y_ptr, n, MODE: tl.constexpr, BLOCK: tl.constexpr):
@@ -44,6 +46,34 @@ OTHER = {
     "a default": lambda s: s.replace("BLOCK: tl.constexpr)", "BLOCK: tl.constexpr = 64)"),
     "what is read when": lambda s: s.replace("    z = y * 2.0\n", "    tl.store(x_ptr + offs, y)\n    z = tl.load(x_ptr + offs) * 2.0\n"),
 }
+
+
+ORDERED = """kir 1
+program p
+  in x: i32[64, 64]
+  in y: i32[64, 64]
+  out z: i32[64, 64]
+kernel k grid ({c}: 64, {d}: 64) threads 32
+  let {a} = x[{c}, {d}]
+  let {b} = y[{c}, {d}]
+  z[{c}, ({c} * 5 + {d}) % 64] = {a} * 3 + {b} * {factor} + {a} * {b}
+"""
+NAMES = {"a": "m", "b": "n", "c": "e", "d": "f"}
+
+
+@pytest.mark.parametrize("swapped", ["ab", "cd", "abcd"])
+def test_what_values_and_axes_are_called_gives_no_order(swapped: str) -> None:
+    """The terms of a sum of integers stand in the order of their texts, in which their names are."""
+    names = NAMES | dict(zip(swapped, reversed([NAMES[x] for x in swapped]), strict=True))
+    plain, other = (parse_program(ORDERED.format(**each, factor=7)) for each in (NAMES, names))
+    assert alpha_equal(plain, other) and same_program(plain, other)
+    assert not same_program(plain, parse_program(ORDERED.format(**names, factor=3)))
+
+
+def test_values_that_do_not_depend_on_one_another_have_no_order() -> None:
+    first, second = "  let {a} = x[{c}, {d}]\n", "  let {b} = y[{c}, {d}]\n"
+    turned = ORDERED.replace(first + second, second + first)
+    assert turned != ORDERED and same_program(*(parse_program(text.format(**NAMES | {"a": a}, factor=7)) for text, a in ((ORDERED, "m"), (turned, "o"))))
 
 
 @pytest.mark.parametrize("what", SAME)
