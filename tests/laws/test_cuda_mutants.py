@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import kir.skills
-from benchmarks.mutants import HOPPER, PAGE, SOURCES, hopper, original, outcome, source, texts
+from benchmarks.mutants import HOPPER, SOURCES, hopper, original, outcome, source, texts
+from benchmarks.mutants_page import PAGE
 from benchmarks.weakened import Weakened, weakened
 from kir.cli._main import run
 

@@ -11,13 +11,14 @@ from benchmarks.mutants_page import PAGE, TITLE, Row, share, values, with_values
 from benchmarks.value_mutants import Subject, subjects, verdict
 from kir.gate.cases import tensor_names
 from kir.gate.mutants import RULES, Mutant, candidates, mutants, put, sites, spread
-from kir.gate.mutants.truth import Trial, apart, arranged, problem_trials, relative_trials, told, widened
+from kir.gate.mutants.truth import Trial, apart, arranged, problem_trials, relative_trials, told
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.verify import verify
 from kir.problem import load_problem
+from kir.problem.load import widened
 
 ONLINE = """kir 1
 program online
