@@ -15,6 +15,7 @@ from kir.gate.goals import predicted
 from kir.gate.operands import cut_off
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import run
+from kir.interp.coverage import MORE, TWO
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.canonical import content_hash
@@ -323,12 +324,29 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     first, turn = plan.shapes[0], int(content_hash(program)[:8], 16)
     names = list(OTHER)
     adverse = names[turn % len(names):] + names[:turn % len(names)]
-    must = [*((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
+    shapes = _needed(program, plan)
+    must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
     may = [*((first, name, 0) for name in adverse[1:]), *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
+           *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
            *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
     cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)] if (made := _relative(against, at, distribution, seed)) is not None]
     return Tests(tuple(cases), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
+
+
+def _needed(program: n.Program, plan: Plan) -> list[Sizes]:
+    """Of the sizes of a plan those that fit the time together, the first in any case, and those without which a loop would not run twice."""
+    found = predicted(program, plan.shapes)
+    twice: dict[str, Array] = {}
+    for g, where in found.reached.items():
+        if g.kind == "loop" and g.bit in (TWO, MORE):
+            twice[g.anchor] = twice.get(g.anchor, np.zeros(len(plan.shapes), np.bool_)) | where
+    kept, spent = [0], TIMES_RUN * float(found.seconds[0])
+    for i in range(1, len(plan.shapes)):
+        spent += TIMES_RUN * float(found.seconds[i])
+        if spent <= SECONDS or any(where[i] and not where[kept].any() for where in twice.values()):
+            kept.append(i)
+    return [plan.shapes[i] for i in kept]
 
 
 def relative_cases(program: n.Program, against: n.Program) -> list[Case]:
