@@ -13,6 +13,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case, Tests
 from kir.gate.covered import covered
+from kir.gate.goals import UNKNOWN_TRIPS
 from kir.gate.verdict import CorrectnessRecord, Run
 from kir.interp import run
 from kir.interp.coverage import Place, joined
@@ -25,8 +26,6 @@ from kir.problem import Comparison
 Mode = Literal["fast", "check"]
 _FAST: Mode = "fast"
 _CHECK: Mode = "check"
-UNKNOWN_TRIPS = 8
-"""Trips counted for a loop whose bounds are not known from the sizes."""
 
 
 @dataclass(frozen=True)
