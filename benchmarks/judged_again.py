@@ -8,9 +8,13 @@ expert; what a row says was tested is the coverage of that run. Compilers are no
 """
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +41,14 @@ about (`docs/gate.md`), over all states.
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One state: its name and the record."""
+class State:
+    """What is judged: a row of the page, the state's name in it, and its file with a number (of a lineage's state) or a problem's name."""
 
+    row: str
     name: str
-    record: CorrectnessRecord
+    at: Path
+    index: int = 0
+    problem: str = ""
 
 
 def judged(program: Program, problem: str, expert: Program | None) -> CorrectnessRecord:
@@ -53,55 +60,66 @@ def judged(program: Program, problem: str, expert: Program | None) -> Correctnes
     return check(program, relative_tests(program, expert), expert.name, relative=True)
 
 
-def lineage(folder: Path) -> Iterator[Judged]:
-    """Every state of a lineage, the expert first."""
-    found = opened(folder)
+def states() -> Iterator[State]:
+    """Every state of the shipped lineages (the expert first), every problem's naive program, every expert."""
+    skills = ROOT / "skills"
+    for folder in sorted(p.parent for p in (skills / "lineages").glob("*/lineage.json")):
+        yield from (State(f"lineage {folder.name}", f"state {i}", folder, i) for i in range(len(opened(folder).read().states)))
+    for name in problem_names():
+        if (skills / "problems" / name / "naive.kir").is_file():
+            yield State(f"naive {name}", "naive", skills / "problems" / name, problem=name)
+    for row in tomllib.loads((skills / "experts" / "experts.toml").read_text(encoding="utf-8")).values():
+        for file in (skills / "experts").glob(f"*/{Path(row['file']).name}"):
+            if file.suffix == ".kir":
+                yield State(f"expert {file.stem}", file.stem, file, problem=row["problem"])
+
+
+def judge(state: State) -> tuple[int, int, str, float]:
+    """What its runs reached, what they could reach, why it is refused ("" accepted), and the seconds that it took."""
+    begun = time.perf_counter()
+    try:
+        record = _record(state)
+    except KirError as fault:
+        return 0, 0, f"{state.name}: cannot be read: {fault.diagnostics[0].message}", time.perf_counter() - begun
+    kinds = record.coverage.kinds.values() if record.coverage is not None else ()
+    reason = "" if record.ok else f"{state.name}: {record.reason}"
+    return sum(pair[0] for pair in kinds), sum(pair[1] for pair in kinds), reason, time.perf_counter() - begun
+
+
+def _record(state: State) -> CorrectnessRecord:
+    if state.row.startswith("naive"):
+        return judged(load_problem(state.problem).naive, state.problem, None)
+    if state.problem:
+        return judged(parse_program(state.at.read_text(encoding="utf-8"), str(state.at)), state.problem, None)
+    found = opened(state.at)
     record = found.read()
     expert = found.program(record.states[0])
-    for i, state in enumerate(record.states):
-        program = found.program(state)
-        yield Judged(f"state {i}", judged(program, record.header.problem, expert))
+    return judged(found.program(record.states[state.index]), record.header.problem, expert)
 
 
-def main(wanted: list[str]) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="only lineages and experts with this in their name")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    work = [s for s in states() if not given.names or any(w in s.row for w in given.names)]
+    with ProcessPoolExecutor(given.workers) as pool:
+        found = []
+        for state, answer in zip(work, pool.map(judge, work)):
+            found.append((state, answer))
+            print(f"{state.row}, {state.name}: {answer[0]}/{answer[1]} {answer[2] or 'accepted'} {answer[3]:.1f} s", file=sys.stderr, flush=True)
     rows, fallen = [], 0
-    groups: list[tuple[str, Iterator[Judged]]] = []
-    groups += [(f"lineage {p.parent.name}", lineage(p.parent)) for p in sorted((ROOT / "skills" / "lineages").glob("*/lineage.json"))]
-    groups += [(f"naive {name}", _one(name)) for name in problem_names() if (ROOT / "skills" / "problems" / name / "naive.kir").is_file()]
-    groups += [(f"expert {file.stem}", _expert(file)) for file in sorted((ROOT / "skills" / "experts").glob("*/*.kir"))]
-    for name, states in groups:
-        if wanted and not any(w in name for w in wanted):
-            continue
-        begun, done, total, count, refused = time.perf_counter(), 0, 0, 0, []
-        try:
-            for each in states:
-                count += 1
-                if each.record.coverage is not None:
-                    done += sum(pair[0] for pair in each.record.coverage.kinds.values())
-                    total += sum(pair[1] for pair in each.record.coverage.kinds.values())
-                if not each.record.ok:
-                    refused.append(f"{each.name}: {each.record.reason}")
-        except KirError as fault:
-            refused.append(f"cannot be read: {fault.diagnostics[0].message}")
+    for name in dict.fromkeys(s.row for s in work):
+        mine = [answer for s, answer in found if s.row == name]
+        refused = [reason for _, _, reason, _ in mine if reason]
         fallen += len(refused)
-        rows.append(f"| {name} | {count} | {count - len(refused)} | {done}/{total} | {'; '.join(refused) or '-'} |")
-        print(rows[-1], f"{time.perf_counter() - begun:.1f} s", flush=True)
-    if not wanted:
+        done, total, seconds = (sum(answer[i] for answer in mine) for i in (0, 1, 3))
+        rows.append(f"| {name} | {len(mine)} | {len(mine) - len(refused)} | {done}/{total} | {'; '.join(refused) or '-'} |")
+        print(rows[-1], f"{seconds:.1f} s", flush=True)
+    if not given.names:
         PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
     return 1 if fallen else 0
 
 
-def _one(name: str) -> Iterator[Judged]:
-    yield Judged("naive", judged(load_problem(name).naive, name, None))
-
-
-def _expert(file: Path) -> Iterator[Judged]:
-    import tomllib
-    known = tomllib.loads((ROOT / "skills" / "experts" / "experts.toml").read_text(encoding="utf-8"))
-    for row in known.values():
-        if Path(row["file"]).name == file.name:
-            yield Judged(file.stem, judged(parse_program(file.read_text(encoding="utf-8"), str(file)), row["problem"], None))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -7,8 +7,8 @@ for bit; at the first, checking must find the same in both. Writes `benchmarks/r
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,21 +23,18 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--family", default="", help="only families with this in their name")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after so many seconds")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", action="store_true", help="print sources and bindings of what differs")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "shapings.md")
     given = parser.parse_args()
     began = time.monotonic()
     found: list[Outcome] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for outcome in outcomes(given.seed, given.count, Path(folder), given.family):
-            found.append(outcome)
-            if outcome.said:
-                print(outcome.line(), flush=True)
-                if given.show:
-                    print(outcome.source, outcome.binding, sep="\n", flush=True)
-            if time.monotonic() - began > given.seconds:
-                break
+    for outcome in outcomes(given.seed, given.count, given.workers, given.family):
+        found.append(outcome)
+        if outcome.said:
+            print(outcome.line(), flush=True)
+            if given.show:
+                print(outcome.source, outcome.binding, sep="\n", flush=True)
     text = page(found, given.seed)
     print(text)
     print(f"{time.monotonic() - began:.0f} s")

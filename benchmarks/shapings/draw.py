@@ -1,11 +1,16 @@
 """Random kernels with random shapings, and what came of each."""
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from itertools import count as count_up
+from itertools import islice
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -50,30 +55,44 @@ def drawn(family: str, seed: int, k: int) -> Kernel:
     return FAMILIES[family](Random(f"{seed} {family} {k}"))
 
 
-def outcomes(seed: int, count: int, folder: Path, only: str = "") -> Iterator[Outcome]:
-    """So many shapings, family by family in turn, and those of packages, as many as there are, between them."""
+def outcomes(seed: int, count: int, workers: int, only: str = "") -> Iterator[Outcome]:
+    """So many shapings, family by family in turn, and those of packages, as many as there are, between them. The same whatever the workers are."""
+    found = (outcome for some in _in_turn(partial(shapings_of, seed), kernels(seed, only), workers) for outcome in some)
+    yield from islice(found, count)
+
+
+def kernels(seed: int, only: str) -> Iterator[tuple[str, int]]:
+    """Which kernels: a family and a number, without end unless only those of packages are wanted."""
     names = [name for name in FAMILIES if only in name]
     rest = list(range(len(packages()))) if only in PACKAGES else []
     Random(f"packages {seed}").shuffle(rest)
-    done = k = 0
-    while done < count and (names or rest):
+    for k in count_up():
         for name in names:
-            rng = Random(f"shapes {seed} {name} {k}")
-            for outcome in of_kernel(drawn(name, seed, k), rng, min(SHAPINGS, count - done), folder):
-                done += 1
-                yield outcome
-            for _ in range(2 if rest and done < count else 0):
-                if rest and done < count:
-                    for outcome in of_recorded(packages()[rest[-1]], Random(f"shapes {seed} {rest.pop()}"), min(2, count - done)):
-                        done += 1
-                        yield outcome
-            if done >= count:
-                return
+            yield name, k
+            for _ in range(min(2, len(rest))):
+                yield PACKAGES, rest.pop()
         if not names:
-            for outcome in of_recorded(packages()[rest[-1]], Random(f"shapes {seed} {rest.pop()}"), min(2, count - done)):
-                done += 1
-                yield outcome
-        k += 1
+            yield from ((PACKAGES, i) for i in rest)
+            return
+
+
+def shapings_of(seed: int, which: tuple[str, int]) -> list[Outcome]:
+    """The shapings of one kernel."""
+    name, k = which
+    rng = Random(f"shapes {seed} {name} {k}")
+    if name == PACKAGES:
+        return list(of_recorded(packages()[k], rng, 2))
+    with TemporaryDirectory() as folder:
+        return list(of_kernel(drawn(name, seed, k), rng, SHAPINGS, Path(folder)))
+
+
+def _in_turn(work: Callable[[tuple[str, int]], list[Outcome]], items: Iterator[tuple[str, int]], workers: int) -> Iterator[list[Outcome]]:
+    """What work makes of the items, in their order, with a few more under way than there are workers."""
+    with ProcessPoolExecutor(workers) as pool:
+        waiting = deque(pool.submit(work, item) for item in islice(items, 4 * workers))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(pool.submit(work, item) for item in islice(items, 1))
 
 
 @cache

@@ -257,11 +257,14 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
         raise NotUnderstood("a loop that ends when an unsigned number is negative")
     if build.is_const(by, 0):
         raise error("KIR-V009", f"the loop over '{c.name}' has step 0", origin=r.m.place(), needs="a step up or down")
-    span = build.add(build.sub(c.first, least), 1)
+    top = build.add(c.first, 1)
+    if d.kind == "uint" and not (isinstance(top, n.Const) and isinstance(least, n.Const)):
+        top = build.binary("max", top, least)  # a loop that never runs: the difference would wrap
+    span = build.sub(top, least)
     count = span if step == 1 else build.binary("ceildiv", span, by)
     var = n.Var(r.m.fresh(c.name), d)
-    top = build.int_value(count)
-    r.m.ranges[var.name] = (0, max(0, top - 1) if top is not None else d.range[1] - 1)
+    most = build.int_value(count)
+    r.m.ranges[var.name] = (0, max(0, most - 1) if most is not None else d.range[1] - 1)
     scope.values[c.name] = Scalar(build.sub(c.first, build.mul(var, by)))
     inner = _body(r, body, scope, frame)
     r.m.emit(n.For(var, build.const(0, d), count, build.const(1, d), inner, kind, attrs))

@@ -80,8 +80,11 @@ class _Speller:
                 yield s
 
     def is_canonical(self, s: n.For) -> bool:
-        """Whether a loop counts from 0 by 1, or takes every grid-size-th step from the CTA's own (a persistent schedule)."""
+        """Whether a loop counts from 0 by 1, or takes every grid-size-th step from the CTA's own (a persistent schedule); or is unsigned and starts
+        later, so that the length of what may be empty would wrap (where the bounds are known to fit, `kir.analysis.unsigned` makes them signed)."""
         if build.is_const(s.lo, 0) and build.is_const(s.step, 1):
+            return True
+        if dtype_of(s.var.type).kind == "uint" and not (build.is_const(s.lo, 0) or (isinstance(s.lo, n.Const) and isinstance(s.hi, n.Const))):
             return True
         return any(isinstance(s.lo, n.Var) and s.lo.name == a.name and s.step == a.extent for a in self.of.grid)
 

@@ -326,7 +326,7 @@ class _Specializer:
             self.buffers[p.name] = flat
             self.views.append(n.View(flat, n.Region(buffer)))
             if len(p.of.shape) == 1 and isinstance(own := p.of.shape[0], n.Var):
-                self.values[own.name] = build.cast(extent, I64)
+                self.values[own.name] = build.cast(extent, own.of if isinstance(own.of, DType) else I64)
         return out
 
     def as_written(self, of: n.Buffer, buffer: n.Buffer) -> n.Buffer | None:

@@ -4,7 +4,8 @@
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -166,3 +167,19 @@ def test_a_shared_array_is_counted_where_a_thread_leaves_its_row(shape: tuple[in
 """, "k", {"X": Memory(("M", 256)), "Y": Memory(("M", 256), written=True)}, ("M",), ({"M": 2},), ("M >= 1", "M <= 100"), {"threads_x": 32}, {}, {"s": 256})
     path = written(kernel, tmp_path)
     assert not difference(read(kernel, path, kernel.flat()), read(kernel, path, kernel.binding({"X": ("M", 256), "Y": ("M", 256), "s": shape})), kernel)
+
+
+@pytest.mark.parametrize(("how", "count"), [("threadIdx.x; i < G; i += blockDim.x", lambda g, t: len(range(t, g, 32))),
+                                            ("5u; i < G; ++i", lambda g, t: max(g - 5, 0)),
+                                            ("G; i > threadIdx.x; --i", lambda g, t: max(g - t, 0)),
+                                            ("G; i >= threadIdx.x + 1; i -= 2", lambda g, t: len(range(g, t, -2)))])
+@pytest.mark.parametrize("facts", [("G >= 0", "G <= 512"), ()])
+def test_an_unsigned_loop_that_starts_beyond_its_end_never_runs(how: str, count: Callable[[int, int], int], facts: tuple[str, ...], tmp_path: Path) -> None:
+    """The length of the range would wrap to four billion; a size below the thread's number shows it."""
+    source = f"__global__ void k(const int* X, int* Y, int G) {{\n  int s = 0;\n  for (unsigned i = {how}) s += X[0];\n  Y[threadIdx.x] = s;\n}}\n"
+    memory = {"X": Memory((1,), "i32"), "Y": Memory((32,), "i32", written=True)}
+    kernel = Kernel("cuda", "late start", source, "k", memory, ("1",), ({"G": 0}, {"G": 3}, {"G": 20}, {"G": 77}), facts, {"threads_x": 32}, {"G": "G"})
+    program = read(kernel, written(kernel, tmp_path), replace(kernel.flat(), sizes=["G"]))
+    for sizes in kernel.sizes:
+        arrays = {"X": np.ones(1, np.int32), "Y": np.zeros(32, np.int32)}
+        assert ran(program, arrays, sizes).outputs["Y"].tolist() == [count(sizes["G"], t) for t in range(32)], program_text(program)
