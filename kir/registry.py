@@ -2,7 +2,8 @@
 
 A distribution names one *package* per group (``kir.passes``, ``kir.frontends``, ``kir.backends``). Every module of that
 package whose name has no leading underscore is one entry, named as the file with hyphens for underscores
-(``stage_shared.py`` is ``stage-shared``). Modules are imported on first use; one that fails is reported as
+(``stage_shared.py`` is ``stage-shared``). A subpackage whose ``__init__`` says nothing but a docstring is a *family*: its modules
+are entries as well. Modules are imported on first use; one that fails is reported as
 :class:`Broken` and disturbs no other. The packages shipped with KIR are known even when no metadata is installed.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -53,12 +55,14 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Entry:
-    """One module of a group, not imported: ``name`` (``stage-shared``), dotted ``module``, ``file`` on disk."""
+    """One module of a group, not imported: ``name`` (``stage-shared``), dotted ``module``, ``file`` on disk, and ``family``, the
+    subpackages between the package and the module (``staging``; "" for a module of the package itself)."""
 
     name: str
     module: str
     file: Path
     source: Source
+    family: str = ""
 
     def provenance(self) -> Provenance:
         """The entry's provenance, with the hash of its file as it is now."""
@@ -92,8 +96,8 @@ class Registry:
             if locations is None:
                 broken.append(Broken(source.package, source.distribution, f"there is no package {source.package}"))
                 continue
-            for name, file in _modules(locations):
-                found.setdefault(name.replace("_", "-"), []).append(Entry(name.replace("_", "-"), f"{source.package}.{name}", file, source))
+            for entry in _entries(source, locations):
+                found.setdefault(entry.name, []).append(entry)
         self.entries: Mapping[str, Entry] = MappingProxyType({name: found[name][0] for name in sorted(found) if len(found[name]) == 1})
         self.clashes: Mapping[str, tuple[Entry, ...]] = MappingProxyType(
             {name: tuple(found[name]) for name in sorted(found) if len(found[name]) > 1}
@@ -110,16 +114,16 @@ class Registry:
         """The entry called ``name``.
 
         Raises :class:`kir.diagnostic.UsageError` (KIR-X002) for an unknown name, with the nearest ones, and
-        :class:`KirError` (KIR-X004) for a name that two distributions claim.
+        :class:`KirError` (KIR-X004) for a name that two modules claim, of two distributions or of two families.
         """
         if name in self.clashes:
             claims = self.clashes[name]
             raise error(
                 "KIR-X004",
-                f"'{name}' is offered by more than one distribution",
+                f"'{name}' is offered by more than one {'distribution' if len({each.source for each in claims}) > 1 else 'module'}",
                 subject=self.group,
                 witness=tuple(f"{each.module} of {each.source.distribution} {each.source.version}" for each in claims),
-                needs="one distribution for each name: rename the module of one, or uninstall it",
+                needs="one module for each name: rename one, or uninstall its distribution",
             )
         if name not in self.entries:
             kind = {"kir.passes": "pass", "kir.frontends": "frontend", "kir.backends": "backend"}[self.group]
@@ -202,6 +206,22 @@ def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         if isinstance(spec, ModuleSpec):
             return spec
     return None
+
+
+def _entries(source: Source, locations: Sequence[str], family: str = "") -> Iterator[Entry]:
+    """The entries of a package and of its families."""
+    for name, file in _modules(locations):
+        if file.name == "__init__.py" and _is_family(file):
+            yield from _entries(source, [str(file.parent)], f"{family}.{name}".lstrip("."))
+        else:
+            module = ".".join(part for part in (source.package, family, name) if part)
+            yield Entry(name.replace("_", "-"), module, file, source, family)
+
+
+def _is_family(init: Path) -> bool:
+    """Whether a package says nothing but a docstring, and holds modules."""
+    text = init.read_text(encoding="utf-8", errors="replace").strip()
+    return re.fullmatch(r'(?s)("""(?:(?!""").)*""")?', text) is not None and any(file != init for file in init.parent.glob("*.py"))
 
 
 def _modules(locations: Sequence[str]) -> Iterator[tuple[str, Path]]:

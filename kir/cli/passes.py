@@ -15,11 +15,13 @@ import typer
 
 from kir.cli._options import belong
 from kir.cli._result import Result
-from kir.rewrite.catalog import described, summary, table
+from kir.diagnostic import did_you_mean, usage
+from kir.rewrite.catalog import described, families, purpose, summary, table
 
 
 def command(
     name: Annotated[str, typer.Argument(help="one pass: all that it says of itself, with the program before and after it")] = "",
+    family: Annotated[str, typer.Option(metavar="NAME", help="the passes of one family alone")] = "",
     markdown: Annotated[bool, typer.Option(help="the table of docs/passes.md")] = False,
     check: Annotated[str, typer.Option(metavar="NAME", help="hold this pass to the conformance suite")] = "",
     cases: Annotated[Path | None, typer.Option(metavar="FILE", help="with --check: the pass's case file")] = None,
@@ -33,18 +35,25 @@ def command(
     from kir.halves import halved
     from kir.registry import registry
 
-    rows = tuple(halved(tuple(registry("kir.passes")), summary))
+    entries = tuple(registry("kir.passes"))
+    if family and not any(e.family == family for e in entries):
+        known = sorted({e.family for e in entries if e.family})
+        hint = did_you_mean(family, known)
+        raise usage("KIR-X007", f"there is no family of passes '{family}'{f'; {hint}' if hint else ''}", needs=", ".join(known), attempt="kir passes")
+    rows = tuple(halved(tuple(e for e in entries if family in ("", e.family)), summary))
     if markdown:
         return Result({"passes": [asdict(r) for r in rows]}, table(rows))
     width = max((len(r.name) for r in rows), default=0)
     lines = []
-    for r in rows:
-        lines.append(f"{r.name:<{width}}  {r.claim}")
-        if r.parameters:
-            lines.append(f"{'':<{width}}    {', '.join(r.parameters)}")
-        if r.preconditions:
-            lines.append(f"{'':<{width}}    needs {' '.join(r.preconditions)}")
-    return Result({"passes": [asdict(r) for r in rows]}, "\n".join(lines))
+    for name, members in families(rows).items():
+        lines += ["", f"{name}: {purpose(name)}".removesuffix(": ") if name else "of no family:"]
+        for r in members:
+            lines.append(f"  {r.name:<{width}}  {r.claim}")
+            if r.parameters:
+                lines.append(f"  {'':<{width}}    {', '.join(r.parameters)}")
+            if r.preconditions:
+                lines.append(f"  {'':<{width}}    needs {' '.join(r.preconditions)}")
+    return Result({"passes": [asdict(r) for r in rows]}, "\n".join(lines).lstrip("\n"))
 
 
 def _described(name: str) -> Result:

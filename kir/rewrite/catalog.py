@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib import resources
 from pathlib import Path
 
 from kir.dataclass import dataclass
@@ -21,6 +22,7 @@ class Summary:
     parameters: tuple[str, ...]
     preconditions: tuple[str, ...]
     distribution: str
+    family: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def summary(entry: Entry) -> Summary:
     return Summary(entry.name, str(values.get("intent") or ""), str(values.get("claim") or ""),
                    tuple(r for r in rows if isinstance(r, int)) if isinstance(rows, tuple) else (),
                    tuple(f"{k}: {v}" + _from(values.get("least"), k) for k, v in parameters.items()), tuple(sorted(ids)),
-                   entry.source.distribution)
+                   entry.source.distribution, entry.family)
 
 
 def _from(least: object, parameter: str) -> str:
@@ -110,18 +112,34 @@ def _from(least: object, parameter: str) -> str:
     return f" ({least[parameter]} or more)" if isinstance(least, dict) and parameter in least else ""
 
 
+def families(rows: Iterable[Summary]) -> dict[str, tuple[Summary, ...]]:
+    """The passes by family, in order of name; those of no family last, under ""."""
+    names = sorted({r.family for r in rows}, key=lambda name: (not name, name))
+    return {name: tuple(r for r in rows if r.family == name) for name in names}
+
+
+def purpose(family: str) -> str:
+    """What a family of the shipped passes is for, in a sentence ("" for one that is not shipped)."""
+    init = resources.files("kir.passes").joinpath(*family.split("."), "__init__.py")
+    return (ast.get_docstring(ast.parse(init.read_bytes())) or "").partition("\n\n")[0] if family and init.is_file() else ""
+
+
 def table(rows: tuple[Summary, ...]) -> str:
     """The passes as a page of markdown: `docs/passes.md`, which a test keeps current."""
     intro = "Generated: `kir passes --markdown > docs/passes.md`. Each pass goes both ways; `kir explain ID` says what an id means."
-    lines = ["# The passes", "", intro, "", "| row | pass | claim | parameters | preconditions |", "| --- | --- | --- | --- | --- |"]
-    for r in sorted(rows, key=lambda r: (r.catalogue, r.name)):
-        parameters = "<br>".join(f"`{p}`" for p in r.parameters).replace("|", "\\|")
-        lines.append(f"| {', '.join(map(str, r.catalogue))} | {r.name} | {r.claim} | {parameters} | {', '.join(r.preconditions)} |")
-    return "\n".join(lines) + "\n"
+    lines = ["# The passes", "", intro, ""]
+    for family, members in families(rows).items():
+        lines += [f"## {family or 'Of no family'}", "", *([purpose(family), ""] if purpose(family) else []),
+                  "| row | pass | claim | parameters | preconditions |", "| --- | --- | --- | --- | --- |"]
+        for r in sorted(members, key=lambda r: (r.catalogue, r.name)):
+            parameters = "<br>".join(f"`{p}`" for p in r.parameters).replace("|", "\\|")
+            lines.append(f"| {', '.join(map(str, r.catalogue))} | {r.name} | {r.claim} | {parameters} | {', '.join(r.preconditions)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _collect(c: ast.ClassDef, tree: ast.Module, file: Path, values: dict[str, object], parameters: dict[str, str]) -> None:
-    """Class variables and fields of a class, those of bases in the same folder first."""
+    """Class variables and fields of a class, those of bases in the same package first."""
     for b in c.bases:
         if isinstance(b, ast.Name):
             found = _class(b.id, tree, file)
@@ -137,12 +155,12 @@ def _collect(c: ast.ClassDef, tree: ast.Module, file: Path, values: dict[str, ob
 
 
 def _class(name: str, tree: ast.Module, file: Path) -> tuple[ast.ClassDef, ast.Module, Path] | None:
-    """A class of the same module, or of a sibling that the module imports it from."""
+    """A class of the same module, or of a module of the same package that it is imported from."""
     for s in tree.body:
         if isinstance(s, ast.ClassDef) and s.name == name:
             return s, tree, file
-        if isinstance(s, ast.ImportFrom) and s.level == 1 and s.module and any(a.name == name for a in s.names):
-            sibling = file.parent / f"{s.module}.py"
+        if isinstance(s, ast.ImportFrom) and s.level and s.module and any(a.name == name for a in s.names):
+            sibling = file.parents[s.level - 1].joinpath(*s.module.split(".")).with_suffix(".py")
             if sibling.is_file():
                 return _class(name, ast.parse(sibling.read_bytes()), sibling)
     return None

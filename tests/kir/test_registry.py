@@ -117,3 +117,30 @@ def test_an_installed_plugin_is_found_through_its_entry_point(site: Path) -> Non
         assert [source.package for source in found.sources] == ["kir.passes", "installed_plugin"]
     finally:
         registry.cache_clear()
+
+
+def test_a_package_of_nothing_but_words_is_a_family_whose_modules_are_entries(site: Path) -> None:
+    write_package(site, "housed", {"flat.py": "x = 0"})
+    write_package(site / "housed", "staging", {"one.py": "x = 1", "_shared.py": ""})
+    (site / "housed" / "staging" / "__init__.py").write_text('"""What stages a tile."""\n')
+    write_package(site / "housed", "staging.deep", {"two.py": "x = 2"})
+    write_package(site / "housed", "whole", {"part.py": ""})
+    (site / "housed" / "whole" / "__init__.py").write_text("x = 3\n")
+    found = Registry("kir.passes", [Source("housed", "dist-h", "1")])
+    assert {e.name: (e.module, e.family) for e in found} == {
+        "flat": ("housed.flat", ""), "one": ("housed.staging.one", "staging"), "two": ("housed.staging.deep.two", "staging.deep"),
+        "whole": ("housed.whole", "")}
+    modules, broken = found.load_all()
+    assert broken == () and [modules[name].x for name in sorted(modules)] == [0, 1, 2, 3]
+
+
+def test_one_name_in_two_families_is_used_from_neither(site: Path) -> None:
+    write_package(site, "twice", {"own.py": ""})
+    for family in ("grid", "loops"):
+        write_package(site / "twice", family, {"tile.py": ""})
+    found = Registry("kir.passes", [Source("twice", "dist-t", "1"), Source("twice.no_such_family", "dist-u", "1")])
+    with pytest.raises(KirError, match="more than one module") as caught:
+        found.load("tile")
+    assert [w.partition(" ")[0] for w in caught.value.diagnostics[0].witness] == ["twice.grid.tile", "twice.loops.tile"]
+    modules, broken = found.load_all()
+    assert list(modules) == ["own"] and [b.name for b in broken] == ["twice.no_such_family", "tile", "tile"]
