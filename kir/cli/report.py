@@ -1,6 +1,7 @@
 """lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns
 
-Each LINEAGE is a folder that `kir lineage` wrote (which holds a report of its own), or the lineage.json in it.
+Each LINEAGE is a folder that `kir lineage` wrote (which holds a report of its own), or the lineage.json in it. `-o FILE.svg` draws the
+chain of one lineage alone, for a page of your own.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from kir.cli._result import Result
 
 def command(
     lineages: Annotated[list[Path], typer.Argument(help="folders of lineages, in the order of their columns")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="the HTML file to write")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the HTML file to write, or with .svg the picture of one lineage")],
 ) -> Result:
     """Lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns."""
     from kir.diagnostic import usage
     from kir.ir.diff import diff, render_html
     from kir.lineage.folder import opened
     from kir.lineage.meeting import meetings
+    from kir.report.page import picture
     from kir.report.surfaces import surfaces
     from kir.report.terminal import realized_text
     from kir.store import write_atomic
@@ -32,6 +34,11 @@ def command(
     if len(problems) > 1:
         told = tuple(f"{folder.root}: {record.header.problem or 'no problem'}" for folder, record in zip(folders, records, strict=True))
         raise usage("KIR-S030", "lineages of different problems have no common table", witness=told, attempt="lineages of one problem")
+    if output.suffix == ".svg":
+        if len(records) > 1:
+            raise usage("KIR-S031", "a picture shows one lineage", witness=tuple(str(each) for each in lineages), attempt="an .html page for several")
+        write_atomic(output, picture(records[0]))
+        return Result({"picture": str(output)}, f"the picture: {output}")
     html = surfaces(list(zip(records, folders, strict=True)), lambda a, b: render_html(diff(a, b)))
     write_atomic(output, html)
     met = meetings([folder.program(record.states[-1]) for folder, record in zip(folders, records, strict=True)])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kir.dataclass import dataclass
 from kir.lineage.record import Lineage
 
-LEFT, RIGHT, TOP, LABELS = 64.0, 84.0, 22.0, 122.0
+LEFT, RIGHT, TOP, LABELS = 64.0, 104.0, 22.0, 122.0
 HEIGHT = 210.0
 LEAST_STEP, WIDTH = 46.0, 900.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib import resources
@@ -49,6 +50,15 @@ def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replay
         "expert_gate": verdict_rows(lineage.start_gate),
         "replayed": replayed,
     })
+
+
+def picture(lineage: Lineage) -> str:
+    """The chain of a lineage alone, as an SVG file for a page of one's own, in light colors."""
+    style = (resources.files("kir.report") / "style.css").read_text(encoding="utf-8")
+    light = re.search(r":root \{.*?\n\}", style, re.S)
+    own = [line for line in style.splitlines() if line.startswith(("svg ", ".grid-line", ".curve", ".dot", ".edge"))]
+    return render("picture.svg.j2", {"chart": chart(lineage), "naive": lineage.outcome.ended == "naive",
+                                     "style": Markup("\n".join([light[0] if light else "", *own, ".measured { fill: var(--accent); } .modelled { fill: var(--accent-2); }"]))}).strip() + "\n"
 
 
 def alone(title: str, fragment: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -153,3 +154,12 @@ def test_a_browser_prints_both_pages(two: list[tuple[Lineage, Folder]], tmp_path
         assert out.read_bytes().startswith(b"%PDF") and out.stat().st_size > 10_000
 
 
+
+
+def test_the_picture_of_one_lineage_is_a_file_of_its_own(two: list[tuple[Lineage, Folder]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(tmp_path / "first"), "-o", str(tmp_path / "chain.svg")]) == 0
+    drawn = ElementTree.parse(tmp_path / "chain.svg").getroot()
+    circles = [e for e in drawn.iter("{http://www.w3.org/2000/svg}circle") if e.get("class") == "state"]
+    assert len(circles) == len(two[0][0].states)
+    assert run(["report", str(tmp_path / "first"), str(tmp_path / "second"), "-o", str(tmp_path / "chain.svg")]) == 2
+    assert "KIR-S031" in capsys.readouterr().err
