@@ -58,7 +58,7 @@ def picture(lineage: Lineage) -> str:
     light = re.search(r":root \{.*?\n\}", style, re.S)
     own = [line for line in style.splitlines() if line.startswith(("svg ", ".grid-line", ".curve", ".dot", ".edge"))]
     return render("picture.svg.j2", {"chart": chart(lineage), "naive": lineage.outcome.ended == "naive",
-                                     "style": Markup("\n".join([light[0] if light else "", *own, ".measured { fill: var(--accent); } .modelled { fill: var(--accent-2); }"]))}).strip() + "\n"
+                                     "style": Markup("\n".join([light[0] if light else "", *own, "svg .measured { fill: var(--accent); } svg .modelled { fill: var(--accent-2); }"]))}).strip() + "\n"
 
 
 def alone(title: str, fragment: str) -> str:
