@@ -57,8 +57,9 @@ def picture(lineage: Lineage) -> str:
     style = (resources.files("kir.report") / "style.css").read_text(encoding="utf-8")
     light = re.search(r":root \{.*?\n\}", style, re.S)
     own = [line for line in style.splitlines() if line.startswith(("svg ", ".grid-line", ".curve", ".dot", ".edge"))]
-    return render("picture.svg.j2", {"chart": chart(lineage), "naive": lineage.outcome.ended == "naive",
-                                     "style": Markup("\n".join([light[0] if light else "", *own, "svg .measured { fill: var(--accent); } svg .modelled { fill: var(--accent-2); }"]))}).strip() + "\n"
+    colors = "svg .measured { fill: var(--accent); } svg .modelled { fill: var(--accent-2); }"
+    told = Markup("\n".join([light[0] if light else "", *own, colors]))
+    return render("picture.svg.j2", {"chart": chart(lineage), "naive": lineage.outcome.ended == "naive", "style": told}).strip() + "\n"
 
 
 def alone(title: str, fragment: str) -> str:
