@@ -59,7 +59,7 @@ def picture(lineage: Lineage) -> str:
     own = [line for line in style.splitlines() if line.startswith(("svg ", ".grid-line", ".curve", ".dot", ".edge"))]
     colors = "svg .measured { fill: var(--accent); } svg .modelled { fill: var(--accent-2); }"
     told = Markup("\n".join([light[0] if light else "", *own, colors]))
-    return render("picture.svg.j2", {"chart": chart(lineage), "naive": lineage.outcome.ended == "naive", "style": told}).strip() + "\n"
+    return render("picture.svg.j2", {"chart": chart(lineage), "naive": lineage.outcome.ended == "naive", "light": told}).strip() + "\n"
 
 
 def alone(title: str, fragment: str) -> str:
