@@ -13,7 +13,11 @@ from kir.ir.types import F32, I32, dtype_of
 
 from . import arithmetic, mutable
 from .arithmetic import convert
-from .evaluate import evaluate, iterated, listed
+from .classes import fields_of, inherited, initializer
+from .evaluate import evaluate
+from .functions import called
+from .iteration import iterated, listed
+from .layouts import layout_word
 from .names import LANGUAGE, absolute
 from .operators import binary
 from .reader import OWN, Reader, Undecided
@@ -74,8 +78,6 @@ def _function(r: Reader, scope: Scope, e: cst.Call) -> Value:
     """What is called; `super().word` is that of the next class of the object at hand."""
     match e.func:
         case cst.Attribute(value=cst.Call(func=cst.Name(value="super"), args=[]), attr=cst.Name(value=word)):
-            from .lookup import inherited
-
             return inherited(r, scope, e, word)
         case _:
             return evaluate(r, scope, e.func)
@@ -83,8 +85,6 @@ def _function(r: Reader, scope: Scope, e: cst.Call) -> Value:
 
 def invoke(r: Reader, fn: Value, given: Signature, e: cst.CSTNode) -> Value:
     """A function applied to values."""
-    from .execute import called
-
     match fn:
         case Function():
             return called(r, fn, [*fn.leading, *given.args], {**dict(fn.partial), **given.named})
@@ -117,16 +117,12 @@ def _cast(r: Reader, fn: TypeOf, given: Signature) -> Value:
 
 
 def _made(r: Reader, fn: Class, given: Signature) -> Value:
-    from . import lookup
-
-    made = lookup.initializer(r, fn)
+    made = initializer(r, fn)
     if made is not None:
-        from .execute import called
-
         owner = Instance(fn, {})
         called(r, made, [owner, *given.args], given.named)
         return owner
-    fields = lookup.fields_of(r, fn)
+    fields = fields_of(r, fn)
     out: dict[str, Value] = {}
     for (c, name, statement), value in zip(fields, [*given.args, *[None] * len(fields)], strict=False):
         position = [x for _, x, _ in fields].index(name)
@@ -195,9 +191,7 @@ def _method(r: Reader, fn: Method, given: Signature) -> Value:
 def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
     name = absolute(fn.name)
     if name.startswith(LANGUAGE + "."):
-        from .words import word
-
-        return word(r, name[len(LANGUAGE) + 1:], given, e)
+        return r.handlers.intrinsic(r, name[len(LANGUAGE) + 1:], given, e)
     if name in WORDS_OF_HOST:
         return WORDS_OF_HOST[name](r, given)
     root, _, rest = name.partition(".")
@@ -209,12 +203,8 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
     if last in ("cdiv", "next_power_of_2") and root in ("tilelang", "triton"):
         return _counted(r, name.rsplit(".", 1)[-1], given)
     if name.startswith("tilelang.") and last.startswith("make_") and last.endswith("swizzle_layout"):
-        from .layouts import layout_word
-
         return layout_word(r, last, given, e)
     if name.startswith("tilelang.layout."):
-        from .layouts import layout_word
-
         return layout_word(r, name.removeprefix("tilelang.layout."), given, e)
     _of_host(r, name, given)
     asked = given.args[0] if given.args and rest in ("environ.get", "getenv") else None

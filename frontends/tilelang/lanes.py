@@ -17,8 +17,8 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, DType, TileType, dtype_of
 from kir.ir.visit import substitute, transform, walk
 
-from .control import LANES
 from .guards import joined
+from .names import LANES
 from .seen import seen
 
 SMALL = 24

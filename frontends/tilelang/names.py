@@ -59,6 +59,9 @@ CONSTANTS: Mapping[str, float | int | str | None] = {"math.pi": math.pi, "math.i
 LANGUAGE = "tilelang.language"
 """What `T` is an alias of."""
 
+LANES = "lanes"
+"""The kind of loop that `T.Parallel` is until it becomes tile statements or a loop over threads."""
+
 _PYTHON = """
     len min max abs int float bool range tuple list str sum round isinstance enumerate zip sorted any all reversed print dict divmod getattr hasattr
     ValueError AssertionError RuntimeError NotImplementedError TypeError KeyError map slice next filter frozenset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from kir.dataclass import dataclass
 from kir.diagnostic import KirError
@@ -18,6 +17,7 @@ from ..triton.source import Module, Project
 from ..triton.values import NotUnderstood as NotSaid
 from . import arithmetic
 from .arithmetic import convert
+from .dispatch import Handlers
 from .names import DTYPES
 from .values import (
     Changing,
@@ -40,9 +40,6 @@ from .values import (
     is_known,
     is_number,
 )
-
-if TYPE_CHECKING:
-    pass
 
 OWN = "= "
 """How a question begins that answers itself once the other values are known."""
@@ -97,9 +94,12 @@ class Part:
 
 
 class Reader:
-    """Reads one kernel. `given` are values of metas that are known already."""
+    """Reads one kernel, by functions that `handlers` names. `given` are values of metas that are known already."""
 
-    def __init__(self, project: Project, module: Module, given: Mapping[str, Value], bound: bool = False, sizes: Iterable[str] = ()) -> None:
+    def __init__(
+        self, handlers: Handlers[Reader], project: Project, module: Module, given: Mapping[str, Value], bound: bool = False, sizes: Iterable[str] = (),
+    ) -> None:
+        self.handlers = handlers
         self.project, self.module = project, module
         self.bound, self.bound_sizes = bound, frozenset(sizes)
         """Whether a binding gives all values, so that what it leaves out has its default; but for what it counts among the sizes."""
@@ -329,10 +329,15 @@ class Reader:
         if any(isinstance(i, n.Span) for i in p.index) or (len(p.index) != len(p.buffer.shape) and not p.var):
             raise NotUnderstood(f"a region of '{p.buffer.name}' as a number")
         if p.buffer.space == "global":
-            from .words_notes import outside
-
-            return build.load(build.region(p.buffer, *p.index), None, outside(self, p.buffer), True)
+            return build.load(build.region(p.buffer, *p.index), None, self.outside_value(p.buffer), True)
         return build.load(build.region(p.buffer, *p.index))
+
+    def outside_value(self, buffer: n.Buffer) -> n.Expr:
+        """What a load from outside of a tensor gives: 0, or as the kernel says."""
+        found = self.outside.get(self.aliases.get(buffer.name, buffer.name))
+        if found is None:
+            return zero(buffer.dtype)
+        return found if dtype_of(found.type) == buffer.dtype else convert(found, buffer.dtype)
 
     def integer(self, v: Value) -> n.Expr:
         """A value as an index: of an integer dtype."""

@@ -13,6 +13,8 @@ from kir.ir.types import F32, I32, I64, DType
 
 from . import arithmetic, images, words_atomic, words_math, words_memory, words_notes, words_pointer, words_reducer, words_sync, words_tile
 from .arithmetic import convert
+from .declarations import declared
+from .layouts import layout_word
 from .names import LANGUAGE, LARGEST
 from .parameters import settled
 from .reader import Reader, said
@@ -31,10 +33,10 @@ from .values import (
     TensorType,
     TypeOf,
     Value,
-    describe,
     is_number,
+    tensor_type,
 )
-from .vocabulary import BLACKWELL, VOCABULARY
+from .vocabulary import BLACKWELL, VOCABULARY, nearest
 
 Word = Callable[[Reader, Signature], Value]
 SAME = {"WarpSpecialize": "ws", "Vectorized": "vectorized"}
@@ -53,23 +55,17 @@ def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
     if found is not None:
         return found(r, given)
     if name in ("Fragment", "Layout"):
-        from .layouts import layout_word
-
         return layout_word(r, name, given, e)
     if "." in name and not r.launched:
         return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
     if name in BLACKWELL:
         raise NotUnderstood(f"'T.{name}' is for Blackwell's tensor memory")
     if name.startswith("make_") and name.endswith("layout"):
-        from .layouts import layout_word
-
         if name == "make_mma_swizzle_layout":
             return layout_word(r, name, given, e)
         raise NotUnderstood(f"TileLang has no 'T.{name}'; it is in tilelang.layout")
     if name in VOCABULARY:
         raise NotUnderstood(f"'T.{name}' is not read yet")
-    from .lookup import nearest
-
     raise NotUnderstood(nearest(name, VOCABULARY))
 
 
@@ -141,8 +137,6 @@ def _dtype(r: Reader, given: Signature) -> Value:
 
 
 def _tensor(r: Reader, given: Signature) -> Value:
-    from .subscripts import tensor_type
-
     args = [*given.args]
     memory = next((a for a in (*args, given.named.get("data")) if isinstance(a, Memory)), None)
     if memory is not None and r.launched:
@@ -158,8 +152,6 @@ def _tensor(r: Reader, given: Signature) -> Value:
 
 def _empty(r: Reader, given: Signature) -> Value:
     """`T.empty(shape, dtype)` in an eager kernel: a tensor that it gives back."""
-    from .kernel import declared
-
     args = list(given.args)
     dtype = given.named.get("dtype", args.pop() if args and isinstance(args[-1], (TypeOf, str, Open)) and len(args) > 1 else "float32")
     shape = args[0] if len(args) == 1 else Items(tuple(args))
@@ -221,8 +213,6 @@ def _role_registers(name: str, default: int) -> Word:
 
 def _global(r: Reader, given: Signature) -> Value:
     """`T.alloc_global(shape, dtype)`: memory of the launch, for what one kernel of the function leaves to the next."""
-    from .kernel import declared
-
     shape, dtype = given.args[0], given.args[1]
     if r.launched:
         raise NotUnderstood("global memory declared inside a kernel")
@@ -244,17 +234,6 @@ def _option(name: str) -> Word:
         return None
 
     return made
-
-
-def policy(r: Reader, v: Value) -> str:
-    """The name of a warp policy of products."""
-    v = r.decided(v)
-    prefix = f"{LANGUAGE}.GemmWarpPolicy."
-    if isinstance(v, Builtin) and v.name.startswith(prefix):
-        return v.name.removeprefix(prefix)
-    if isinstance(v, Builtin) and ".GemmWarpPolicy." in v.name:
-        return v.name.rsplit(".", 1)[-1]
-    raise NotUnderstood(f"{describe(v)} as a policy of warps")
 
 
 def _const(r: Reader, given: Signature) -> Value:
