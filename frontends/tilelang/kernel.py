@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import libcst as cst
 
-from kir.diagnostic import KirError
+from kir.diagnostic import KirError, error
 from kir.ir import nodes as n
 
 from ..triton.source import Module, Project
@@ -38,8 +38,6 @@ def read_kernel(
     except Refused as bad:
         raise bad.error from bad
     except Raised as bad:
-        from kir.diagnostic import error
-
         said = " ".join(bad.text.split())
         raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values" + (f": '{said[:160]}'" if said else ""),
                     origin=bad.origin or module.origin(node), witness=bad.given,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.visit import statements, substitute_buffers
 
 from .reader import Reader
 from .values import LayoutOf, NotUnderstood, Signature, Value
@@ -31,22 +34,16 @@ def loop_layout(r: Reader, named: dict[str, Value]) -> n.Attrs:
 
 def laid_out(r: Reader, body: n.Block) -> n.Block:
     """The body with annotated layouts on the declarations that have them."""
-    from kir.ir.visit import substitute_buffers
-
     changed: dict[str, n.Buffer] = {}
     for s in _allocs(body):
         layout = r.layouts.get(s.buffer.name)
         made = r.dealt.get(s.buffer.name) or (memory_layout(s.buffer, layout) if layout is not None else None)
         if made is not None:
-            from dataclasses import replace
-
             changed[s.buffer.name] = replace(s.buffer, layout=made)
     return tuple(substitute_buffers(s, changed) for s in body) if changed else body
 
 
 def _allocs(body: n.Block) -> list[n.Alloc]:
-    from kir.ir.visit import statements
-
     return [s for s in statements(body) if isinstance(s, n.Alloc)]
 
 
