@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import libcst as cst
 
-from . import assignments, branches, calls, control, displays, functions, launch, lookup, operators, subscripts, words
+from . import displays, operators
+from .assignments import small
+from .branches import if_statement
+from .calls import call
+from .control import for_statement, while_statement
 from .dispatch import Handlers
+from .functions import anonymous
+from .launch import with_statement
+from .lookup import name
 from .reader import Reader
+from .subscripts import attribute_reference, subscription
+from .words import word
 
 HANDLERS: Handlers[Reader] = Handlers(
     expressions={
@@ -14,12 +23,12 @@ HANDLERS: Handlers[Reader] = Handlers(
         cst.FormattedString: displays.formatted, cst.Tuple: displays.tuple_display, cst.List: displays.list_display, cst.Set: displays.list_display,
         cst.ListComp: displays.list_comprehension, cst.SetComp: displays.list_comprehension, cst.GeneratorExp: displays.generator,
         cst.Dict: displays.dict_display, cst.DictComp: displays.dict_comprehension,
-        cst.Name: lookup.name, cst.Attribute: subscripts.attribute_reference, cst.Subscript: subscripts.subscription,
+        cst.Name: name, cst.Attribute: attribute_reference, cst.Subscript: subscription,
         cst.UnaryOperation: operators.unary_operation, cst.BinaryOperation: operators.binary_operation, cst.BooleanOperation: operators.boolean,
         cst.Comparison: operators.comparison, cst.IfExp: operators.conditional,
-        cst.Call: calls.call, cst.Lambda: functions.anonymous,
+        cst.Call: call, cst.Lambda: anonymous,
     },
-    statements={cst.If: branches.if_statement, cst.For: control.for_statement, cst.While: control.while_statement, cst.With: launch.with_statement},
-    simple_statement=assignments.small,
-    intrinsic=words.word,
+    statements={cst.If: if_statement, cst.For: for_statement, cst.While: while_statement, cst.With: with_statement},
+    simple_statement=small,
+    intrinsic=word,
 )  # fmt: skip

@@ -14,7 +14,8 @@ from . import arithmetic
 from .evaluate import evaluate
 from .execute import attempt, run_block
 from .grid_barrier import divided
-from .reader import Part, Reader
+from .reader import Reader
+from .reading_state import Part
 from .values import Builtin, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, describe
 
 

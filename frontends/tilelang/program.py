@@ -14,7 +14,8 @@ from ..triton.source import Module
 from .fills import in_their_branch, with_fills, with_known_effects, with_ready_barriers, without_unread
 from .guards import guarded
 from .layouts import laid_out
-from .reader import Part, Reader
+from .reader import Reader
+from .reading_state import Part
 from .teams import Placing
 from .variables import accessed
 

@@ -11,9 +11,10 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, I64, DType
 
-from . import arithmetic, images, words_atomic, words_math, words_memory, words_notes, words_pointer, words_reducer, words_sync, words_tile
+from . import arithmetic
 from .arithmetic import convert
 from .declarations import declared
+from .images import im2col
 from .layouts import layout_word
 from .names import LANGUAGE, LARGEST
 from .parameters import settled
@@ -37,6 +38,15 @@ from .values import (
     tensor_type,
 )
 from .vocabulary import BLACKWELL, VOCABULARY, nearest
+from .words_atomic import WORDS as ATOMICS
+from .words_math import WORDS as MATH
+from .words_memory import WORDS as MEMORY
+from .words_memory import reshaped
+from .words_notes import WORDS as NOTES
+from .words_pointer import WORDS as POINTERS
+from .words_reducer import WORDS as REDUCERS
+from .words_sync import WORDS as SYNCHRONIZATION
+from .words_tile import WORDS as TILES
 
 Word = Callable[[Reader, Signature], Value]
 SAME = {"WarpSpecialize": "ws", "Vectorized": "vectorized"}
@@ -141,7 +151,7 @@ def _tensor(r: Reader, given: Signature) -> Value:
     memory = next((a for a in (*args, given.named.get("data")) if isinstance(a, Memory)), None)
     if memory is not None and r.launched:
         others = [a for a in args if a is not memory]
-        return words_memory.reshaped(r, Signature([memory, *others], {k: v for k, v in given.named.items() if k in ("shape", "dtype")}))
+        return reshaped(r, Signature([memory, *others], {k: v for k, v in given.named.items() if k in ("shape", "dtype")}))
     for key in ("shape", "strides", "dtype"):
         if key in given.named:
             args.append(given.named[key])
@@ -264,11 +274,10 @@ WORDS: Mapping[str, Word] = {
     "shift_left": _binary("shl"), "shift_right": _binary("shr"),
     "kernel.KernelLaunchFrame.Current": _frame, "launch_frame.get_thread_extents": _frame_threads, "meta_var": _itself,
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
-    "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
+    "Buffer": _tensor, "empty": _empty, "im2col": im2col, "c2d_im2col": im2col,
     "alloc_global": _global, "annotate_producer_reg_dealloc": _role_registers("producer_registers", 24),
     "annotate_consumer_reg_alloc": _role_registers("consumer_registers", 240),
     "Kernel": _kernel, "ClusterKernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
-    **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS, **words_atomic.WORDS, **words_notes.WORDS,
-    **words_pointer.WORDS, **words_reducer.WORDS,
+    **MATH, **MEMORY, **TILES, **SYNCHRONIZATION, **ATOMICS, **NOTES, **POINTERS, **REDUCERS,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from kir.ir.types import BOOL, I32, U64
 from .arithmetic import convert
 from .emission import store
 from .functions import called
-from .grid_barrier import MARK
+from .names import GRID_BARRIER
 from .reader import Reader
 from .regions import barrier_place
 from .values import Function, Items, NotUnderstood, Num, Signature, Value
@@ -191,7 +191,7 @@ def _storage_sync(r: Reader, given: Signature) -> Value:
 
 
 def _sync_grid(r: Reader, given: Signature) -> Value:
-    r.out.emit(n.Opaque("tilelang", "T.sync_grid()", MARK))
+    r.out.emit(n.Opaque("tilelang", "T.sync_grid()", GRID_BARRIER))
     return None
 
 
