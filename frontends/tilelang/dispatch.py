@@ -9,7 +9,7 @@ import libcst as cst
 
 from kir.dataclass import dataclass
 
-from .values import Frame, Returned, Signature, Value
+from .values import Frame, Returned, Scope, Signature, Value
 
 R = TypeVar("R")
 """The state of reading, which stands above its tables."""
@@ -19,7 +19,7 @@ R = TypeVar("R")
 class Handlers(Generic[R]):
     """Functions by the class of the node that they read."""
 
-    expressions: Mapping[type[cst.CSTNode], Callable[[R, Any, Any], Value]]
+    expressions: Mapping[type[cst.CSTNode], Callable[[R, Scope, Any], Value]]
     """Of state, scope and expression: its value."""
     statements: Mapping[type[cst.CSTNode], Callable[[R, Frame, Any, Sequence[cst.CSTNode]], Returned | None]]
     """Of state, frame, compound statement and the statements after it: what it returns, if it ends the function."""
