@@ -6,13 +6,16 @@ import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, DType
-from kir.ir.visit import walk
+from kir.ir.types import I32
 
+from ..triton.signature import nodes_below
 from ..triton.source import small_definitions
 from . import arithmetic, mutable
-from .arithmetic import convert
-from .evaluate import bound, evaluate, iterated
+from .declarations import declared_here
+from .emission import let, store
+from .evaluate import evaluate
+from .iteration import bound, iterated
+from .lookup import defined
 from .operators import binary
 from .reader import Reader
 from .subscripts import indices, subscript
@@ -35,6 +38,7 @@ from .values import (
     Unknown,
     Value,
     describe,
+    is_known,
     is_number,
 )
 
@@ -72,18 +76,14 @@ def small(r: Reader, f: Frame, s: cst.BaseSmallStatement) -> Returned | None:
         case cst.Raise():
             raise Raised(f.scope.module.code(s).strip(), (), f.scope.module.origin(s))
         case cst.Import() | cst.ImportFrom():
-            from .lookup import _value
-
             for name, d in small_definitions(f.scope.module, s):
                 try:
-                    f.scope.names[name] = _value(r, f.scope.module, d)
+                    f.scope.names[name] = defined(r, f.scope.module, d)
                 except NotUnderstood as bad:
                     f.scope.names[name] = Unknown(bad.reason)
         case cst.Break() | cst.Continue() if r.launched:
             r.out.emit(n.Jump("break" if isinstance(s, cst.Break) else "continue"))
         case cst.AnnAssign(target=cst.Name(value=name)) if name in f.eager and not r.launched:
-            from .kernel import declared_here
-
             declared_here(r, f, name, s.annotation.annotation)
         case cst.AnnAssign():
             pass
@@ -138,9 +138,6 @@ def _assert(r: Reader, f: Frame, s: cst.Assert) -> None:
 
 def _given(r: Reader, f: Frame, e: cst.BaseExpression) -> tuple[str, ...]:
     """What the names of a condition stand for, where that is known."""
-    from ..triton.signature import nodes_below
-    from .values import is_known
-
     out: dict[str, None] = {}
     for x in (e, *nodes_below(e)):
         if isinstance(x, cst.Name):
@@ -229,35 +226,6 @@ def _is_variable(v: Value) -> bool:
 def _fresh_variable(r: Reader, v: Value) -> bool:
     """Whether a buffer was declared just now, by the value of this assignment."""
     return isinstance(v, Memory) and v.buffer.name in r.born
-
-
-def let(r: Reader, name: str, e: n.Expr) -> Value:
-    """A value under a name; static ones stay expressions."""
-    if r.is_static(e):
-        return Num(e)
-    made = r.out.let(name if name != "_" else "tmp", e)
-    if isinstance(made, n.Var) and isinstance(e.type, DType) and e.type.is_integer and not any(isinstance(x, (n.Load, n.Call)) for x in walk(e)):
-        r.meanings[made.name] = r.meaning(e)
-    return Num(made)
-
-
-def store(r: Reader, where: Value, value: Value) -> None:
-    """A number written to a place, converted to its dtype; outside of global memory nothing is written."""
-    where = r.decided(where)
-    if isinstance(where, Memory):
-        where = Place(where.buffer, ())
-    if not isinstance(where, Place):
-        raise NotUnderstood(f"an assignment to an element of {describe(where)}")
-    buffer = where.buffer
-    if not where.var and len(where.index) != len(buffer.shape):
-        raise NotUnderstood(f"an assignment to part of '{buffer.name}'")
-    value = r.settled(value)
-    e = arithmetic.valued(value, buffer.dtype) if is_number(value) else convert(r.run(value), buffer.dtype)
-    assert e is not None
-    index = where.index if buffer.shape else ()
-    if any(isinstance(i, n.Span) for i in index):
-        raise NotUnderstood("an assignment of one number to a region")
-    r.out.emit(n.Store(build.region(buffer, *index), e, None, buffer.space == "global"))
 
 
 def _augmented(r: Reader, f: Frame, target: cst.BaseExpression, op: str, value: Value) -> None:

@@ -15,10 +15,12 @@ from kir.ir.binding_uses import check_kind
 from kir.ir.binding_values import MOST, check_values, shown, wrong
 
 from ..triton.source import Module, Project
-from .execute import parameter
-from .kernel import is_eager, of_kind, read_kernel
+from .factories import is_eager, of_kind
+from .kernel import read_kernel
 from .kinds import kinds, perhaps_none
+from .language import HANDLERS
 from .names import DTYPES
+from .open_values import parameter
 from .reader import Reader
 from .values import NotUnderstood, Open, Scope, Text, Value
 
@@ -27,7 +29,7 @@ def check_given(project: Project, module: Module, node: cst.FunctionDef, binding
     """Raises KirError KIR-F011 for a meta that the factory cannot take, or never mentions."""
     check_values(binding)
     owners = (*module.owners.get(id(node), ()), *((node,) if is_eager(node) else ()))
-    r = Reader(project, module, {}, False, binding.sizes)
+    r = Reader(HANDLERS, project, module, {}, False, binding.sizes)
     told: dict[str, str] = {}
     for f in owners:
         for key, kind in kinds(f).items():

@@ -12,22 +12,20 @@ from dataclasses import replace
 from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 
+from .names import GRID_BARRIER
 from .seen import seen
-
-MARK = "a barrier of the whole grid"
-"""The reason of the statement that stands for one until its kernel is divided."""
 
 
 def divided(block: n.Block) -> Iterator[n.Block]:
     """The kernels that the barriers at the top of a block divide it into. One across which something of a CTA lives stays as it is, and says what."""
     for k, s in enumerate(block):
-        if not (isinstance(s, n.Opaque) and s.reason == MARK):
+        if not (isinstance(s, n.Opaque) and s.reason == GRID_BARRIER):
             continue
         before, after = block[:k], block[k + 1:]
         left = next((x for x in statements(before) if isinstance(x, n.Jump) and x.kind == "return"), None)
         kept = "threads that have returned" if left is not None else _kept(before, after)
         if kept:
-            yield from _with_rest((*before, replace(s, reason=f"{MARK}, across which {kept} live{'' if left is not None else 's'}")), after)
+            yield from _with_rest((*before, replace(s, reason=f"{GRID_BARRIER}, across which {kept} live{'' if left is not None else 's'}")), after)
             return
         first, second = _parted(before, after)
         yield first

@@ -1,4 +1,4 @@
-"""What TileLang checks of the place of an atomic operation in global memory: outside of the tensor nothing happens."""
+"""Places that may lie outside of their buffer: what TileLang checks of an atomic operation's, and loads that count under a condition alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from kir.analysis.elements import tile
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of
+from kir.ir.visit import transform
 
 from .arithmetic import convert
 from .reader import Reader
@@ -67,3 +68,37 @@ def _positive(r: Reader, e: n.Expr) -> bool:
             return dtype_of(e.type).is_integer and _positive(r, e.x)
         case _:
             return False
+
+
+def guarded(r: Reader, e: n.Expr) -> n.Expr:
+    """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not isinstance(new, n.Load) or new.clip or not new.at.index or plainly_inside(r, new.at):
+            return new
+        return build.load(new.at, new.mask, r.outside_value(new.at.buffer), True)
+
+    made: n.Expr = transform(e, leave, lambda x: not isinstance(x, n.Buffer))
+    return made
+
+
+def _wraps_inside(i: n.Expr | n.Span, d: n.Expr) -> bool:
+    """Whether an index is a remainder that stays inside its dimension."""
+    return isinstance(i, n.Binary) and i.op == "mod" and (i.b == d or (
+        isinstance(i.b, n.Const) and (extent := build.int_value(d)) is not None and 0 < i.b.value <= extent))
+
+
+def _own_thread(r: Reader, i: n.Expr | n.Span, d: n.Expr) -> bool:
+    """Whether an index is the thread's number, and the dimension has an element for each thread."""
+    return isinstance(i, n.Expr) and r.meaning(i) == n.Var(r.thread, I32) and d == r.threads
+
+
+def plainly_inside(r: Reader, at: n.Region) -> bool:
+    """Whether each index of a place is a literal inside its dimension, a loop's variable that ends with it, or the thread's own."""
+    for i, d in zip(at.index, at.buffer.shape, strict=False):
+        if isinstance(i, n.Const):
+            extent = build.int_value(d)
+            if (extent is None and i.value != 0) or (extent is not None and not 0 <= i.value < extent):
+                return False
+        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d) and not _wraps_inside(i, d) and not _own_thread(r, i, d):
+            return False
+    return True

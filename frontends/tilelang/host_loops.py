@@ -9,16 +9,14 @@ import libcst as cst
 from kir.dataclass import dataclass
 
 from ..triton.liveness import assigned_in_order
-from . import branches, mutable
-from . import execute as execution
-from .evaluate import bound, evaluate, iterated
+from . import mutable
+from .control_flow import ends_in_return
+from .evaluate import evaluate
+from .execute import run_block, run_one
+from .iteration import bound, iterated
 from .reader import Reader
-from .values import (
-    Frame,
-    NotUnderstood,
-    Returned,
-    Value,
-)
+from .static_branches import both_ways
+from .values import Frame, NotUnderstood, Returned, Value
 
 MOST_ROUNDS = 256
 
@@ -30,7 +28,7 @@ def host_for(r: Reader, f: Frame, s: cst.For, rest: Sequence[cst.CSTNode]) -> Re
     except NotUnderstood as bad:
         _ask_for(r, f, s, bad.reason)
         return None
-    return _rounds(r, f, _Rest(s, items, tuple(rest) if branches.ends_in_return(s.body.body) else None))
+    return _rounds(r, f, _Rest(s, items, tuple(rest) if ends_in_return(s.body.body) else None))
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class _Rest:
 
     def left(self, r: Reader, f: Frame) -> Returned | None:
         """What comes behind the loop."""
-        return None if self.after is None else execution.run_block(r, f, self.after) or Returned(None)
+        return None if self.after is None else run_block(r, f, self.after) or Returned(None)
 
 
 def _rounds(r: Reader, f: Frame, todo: _Rest) -> Returned | None:
@@ -58,7 +56,7 @@ def _run_with_rest(r: Reader, f: Frame, body: Sequence[cst.CSTNode], todo: _Rest
     for k, s in enumerate(body):
         if isinstance(s, cst.If):
             return _if_in_loop(r, f, s, body[k + 1:], todo)
-        found = execution.run_one(r, f, s, ())
+        found = run_one(r, f, s, ())
         if found is not None:
             return found
     return _rounds(r, f, todo)
@@ -72,14 +70,14 @@ def _if_in_loop(r: Reader, f: Frame, s: cst.If, later: Sequence[cst.CSTNode], to
         last = body[-1] if body else None
         small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
         if isinstance(small, cst.Break):
-            return execution.run_block(r, f, body[:-1]) or todo.left(r, f)
+            return run_block(r, f, body[:-1]) or todo.left(r, f)
         if isinstance(small, cst.Continue):
-            return execution.run_block(r, f, body[:-1]) or _rounds(r, f, todo)
-        return execution.run_block(r, f, body) or _run_with_rest(r, f, later, todo)
+            return run_block(r, f, body[:-1]) or _rounds(r, f, todo)
+        return run_block(r, f, body) or _run_with_rest(r, f, later, todo)
 
     if isinstance(cond, bool):
         return way(s.body.body if cond else orelse)
-    return branches.both_ways(r, f, cond, lambda: way(s.body.body), lambda: way(orelse), s)
+    return both_ways(r, f, cond, lambda: way(s.body.body), lambda: way(orelse), s)
 
 
 def host_while(r: Reader, f: Frame, s: cst.While) -> Returned | None:
@@ -95,7 +93,7 @@ def host_while(r: Reader, f: Frame, s: cst.While) -> Returned | None:
             return None
         if not cond:
             return None
-        found = execution.run_block(r, f, s.body.body)
+        found = run_block(r, f, s.body.body)
         if found is not None:
             return found
     raise NotUnderstood("a loop of the host that does not end")

@@ -8,8 +8,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 
 from .reader import Reader, zero
+from .regions import at, extents, region
 from .values import NotUnderstood, Signature, Value
-from .words_tile import at, extents, region
 
 NAMES = ("img", "col", "nhw_step", "c_step", "kernel", "stride", "dilation", "pad", "eviction_policy")
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import libcst as cst
 
-from kir.diagnostic import KirError
-from kir.ir import build
+from kir.diagnostic import KirError, error
 from kir.ir import nodes as n
-from kir.ir.visit import statements, walk
 
-from ..triton.source import Module, Project, decorator_name
+from ..triton.source import Module, Project
+from .declarations import declared, declared_here
 from .evaluate import evaluate
-from .execute import Found, parameter, run_block, run_one
-from .fills import in_their_branch, with_fills, with_known_effects, with_ready_barriers, without_unread
+from .execute import run_one
+from .factories import is_eager, of_kind, run_factories
 from .kinds import kinds, perhaps_none
-from .layouts import laid_out
-from .operators import guarded
-from .reader import Part, Reader, Refused, Undecided, said
-from .teams import Placing
-from .values import Frame, Memory, NotUnderstood, Num, Open, Raised, Scope, TensorType, Text, TypeOf, Value, describe, is_known
-from .variables import accessed
-from .words_notes import configured
+from .language import HANDLERS
+from .open_values import parameter
+from .program import program
+from .reader import Reader, Refused, Undecided, said
+from .values import Frame, NotUnderstood, Raised, Scope, TensorType, TypeOf, Value, is_known
 
 
 def read_kernel(
@@ -33,17 +29,15 @@ def read_kernel(
     """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
     among the sizes; `questions` is filled with what is asked of the binding, by name. What is not understood is in it as `opaque`
     statements. Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
-    r = Reader(project, module, given or {}, given is not None, sizes)
+    r = Reader(HANDLERS, project, module, given or {}, given is not None, sizes)
     r.out.taken |= {p.name.value for p in node.params.params}
     owners = module.owners.get(id(node), ())
     try:
-        scope = _factories(r, module, node, owners)
+        scope = run_factories(r, module, node, owners)
         _read(r, module, node, scope)
     except Refused as bad:
         raise bad.error from bad
     except Raised as bad:
-        from kir.diagnostic import error
-
         said = " ".join(bad.text.split())
         raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values" + (f": '{said[:160]}'" if said else ""),
                     origin=bad.origin or module.origin(node), witness=bad.given,
@@ -57,7 +51,7 @@ def read_kernel(
     _remaining_metas(r, module, owners or (node,))
     if questions is not None:
         questions.update(r.questions)
-    return _program(r, module, node, name)
+    return program(r, module, node, name)
 
 
 def _open(why: Exception) -> str:
@@ -66,75 +60,6 @@ def _open(why: Exception) -> str:
         return f"it is another kernel where {said(why.cond)} holds, which the binding decides" if isinstance(why, Undecided) else ""
     except NotUnderstood:
         return "it is another kernel where a condition holds that the binding decides"
-
-
-def _factories(r: Reader, module: Module, node: cst.FunctionDef, owners: tuple[cst.FunctionDef, ...]) -> Scope:
-    """What the function sees: each function around it run up to where the next is defined."""
-    scope = Scope({}, module)
-    for k, f in enumerate(owners):
-        for key, kind in kinds(f).items():
-            r.kinds.setdefault(key, kind)
-        r.optional |= perhaps_none(f)
-        target = owners[k + 1] if k + 1 < len(owners) else node
-        scope = Scope({}, module, scope)
-        for p in (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params):
-            scope.names[p.name.value] = of_kind(r, parameter(r, p, scope))
-        if k == 0:
-            _configured(r, f, scope)
-        try:
-            run_block(r, Frame(scope, target), f.body.body)
-        except Found as found:
-            scope = found.scope
-            continue
-        if r.bound:
-            raise Raised
-        raise NotUnderstood(f"'{target.name.value}' is not reached in '{f.name.value}'")
-    return scope
-
-
-def of_kind(r: Reader, v: Value) -> Value:
-    """A parameter of the factory with the kind that its default or its use tells."""
-    if not isinstance(v, Open) or v.kind or v.of is not None:
-        return v
-    default = r.defaults.get(v.name)
-    found = r.kinds.get(v.name, "")
-    if isinstance(default, bool) and found != "int":
-        found = "bool"
-    elif isinstance(default, float):
-        found = "float"
-    elif isinstance(default, TypeOf):
-        found = "dtype"
-    elif isinstance(default, str) and found != "dtype":
-        found = "str"
-    elif default is None and v.name in r.defaults and not (found in ("int", "dtype") and v.name not in r.optional):
-        found = "any"
-    elif not found:
-        found = "int" if isinstance(default, int) else "any"
-    r.kinds[v.name] = found
-    if found == "str":
-        r.meta(v.name, "str")
-        return Text(v.name)
-    return Open(v.name, None, found)
-
-
-def _configured(r: Reader, f: cst.FunctionDef, scope: Scope) -> None:
-    """`pass_configs` of `tilelang.jit` as attributes of the kernel."""
-    for d in f.decorators:
-        if decorator_name(d) != "jit" or not isinstance(d.decorator, cst.Call):
-            continue
-        for a in d.decorator.args:
-            if a.keyword is None or a.keyword.value != "pass_configs":
-                continue
-            try:
-                found = r.decided(evaluate(r, scope, a.value))
-            except (NotUnderstood, Undecided):
-                continue
-            configured(r, found)
-
-
-def is_eager(node: cst.FunctionDef) -> bool:
-    """Whether a kernel is its own factory: under no `T.prim_func`."""
-    return not any(decorator_name(d) == "prim_func" for d in node.decorators)
 
 
 def _read(r: Reader, module: Module, node: cst.FunctionDef, scope: Scope) -> None:
@@ -177,47 +102,6 @@ def _eager(r: Reader, node: cst.FunctionDef, own: Scope) -> None:
     r.params.sort(key=lambda q: order.get(q.name, len(order)))
 
 
-def declared_here(r: Reader, f: Frame, name: str, annotation: cst.BaseExpression) -> None:
-    """A parameter of an eager kernel, where its body says what it is."""
-    try:
-        stated = r.decided(evaluate(r, f.scope, annotation))
-        f.scope.names[name] = declared(r, name, stated)
-    except Undecided as open_:
-        raise NotUnderstood(f"the type of '{name}' depends on a condition that the binding decides") from open_
-
-
-def declared(r: Reader, name: str, kind: Value) -> Value:
-    """A parameter of the kernel: a tensor or a number."""
-    own = name
-    if isinstance(kind, TensorType):
-        shape = tuple(_extent(r, d) for d in kind.shape)
-        strides = None if kind.strides is None else tuple(_extent(r, d) for d in kind.strides)
-        if strides is not None and strides == _row_major(shape):
-            strides = None
-        buffer = n.Buffer(own, r.dtype(kind.dtype), shape, "global", None, strides)
-        r.params.append(n.Param(own, "in", buffer))
-        return Memory(buffer)
-    dtype = r.dtype(kind) if isinstance(kind, (TypeOf, str, Open)) else None
-    if dtype is None:
-        raise NotUnderstood(f"the parameter '{name}' is {describe(kind)}")
-    r.params.append(n.Param(own, "scalar", dtype))
-    return Num(n.Var(own, dtype))
-
-
-def _extent(r: Reader, v: Value) -> n.Expr:
-    e = r.integer(v)
-    return build.const(int(e.value)) if isinstance(e, n.Const) else e
-
-
-def _row_major(shape: tuple[n.Expr, ...]) -> tuple[n.Expr, ...]:
-    out: list[n.Expr] = []
-    step: n.Expr = build.const(1)
-    for d in reversed(shape):
-        out.append(step)
-        step = build.mul(step, d)
-    return tuple(reversed(out))
-
-
 def _remaining_metas(r: Reader, module: Module, owners: tuple[cst.FunctionDef, ...]) -> None:
     """Parameters of the factory that nothing uses, and those whose values were given, are metas all the same."""
     typed = {s.target.value for f in owners for line in f.body.body if isinstance(line, cst.SimpleStatementLine) for s in line.body
@@ -250,62 +134,5 @@ def _given_meta(r: Reader, name: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------------ the program
-def _program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.Program:
-    def opaque(s: n.Stmt, reason: str) -> n.Stmt:
-        return n.Opaque("tilelang", source_of(module, s), reason, ("*",), ("*",), origin=s.origin)
-
-    kernels = []
-    for k, part in enumerate(r.parts or (Part(r.grid, r.threads, r.cluster, r.attrs, ()),)):
-        block = (*r.out.block, *part.block)
-        body = laid_out(r, in_their_branch(without_unread(block, frozenset(r.joined)), frozenset(r.hoisted)))
-        placing = Placing(part.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
-                          part.attrs.get("tl_disable_thread_storage_sync") is not True)
-        body = with_known_effects(with_ready_barriers(with_fills(placing.body(body))), frozenset(q.name for q in r.params))
-        kernels.append(n.Kernel(f"{name}_{k + 1}" if k else name, part.grid, part.threads, body, part.cluster, n.attrs(**part.attrs),
-                                origin=module.origin(node)))
-    body = tuple(s for k in kernels for s in k.body)
-    params = _roles(r, body)
-    used = _used(kernels, params)
-    sizes = tuple(p for p in r.sizes.values() if p.name in used)
-    return n.Program(name, tuple(r.metas.values()), (*sizes, *params), workspaces=tuple(r.workspaces), kernels=tuple(kernels))
-
-
-def source_of(module: Module, s: n.Stmt) -> str:
-    """The text of a statement, from where it stands."""
-    if s.origin is None:
-        return "?"
-    lines = module.text.splitlines()[s.origin.line - 1: s.origin.end_line]
-    return "\n".join(lines).strip() or "?"
-
-
-def _roles(r: Reader, body: n.Block) -> tuple[n.Param, ...]:
-    """The parameters with the roles that the body gives them."""
-    read, written = accessed(body)
-    views = {s.buffer.name: s.at.buffer.name for s in statements(body) if isinstance(s, n.View)}
-
-    def base(x: str) -> str:
-        while x in views:
-            x = views[x]
-        return x
-
-    read, written = {base(x) for x in read}, {base(x) for x in written}
-    if any(isinstance(s, n.Opaque) and "*" in s.writes for s in statements(body)):
-        written |= {q.name for q in r.params}
-        read |= written
-    out = []
-    for q in r.params:
-        if isinstance(q.of, n.Buffer):
-            q = replace(q, role="inout" if q.name in read and q.name in written else "out" if q.name in written else "in")
-        out.append(q)
-    return tuple(out)
-
-
-def _used(kernels: Iterable[n.Kernel], params: tuple[n.Param, ...]) -> set[str]:
-    """Names that the program mentions anywhere."""
-    parts: list[n.Node] = [x for k in kernels for x in (*k.body, k.threads, *(a.extent for a in k.grid))]
-    for q in params:
-        if isinstance(q.of, n.Buffer):
-            parts += [*q.of.shape, *(q.of.strides or ())]
-    return {x.name for p in parts for x in walk(p) if isinstance(x, n.Var)}
 
 

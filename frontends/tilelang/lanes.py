@@ -12,13 +12,14 @@ from dataclasses import field, replace
 from kir.analysis.elements import Axes, NotElementwise, tile, tile_region
 from kir.dataclass import dataclass
 from kir.diagnostic import KirError
+from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, DType, TileType, dtype_of
-from kir.ir.visit import substitute, transform, walk
+from kir.ir.visit import statements, substitute, transform, walk
 
-from .control import LANES
 from .guards import joined
+from .names import LANES
 from .seen import seen
 
 SMALL = 24
@@ -329,14 +330,10 @@ def _neutral(op: str, dtype: DType) -> n.Expr:
 
 
 def _stores(body: n.Block) -> bool:
-    from kir.ir.visit import statements
-
     return any(isinstance(x, (n.Store, n.Copy, n.Eval)) for x in statements(body))
 
 
 def _has_effect(c: n.Call) -> bool:
-    from kir.instructions import table
-
     row = table().get(c.fn)
     return row is None or not row.is_pure or row.level in ("warp", "warpgroup", "team")
 

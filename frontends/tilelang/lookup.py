@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from kir.diagnostic import KirError, did_you_mean
+from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 
-from ..triton.source import Definition, Guarded, Imported, Module, dotted_name
+from ..triton.source import Definition, Guarded, Imported, Module
+from . import classes
 from .evaluate import evaluate
 from .names import CONSTANTS, DTYPES, LANGUAGE, PACKAGES, PYTHON, absolute
 from .reader import Reader
@@ -31,8 +32,20 @@ from .values import (
     Table,
     TypeOf,
     Value,
-    is_known,
 )
+
+
+def name(r: Reader, scope: Scope, e: cst.Name) -> Value:
+    """The value of a name, or of one of Python's three constants."""
+    match e.value:
+        case "True":
+            return True
+        case "False":
+            return False
+        case "None":
+            return None
+        case _:
+            return r.settled(lookup(r, scope, e.value))
 
 
 def lookup(r: Reader, scope: Scope, name: str) -> Value:
@@ -108,9 +121,9 @@ def _candidates(r: Reader, module: Module, found: list[Definition], name: str) -
         if not counts:
             continue
         if when is not None:
-            return Choice(when, _value(r, module, d), _candidates(r, module, found, name))
+            return Choice(when, defined(r, module, d), _candidates(r, module, found, name))
         try:
-            return _value(r, module, d)
+            return defined(r, module, d)
         except NotUnderstood as bad:
             reason = bad
     raise reason
@@ -122,11 +135,12 @@ def asked_name(text: str) -> str:
     return name if name and not name[0].isdigit() else f"when_{name}"
 
 
-def _value(r: Reader, module: Module, d: Definition) -> Value:
+def defined(r: Reader, module: Module, d: Definition) -> Value:
+    """What a definition at the top of a module gives its name."""
     scope = Scope({}, module)
     match d:
         case Guarded():
-            return _value(r, module, d.definition)
+            return defined(r, module, d.definition)
         case Imported():
             return _imported(r, module, d)
         case cst.FunctionDef():
@@ -192,136 +206,18 @@ def attribute(r: Reader, owner: Value, name: str) -> Value | None:
                     raise
                 return ModuleValue(inner)
         case Class():
-            held = of_class(r, owner, name)
+            held = classes.of_class(r, owner, name)
             if held is not None:
                 return held
-            for c in lineage(r, owner):
-                method = _method(c, name)
+            for c in classes.lineage(r, owner):
+                method = classes.method_of(c, name)
                 if method is not None:
-                    return Function(method, c.scope, leading=(owner,) if _is(method, "classmethod") else ())
+                    return Function(method, c.scope, leading=(owner,) if classes.is_decorated(method, "classmethod") else ())
             raise NotUnderstood(f"the class '{owner.node.name.value}' has no '{name}' that can be read")
         case Instance():
             if name in owner.fields:
                 return owner.fields[name]
-            found = member(r, owner, owner.of, name)
-            return of_class(r, owner.of, name) if found is None else found
+            found = classes.member(r, owner, owner.of, name)
+            return classes.of_class(r, owner.of, name) if found is None else found
         case _:
             return None
-
-
-def of_class(r: Reader, of: Class, name: str) -> Value | None:
-    """What a class or its bases assign to a name in their bodies; None where they do not."""
-    for c in lineage(r, of):
-        for s in _statements(c.node):
-            match s:
-                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=held)), *_], value=value) if held == name:
-                    return evaluate(r, c.scope, value)
-                case cst.AnnAssign(target=cst.Name(value=held), value=value) if held == name and value is not None:
-                    return evaluate(r, c.scope, value)
-                case _:
-                    pass
-    return None
-
-
-def member(r: Reader, owner: Value, of: Class, name: str) -> Value | None:
-    """A property or method of an object; None when its class has no such function."""
-    for c in lineage(r, of):
-        method = _method(c, name)
-        if method is not None:
-            if _is(method, "property") or _is(method, "cached_property"):
-                from .execute import called
-
-                return called(r, Function(method, c.scope), [owner], {})
-            return Function(method, c.scope, leading=() if _is(method, "staticmethod") else (of,) if _is(method, "classmethod") else (owner,))
-    return None
-
-
-def initializer(r: Reader, of: Class) -> Function | None:
-    """The `__init__` of a class or its bases; None where there is none that can be read."""
-    for c in lineage(r, of):
-        method = _method(c, "__init__")
-        if method is not None:
-            return Function(method, c.scope)
-    return None
-
-
-def inherited(r: Reader, scope: Scope, call: cst.Call, word: str) -> Value:
-    """A method of the class after the one in whose body a call stands. Raises NotUnderstood."""
-    from ..triton.signature import nodes_below
-
-    here: Scope | None = scope
-    while here is not None and not isinstance(here.names.get("self"), Instance):
-        here = here.parent
-    owner = here.names["self"] if here is not None else None
-    if isinstance(owner, Instance):
-        classes = lineage(r, owner.of)
-        for k, c in enumerate(classes):
-            if any(x is call for x in nodes_below(c.node)):
-                for other in classes[k + 1:]:
-                    if (method := _method(other, word)) is not None:
-                        return Function(method, other.scope, leading=(owner,))
-                if word == "__init__" and all(dotted_name(b.value) in ("object", "NamedTuple", "ABC") for b in c.node.bases):
-                    return Builtin("builtins.print")
-    raise NotUnderstood(f"'super().{word}', of a class that is not read")
-
-
-def unpacked(r: Reader, v: Instance) -> tuple[Value, ...]:
-    """The elements of an object that is a named tuple. Raises NotUnderstood for another."""
-    if any(dotted_name(b.value).split(".")[-1] == "NamedTuple" for c in lineage(r, v.of) for b in c.node.bases):
-        return tuple(v.fields[name] for _, name, _ in fields_of(r, v.of) if name in v.fields)
-    raise NotUnderstood(f"an object of '{v.of.node.name.value}' taken apart")
-
-
-def lineage(r: Reader, of: Class) -> list[Class]:
-    """A class and those of its bases that are in the source."""
-    out = [of]
-    for base in of.node.bases:
-        try:
-            found = evaluate(r, of.scope, base.value)
-        except NotUnderstood:
-            continue
-        if isinstance(found, Class):
-            out += lineage(r, found)
-    return out
-
-
-def field_of(r: Reader, of: Class, name: str) -> tuple[Class, cst.AnnAssign] | None:
-    """The annotated field of a class or its bases."""
-    for c in lineage(r, of):
-        for s in _statements(c.node):
-            if isinstance(s, cst.AnnAssign) and isinstance(s.target, cst.Name) and s.target.value == name:
-                return c, s
-    return None
-
-
-def fields_of(r: Reader, of: Class) -> list[tuple[Class, str, cst.AnnAssign]]:
-    """All annotated fields, those of bases first."""
-    out: dict[str, tuple[Class, str, cst.AnnAssign]] = {}
-    for c in reversed(lineage(r, of)):
-        for s in _statements(c.node):
-            if isinstance(s, cst.AnnAssign) and isinstance(s.target, cst.Name):
-                out[s.target.value] = (c, s.target.value, s)
-    return list(out.values())
-
-
-def _statements(node: cst.ClassDef) -> list[cst.BaseSmallStatement]:
-    return [small for s in node.body.body if isinstance(s, cst.SimpleStatementLine) for small in s.body]
-
-
-def _method(of: Class, name: str) -> cst.FunctionDef | None:
-    return next((s for s in of.node.body.body if isinstance(s, cst.FunctionDef) and s.name.value == name), None)
-
-
-def _is(f: cst.FunctionDef, word: str) -> bool:
-    return any(dotted_name(d.decorator).split(".")[-1] == word for d in f.decorators)
-
-
-def nearest(name: str, known: frozenset[str]) -> str:
-    """The sentence for an unknown word of TileLang."""
-    hint = did_you_mean(name, known)
-    return f"TileLang has no 'T.{name}' that is known here" + (f"; {hint}" if hint else "")
-
-
-def literal_of(v: Value) -> bool:
-    """Whether a value is known."""
-    return is_known(v)

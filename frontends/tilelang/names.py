@@ -59,6 +59,12 @@ CONSTANTS: Mapping[str, float | int | str | None] = {"math.pi": math.pi, "math.i
 LANGUAGE = "tilelang.language"
 """What `T` is an alias of."""
 
+LANES = "lanes"
+"""The kind of loop that `T.Parallel` is until it becomes tile statements or a loop over threads."""
+
+GRID_BARRIER = "a barrier of the whole grid"
+"""What stands for `T.sync_grid()` until the kernel is divided there."""
+
 _PYTHON = """
     len min max abs int float bool range tuple list str sum round isinstance enumerate zip sorted any all reversed print dict divmod getattr hasattr
     ValueError AssertionError RuntimeError NotImplementedError TypeError KeyError map slice next filter frozenset

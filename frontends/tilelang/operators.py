@@ -7,12 +7,13 @@ import libcst as cst
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, dtype_of
-from kir.ir.visit import transform
 
 from . import arithmetic
-from . import evaluate as evaluation
 from .arithmetic import convert
+from .evaluate import evaluate
+from .guards import guarded
 from .names import DTYPES
+from .open_values import item_of_open
 from .reader import OWN, Reader
 from .values import (
     Builtin,
@@ -37,6 +38,16 @@ from .values import (
 
 TENSORS = tuple(f"torch.{x}" for x in ("rand", "empty", "zeros", "ones", "full", "arange", "tensor", "eye", "linspace"))
 """How the questions begin whose answers are tensors of the host: arithmetic on them gives tensors."""
+
+
+def unary_operation(r: Reader, scope: Scope, e: cst.UnaryOperation) -> Value:
+    """`-a`, `+a`, `~a`, `not a`."""
+    return unary(r, e.operator, evaluate(r, scope, e.expression))
+
+
+def binary_operation(r: Reader, scope: Scope, e: cst.BinaryOperation) -> Value:
+    """`a + b` and the like."""
+    return binary(r, arithmetic.named(e.operator), evaluate(r, scope, e.left), evaluate(r, scope, e.right))
 
 
 def unary(r: Reader, operator: cst.BaseUnaryOp, value: Value) -> Value:
@@ -179,12 +190,12 @@ def _is_none(r: Reader, v: Value) -> bool | n.Expr:
 
 def boolean(r: Reader, scope: Scope, e: cst.BooleanOperation) -> Value:
     """`and`, `or`: the right side only where the left one does not decide."""
-    left = r.settled(evaluation.evaluate(r, scope, e.left))
+    left = r.settled(evaluate(r, scope, e.left))
     found = r.truth(left)
     conjunction = isinstance(e.operator, cst.And)
     if isinstance(found, bool):
-        return evaluation.evaluate(r, scope, e.right) if found == conjunction else left
-    other = r.settled(evaluation.evaluate(r, scope, e.right))
+        return evaluate(r, scope, e.right) if found == conjunction else left
+    other = r.settled(evaluate(r, scope, e.right))
     if _is_thing(r, left) or _is_thing(r, other):
         return Choice(found, other, left) if conjunction else Choice(found, left, other)
     right = r.truth(other)
@@ -212,10 +223,10 @@ def _is_thing(r: Reader, v: Value) -> bool:
 
 def comparison(r: Reader, scope: Scope, e: cst.Comparison) -> Value:
     """A chain of comparisons."""
-    left = evaluation.evaluate(r, scope, e.left)
+    left = evaluate(r, scope, e.left)
     out: bool | n.Expr = True
     for part in e.comparisons:
-        right = evaluation.evaluate(r, scope, part.comparator)
+        right = evaluate(r, scope, part.comparator)
         one = r.truth(_compared(r, part.operator, left, right))
         if one is False:
             return False
@@ -247,8 +258,6 @@ def _compared(r: Reader, operator: cst.BaseCompOp, a: Value, b: Value) -> Value:
 
 def _in_order(r: Reader, op: str, a: Value, b: Value) -> Value:
     """A comparison of two tuples, element by element; an open one, such as what the machine answers, has as many as the other."""
-    from .subscripts import item_of_open
-
     def items(v: Value, like: Value) -> tuple[Value, ...]:
         if isinstance(v, Items):
             return v.items
@@ -296,55 +305,19 @@ def _contained(r: Reader, a: Value, b: Value) -> bool | n.Expr:
 
 def conditional(r: Reader, scope: Scope, e: cst.IfExp) -> Value:
     """`a if c else b`: one side where the condition is known, else a choice."""
-    found = r.truth(evaluation.evaluate(r, scope, e.test))
+    found = r.truth(evaluate(r, scope, e.test))
     if isinstance(found, bool):
-        return evaluation.evaluate(r, scope, e.body if found else e.orelse)
+        return evaluate(r, scope, e.body if found else e.orelse)
     if r.is_static(found):
         with r.assuming(found, True):
-            a = evaluation.evaluate(r, scope, e.body)
+            a = evaluate(r, scope, e.body)
         with r.assuming(found, False):
-            b = evaluation.evaluate(r, scope, e.orelse)
+            b = evaluate(r, scope, e.orelse)
         return r.merged(found, a, b)
-    return chosen(r, found, evaluation.evaluate(r, scope, e.body), evaluation.evaluate(r, scope, e.orelse))
+    return chosen(r, found, evaluate(r, scope, e.body), evaluate(r, scope, e.orelse))
 
 
 def chosen(r: Reader, cond: n.Expr, a: Value, b: Value) -> Value:
     """`a` where a condition of the kernel holds, else `b`; what only one of them reads is read under its condition."""
     left, right = arithmetic.paired(r.settled(a), r.settled(b), r.run)
     return Num(build.select(cond, guarded(r, left), guarded(r, right)))
-
-
-def guarded(r: Reader, e: n.Expr) -> n.Expr:
-    """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there."""
-    from .words_notes import outside
-
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if not isinstance(new, n.Load) or new.clip or not new.at.index or plainly_inside(r, new.at):
-            return new
-        return build.load(new.at, new.mask, outside(r, new.at.buffer), True)
-
-    made: n.Expr = transform(e, leave, lambda x: not isinstance(x, n.Buffer))
-    return made
-
-
-def _wraps_inside(i: n.Expr | n.Span, d: n.Expr) -> bool:
-    """Whether an index is a remainder that stays inside its dimension."""
-    return isinstance(i, n.Binary) and i.op == "mod" and (i.b == d or (
-        isinstance(i.b, n.Const) and (extent := build.int_value(d)) is not None and 0 < i.b.value <= extent))
-
-
-def _own_thread(r: Reader, i: n.Expr | n.Span, d: n.Expr) -> bool:
-    """Whether an index is the thread's number, and the dimension has an element for each thread."""
-    return isinstance(i, n.Expr) and r.meaning(i) == n.Var(r.thread, I32) and d == r.threads
-
-
-def plainly_inside(r: Reader, at: n.Region) -> bool:
-    """Whether each index of a place is a literal inside its dimension, a loop's variable that ends with it, or the thread's own."""
-    for i, d in zip(at.index, at.buffer.shape, strict=False):
-        if isinstance(i, n.Const):
-            extent = build.int_value(d)
-            if (extent is None and i.value != 0) or (extent is not None and not 0 <= i.value < extent):
-                return False
-        elif not (isinstance(i, n.Var) and r.inside.get(i.name) == d) and not _wraps_inside(i, d) and not _own_thread(r, i, d):
-            return False
-    return True

@@ -12,7 +12,8 @@ from kir.ir.types import DType
 
 from ..triton.source import Module, Project, decorator_name
 from .evaluate import evaluate
-from .execute import called
+from .functions import called
+from .language import HANDLERS
 from .reader import OWN, Reader, Undecided
 from .values import Function, Items, NotUnderstood, Scope, Table, TypeOf, Value, is_known
 
@@ -40,7 +41,7 @@ def skeleton(project: Project, module: Module, node: cst.FunctionDef, program: n
 def configurations(project: Project, module: Module, node: cst.FunctionDef) -> list[dict[str, Setting]]:
     """The table of `tilelang.autotune(configs=..)` over the factory, where it is one that can be worked out."""
     owners = module.owners.get(id(node), ()) or (node,)
-    r = Reader(project, module, {})
+    r = Reader(HANDLERS, project, module, {})
     for f in owners:
         for d in f.decorators:
             if decorator_name(d) != "autotune" or not isinstance(d.decorator, cst.Call):

@@ -12,7 +12,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 
-from .execute import called
+from .functions import called
 from .reader import Reader
 from .values import Function, Items, LayoutOf, NotUnderstood, Num, Value
 

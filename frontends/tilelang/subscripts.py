@@ -10,15 +10,14 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, dtype_of
 
-from . import arithmetic, operators
-from . import evaluate as evaluation
+from . import arithmetic, classes, lookup, operators
 from .arithmetic import convert
-from .names import DTYPES
-from .reader import Reader, Undecided
+from .evaluate import evaluate
+from .open_values import annotated, item_of_open
+from .reader import Reader
 from .values import (
     Builtin,
     Choice,
-    Class,
     Instance,
     Items,
     Listed,
@@ -28,6 +27,7 @@ from .values import (
     Num,
     Open,
     Place,
+    Raised,
     Scope,
     Slice,
     Table,
@@ -38,22 +38,24 @@ from .values import (
     Value,
     describe,
     is_known,
+    tensor_type,
 )
 
 
-def item_of_open(r: Reader, owner: Open, k: int, target: cst.BaseExpression | None = None) -> Value:
-    """`owner[k]` of an open tuple."""
-    if owner.kind == "asked":
-        name = target.value if isinstance(target, cst.Name) and target.value != "_" else f"{owner.name}_{k}"
-        return r.ask(name, f"{owner.key}[{k}]", "" if target is not None else "asked")
-    path = f"{owner.name}_{k}" if k >= 0 else f"{owner.name}_last{-k if k < -1 else ''}"
-    return r.given.get(path, Open(path))
+def attribute_reference(r: Reader, scope: Scope, e: cst.Attribute) -> Value:
+    """`owner.name`."""
+    return attribute(r, evaluate(r, scope, e.value), e.attr.value)
+
+
+def subscription(r: Reader, scope: Scope, e: cst.Subscript) -> Value:
+    """`owner[index]`."""
+    if r.assumed and isinstance(e.value, cst.Name) and evaluate(r, scope, e.value) is None:
+        raise Raised(f"a subscript of '{e.value.value}', which is None", (), scope.module.origin(e))
+    return subscript(r, evaluate(r, scope, e.value), indices(r, scope, e.slice))
 
 
 def attribute(r: Reader, owner: Value, name: str) -> Value:
     """`owner.name`."""
-    from . import lookup
-
     owner = r.settled(owner)
     match owner:
         case Choice():
@@ -98,21 +100,19 @@ def _width(t: TypeOf, name: str) -> Value:
 
 
 def _member_of_open(r: Reader, owner: Open, name: str) -> Value:
-    from . import lookup
-
     if owner.kind == "asked":
         return r.ask(name, f"{owner.key}.{name}")
     path = f"{owner.name}_{name}"
     if owner.of is not None:
-        found = lookup.member(r, owner, owner.of, name)
+        found = classes.member(r, owner, owner.of, name)
         if found is not None:
             return found
-        declared = lookup.field_of(r, owner.of, name)
+        declared = classes.field_of(r, owner.of, name)
         if declared is not None:
             c, statement = declared
             if statement.value is not None and path not in r.defaults:
                 try:
-                    default = evaluation.evaluate(r, c.scope, statement.value)
+                    default = evaluate(r, c.scope, statement.value)
                     if is_known(default) or isinstance(default, TypeOf):
                         r.defaults[path] = default
                     elif isinstance(default, Items):
@@ -125,52 +125,16 @@ def _member_of_open(r: Reader, owner: Open, name: str) -> Value:
     return Open(path)
 
 
-def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope: Scope) -> Value:
-    """A parameter or field that is open, with what its annotation says."""
-    kind, of = "", None
-    text = scope.module.code(annotation).replace(" ", "") if annotation is not None else ""
-    plain = text.removeprefix("Optional[").removesuffix("]") if text.startswith("Optional[") else text.removesuffix("|None")
-    if plain in ("int", "bool", "float", "str"):
-        kind = plain
-    elif plain.rsplit(".", 1)[-1] == "dtype":
-        kind = "dtype"
-    elif annotation is not None:
-        try:
-            found = evaluation.evaluate(r, scope, annotation)
-            of = found if isinstance(found, Class) else None
-        except (NotUnderstood, Undecided):
-            of = None
-    if kind and text != plain and kind != "bool":
-        kind = "any" if kind != "str" else "str"
-    if kind in ("", "str") and r.kinds.get(name) == "dtype":
-        kind = "dtype"
-    if r.bound and name in r.defaults and name not in r.bound_sizes and name not in r.given:
-        r.given[name] = r.defaults[name]
-    if name in r.given:
-        value = r.given[name]
-        return TypeOf(DTYPES[value]) if kind == "dtype" and isinstance(value, str) and value in DTYPES else value
-    if kind == "str":
-        r.meta(name, "str")
-        return Text(name)
-    if kind in ("int", "bool", "float"):
-        r.kinds[name] = kind
-    elif kind:
-        r.kinds.setdefault(name, kind)
-    if of is not None:
-        r.objects.add(name)
-    return Open(name, of, kind)
-
-
 def indices(r: Reader, scope: Scope, slices: Sequence[cst.SubscriptElement]) -> list[Value]:
     """The values of a subscript, slices among them."""
     out: list[Value] = []
     for x in slices:
         match x.slice:
             case cst.Index(value=value):
-                found = evaluation.evaluate(r, scope, value)
+                found = evaluate(r, scope, value)
                 out += found.items if isinstance(found, Items) and len(slices) == 1 and isinstance(value, cst.Tuple) else [found]
             case cst.Slice():
-                ends = [None if y is None else evaluation.evaluate(r, scope, y) for y in (x.slice.lower, x.slice.upper, x.slice.step)]
+                ends = [None if y is None else evaluate(r, scope, y) for y in (x.slice.lower, x.slice.upper, x.slice.step)]
                 out.append(Slice(*ends))
     return out
 
@@ -192,9 +156,7 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
         case Table():
             return _of_table(r, owner, index[0] if len(index) == 1 else Items(tuple(index)))
         case Instance():
-            from .lookup import unpacked
-
-            return _item(r, Items(unpacked(r, owner)), index)
+            return _item(r, Items(classes.unpacked(r, owner)), index)
         case Open() if len(index) == 1 and isinstance(r.settled(index[0]), int):
             return item_of_open(r, owner, int(str(r.settled(index[0]))))
         case Open() if owner.kind == "asked":
@@ -205,20 +167,6 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
             return Builtin(f"{owner.name}[]")
         case _:
             raise NotUnderstood(f"a subscript of {describe(owner)}")
-
-
-def tensor_type(args: list[Value]) -> TensorType:
-    """`T.Tensor(shape, dtype)` or `T.StridedTensor(shape, strides, dtype)`, with the dtype f32 when there is none."""
-    def dims(v: Value) -> tuple[Value, ...]:
-        return v.items if isinstance(v, Items) else (v,)
-
-    if not args:
-        raise NotUnderstood("a tensor without a shape")
-    if len(args) == 1:
-        return TensorType(dims(args[0]), "float32")
-    if len(args) == 2:
-        return TensorType(dims(args[0]), args[1])
-    return TensorType(dims(args[0]), args[2], dims(args[1]))
 
 
 def place(r: Reader, buffer: n.Buffer, before: tuple[n.Expr | n.Span, ...], index: list[Value], var: bool = False) -> Place:

@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.types import TileType
 from kir.ir.visit import blocks_of, statements, walk
 
-from .control import LANES
+from .names import LANES
 from .seen import seen, warp_call
 
 NEUTRAL = frozenset({"assume", "assertion", "barrier", "named_barrier_sync", "named_barrier_arrive", "warp_sync", "nanosleep", "mbar_wait", "fence"})

@@ -17,8 +17,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import statements, substitute, substitute_buffers, transform
 
-from .control import LANES
 from .lanes import Lanes, NoTiles, names_in, nest
+from .names import LANES
 from .ranges import role_parts
 from .seen import seen
 from .taint import OF_ONE, Taint, is_local

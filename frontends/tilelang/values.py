@@ -345,3 +345,17 @@ def describe(v: object) -> str:
             return f"an object of '{v.of.node.name.value}'"
         case _:
             return f"a {type(v).__name__.lower()}" if not is_known(v) else repr(v)
+
+
+def tensor_type(args: list[Value]) -> TensorType:
+    """`T.Tensor(shape, dtype)` or `T.StridedTensor(shape, strides, dtype)`, with the dtype f32 when there is none."""
+    def dims(v: Value) -> tuple[Value, ...]:
+        return v.items if isinstance(v, Items) else (v,)
+
+    if not args:
+        raise NotUnderstood("a tensor without a shape")
+    if len(args) == 1:
+        return TensorType(dims(args[0]), "float32")
+    if len(args) == 2:
+        return TensorType(dims(args[0]), args[1])
+    return TensorType(dims(args[0]), args[2], dims(args[1]))

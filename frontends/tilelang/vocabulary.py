@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kir.diagnostic import did_you_mean
+
 _BLACKWELL = """
     alloc_tmem deallocate_tmem tcgen05_gemm tcgen05_gemm_blockscaled tcgen05_gemm_sp tcgen05_mma tcgen05_mma_arrive tcgen05_mma_blockscaled
     tcgen05_after_thread_sync tcgen05_before_thread_sync tcgen05_cp_warpx4 tcgen05_sf_warp_transpose initialize_tcgen05_descriptor alloc_tcgen05_smem_desc
@@ -37,3 +39,9 @@ BLACKWELL = frozenset(_BLACKWELL.split())
 """Words that only Blackwell's tensor memory has a use for."""
 VOCABULARY = BLACKWELL | frozenset(_OTHERS.split())
 """Words that TileLang 0.1.15 has."""
+
+
+def nearest(name: str, known: frozenset[str]) -> str:
+    """The sentence for an unknown word of TileLang."""
+    hint = did_you_mean(name, known)
+    return f"TileLang has no 'T.{name}' that is known here" + (f"; {hint}" if hint else "")

@@ -11,8 +11,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, I64, DType
 
-from . import arithmetic, images, words_atomic, words_math, words_memory, words_notes, words_pointer, words_reducer, words_sync, words_tile
+from . import arithmetic
 from .arithmetic import convert
+from .declarations import declared
+from .images import im2col
+from .layouts import layout_word
 from .names import LANGUAGE, LARGEST
 from .parameters import settled
 from .reader import Reader, said
@@ -31,10 +34,19 @@ from .values import (
     TensorType,
     TypeOf,
     Value,
-    describe,
     is_number,
+    tensor_type,
 )
-from .vocabulary import BLACKWELL, VOCABULARY
+from .vocabulary import BLACKWELL, VOCABULARY, nearest
+from .words_atomic import WORDS as ATOMICS
+from .words_math import WORDS as MATH
+from .words_memory import WORDS as MEMORY
+from .words_memory import reshaped
+from .words_notes import WORDS as NOTES
+from .words_pointer import WORDS as POINTERS
+from .words_reducer import WORDS as REDUCERS
+from .words_sync import WORDS as SYNCHRONIZATION
+from .words_tile import WORDS as TILES
 
 Word = Callable[[Reader, Signature], Value]
 SAME = {"WarpSpecialize": "ws", "Vectorized": "vectorized"}
@@ -53,23 +65,17 @@ def word(r: Reader, name: str, given: Signature, e: cst.CSTNode) -> Value:
     if found is not None:
         return found(r, given)
     if name in ("Fragment", "Layout"):
-        from .layouts import layout_word
-
         return layout_word(r, name, given, e)
     if "." in name and not r.launched:
         return r.ask(name.rsplit(".", 1)[-1], f"{name}({given.args}{given.named})")
     if name in BLACKWELL:
         raise NotUnderstood(f"'T.{name}' is for Blackwell's tensor memory")
     if name.startswith("make_") and name.endswith("layout"):
-        from .layouts import layout_word
-
         if name == "make_mma_swizzle_layout":
             return layout_word(r, name, given, e)
         raise NotUnderstood(f"TileLang has no 'T.{name}'; it is in tilelang.layout")
     if name in VOCABULARY:
         raise NotUnderstood(f"'T.{name}' is not read yet")
-    from .lookup import nearest
-
     raise NotUnderstood(nearest(name, VOCABULARY))
 
 
@@ -141,13 +147,11 @@ def _dtype(r: Reader, given: Signature) -> Value:
 
 
 def _tensor(r: Reader, given: Signature) -> Value:
-    from .subscripts import tensor_type
-
     args = [*given.args]
     memory = next((a for a in (*args, given.named.get("data")) if isinstance(a, Memory)), None)
     if memory is not None and r.launched:
         others = [a for a in args if a is not memory]
-        return words_memory.reshaped(r, Signature([memory, *others], {k: v for k, v in given.named.items() if k in ("shape", "dtype")}))
+        return reshaped(r, Signature([memory, *others], {k: v for k, v in given.named.items() if k in ("shape", "dtype")}))
     for key in ("shape", "strides", "dtype"):
         if key in given.named:
             args.append(given.named[key])
@@ -158,8 +162,6 @@ def _tensor(r: Reader, given: Signature) -> Value:
 
 def _empty(r: Reader, given: Signature) -> Value:
     """`T.empty(shape, dtype)` in an eager kernel: a tensor that it gives back."""
-    from .kernel import declared
-
     args = list(given.args)
     dtype = given.named.get("dtype", args.pop() if args and isinstance(args[-1], (TypeOf, str, Open)) and len(args) > 1 else "float32")
     shape = args[0] if len(args) == 1 else Items(tuple(args))
@@ -221,8 +223,6 @@ def _role_registers(name: str, default: int) -> Word:
 
 def _global(r: Reader, given: Signature) -> Value:
     """`T.alloc_global(shape, dtype)`: memory of the launch, for what one kernel of the function leaves to the next."""
-    from .kernel import declared
-
     shape, dtype = given.args[0], given.args[1]
     if r.launched:
         raise NotUnderstood("global memory declared inside a kernel")
@@ -244,17 +244,6 @@ def _option(name: str) -> Word:
         return None
 
     return made
-
-
-def policy(r: Reader, v: Value) -> str:
-    """The name of a warp policy of products."""
-    v = r.decided(v)
-    prefix = f"{LANGUAGE}.GemmWarpPolicy."
-    if isinstance(v, Builtin) and v.name.startswith(prefix):
-        return v.name.removeprefix(prefix)
-    if isinstance(v, Builtin) and ".GemmWarpPolicy." in v.name:
-        return v.name.rsplit(".", 1)[-1]
-    raise NotUnderstood(f"{describe(v)} as a policy of warps")
 
 
 def _const(r: Reader, given: Signature) -> Value:
@@ -285,11 +274,10 @@ WORDS: Mapping[str, Word] = {
     "shift_left": _binary("shl"), "shift_right": _binary("shr"),
     "kernel.KernelLaunchFrame.Current": _frame, "launch_frame.get_thread_extents": _frame_threads, "meta_var": _itself,
     "max_value": _largest, "min_value": _smallest, "infinity": _infinity, "dtype": _dtype, "Tensor": _tensor, "StridedTensor": _tensor,
-    "Buffer": _tensor, "empty": _empty, "im2col": images.im2col, "c2d_im2col": images.im2col,
+    "Buffer": _tensor, "empty": _empty, "im2col": im2col, "c2d_im2col": im2col,
     "alloc_global": _global, "annotate_producer_reg_dealloc": _role_registers("producer_registers", 24),
     "annotate_consumer_reg_alloc": _role_registers("consumer_registers", 240),
     "Kernel": _kernel, "ClusterKernel": _kernel, "use_swizzle": _swizzle, "annotate_min_blocks_per_sm": _min_blocks,
     "no_set_max_nreg": _option("no_set_max_nreg"), "disable_warp_group_reg_alloc": _option("no_set_max_nreg"), "likely": _let_place,
-    **words_math.WORDS, **words_memory.WORDS, **words_tile.WORDS, **words_sync.WORDS, **words_atomic.WORDS, **words_notes.WORDS,
-    **words_pointer.WORDS, **words_reducer.WORDS,
+    **MATH, **MEMORY, **TILES, **SYNCHRONIZATION, **ATOMICS, **NOTES, **POINTERS, **REDUCERS,
 }  # fmt: skip

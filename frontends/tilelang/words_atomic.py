@@ -12,8 +12,8 @@ from . import arithmetic
 from .arithmetic import convert
 from .guards import within
 from .reader import Reader
+from .regions import at, is_region, loaded, matched, neighbor, neighbors, region
 from .values import Memory, NotUnderstood, Num, Place, Signature, Value, is_number
-from .words_tile import at, is_region, loaded, matched, region
 
 Word = Callable[[Reader, Signature], Value]
 
@@ -76,24 +76,6 @@ def _order(given: Signature, position: int, default: str) -> str:
     if found not in ("relaxed", "acquire", "release"):
         raise NotUnderstood("an order of memory that the IR does not have")
     return str(found)
-
-
-def neighbors(r: Reader, v: Value, count: int) -> Place:
-    """The `count` elements that begin where `v` does, along the last dimension."""
-    p = region(r, v)
-    first = tuple(i.lo if isinstance(i, n.Span) else i for i in p.index)
-    if not first:
-        raise NotUnderstood(f"neighbors of '{p.buffer.name}', which is one number")
-    if p.buffer.strides is not None and not build.is_const(p.buffer.strides[-1], 1):
-        raise NotUnderstood(f"neighbors in '{p.buffer.name}', whose elements are not next to one another")
-    return Place(p.buffer, (*first[:-1], build.span(first[-1], count)))
-
-
-def neighbor(p: Place, k: int) -> Place:
-    """The k-th of neighbors."""
-    last = p.index[-1]
-    assert isinstance(last, n.Span)
-    return Place(p.buffer, (*p.index[:-1], build.add(last.lo, k)))
 
 
 def _wide(count: int) -> Word:

@@ -12,6 +12,7 @@ from . import arithmetic
 from .arithmetic import convert
 from .operators import chosen
 from .reader import Reader
+from .regions import at, is_region, region
 from .values import Memory, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe, is_number
 
 Word = Callable[[Reader, Signature], Value]
@@ -173,8 +174,6 @@ def _logical(op: str) -> Word:
 def _of_elements(op: str) -> Word:
     """`T.all_of(b)`: of the elements of a buffer, or of conditions."""
     def made(r: Reader, given: Signature) -> Value:
-        from .words_tile import at, is_region, region
-
         v = r.settled(given.args[0])
         if len(given.args) != 1 or not isinstance(v, (Memory, Place)) or (isinstance(v, Memory) and v.var) or not is_region(p := region(r, v)):
             return _logical(op)(r, given)

@@ -13,7 +13,7 @@ from kir.ir.visit import walk
 
 from . import arithmetic
 from .arithmetic import convert
-from .layouts import annotated_layouts
+from .layout_annotations import annotated_layouts
 from .reader import Reader
 from .values import Items, Loop, Memory, NotUnderstood, Place, Signature, Value, is_number
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import dtype_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .reader import Reader, zero
+from .reader import Reader
 from .values import Builtin, Items, Memory, NotUnderstood, Place, Signature, Table, Value, describe, is_known, is_number
 
 Word = Callable[[Reader, Signature], Value]
@@ -85,14 +84,6 @@ def _print(r: Reader, given: Signature) -> Value:
         raise NotUnderstood("a text that the binding decides")
     r.out.emit(n.Eval(build.call_with("print", tuple(operands), n.attrs(format=text))))
     return None
-
-
-def outside(r: Reader, buffer: n.Buffer) -> n.Expr:
-    """What a load from outside of a tensor gives: 0, or as the kernel says."""
-    found = r.outside.get(r.aliases.get(buffer.name, buffer.name))
-    if found is None:
-        return zero(buffer.dtype)
-    return found if dtype_of(found.type) == buffer.dtype else convert(found, buffer.dtype)
 
 
 def _source(r: Reader, given: Signature) -> Value:

@@ -10,9 +10,8 @@ from kir.ir.types import I32
 
 from .arithmetic import convert
 from .reader import Reader, zero
+from .regions import at, neighbor, neighbors, region
 from .values import NotUnderstood, Place, Signature, Value
-from .words_atomic import neighbor, neighbors
-from .words_tile import at, region
 
 Word = Callable[[Reader, Signature], Value]
 

@@ -11,8 +11,10 @@ from kir.ir.types import DType, dtype_of
 from . import arithmetic
 from .arithmetic import convert
 from .reader import Reader, zero
-from .values import NotUnderstood, Place, Signature, Value, is_number
-from .words_tile import COMBINE, at, region
+from .regions import at, region
+from .values import Memory, NotUnderstood, Place, Signature, Value, is_number
+from .words_memory import declare, shape_of
+from .words_tile import COMBINE
 
 Word = Callable[[Reader, Signature], Value]
 OPS: Mapping[str, str] = {"sum": "sum", "max": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor"}
@@ -20,9 +22,6 @@ OPS: Mapping[str, str] = {"sum": "sum", "max": "max", "min": "min", "bitand": "a
 
 def allocated(r: Reader, given: Signature) -> Value:
     """`T.alloc_reducer(shape, dtype, op)`."""
-    from .values import Memory
-    from .words_memory import declare, shape_of
-
     shape, dtype = given.args[0], given.args[1] if len(given.args) > 1 else given.named.get("dtype")
     buffer = declare(r, "reducer", r.dtype(dtype), shape_of(r, shape), "fragment")
     op = r.settled(given.args[2] if len(given.args) > 2 else given.named.get("op", "sum"))

@@ -10,23 +10,14 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, U64
 
 from .arithmetic import convert
-from .grid_barrier import MARK
+from .emission import store
+from .functions import called
+from .names import GRID_BARRIER
 from .reader import Reader
-from .values import Function, Items, Memory, NotUnderstood, Num, Place, Signature, Value, describe
+from .regions import barrier_place
+from .values import Function, Items, NotUnderstood, Num, Signature, Value
 
 Word = Callable[[Reader, Signature], Value]
-
-
-def barrier_place(r: Reader, v: Value) -> n.Region:
-    """One mbarrier."""
-    v = r.decided(v)
-    match v:
-        case Memory() if len(v.buffer.shape) == 1:
-            return build.region(v.buffer, 0)
-        case Place() if len(v.index) == len(v.buffer.shape) and not any(isinstance(i, n.Span) for i in v.index):
-            return build.region(v.buffer, *v.index)
-        case _:
-            raise NotUnderstood(f"{describe(v)} as a barrier")
 
 
 def _emit(r: Reader, fn: str, *args: n.Expr | n.Region, **attrs: n.Attr) -> None:
@@ -152,9 +143,6 @@ def _same(r: Reader, given: Signature) -> Value:
 
 def _all_reduce(r: Reader, given: Signature) -> Value:
     """`T.tvm_thread_allreduce(1, value, True, out, thread, ..)`: by shuffles among the lanes of a warp that differ in the thread axes given."""
-    from .assignments import store
-    from .execute import called
-
     if len(given.args) < 5 or r.known_int(given.args[0]) not in (1, None) or not isinstance(r.combiner, Function):
         raise NotUnderstood("an all-reduce of an unusual form")
     if r.truth(given.args[2]) is not True:
@@ -203,7 +191,7 @@ def _storage_sync(r: Reader, given: Signature) -> Value:
 
 
 def _sync_grid(r: Reader, given: Signature) -> Value:
-    r.out.emit(n.Opaque("tilelang", "T.sync_grid()", MARK))
+    r.out.emit(n.Opaque("tilelang", "T.sync_grid()", GRID_BARRIER))
     return None
 
 

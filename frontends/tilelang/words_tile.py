@@ -7,97 +7,16 @@ from typing import Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, TileType, dtype_of, shape_of
 
 from . import arithmetic
 from .arithmetic import convert
-from .reader import Reader, zero
-from .values import Memory, Named, NotUnderstood, Place, Signature, Value, describe, is_number
-from .words_notes import outside
+from .names import LANGUAGE
+from .reader import Reader, Undecided, zero
+from .regions import at, barrier_place, extents, is_region, loaded, matched, region
+from .values import Builtin, Named, NotUnderstood, Place, Signature, Value, describe, is_number
 
 Word = Callable[[Reader, Signature], Value]
-Extents = list["int | n.Expr"]
-
-
-def region(r: Reader, v: Value) -> Place:
-    """A buffer or part of it, with an index for each dimension."""
-    v = r.decided(v)
-    if isinstance(v, Memory):
-        return Place(v.buffer, tuple(build.span(0, d) for d in v.buffer.shape))
-    if isinstance(v, Place):
-        missing = v.buffer.shape[len(v.index):]
-        return Place(v.buffer, (*v.index, *(build.span(0, d) for d in missing)))
-    raise NotUnderstood(f"{describe(v)} as memory")
-
-
-def extents(p: Place) -> Extents:
-    """The extent of each dimension of a region, 1 where there is an index."""
-    return [i.extent if isinstance(i, n.Span) else 1 for i in p.index]
-
-
-def is_region(p: Place) -> bool:
-    """Whether a place is more than an element."""
-    return any(isinstance(i, n.Span) for i in p.index)
-
-
-def squeezed(p: Place) -> Place:
-    """A region without dimensions of extent 1."""
-    return Place(p.buffer, tuple(i.lo if isinstance(i, n.Span) and i.extent == 1 else i for i in p.index))
-
-
-def at(p: Place) -> n.Region:
-    """The region of the IR."""
-    return build.region(p.buffer, *p.index)
-
-
-def loaded(r: Reader, p: Place) -> n.Load:
-    """A region read; outside of global memory it is 0, or what the kernel says."""
-    where = at(p)
-    if p.buffer.space == "global":
-        return build.load(where, None, outside(r, p.buffer), True)
-    return build.load(where)
-
-
-def _widened(p: Place, like: Extents) -> Place:
-    """An element that names where a region begins, as that region: its last dimensions take the extents."""
-    index = list(p.index)
-    for k in range(1, len(like) + 1):
-        if like[-k] == 1:
-            continue
-        if k > len(index):
-            raise NotUnderstood(f"a region of {len(like)} dimensions that begins in '{p.buffer.name}'")
-        i = index[-k]
-        assert isinstance(i, n.Expr)
-        index[-k] = build.span(i, like[-k])
-    return Place(p.buffer, tuple(index))
-
-
-def matched(r: Reader, src: Value, dst: Value) -> tuple[Place, Place]:
-    """The two sides of a copy with the same extents; both are elements where neither side says more."""
-    a, b = region(r, src), region(r, dst)
-    if not is_region(a) and not is_region(b):
-        return a, b
-    if not is_region(a):
-        a = _widened(a, _trimmed(extents(b)))
-    elif not is_region(b):
-        b = _widened(b, _trimmed(extents(a)))
-    if extents(a) != extents(b) or any(x == 1 for x in extents(a)):
-        a, b = squeezed(a), squeezed(b)
-    left, right = ([x for x in extents(p) if x != 1] for p in (a, b))
-    if len(left) != len(right) or any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(left, right, strict=True)):
-        raise NotUnderstood(f"a copy of {_shape(left)} to {_shape(right)}")
-    return a, b
-
-
-def _trimmed(e: Extents) -> Extents:
-    while len(e) > 1 and e[0] == 1:
-        e = e[1:]
-    return e
-
-
-def _shape(e: Extents) -> str:
-    return "[" + ", ".join(str(x) if isinstance(x, int) else expr_text(x) for x in e) + "]"
 
 
 def _copy_options(r: Reader, given: Signature) -> dict[str, n.Attr]:
@@ -151,8 +70,6 @@ def _async_copy(r: Reader, given: Signature) -> Value:
 
 
 def _tma_copy(r: Reader, given: Signature) -> Value:
-    from .words_sync import barrier_place
-
     a, b = matched(r, *_sides(given))
     options = _copy_options(r, given)
     barrier = given.named.get("barrier")
@@ -200,10 +117,19 @@ def flag(r: Reader, v: Value) -> bool | n.Expr:
     return r.truth(v)
 
 
+def policy(r: Reader, v: Value) -> str:
+    """The name of a warp policy of products."""
+    v = r.decided(v)
+    prefix = f"{LANGUAGE}.GemmWarpPolicy."
+    if isinstance(v, Builtin) and v.name.startswith(prefix):
+        return v.name.removeprefix(prefix)
+    if isinstance(v, Builtin) and ".GemmWarpPolicy." in v.name:
+        return v.name.rsplit(".", 1)[-1]
+    raise NotUnderstood(f"{describe(v)} as a policy of warps")
+
+
 def _gemm(via: Literal["auto", "wgmma"]) -> Word:
     def made(r: Reader, given: Signature) -> Value:
-        from .words import policy
-
         names = ("A", "B", "C", "transpose_A", "transpose_B", "policy", "clear_accum")
         args: dict[str, Value] = dict(zip(names, given.args, strict=False))
         args.update(given.named)
@@ -213,8 +139,6 @@ def _gemm(via: Literal["auto", "wgmma"]) -> Word:
         turned = [r.truth(args.get(k, False)) for k in ("transpose_A", "transpose_B")]
         for t in turned:
             if not isinstance(t, bool):
-                from .reader import Undecided
-
                 raise Undecided(t)
         a, b = matrix(r, args["A"], bool(turned[0])), matrix(r, args["B"], bool(turned[1]))
         acc = matrix(r, args["C"], False)
@@ -347,8 +271,6 @@ def _scan(op: str) -> Word:
         if axis is None:
             raise NotUnderstood("a scan over an axis that the binding decides")
         if not isinstance(backward, bool):
-            from .reader import Undecided
-
             raise Undecided(backward)
         rank = len(extents(src))
         axis += rank if axis < 0 else 0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import field
 
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.blocks import Blocks
-from kir.ir.types import DType, Type, mention
+from kir.ir.condition_terms import condition_term
+from kir.ir.types import DType, Type
 from kir.ir.visit import walk
 
 from .values import Dim, NotUnderstood, Shape
@@ -21,14 +21,6 @@ class Emitter(Blocks):
 
     owners: dict[str, str] = field(default_factory=dict)
     mutable: set[str] = field(default_factory=set)
-
-    def let(self, name: str, e: n.Expr) -> n.Expr:
-        """`e` under a name, unless it is one already."""
-        if isinstance(e, (n.Var, n.Const)):
-            return e
-        made = n.Var(self.fresh(name), e.type)
-        self.emit(n.Let((made.name,), e))
-        return made
 
     def lets(self, names: tuple[str, ...], call: n.Expr, types: tuple[Type, ...]) -> tuple[n.Expr, ...]:
         """The results of a call with several."""
@@ -74,30 +66,7 @@ def mentions(e: n.Node, names: set[str]) -> bool:
 
 def condition_text(e: n.Expr) -> str:
     """A static condition in the functional notation of dtype terms."""
-    match e:
-        case n.Var():
-            return mention(e.name)
-        case n.Const():
-            return str(e.value).lower()
-        case n.Cast():
-            return condition_text(e.x)
-        case n.Unary():
-            return f"{e.op}({condition_text(e.x)})"
-        case n.Binary():
-            return f"{e.op}({condition_text(e.a)},{condition_text(e.b)})"
-        case n.Select():
-            return f"select({condition_text(e.cond)},{condition_text(e.a)},{condition_text(e.b)})"
-        case n.Call(fn="meta_is", args=(n.Var(name=name),), attrs=((_, value),)) if re.fullmatch(r"[\w.]+", str(value)):
-            return f"is({name},{value})"
-        case n.Call(fn="dtype_is"):
-            named = dict(e.attrs)
-            return f"dtype_is({named['a']},{named['b']})"
-        case n.Call(fn="meta_true", args=(n.Var(name=name),)):
-            return f"true({name})"
-        case n.Call(fn="dtype_kind"):
-            named = dict(e.attrs)
-            return f"dtype_kind({named['term']},{named['kind']})"
-        case n.Call(fn="absent"):
-            return f"absent({dict(e.attrs)['param']})"
-        case _:
-            raise NotUnderstood("a type that depends on a condition of unusual form")
+    try:
+        return condition_term(e)
+    except ValueError as bad:
+        raise NotUnderstood(str(bad)) from bad

@@ -30,6 +30,14 @@ class Blocks(Names):
             s = replace(s, origin=self.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
         self.block.append(s)
 
+    def let(self, name: str, e: n.Expr) -> n.Expr:
+        """`e` under a name, unless it is one already."""
+        if isinstance(e, (n.Var, n.Const)):
+            return e
+        made = n.Var(self.fresh(name), e.type)
+        self.emit(n.Let((made.name,), e))
+        return made
+
     @contextmanager
     def capture(self) -> Iterator[list[n.Stmt]]:
         """Collect what is emitted inside in a block of its own."""
