@@ -18,6 +18,7 @@ import libcst as cst
 from kir.ir.types import DTYPES as kir_dtypes
 
 from . import texts
+from .element_functions import element_row
 from .host_tables import BINARY, CALLS, COMPARE, DTYPES, EXTERNAL, MACHINE, UNARY
 from .names import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
 from .source import (
@@ -438,8 +439,6 @@ class HostScope:
 
 def _has(owner: str, name: str) -> bool:
     """Whether a module of Triton's has a name, as far as that is known. Raises NotUnderstood."""
-    from .calls import element_row
-
     if f"{owner}.{name}" in TRITON_HAS:
         return True
     if owner.rpartition(".")[2] == "libdevice":
