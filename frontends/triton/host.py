@@ -19,8 +19,9 @@ from kir.ir.types import DTYPES as kir_dtypes
 
 from . import texts
 from .element_functions import element_row
-from .host_tables import BINARY, CALLS, COMPARE, DTYPES, EXTERNAL, MACHINE, UNARY
+from .host_tables import CALLS, DTYPES, EXTERNAL, MACHINE
 from .names import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
+from .python_operators import BINARY, COMPARE, UNARY
 from .source import (
     TRANSPARENT_DECORATORS,
     Definition,

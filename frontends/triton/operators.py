@@ -11,7 +11,7 @@ from kir.ir.printer import dim_text
 from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, variable
 
 from .emit import as_dim, as_expr
-from .host_tables import BINARY, COMPARE
+from .python_operators import BINARY, COMPARE
 from .values import Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
 
 ARITHMETIC = {
