@@ -88,18 +88,18 @@ def _dispatch(words: Sequence[str], as_json: bool) -> int:
         kind = "option" if name.startswith("-") else "command"
         hint = did_you_mean(name, files if kind == "command" else ("--help", "--version", "--json", "--debug"))
         raise usage("KIR-C001", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir --help")
-    outcome = _alone(name, files[name], arguments) if as_json else _call(name, files[name], arguments)
+    outcome = _alone(name, arguments) if as_json else _call(name, arguments)
     if isinstance(outcome, Result):
         _print(outcome, "help" if isinstance(outcome, _Usage) else name, as_json)
         return outcome.code
     return outcome if isinstance(outcome, int) else 0
 
 
-def _alone(name: str, file: Path, arguments: list[str]) -> Any:
+def _alone(name: str, arguments: list[str]) -> Any:
     """As `_call`, with standard output kept for the one JSON object: what a command says of its own use is a result too, and what the
     processes that it starts print there goes to standard error."""
     with _kept_output(), contextlib.redirect_stdout(io.StringIO()) as said:
-        outcome = _call(name, file, arguments)
+        outcome = _call(name, arguments)
     text = said.getvalue()
     if isinstance(outcome, Result):
         print(text, end="", file=sys.stderr)
@@ -125,13 +125,13 @@ def _kept_output() -> Iterator[None]:
         os.close(kept)
 
 
-def _call(name: str, file: Path, arguments: list[str]) -> Any:
+def _call(name: str, arguments: list[str]) -> Any:
     """Import a command's module and run it through typer, whose complaints become usage errors."""
     import typer
 
     # The class from which all complaints about the command line derive; typer keeps it in a private module.
     complaint: Any = typer.BadParameter.__mro__[1]
-    module = importlib.import_module(".".join(("kir", "cli", *file.relative_to(FOLDER).with_suffix("").parts)))
+    module = importlib.import_module(".".join(("kir", "cli", *_files()[name].relative_to(FOLDER).with_suffix("").parts)))
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
