@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 from kir.analysis.elements import NotElementwise, element
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, substitute
+from kir.ir.visit import names_read, substitute, walk
 from kir.ptx import AsmOperand, Meaning, pack_bits, read_asm, unpack_bits
 from kir.ptx.bits import UNSIGNED
 
 from . import operators
-from .values import Items, NotUnderstood, Run, TypeOf, Unknown, Value, describe
+from .arguments import Arguments
+from .state import State
+from .values import Items, NotUnderstood, Run, TypeOf, Unknown, Value, describe, items_of
 
-if TYPE_CHECKING:
-    from .reader import Arguments, Reader
 
-
-def inline_asm(r: Reader, a: Arguments) -> Value:
+def inline_asm(r: State, a: Arguments) -> Value:
     """The value, or tuple of values, of an inline asm. Raises NotUnderstood with the reader's words for PTX that is wrong or unknown."""
     text, constraints = a.need(0, "asm"), a.need(1, "constraints")
     pack = operators.known_int(a.need(5, "pack"), "the elements of an inline asm that are packed")
@@ -54,10 +52,10 @@ def _letters(constraints: str) -> list[str]:
     return [c.strip() for c in constraints.split(",") if c.strip() and not c.strip().startswith("~")]
 
 
-def _operands(r: Reader, given: Value, results: Sequence[DType], constraints: str, pack: int) -> list[n.Expr]:
+def _operands(r: State, given: Value, results: Sequence[DType], constraints: str, pack: int) -> list[n.Expr]:
     """The operands, stretched to one shape, under names of their own. Elements whose dtype the binding decides are taken as bits of the
     width that the constraints tell, which a binding of another width cannot satisfy."""
-    runs = [operators.run(v) for v in r.items(given)]
+    runs = [operators.run(v) for v in items_of(given)]
     open_ = [k for k, e in enumerate(runs) if dtype_of(e.type).is_symbolic]
     if open_:
         known = sum(_registers(dtype_of(e.type), pack) for k, e in enumerate(runs) if k not in open_)
@@ -76,7 +74,7 @@ def _operands(r: Reader, given: Value, results: Sequence[DType], constraints: st
     return out
 
 
-def _effects(r: Reader, read: _Reading, tiles: Sequence[n.Expr]) -> list[Value]:
+def _effects(r: State, read: _Reading, tiles: Sequence[n.Expr]) -> list[Value]:
     """An asm that acts: only what does the same however many threads execute it, and gives no value."""
     for s in read.meaning.statements:
         if not (isinstance(s, n.Eval) and not s.call.args) or tiles:
@@ -141,7 +139,6 @@ class _Reading:
 
 
 def _type(e: n.Expr, name: str) -> DType:
-    from kir.ir.visit import walk
     found = next(x.of for x in walk(e) if isinstance(x, n.Var) and x.name == name)
     assert isinstance(found, DType)
     return found

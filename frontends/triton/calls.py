@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
-from kir.instructions import by_spelling, table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
 from kir.ir.types import BOOL, F32, I32, I64, DType, symbolic
 
 from . import asm, memory, operators, random, reductions, tiles
+from .arguments import Arguments
+from .arithmetic import arithmetic, converted
+from .element_functions import element_row
 from .hints import assume, barrier, hint, identity, nothing
 from .host_tables import CALLS
 from .names import HOST_CALLS
 from .shapes import dtype_question
+from .state import State
 from .values import (
     BlockPointer,
     Builtin,
@@ -32,65 +34,15 @@ from .values import (
     describe,
     is_known,
     is_number,
+    items_of,
 )
 
-if TYPE_CHECKING:
-    from .reader import Arguments, Reader
-
-Handler = Callable[["Reader", "Arguments"], Value]
-ALIASES: Mapping[str, str] = {
-    "fast_expf": "exp",
-    "fast_exp2f": "exp2",
-    "fast_logf": "log",
-    "fast_log2f": "log2",
-    "fast_tanhf": "tanh",
-    "fast_sinf": "sin",
-    "fast_cosf": "cos",
-    "rsqrt_rn": "rsqrt",
-    "fabs": "abs",
-    "ceil": "ceil",
-    "isfinited": "isfinite",
-    "finitef": "isfinite",
-    "rint": "round_even",
-    "nearbyint": "round_even",
-    "round": "round_away",
-    "umulhi": "mulhi",
-    "exp10": "exp10",
-    "sqrt_rn": "sqrt",
-    "fast_powf": "pow",
-    "trunc": "trunc",
-    "float2int_rz": "",
-    "div_rn": "",
-    "log10": "log10",
-    "isnan": "isnan",
-    "popcount": "popc",
-}
-"""Names of libdevice (approximations included) by the row of the instruction table that they are."""
-
+Handler = Callable[[State, Arguments], Value]
 MOST_NUMBERS = 1 << 16
 """How far a range that is written out may reach."""
 
 
-def element_row(name: str, word: str) -> str | None:
-    """The row of the instruction table for a function of `tl`, `tl.math` or libdevice."""
-    spelled = by_spelling("triton")
-    for prefix in ("libdevice",) if "libdevice" in name else ("tl", "libdevice"):
-        if f"{prefix}.{word}" in spelled:
-            row = spelled[f"{prefix}.{word}"]
-            return row.name if row.level == "element" and not row.effect else None
-    alias = ALIASES.get(word, word)
-    row_ = table().get(alias)
-    if (
-        row_ is not None
-        and row_.level == "element"
-        and not row_.effect
-        and ("libdevice" in name or ".math" in name or alias in ("exp", "log", "sin", "cos"))
-    ):
-        return alias
-    return None
-
-
-def builtin_call(r: Reader, name: str, a: Arguments) -> Value:
+def builtin_call(r: State, name: str, a: Arguments) -> Value:
     """A call of a builtin by its dotted name."""
     word = name.rsplit(".", 1)[-1]
     package = name.split(".")[0]
@@ -110,12 +62,12 @@ def builtin_call(r: Reader, name: str, a: Arguments) -> Value:
     raise NotUnderstood(f"there is no meaning for {name}")
 
 
-def _python(r: Reader, name: str, word: str, a: Arguments) -> Value:
+def _python(r: State, name: str, word: str, a: Arguments) -> Value:
     if all(is_known(v) for v in a.args) and name in HOST_CALLS and a.args:
         made = r.root.evaluate_call(name, a.args)
         return made
     if word == "len":
-        return len(r.items(a.need(0, "obj")))
+        return len(items_of(a.need(0, "obj")))
     if word in ("min", "max") and len(a.args) > 1:
         out = a.args[0]
         for v in a.args[1:]:
@@ -138,13 +90,13 @@ def _python(r: Reader, name: str, word: str, a: Arguments) -> Value:
             raise NotUnderstood(f"'{word}' of {', '.join(map(str, ends)) or 'nothing'}")
         return Items(tuple(range(*ends)))
     if word in ("tuple", "list"):
-        return Items(r.items(a.need(0, "x")))
+        return Items(items_of(a.need(0, "x")))
     if word == "zip":
-        return Items(tuple(Items(t) for t in zip(*(r.items(v) for v in a.args))))
+        return Items(tuple(Items(t) for t in zip(*(items_of(v) for v in a.args))))
     if word == "sum":
         out = 0
-        for v in r.items(a.args[0]):
-            out = r.arithmetic("add", out, v)
+        for v in items_of(a.args[0]):
+            out = arithmetic(r, "add", out, v)
         return out
     if word in ("log2", "sqrt", "exp", "log", "floor", "ceil") and len(a.args) == 1 and isinstance(a.args[0], Run):
         return elementwise(r, {"sqrt": "sqrt_approx"}.get(word, word), a.args)
@@ -160,7 +112,7 @@ def _python(r: Reader, name: str, word: str, a: Arguments) -> Value:
     raise NotUnderstood(f"a call of {name}")
 
 
-def elementwise(r: Reader, row: str, args: list[Value]) -> Value:
+def elementwise(r: State, row: str, args: list[Value]) -> Value:
     """A row of the instruction table on values of one dtype. Integers given to a float function become f32."""
     if not args:
         raise NotUnderstood(f"'{row}' without operands")
@@ -181,7 +133,7 @@ def elementwise(r: Reader, row: str, args: list[Value]) -> Value:
     return Run(build.call(row, *operands))
 
 
-def order(r: Reader, op: str, a: Value, b: Value, nan: Value = None) -> Value:
+def order(r: State, op: str, a: Value, b: Value, nan: Value = None) -> Value:
     """`maximum`, `minimum`; bf16 is computed in f32, as Triton does."""
     if is_number(a) and is_number(b) and is_known(a) and is_known(b):
         return max(a, b) if op == "max" else min(a, b)  # type: ignore[type-var]  # numbers
@@ -201,7 +153,7 @@ def order(r: Reader, op: str, a: Value, b: Value, nan: Value = None) -> Value:
 # ---------------------------------------------------------------------------------------------------------- elementwise, dtype
 
 
-def _cast(r: Reader, v: Value, to: Value, bitcast: Value = False, rounding: Value = None) -> Value:
+def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value = None) -> Value:
     if isinstance(to, TypeOf) and to.pointer:
         if isinstance(v, Pointer):
             return reinterpret_pointer(r, v, to.dtype)
@@ -216,10 +168,10 @@ def _cast(r: Reader, v: Value, to: Value, bitcast: Value = False, rounding: Valu
         raise NotUnderstood("a bitcast that the binding decides")
     if isinstance(rounding, str) and rounding == "rtz":
         return Run(build.cast(operators.run(v), dtype, "rz"))
-    return r.converted(v, dtype)
+    return converted(v, dtype)
 
 
-def reinterpret_pointer(r: Reader, p: Pointer, dtype: DType) -> Pointer:
+def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
     """The same address with elements of another dtype."""
     if dtype == p.base.dtype:
         return p
@@ -236,7 +188,7 @@ def reinterpret_pointer(r: Reader, p: Pointer, dtype: DType) -> Pointer:
     return Pointer(buffer)
 
 
-def _where(r: Reader, a: Arguments) -> Value:
+def _where(r: State, a: Arguments) -> Value:
     cond, x, y = a.need(0, "condition"), a.need(1, "x"), a.need(2, "y")
     if isinstance(x, Pointer) and isinstance(y, Pointer) and x.base == y.base:
         c = operators.as_bool(operators.run(cond))
@@ -256,27 +208,27 @@ def _where(r: Reader, a: Arguments) -> Value:
     return Run(build.select(c, ex, ey))
 
 
-def _clamp(r: Reader, a: Arguments) -> Value:
+def _clamp(r: State, a: Arguments) -> Value:
     return order(r, "min", order(r, "max", a.need(0, "x"), a.need(1, "min")), a.need(2, "max"))
 
 
-def _fdiv(r: Reader, a: Arguments) -> Value:
+def _fdiv(r: State, a: Arguments) -> Value:
     x, y = a.need(0, "x"), a.need(1, "y")
     return operators.binary("div", x, y)
 
 
-def _div_rn(r: Reader, a: Arguments) -> Value:
+def _div_rn(r: State, a: Arguments) -> Value:
     return operators.binary("div", a.need(0, "x"), a.need(1, "y"))
 
 
-def _div_rz(r: Reader, a: Arguments) -> Value:
+def _div_rz(r: State, a: Arguments) -> Value:
     x, y = a.need(0, "x"), a.need(1, "y")
     dtype = operators.common(x, y)
     dtype = quotient(dtype)
     return Run(build.call("div_rz", *operators.shapes(operators.run(x, dtype), operators.run(y, dtype))))
 
 
-def _cdiv(r: Reader, a: Arguments) -> Value:
+def _cdiv(r: State, a: Arguments) -> Value:
     x, y = a.need(0, "x"), a.need(1, "div")
     if is_number(x) and is_number(y):
         if isinstance(x, int) and isinstance(y, int):
@@ -289,26 +241,26 @@ def _cdiv(r: Reader, a: Arguments) -> Value:
     return Run(operators.truncating("floordiv", operators.run(operators.binary("add", Run(ex), operators.binary("sub", Run(ey), 1))), ey, r.counts))
 
 
-def _binary(op: str, r: Reader, a: Arguments) -> Value:
-    return r.arithmetic(op, a.need(0, "x"), a.need(1, "y"))
+def _binary(op: str, r: State, a: Arguments) -> Value:
+    return arithmetic(r, op, a.need(0, "x"), a.need(1, "y"))
 
 
-def _logical(op: str, r: Reader, a: Arguments) -> Value:
+def _logical(op: str, r: State, a: Arguments) -> Value:
     return operators.logical(op, operators.truth(a.need(0, "input")), operators.truth(a.need(1, "other")))
 
 
-def _constexpr(r: Reader, a: Arguments) -> Value:
+def _constexpr(r: State, a: Arguments) -> Value:
     return a.need(0, "value")
 
 
-def _swizzle(r: Reader, a: Arguments) -> Value:
+def _swizzle(r: State, a: Arguments) -> Value:
     i, j, rows, columns, group = (a.need(k, x) for k, x in enumerate(("i", "j", "size_i", "size_j", "size_g")))
-    ij = r.arithmetic("add", r.arithmetic("mul", i, columns), j)
-    per_group = r.arithmetic("mul", group, columns)
-    first = r.arithmetic("mul", r.arithmetic("floordiv", ij, per_group), group)
-    height = order(r, "min", r.arithmetic("sub", rows, first), group)
-    inside = r.arithmetic("mod", ij, per_group)
-    return Items((r.arithmetic("add", first, r.arithmetic("mod", inside, height)), r.arithmetic("floordiv", inside, height)))
+    ij = arithmetic(r, "add", arithmetic(r, "mul", i, columns), j)
+    per_group = arithmetic(r, "mul", group, columns)
+    first = arithmetic(r, "mul", arithmetic(r, "floordiv", ij, per_group), group)
+    height = order(r, "min", arithmetic(r, "sub", rows, first), group)
+    inside = arithmetic(r, "mod", ij, per_group)
+    return Items((arithmetic(r, "add", first, arithmetic(r, "mod", inside, height)), arithmetic(r, "floordiv", inside, height)))
 
 
 # -------------------------------------------------------------------------------------------------------------- descriptors
@@ -320,11 +272,11 @@ def _descriptor(v: Value) -> Descriptor:
     raise NotUnderstood(f"{describe(v)} where a tensor descriptor is needed")
 
 
-def _descriptor_load(r: Reader, a: Arguments) -> Value:
+def _descriptor_load(r: State, a: Arguments) -> Value:
     return memory.descriptor_load(r, _descriptor(a.need(0, "desc")), a.need(1, "offsets"))
 
 
-def _descriptor_store(r: Reader, a: Arguments) -> Value:
+def _descriptor_store(r: State, a: Arguments) -> Value:
     return memory.descriptor_store(r, _descriptor(a.need(0, "desc")), a.need(2, "offsets"), a.need(1, "value"))
 
 
@@ -433,10 +385,8 @@ def _int_dtype(a: Arguments) -> Value:
     raise NotUnderstood("an integer dtype whose width the binding decides")
 
 
-def method_call(r: Reader, owner: Value, name: str, a: Arguments) -> Value:
+def method_call(r: State, owner: Value, name: str, a: Arguments) -> Value:
     """`owner.name(..)`."""
-    from .reader import Arguments as Made
-
     if isinstance(owner, TypeOf) and name.startswith("is_"):
         if name in ("is_ptr", "is_block"):
             return owner.pointer if name == "is_ptr" else bool(owner.shape)
@@ -452,5 +402,5 @@ def method_call(r: Reader, owner: Value, name: str, a: Arguments) -> Value:
     if isinstance(owner, str) and name in ("startswith", "endswith") and isinstance(a.args[0], str):
         return owner.startswith(a.args[0]) if name == "startswith" else owner.endswith(a.args[0])
     if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
-        return builtin_call(r, f"triton.language.{name}", Made([owner, *a.args], a.named))
+        return builtin_call(r, f"triton.language.{name}", Arguments([owner, *a.args], a.named))
     raise NotUnderstood(f"method '{name}' of {describe(owner)}")

@@ -3,24 +3,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I64, DType, dtype_of, shape_of
+from kir.ir.visit import walk
 
 from . import joins, operators
 from .cells import Retyped
 from .emit import buffer_read, mentions, whole
+from .flow import Returned
 from .liveness import assigned_in_order, target_names
-from .statements import Returned, block
+from .state import State
 from .values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Static, Undefined, Unknown, Value, describe, is_number
-
-if TYPE_CHECKING:
-    from .reader import Reader
-
 
 MAX_ATTEMPTS = 6
 
@@ -30,12 +28,10 @@ RECENT = 12
 
 def stable(e: n.Expr) -> bool:
     """Whether an expression means the same wherever it is written."""
-    from kir.ir.visit import walk
-
     return not any(isinstance(x, n.Load) for x in walk(e))
 
 
-def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpression | None) -> tuple[list[n.Stmt], set[str]]:
+def carried(r: State, s: cst.For | cst.While, head: Any, test: cst.BaseExpression | None) -> tuple[list[n.Stmt], set[str]]:
     """Read the body of a loop with the names that it carries in buffers, and which buffers those are. The loop is read
     again when a name turns out to have another
     type than before the loop, or to be bound only in it."""
@@ -52,7 +48,7 @@ def carried(r: Reader, s: cst.For | cst.While, head: Any, test: cst.BaseExpressi
         try:
             with r.out.capture() as body:
                 head()
-                flow = block(r, s.body.body)
+                flow = r.read_block(r, s.body.body)
             if isinstance(flow, Returned):
                 raise NotUnderstood("a return from inside a loop")
         except Retyped:
@@ -95,7 +91,7 @@ def _prototype(v: Value) -> Value:
     return v
 
 
-def _snapshot(r: Reader) -> tuple[Any, ...]:
+def _snapshot(r: State) -> tuple[Any, ...]:
     return (
         list(r.out.block),
         dict(r.frame.env),
@@ -111,7 +107,7 @@ def _snapshot(r: Reader) -> tuple[Any, ...]:
     )
 
 
-def _restore(r: Reader, saved: tuple[Any, ...]) -> None:
+def _restore(r: State, saved: tuple[Any, ...]) -> None:
     del r.out.blocks[saved[8] :]
     r.out.block[:] = saved[0]
     r.frame.env, r.frame.cells = dict(saved[1]), dict(saved[2])
@@ -122,7 +118,7 @@ def _restore(r: Reader, saved: tuple[Any, ...]) -> None:
     r.functions = dict(saved[10])
 
 
-def _open(r: Reader, names: Sequence[str], hints: dict[str, Value]) -> tuple[list[str], list[str], dict[str, Value]]:
+def _open(r: State, names: Sequence[str], hints: dict[str, Value]) -> tuple[list[str], list[str], dict[str, Value]]:
     """Give names buffers; those without a value before the loop stay `late` until their type is known, and what no buffer can hold is
     `fixed`: it must not change."""
     opened, late = [], []
@@ -148,7 +144,7 @@ def _open(r: Reader, names: Sequence[str], hints: dict[str, Value]) -> tuple[lis
     return opened, late, fixed
 
 
-def _cell(r: Reader, name: str, old: Value, hint: Value | None) -> Value | None:
+def _cell(r: State, name: str, old: Value, hint: Value | None) -> Value | None:
     """The buffers of a name that starts as `old` and is to hold values like `hint`."""
     shape_like = hint if hint is not None else old
     match shape_like:
@@ -195,7 +191,7 @@ def _cell(r: Reader, name: str, old: Value, hint: Value | None) -> Value | None:
             return None
 
 
-def _number_cell(r: Reader, name: str, old: Value, like: n.Expr) -> Run:
+def _number_cell(r: State, name: str, old: Value, like: n.Expr) -> Run:
     dtype: DType = dtype_of(like.type)
     shape = shape_of(like.type)
     own = buffer_read(old.expr) if isinstance(old, Run) else None
@@ -223,11 +219,11 @@ def _number_cell(r: Reader, name: str, old: Value, like: n.Expr) -> Run:
     return Run(whole(buffer))
 
 
-def _declared_here(r: Reader, buffer: n.Buffer) -> bool:
+def _declared_here(r: State, buffer: n.Buffer) -> bool:
     return any(isinstance(s, n.Alloc) and s.buffer.name == buffer.name for s in r.out.block)
 
 
-def _inlined(r: Reader, name: str, init: n.Expr) -> n.Expr:
+def _inlined(r: State, name: str, init: n.Expr) -> n.Expr:
     """The definition of a let made shortly before, in place of its name, when nothing else uses it (`acc = tl.zeros(..)`)."""
     if not isinstance(init, n.Var):
         return init
@@ -246,7 +242,7 @@ def _inlined(r: Reader, name: str, init: n.Expr) -> n.Expr:
     return init
 
 
-def _close(r: Reader, opened: Sequence[str]) -> None:
+def _close(r: State, opened: Sequence[str]) -> None:
     """After the loop a name is bound to its buffer's final value."""
     for name in opened:
         cell = r.frame.cells.pop(name, None)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -10,21 +9,20 @@ from kir.ir.types import dtype_of, shape_of
 
 from . import joins, operators
 from .emit import buffer_read, mentions
+from .naming import named
 from .shapes import may_stretch, stretched
+from .state import State
 from .values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Value, is_number
 
-if TYPE_CHECKING:
-    from .reader import Reader
 
-
-def accumulate_in_place(r: Reader, name: str, old: Value, value: Run) -> bool:
+def accumulate_in_place(r: State, name: str, old: Value, value: Run) -> bool:
     """`x = x + product` where x owns its buffer: the product goes into it directly."""
     if not (isinstance(old, Run) and joins.is_own(r, old.expr, name)):
         return False
     return retarget(r, old.expr, value)
 
 
-def retarget(r: Reader, old: n.Expr, value: Run) -> bool:
+def retarget(r: State, old: n.Expr, value: Run) -> bool:
     """When the last two statements make a product with an accumulator that starts as some `e`, and `value` is that product: write it to
     the buffer that `old` reads, after storing `e` there unless it is `old` itself."""
     block_ = r.out.block
@@ -45,12 +43,12 @@ def retarget(r: Reader, old: n.Expr, value: Run) -> bool:
     return True
 
 
-def store_cell(r: Reader, name: str, cell: Value, value: Value) -> Value:
+def store_cell(r: State, name: str, cell: Value, value: Value) -> Value:
     """Write a value to the buffers of a mutable name. A value of another type asks for another reading of the loop (`retyped`)."""
     match cell:
         case Run():
             if isinstance(value, Choice):
-                made = r.over((value,), lambda v: v)
+                made = joins.over(r, (value,), lambda v: v)
                 if isinstance(made, Choice):
                     raise NotUnderstood(f"'{name}' is of several kinds in a loop")
                 value = made
@@ -67,7 +65,7 @@ def store_cell(r: Reader, name: str, cell: Value, value: Value) -> Value:
                     store_number(r, name, Run(a), Run(b))
             return cell
         case Items() if isinstance(value, Items) and len(value.items) == len(cell.items):
-            values = [r.stable(name, v) for v in value.items]
+            values = [named(r, name, v) for v in value.items]
             return Items(tuple(store_cell(r, name, c, v) for c, v in zip(cell.items, values, strict=True)))
         case Choice() if (decided := r.paths.decide(cell.cond)) is not None:
             store_cell(r, name, cell.a if decided else cell.b, value)
@@ -111,7 +109,7 @@ class Retyped(NotUnderstood):
         super().__init__("a name changes its type in a loop")
 
 
-def store_number(r: Reader, name: str, cell: Run, value: Value) -> Value:
+def store_number(r: State, name: str, cell: Run, value: Value) -> Value:
     """Store a number in the buffer that `cell` reads."""
     buffer = buffer_read(cell.expr)
     assert buffer is not None

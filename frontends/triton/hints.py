@@ -1,20 +1,17 @@
 """Calls that compute nothing: hints, assumptions, barriers."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 
 from . import operators
+from .arguments import Arguments
+from .state import State
 from .values import Items, Run, Value, is_number
 
-if TYPE_CHECKING:
-    from .reader import Arguments, Reader
 
-
-def hint(word: str, r: Reader, a: Arguments) -> Value:
+def hint(word: str, r: State, a: Arguments) -> Value:
     """`tl.multiple_of` and its like: the value, with what is said of it."""
     v = a.need(0, "input")
     if not isinstance(v, Run):
@@ -25,7 +22,7 @@ def hint(word: str, r: Reader, a: Arguments) -> Value:
     return Run(build.call(word, v.expr, *consts))
 
 
-def assume(r: Reader, a: Arguments) -> Value:
+def assume(r: State, a: Arguments) -> Value:
     """`tl.assume`: a condition that holds here."""
     cond = operators.truth(a.need(0, "cond"))
     if isinstance(cond, Run):
@@ -34,18 +31,18 @@ def assume(r: Reader, a: Arguments) -> Value:
     return None
 
 
-def barrier(r: Reader, a: Arguments) -> Value:
+def barrier(r: State, a: Arguments) -> Value:
     """`tl.debug_barrier`: all threads of the CTA meet."""
     r.out.emit(n.Eval(build.call("barrier")))
     return None
 
 
-def nothing(r: Reader, a: Arguments) -> Value:
+def nothing(r: State, a: Arguments) -> Value:
     """A call that has no effect on what is computed."""
     return None
 
 
-def identity(r: Reader, a: Arguments) -> Value:
+def identity(r: State, a: Arguments) -> Value:
     """A call that gives its argument."""
     v = a.need(0, "x")
     return Run(operators.number(v)) if is_number(v) else v

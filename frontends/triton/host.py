@@ -18,8 +18,10 @@ import libcst as cst
 from kir.ir.types import DTYPES as kir_dtypes
 
 from . import texts
-from .host_tables import BINARY, CALLS, COMPARE, DTYPES, EXTERNAL, MACHINE, UNARY
+from .element_functions import element_row
+from .host_tables import CALLS, DTYPES, EXTERNAL, MACHINE
 from .names import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
+from .python_operators import BINARY, COMPARE, UNARY
 from .source import (
     TRANSPARENT_DECORATORS,
     Definition,
@@ -438,8 +440,6 @@ class HostScope:
 
 def _has(owner: str, name: str) -> bool:
     """Whether a module of Triton's has a name, as far as that is known. Raises NotUnderstood."""
-    from .calls import element_row
-
     if f"{owner}.{name}" in TRITON_HAS:
         return True
     if owner.rpartition(".")[2] == "libdevice":

@@ -1,12 +1,8 @@
-"""What host code is taken to see without running it: modules from outside, the machine, Python's operators."""
+"""What host code is taken to see without running it: modules from outside, the machine."""
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import libcst as cst
+from collections.abc import Mapping
 
 from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
@@ -90,39 +86,3 @@ CALLS: Mapping[str, Value] = {
     "torch.cuda.device_count": 1,
 }
 """What a call gives on the modelled machine, whatever its arguments."""
-
-
-BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
-    cst.Add: operator.add,
-    cst.Subtract: operator.sub,
-    cst.Multiply: operator.mul,
-    cst.Divide: operator.truediv,
-    cst.FloorDivide: operator.floordiv,
-    cst.Modulo: operator.mod,
-    cst.Power: operator.pow,
-    cst.LeftShift: operator.lshift,
-    cst.RightShift: operator.rshift,
-    cst.BitAnd: operator.and_,
-    cst.BitOr: operator.or_,
-    cst.BitXor: operator.xor,
-}
-
-
-COMPARE: Mapping[type, Callable[[Any, Any], Any]] = {
-    cst.LessThan: operator.lt,
-    cst.LessThanEqual: operator.le,
-    cst.GreaterThan: operator.gt,
-    cst.GreaterThanEqual: operator.ge,
-    cst.Equal: operator.eq,
-    cst.NotEqual: operator.ne,
-    cst.Is: operator.is_,
-    cst.IsNot: operator.is_not,
-}
-
-
-UNARY: Mapping[type, Callable[[Any], Any]] = {
-    cst.Minus: operator.neg,
-    cst.Not: operator.not_,
-    cst.BitInvert: operator.invert,
-    cst.Plus: operator.pos,
-}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import BOOL, I64, DType, TileType, dtype_of, shape_of
+from kir.ir.types import BOOL, I64, DType, TileType, dtype_of, shape_of, symbolic
+from kir.ir.visit import walk
 
 from .emit import buffer_read, condition_text, mentions, whole
-from .operators import flat, folded, literal_dtype, number, number_dtype, pointer_shape, run
+from .operators import common, flat, folded, literal_dtype, number, number_dtype, pointer_shape, run
+from .state import State
 from .values import (
     BlockPointer,
     Choice,
@@ -32,82 +32,10 @@ from .values import (
     is_number,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .reader import Reader
-
 Arm = tuple[Value, list[n.Stmt]]
 
 
-KINDS = frozenset({"float", "int", "uint"})
-"""Every dtype of an element is of exactly one of these kinds (bool counts as unsigned)."""
-
-
-class Paths:
-    """The static conditions that hold where the reader stands."""
-
-    def __init__(self) -> None:
-        self.known: list[tuple[n.Expr, bool]] = []
-
-    @contextmanager
-    def under(self, cond: n.Expr, outcome: bool) -> Iterator[None]:
-        """Read on with `cond` known."""
-        before = len(self.known)
-        self._learn(cond, outcome)
-        try:
-            yield
-        finally:
-            del self.known[before:]
-
-    def _learn(self, cond: n.Expr, outcome: bool) -> None:
-        self.known.append((cond, outcome))
-        if isinstance(cond, n.Unary) and cond.op == "not":
-            self._learn(cond.x, not outcome)
-        if isinstance(cond, n.Binary) and ((cond.op == "and" and outcome) or (cond.op == "or" and not outcome)):
-            self._learn(cond.a, outcome)
-            self._learn(cond.b, outcome)
-
-    def decide(self, cond: n.Expr) -> bool | None:
-        """What the path says about a condition; None when it says nothing."""
-        if isinstance(cond, n.Const):
-            return bool(cond.value)
-        for e, outcome in self.known:
-            if e == cond:
-                return outcome
-        match cond:
-            case n.Unary(op="not"):
-                inner = self.decide(cond.x)
-                return None if inner is None else not inner
-            case n.Binary(op="and" | "or"):
-                a, b = self.decide(cond.a), self.decide(cond.b)
-                strong = cond.op == "or"
-                if strong in (a, b):
-                    return strong
-                return (not strong) if a is not None and b is not None else None
-            case n.Call(fn="dtype_kind") if dict(cond.attrs)["kind"] in KINDS:
-                term, kind = dict(cond.attrs)["term"], dict(cond.attrs)["kind"]
-                refused = set()
-                for e, outcome in self.known:
-                    if isinstance(e, n.Call) and e.fn == "dtype_kind" and dict(e.attrs)["term"] == term and dict(e.attrs)["kind"] in KINDS:
-                        if outcome:
-                            return dict(e.attrs)["kind"] == kind
-                        refused.add(dict(e.attrs)["kind"])
-                return True if refused == KINDS - {kind} else None
-            case n.Binary(op="eq" | "ne", b=n.Const()):
-                for e, outcome in self.known:
-                    if (
-                        isinstance(e, n.Binary)
-                        and e.op in ("eq", "ne")
-                        and e.a == cond.a
-                        and isinstance(e.b, n.Const)
-                        and ((e.op == "eq") == outcome)
-                    ):
-                        return (e.b == cond.b) == (cond.op == "eq")
-        return None
-
-
-def static_branch(r: Reader, cond: n.Expr, a: Callable[[], Value], b: Callable[[], Value], name: str = "x") -> Value:
+def static_branch(r: State, cond: n.Expr, a: Callable[[], Value], b: Callable[[], Value], name: str = "x") -> Value:
     """`a()` where the static `cond` holds, else `b()`; what they emit goes under a static if."""
     decided = r.paths.decide(cond)
     if decided is not None:
@@ -122,7 +50,36 @@ def static_branch(r: Reader, cond: n.Expr, a: Callable[[], Value], b: Callable[[
     return made
 
 
-def emit_if(r: Reader, cond: n.Expr, then: list[n.Stmt], orelse: list[n.Stmt], static: bool) -> None:
+def choose(r: State, cond: Run, a: Callable[[], Value], b: Callable[[], Value], name: str = "x") -> Value:
+    """`a()` or `b()` by a run-time scalar; an if where they emit or read memory, a select otherwise."""
+    if cond.shape:
+        raise NotUnderstood("a branch on a tile")
+    with r.out.capture() as block_a:
+        va = a()
+    with r.out.capture() as block_b:
+        vb = b()
+    if not block_a and not block_b and _is_numeric(va) and _is_numeric(vb) and not _loads(va) and not _loads(vb):
+        dtype = common(va, vb) if isinstance(va, Run) or isinstance(vb, Run) else None
+        ea, eb = run(va, dtype), run(vb, dtype)
+        if dtype is None and ea.type != eb.type:
+            raise NotUnderstood("a conditional of literals of two dtypes")
+        return Run(build.select(cond.expr, ea, eb))
+    test = r.out.let("cond", cond.expr)
+    made = merge(r, test, (va, block_a), (vb, block_b), False, name)
+    emit_if(r, test, block_a, block_b, False)
+    return made
+
+
+def _is_numeric(v: Value) -> bool:
+    """A number, run-time or static."""
+    return isinstance(v, Run) or is_number(v)
+
+
+def _loads(v: Value) -> bool:
+    return isinstance(v, Run) and any(isinstance(x, n.Load) and buffer_read(x) is None for x in walk(v.expr))
+
+
+def emit_if(r: State, cond: n.Expr, then: list[n.Stmt], orelse: list[n.Stmt], static: bool) -> None:
     """An if; an empty then-arm is turned round."""
     if not then and orelse:
         cond, then, orelse = build.invert(cond), orelse, then
@@ -130,7 +87,7 @@ def emit_if(r: Reader, cond: n.Expr, then: list[n.Stmt], orelse: list[n.Stmt], s
         r.out.emit(n.If(cond, tuple(then), tuple(orelse), static))
 
 
-def over(r: Reader, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value:
+def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value:
     """`fn(*values)`, with every static choice among the values decided or distributed over."""
     for i, v in enumerate(values):
         if isinstance(v, Unknown):
@@ -150,7 +107,7 @@ def over(r: Reader, values: tuple[Value, ...], fn: Callable[..., Value]) -> Valu
     return fn(*values)
 
 
-def merge(r: Reader, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Value:
+def merge(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Value:
     """The value of a name after a branch on `cond`: may declare a buffer before it and append stores to its arms."""
     va, vb = a[0], b[0]
     if va == vb and type(va) is type(vb):
@@ -174,7 +131,7 @@ def merge(r: Reader, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> V
         if found is not None:
             return found
     if isinstance(va, TypeOf) and isinstance(vb, TypeOf) and static and va.pointer == vb.pointer and va.shape == vb.shape:
-        return replace(va, dtype=r.chosen_dtype(cond, va.dtype, vb.dtype))
+        return replace(va, dtype=chosen_dtype(r, cond, va.dtype, vb.dtype))
     if isinstance(va, Pointer) and isinstance(vb, Pointer) and va.base == vb.base and len(pointer_shape(va)) == len(pointer_shape(vb)):
         offset = merge(r, cond, (_offset(va), a[1]), (_offset(vb), b[1]), static, name)
         if isinstance(offset, Run):
@@ -201,7 +158,7 @@ def _static_number(cond: n.Expr, va: Value, vb: Value, otherwise: Callable[[], V
     return folded(build.select(cond, number(va), number(vb)))
 
 
-def _numbers(r: Reader, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Value | None:
+def _numbers(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Value | None:
     """A buffer that both arms fill, None when their shapes differ in rank."""
     (va, block_a), (vb, block_b) = a, b
     if isinstance(va, Run) and isinstance(vb, Run):
@@ -228,7 +185,7 @@ def _numbers(r: Reader, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -
                 return None
             eb, dtype = build.cast(eb, da), da
         else:
-            dtype = r.chosen_dtype(cond, dtype_of(ea.type), dtype_of(eb.type))
+            dtype = chosen_dtype(r, cond, dtype_of(ea.type), dtype_of(eb.type))
     if sa != sb:
         if not static:
             raise NotUnderstood(f"'{name}' has different shapes after a run-time branch")
@@ -251,7 +208,7 @@ def is_float(v: Value) -> bool:
     return is_number(v) and number_dtype(v).is_float
 
 
-def export(r: Reader, arm: Arm, name: str) -> Value:
+def export(r: State, arm: Arm, name: str) -> Value:
     """A value of one arm, made to outlive it."""
     value, block = arm
     local = set(bound_names(tuple(block)))
@@ -269,7 +226,7 @@ def export(r: Reader, arm: Arm, name: str) -> Value:
         block.append(n.Store(n.Region(buffer), e))
         return whole(buffer)
 
-    return r.mapped(value, expr)
+    return mapped(value, expr)
 
 
 def _dtype(e: n.Expr) -> DType:
@@ -303,6 +260,16 @@ def mapped(value: Value, expr: Callable[[n.Expr], n.Expr]) -> Value:
             return value
 
 
+def chosen_dtype(r: State, cond: n.Expr, a: DType, b: DType) -> DType:
+    """The dtype that is `a` under a static condition, else `b`; one name for each such term."""
+    if a == b:
+        return a
+    text = f"select({static_condition(cond)},{a.name},{b.name})"
+    if text not in r.dtype_terms:
+        r.dtype_terms[text] = r.out.fresh("T")
+    return symbolic(r.dtype_terms[text])
+
+
 def static_condition(cond: n.Expr) -> str:
     """A static condition for a dtype term. Raises NotUnderstood for unusual ones."""
     if dtype_of(cond.type) != BOOL:
@@ -310,7 +277,7 @@ def static_condition(cond: n.Expr) -> str:
     return condition_text(cond)
 
 
-def is_own(r: Reader, e: n.Expr, name: str) -> bool:
+def is_own(r: State, e: n.Expr, name: str) -> bool:
     """Whether an expression is the whole of a buffer that stands for `name` alone."""
     buffer = buffer_read(e)
     return buffer is not None and r.out.owners.get(buffer.name) == r.owner(name)

@@ -11,17 +11,19 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
 from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
+from kir.ir.visit import statements
 
 from .emit import whole
 from .host import HostScope
 from .host_tables import DTYPES as TRITON_DTYPES
 from .inference import Facts, Inference
+from .inlining import run_function
 from .memory import place
 from .operators import pointer_shape, run
-from .reader import Frame, Reader
-from .signature import annotation_text, is_constexpr, parameters, stated_kind
+from .signature import annotation_text, is_constexpr, nodes_below, parameters, stated_kind
 from .source import Module, Project
-from .statements import run_function
+from .state import Frame, State
+from .statements import block
 from .values import Choice, Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
 
 GRID = ("pid_0", "pid_1", "pid_2")
@@ -36,7 +38,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
     inference = Inference(scope)
     fn = Jit(module, node)
     facts = inference.facts(fn)
-    r = Reader(scope, inference)
+    r = State(scope, block)
     frame = Frame(fn, scope)
     r.frames.append(frame)
     r.out.reserve(p.name.value for p in parameters(node))
@@ -74,7 +76,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
 
 
-def _read_body(r: Reader, node: cst.FunctionDef) -> None:
+def _read_body(r: State, node: cst.FunctionDef) -> None:
     """The statements of the function, and what a helper returns."""
     origin = r.root.module.origin(node)
     try:
@@ -88,7 +90,7 @@ def _read_body(r: Reader, node: cst.FunctionDef) -> None:
         r.out.emit(s)
 
 
-def _returned(r: Reader, value: Value, origin: Origin | None) -> n.Block:
+def _returned(r: State, value: Value, origin: Origin | None) -> n.Block:
     """What a helper returns; in the arms of a static branch where a meta decides between tuples."""
     if isinstance(value, Choice) and (isinstance(value.a, Items) or isinstance(value.b, Items)):
         return (n.If(value.cond, _returned(r, value.a, origin), _returned(r, value.b, origin), True, origin=origin),)
@@ -96,7 +98,7 @@ def _returned(r: Reader, value: Value, origin: Origin | None) -> n.Block:
     return (n.Jump("return", results, origin=origin),) if results else ()
 
 
-def _result(r: Reader, v: Value) -> n.Expr:
+def _result(r: State, v: Value) -> n.Expr:
     """A value that a helper returns; a pointer as the address of the element that it names."""
     match v:
         case Run():
@@ -116,8 +118,6 @@ def _fail(reason: str) -> n.Expr:
 
 
 def _statements(body: n.Block) -> list[n.Stmt]:
-    from kir.ir.visit import statements
-
     return list(statements(body))
 
 
@@ -137,7 +137,7 @@ def _default(p: cst.Param, scope: HostScope) -> Value:
 
 
 def _parameter(
-    r: Reader, p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
+    r: State, p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
 ) -> None:
     name = p.name.value
     if is_constexpr(p):
@@ -173,7 +173,7 @@ def _parameter(
     frame.env[name] = Run(n.Var(name, dtype))
 
 
-def _tile(r: Reader, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
+def _tile(r: State, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
     """A tile that a helper is given: its extents are metas, which its caller decides."""
     shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(axes))
     buffer = n.Buffer(name, variable(name), shape, "fragment")
@@ -227,8 +227,6 @@ _STATED: dict[str, Callable[[str], Value]] = {
 
 def is_kernel(fn: Jit, inference: Inference) -> bool:
     """Whether a jit function can be launched: it has an effect and returns nothing."""
-    from .signature import nodes_below
-
     effects = False
     for node in nodes_below(fn.node.body):
         if (
@@ -249,8 +247,6 @@ def is_kernel(fn: Jit, inference: Inference) -> bool:
 
 
 def _has_effect(fn: Jit, inference: Inference) -> bool:
-    from .signature import nodes_below
-
     return any(
         isinstance(node, cst.Call)
         and isinstance(found := inference.callee(fn, node.func, set()), str)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
@@ -11,10 +11,13 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, dtype_of, shape_of
 
-from . import operators
+from . import joins, operators
+from .arguments import Arguments
 from .carried import carried, stable
+from .expressions import condition, evaluate
+from .flow import NEXT, STOP, Flow, contains_return
 from .induction import closed_forms
-from .statements import NEXT, STOP, Flow, block, condition, contains_return
+from .state import State
 from .values import (
     Builtin,
     NotUnderstood,
@@ -25,15 +28,13 @@ from .values import (
     describe,
     is_known,
     is_number,
+    items_of,
 )
-
-if TYPE_CHECKING:
-    from .reader import Arguments, Reader
 
 MAX_UNROLLED = 64
 
 
-def loop(r: Reader, s: cst.For | cst.While) -> Flow:
+def loop(r: State, s: cst.For | cst.While) -> Flow:
     """A for or while loop."""
     if s.orelse is not None:
         raise NotUnderstood("an else after a loop")
@@ -43,32 +44,30 @@ def loop(r: Reader, s: cst.For | cst.While) -> Flow:
         return while_loop(r, s)
     if not isinstance(s.target, cst.Name):
         raise NotUnderstood("a loop over tuples")
-    iterated = r.eval(s.iter) if not isinstance(s.iter, cst.Call) else None
+    iterated = evaluate(r, s.iter) if not isinstance(s.iter, cst.Call) else None
     if iterated is not None:
-        return unrolled(r, s, r.items(iterated))
+        return unrolled(r, s, items_of(iterated))
     assert isinstance(s.iter, cst.Call)
-    fn = r.eval(s.iter.func)
+    fn = evaluate(r, s.iter.func)
     if not isinstance(fn, Builtin):
-        items = r.eval(s.iter)
-        return unrolled(r, s, r.items(items))
+        items = evaluate(r, s.iter)
+        return unrolled(r, s, items_of(items))
     word = fn.name.rsplit(".", 1)[-1]
     if word not in ("range", "static_range"):
         raise NotUnderstood(f"a loop over {fn.name}")
-    from .reader import Arguments
-
     args = Arguments(
-        [r.eval(a.value) for a in s.iter.args if a.keyword is None],
-        {a.keyword.value: r.eval(a.value) for a in s.iter.args if a.keyword is not None},
+        [evaluate(r, a.value) for a in s.iter.args if a.keyword is None],
+        {a.keyword.value: evaluate(r, a.value) for a in s.iter.args if a.keyword is not None},
     )
     return counted(r, s, args, word == "static_range")
 
 
-def unrolled(r: Reader, s: cst.For, items: Sequence[Value]) -> Flow:
+def unrolled(r: State, s: cst.For, items: Sequence[Value]) -> Flow:
     """A loop over known values, read once for each."""
     assert isinstance(s.target, cst.Name)
     for item in items:
         r.frame.env[s.target.value] = item
-        flow = block(r, s.body.body)
+        flow = r.read_block(r, s.body.body)
         if flow is not NEXT:
             if flow is STOP and r.out.block and isinstance(r.out.block[-1], n.Jump) and r.out.block[-1].kind != "return":
                 raise NotUnderstood("break or continue in an unrolled loop")
@@ -76,7 +75,7 @@ def unrolled(r: Reader, s: cst.For, items: Sequence[Value]) -> Flow:
     return NEXT
 
 
-def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
+def counted(r: State, s: cst.For, args: Arguments, static: bool) -> Flow:
     """`range`, `tl.range` or `tl.static_range`."""
     lo, hi, step = (
         (0, args.get(0, "end"), 1)
@@ -92,7 +91,7 @@ def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
             return unrolled(r, s, list(numbers))
     ends: list[n.Expr] = []
     for x in (lo, hi, step):
-        x = r.over((x,), lambda v: v)
+        x = joins.over(r, (x,), lambda v: v)
         if not (isinstance(x, Run) or is_number(x)):
             raise NotUnderstood(f"a loop bound that is {describe(x)}")
         ends.append(operators.run(x))
@@ -138,7 +137,7 @@ def counted(r: Reader, s: cst.For, args: Arguments, static: bool) -> Flow:
     return NEXT
 
 
-def _buffer(r: Reader, name: str) -> n.Buffer:
+def _buffer(r: State, name: str) -> n.Buffer:
     for level in reversed(r.out.blocks):
         for s in reversed(level):
             if isinstance(s, n.Alloc) and s.buffer.name == name:
@@ -146,7 +145,7 @@ def _buffer(r: Reader, name: str) -> n.Buffer:
     raise NotUnderstood(f"the buffer '{name}' is not declared")
 
 
-def options(r: Reader, args: Arguments, static: bool) -> tuple[str, n.Attrs]:
+def options(r: State, args: Arguments, static: bool) -> tuple[str, n.Attrs]:
     """Kind and attributes of a loop from the options of `tl.range`."""
     if static:
         return "static", ()
@@ -175,7 +174,7 @@ def options(r: Reader, args: Arguments, static: bool) -> tuple[str, n.Attrs]:
     return kind, n.attrs(**found)
 
 
-def while_loop(r: Reader, s: cst.While) -> Flow:
+def while_loop(r: State, s: cst.While) -> Flow:
     """A while loop; its test may use the names that live in buffers."""
     tests: list[Any] = []
 
@@ -200,8 +199,4 @@ def while_loop(r: Reader, s: cst.While) -> Flow:
         cond = build.call("pick", cond, *(build.const(0) for _ in shape_of(cond.type)))
     r.out.emit(n.While(cond, tuple(body)))
     return NEXT
-
-
-# --------------------------------------------------------------------------------------------------------- names in buffers
-
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64, broadcast_shapes, shape_of
 
 from . import operators
+from .arguments import Arguments
+from .arithmetic import converted
 from .emit import whole
 from .shapes import may_stretch, shape_from, stretched
-from .values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Value, describe
-
-if TYPE_CHECKING:
-    from .reader import Arguments, Reader
+from .state import State
+from .values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Value, describe, items_of
 
 ATOMICS = {
     "atomic_add": "atomic_add",
@@ -43,7 +41,7 @@ def policy(a: Arguments) -> str:
     return "_".join(words)
 
 
-def place(r: Reader, p: Pointer, shape: Shape | None = None) -> n.Region:
+def place(r: State, p: Pointer, shape: Shape | None = None) -> n.Region:
     """The elements that a pointer names, stretched to `shape`."""
     index = operators.flat(p)
     if shape is not None and shape_of(index.type) != shape:
@@ -64,7 +62,7 @@ def _mask(v: Value, shape: Shape) -> tuple[n.Expr | None, Shape]:
     return e, both
 
 
-def load(r: Reader, a: Arguments) -> Value:
+def load(r: State, a: Arguments) -> Value:
     """`tl.load`."""
     p = a.need(0, "pointer")
     if isinstance(p, BlockPointer):
@@ -84,7 +82,7 @@ def load(r: Reader, a: Arguments) -> Value:
     return Run(build.load(place(r, p, both), mask, fill, False, policy(a)))
 
 
-def store(r: Reader, a: Arguments) -> Value:
+def store(r: State, a: Arguments) -> Value:
     """`tl.store`."""
     p, value = a.need(0, "pointer"), a.need(1, "value")
     if isinstance(p, BlockPointer):
@@ -93,7 +91,7 @@ def store(r: Reader, a: Arguments) -> Value:
         raise NotUnderstood(f"a store through {describe(p)}")
     shape = operators.pointer_shape(p)
     mask, shape = _mask(a.get(2, "mask"), shape)
-    e = operators.run(r.converted(value, p.base.dtype))
+    e = operators.run(converted(value, p.base.dtype))
     both = broadcast_shapes(shape, shape_of(e.type))
     if both is None and may_stretch(shape_of(e.type), shape):
         both = shape
@@ -107,28 +105,28 @@ def store(r: Reader, a: Arguments) -> Value:
 # ----------------------------------------------------------------------------------------------------------- block pointers
 
 
-def make_block_ptr(r: Reader, a: Arguments) -> Value:
+def make_block_ptr(r: State, a: Arguments) -> Value:
     """`tl.make_block_ptr(base, shape, strides, offsets, block_shape, order)`."""
     base = a.need(0, "base")
     if not isinstance(base, Pointer):
         raise NotUnderstood(f"a block pointer on {describe(base)}")
 
     def scalars(at: int, name: str) -> tuple[n.Expr, ...]:
-        return tuple(build.cast(operators.run(v), I64) for v in r.items(a.need(at, name)))
+        return tuple(build.cast(operators.run(v), I64) for v in items_of(a.need(at, name)))
 
     shape, strides, offsets = scalars(1, "shape"), scalars(2, "strides"), scalars(3, "offsets")
-    block = shape_from(r.items(a.need(4, "block_shape")))
+    block = shape_from(items_of(a.need(4, "block_shape")))
     if not len(shape) == len(strides) == len(offsets) == len(block):
         raise NotUnderstood("a block pointer whose parts differ in rank")
     return BlockPointer(base, shape, strides, offsets, block)
 
 
-def advance(r: Reader, a: Arguments) -> Value:
+def advance(r: State, a: Arguments) -> Value:
     """`tl.advance(block_pointer, offsets)`."""
     p = a.need(0, "base")
     if not isinstance(p, BlockPointer):
         raise NotUnderstood(f"advance of {describe(p)}")
-    moves = r.items(a.need(1, "offsets"))
+    moves = items_of(a.need(1, "offsets"))
     offsets = tuple(build.add(o, build.cast(operators.run(m), I64)) for o, m in zip(p.offsets, moves, strict=True))
     return BlockPointer(p.base, p.shape, p.strides, offsets, p.block)
 
@@ -168,7 +166,7 @@ def _window(p: BlockPointer, axes: tuple[int, ...]) -> tuple[n.Region, n.Expr | 
     return n.Region(p.base.base, (total,)), mask
 
 
-def load_block(r: Reader, p: BlockPointer, axes: tuple[int, ...], padding: Value, cache: str) -> Value:
+def load_block(r: State, p: BlockPointer, axes: tuple[int, ...], padding: Value, cache: str) -> Value:
     """A load through a block pointer. Elements outside are the padding; where it is left undefined they are read as zero, which is one
     of the values that undefined allows."""
     region, mask = _window(p, axes)
@@ -180,10 +178,10 @@ def load_block(r: Reader, p: BlockPointer, axes: tuple[int, ...], padding: Value
     return Run(build.load(region, mask, fill, False, cache))
 
 
-def store_block(r: Reader, p: BlockPointer, value: Value, axes: tuple[int, ...], cache: str) -> Value:
+def store_block(r: State, p: BlockPointer, value: Value, axes: tuple[int, ...], cache: str) -> Value:
     """A store through a block pointer."""
     region, mask = _window(p, axes)
-    e = operators.run(r.converted(value, p.base.base.dtype))
+    e = operators.run(converted(value, p.base.base.dtype))
     r.written.add(p.base.base.name)
     r.out.emit(n.Store(region, stretched(e, p.block), mask, False, cache))
     return None
@@ -192,25 +190,23 @@ def store_block(r: Reader, p: BlockPointer, value: Value, axes: tuple[int, ...],
 # -------------------------------------------------------------------------------------------------------------- descriptors
 
 
-def make_descriptor(r: Reader, a: Arguments) -> Value:
+def make_descriptor(r: State, a: Arguments) -> Value:
     """`tl.make_tensor_descriptor(base, shape, strides, block_shape)`."""
     made = make_block_ptr(r, _with_offsets(r, a))
     assert isinstance(made, BlockPointer)
     return Descriptor(made.base, made.shape, made.strides, made.block)
 
 
-def _with_offsets(r: Reader, a: Arguments) -> Arguments:
-    from .reader import Arguments as Made
-
+def _with_offsets(r: State, a: Arguments) -> Arguments:
     shape, strides = a.need(1, "shape"), a.need(2, "strides")
     block = a.need(3, "block_shape")
-    zeros = Items(tuple(0 for _ in r.items(shape)))
-    return Made([a.need(0, "base"), shape, strides, zeros, block], {})
+    zeros = Items(tuple(0 for _ in items_of(shape)))
+    return Arguments([a.need(0, "base"), shape, strides, zeros, block], {})
 
 
-def at_offsets(r: Reader, d: Descriptor, offsets: Value) -> tuple[n.Region, n.Expr | None, bool]:
+def at_offsets(r: State, d: Descriptor, offsets: Value) -> tuple[n.Region, n.Expr | None, bool]:
     """Places of a descriptor's block, its mask, and whether it clips instead."""
-    moves = tuple(operators.run(v) for v in r.items(offsets))
+    moves = tuple(operators.run(v) for v in items_of(offsets))
     if len(moves) != len(d.block):
         raise NotUnderstood("offsets of another rank than the descriptor")
     if not d.strides:
@@ -221,7 +217,7 @@ def at_offsets(r: Reader, d: Descriptor, offsets: Value) -> tuple[n.Region, n.Ex
     return region, mask, False
 
 
-def descriptor_load(r: Reader, d: Descriptor, offsets: Value) -> Value:
+def descriptor_load(r: State, d: Descriptor, offsets: Value) -> Value:
     """`descriptor.load(offsets)`: zero outside. The tile arrives in a fragment of its own, which a later `raised` keeps where the place
     is a box of a tensor."""
     region, mask, clip = at_offsets(r, d, offsets)
@@ -235,10 +231,10 @@ def descriptor_load(r: Reader, d: Descriptor, offsets: Value) -> Value:
     return Run(whole(held))
 
 
-def descriptor_store(r: Reader, d: Descriptor, offsets: Value, value: Value) -> Value:
+def descriptor_store(r: State, d: Descriptor, offsets: Value, value: Value) -> Value:
     """`descriptor.store(offsets, value)`: nothing is written outside."""
     region, mask, clip = at_offsets(r, d, offsets)
-    e = operators.run(r.converted(value, d.base.base.dtype))
+    e = operators.run(converted(value, d.base.base.dtype))
     r.written.add(d.base.base.name)
     held = r.out.buffer(f"{d.base.base.name}_tile", d.base.base.dtype, d.block)
     r.out.emit(n.Alloc(held, stretched(e, d.block)))
@@ -249,7 +245,7 @@ def descriptor_store(r: Reader, d: Descriptor, offsets: Value, value: Value) -> 
 # ------------------------------------------------------------------------------------------------------------------ atomics
 
 
-def atomic(r: Reader, word: str, a: Arguments) -> Value:
+def atomic(r: State, word: str, a: Arguments) -> Value:
     """Atomics through pointers; the old values."""
     p = a.need(0, "pointer")
     if not isinstance(p, Pointer):
@@ -266,11 +262,11 @@ def atomic(r: Reader, word: str, a: Arguments) -> Value:
     r.read.add(p.base.name)
     r.written.add(p.base.name)
     if word == "atomic_cas":
-        expected, new = (operators.run(r.converted(a.need(k, name), dtype)) for k, name in ((1, "cmp"), (2, "val")))
+        expected, new = (operators.run(converted(a.need(k, name), dtype)) for k, name in ((1, "cmp"), (2, "val")))
         made = build.call_with("atomic_cas", (place(r, p, shape), expected, new), n.attrs(**options))
         return Run(r.out.let("old", made))
     mask, shape = _mask(a.get(2, "mask"), shape)
-    value = operators.run(r.converted(a.need(1, "val"), dtype))
+    value = operators.run(converted(a.need(1, "val"), dtype))
     both = broadcast_shapes(shape, shape_of(value.type))
     if both is None and may_stretch(shape_of(value.type), shape):
         both = shape

@@ -7,10 +7,11 @@ from collections.abc import Collection
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
+from kir.ir.printer import dim_text
 from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, variable
 
 from .emit import as_dim, as_expr
-from .host_tables import BINARY, COMPARE
+from .python_operators import BINARY, COMPARE
 from .values import Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
 
 ARITHMETIC = {
@@ -115,8 +116,6 @@ def shapes(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
 
 def show(shape: Shape) -> str:
     """A shape for a reason."""
-    from kir.ir.printer import dim_text
-
     return "[" + ", ".join(dim_text(d) for d in shape) + "]"
 
 

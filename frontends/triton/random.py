@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, U32, U64, dtype_of, shape_of
 
 from . import operators
+from .arguments import Arguments
+from .naming import named
 from .shapes import filled, stretched
+from .state import State
 from .values import Items, NotUnderstood, Run, Value
 
-if TYPE_CHECKING:
-    from .reader import Arguments, Reader
 
-
-def bits(r: Reader, lane: int, seed: Value, offset: Value, rounds: Value) -> n.Expr:
+def bits(r: State, lane: int, seed: Value, offset: Value, rounds: Value) -> n.Expr:
     """Random bits of lane `lane` (0 to 3) of Philox, as `tl.randint4x` gives them."""
     c = operators.run(offset)
     if dtype_of(c.type).bits == 64:
@@ -37,18 +35,18 @@ def bits(r: Reader, lane: int, seed: Value, offset: Value, rounds: Value) -> n.E
     )
 
 
-def randint(r: Reader, a: Arguments) -> Value:
+def randint(r: State, a: Arguments) -> Value:
     """`tl.randint`."""
     return Run(bits(r, 0, a.need(0, "seed"), a.need(1, "offset"), a.get(2, "n_rounds", 10)))
 
 
-def randint4x(r: Reader, a: Arguments) -> Value:
+def randint4x(r: State, a: Arguments) -> Value:
     """`tl.randint4x`."""
-    seed, offset = r.stable("seed", a.need(0, "seed")), r.stable("offset", a.need(1, "offset"))
+    seed, offset = named(r, "seed", a.need(0, "seed")), named(r, "offset", a.need(1, "offset"))
     return Items(tuple(Run(bits(r, k, seed, offset, a.get(2, "n_rounds", 10))) for k in range(4)))
 
 
-def rand(r: Reader, a: Arguments) -> Value:
+def rand(r: State, a: Arguments) -> Value:
     """`tl.rand`."""
     made = randint(r, a)
     assert isinstance(made, Run)
@@ -64,14 +62,14 @@ def unit(e: n.Expr) -> n.Expr:
     return build.mul(build.cast(folded, F32), 4.6566127342e-10)
 
 
-def rand4x(r: Reader, a: Arguments) -> Value:
+def rand4x(r: State, a: Arguments) -> Value:
     """`tl.rand4x`."""
     made = randint4x(r, a)
     assert isinstance(made, Items)
     return Items(tuple(Run(unit(x.expr)) for x in made.items if isinstance(x, Run)))
 
 
-def to_uniform(r: Reader, a: Arguments) -> Value:
+def to_uniform(r: State, a: Arguments) -> Value:
     """`tl.uint_to_uniform_float`."""
     x = operators.run(a.need(0, "x"))
     if dtype_of(x.type).bits not in (0, 32):
@@ -79,7 +77,7 @@ def to_uniform(r: Reader, a: Arguments) -> Value:
     return Run(unit(build.cast(x, U32, "bits")))
 
 
-def philox(r: Reader, a: Arguments) -> Value:
+def philox(r: State, a: Arguments) -> Value:
     """`tl.philox`."""
     seed = operators.run(a.need(0, "seed"))
     c = [operators.run(a.need(k, f"c{k - 1}")) for k in range(1, 5)]
@@ -95,7 +93,7 @@ def philox(r: Reader, a: Arguments) -> Value:
     return Items(tuple(Run(build.call("philox", build.cast(seed, U64), *counters, lane=k, rounds=rounds)) for k in range(4)))
 
 
-def randn(r: Reader, a: Arguments) -> Value:
+def randn(r: State, a: Arguments) -> Value:
     """`tl.randn`."""
     made = randint4x(r, a)
     assert isinstance(made, Items)
@@ -103,7 +101,7 @@ def randn(r: Reader, a: Arguments) -> Value:
     return Run(normals(r, u[0], u[1])[0])
 
 
-def normals(r: Reader, u: n.Expr, v: n.Expr) -> tuple[n.Expr, n.Expr]:
+def normals(r: State, u: n.Expr, v: n.Expr) -> tuple[n.Expr, n.Expr]:
     """Box-Muller, as `tl.pair_uniform_to_normal` does it."""
     u = r.out.let("u", build.maximum(u, build.broadcast(build.const(1.0e-7, F32), u.type)))
     angle = r.out.let("angle", build.mul(v, 6.283185307179586))
@@ -111,7 +109,7 @@ def normals(r: Reader, u: n.Expr, v: n.Expr) -> tuple[n.Expr, n.Expr]:
     return build.mul(radius, build.call("cos", angle)), build.mul(radius, build.call("sin", angle))
 
 
-def pair_to_normal(r: Reader, a: Arguments) -> Value:
+def pair_to_normal(r: State, a: Arguments) -> Value:
     """`tl.pair_uniform_to_normal`."""
     x, y = normals(r, operators.run(a.need(0, "u1")), operators.run(a.need(1, "u2")))
     return Items((Run(x), Run(y)))

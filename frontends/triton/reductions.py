@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
@@ -11,13 +9,13 @@ from kir.ir.dtype_terms import accumulated, precision_of, rounded, summed, widen
 from kir.ir.types import F32, I32, DType, TileType, TupleType, broadcast_shapes, dtype_of, shape_of
 
 from . import operators
+from .arguments import Arguments
 from .emit import as_expr, whole
+from .inlining import inline
 from .shapes import axis_of, filled, reshaped, shape_from, size, stretched
 from .signature import parameters
+from .state import State
 from .values import Builtin, Choice, Items, Jit, NotUnderstood, Run, Static, TypeOf, Value, describe, is_number
-
-if TYPE_CHECKING:
-    from .reader import Arguments, Reader
 
 NAMED = {"add": "sum", "max": "max", "min": "min", "mul": "prod", "xor": "xor", "or": "or", "and": "and"}
 
@@ -38,7 +36,7 @@ def keep(v: Value) -> bool:
     raise NotUnderstood("'keep_dims' that the binding decides")
 
 
-def along(r: Reader, e: n.Expr, axis: Value) -> tuple[n.Expr, int]:
+def along(r: State, e: n.Expr, axis: Value) -> tuple[n.Expr, int]:
     """The tile and axis of a reduction; without an axis the tile is flattened."""
     shape = shape_of(e.type)
     if axis is None:
@@ -50,7 +48,7 @@ def along(r: Reader, e: n.Expr, axis: Value) -> tuple[n.Expr, int]:
     return e, axis_of(axis, len(shape))
 
 
-def reduced(r: Reader, op: str, e: n.Expr, axis: Value, keep_dims: bool) -> Value:
+def reduced(r: State, op: str, e: n.Expr, axis: Value, keep_dims: bool) -> Value:
     """A reduction by a named operation."""
     shape = shape_of(e.type)
     source, at = along(r, e, axis)
@@ -63,7 +61,7 @@ def reduced(r: Reader, op: str, e: n.Expr, axis: Value, keep_dims: bool) -> Valu
     return Run(made)
 
 
-def total(r: Reader, a: Arguments) -> Value:
+def total(r: State, a: Arguments) -> Value:
     """`tl.sum`."""
     e = tile_of(a.need(0, "input"), "the sum")
     dtype = a.get(3, "dtype")
@@ -71,7 +69,7 @@ def total(r: Reader, a: Arguments) -> Value:
     return reduced(r, "sum", e, a.get(1, "axis"), keep(a.get(2, "keep_dims", False)))
 
 
-def extreme(r: Reader, op: str, a: Arguments) -> Value:
+def extreme(r: State, op: str, a: Arguments) -> Value:
     """`tl.max`, `tl.min`, with indices when asked."""
     e = tile_of(a.need(0, "input"), f"the {op}")
     indices = a.get(2, "return_indices", False)
@@ -87,18 +85,18 @@ def extreme(r: Reader, op: str, a: Arguments) -> Value:
     return reduced(r, op, build.cast(e, widened(dtype_of(e.type))), a.get(1, "axis"), keep_dims)
 
 
-def position(r: Reader, op: str, a: Arguments) -> Value:
+def position(r: State, op: str, a: Arguments) -> Value:
     """`tl.argmax`, `tl.argmin`: ties take the lowest index, which satisfies either tie rule."""
     e = tile_of(a.need(0, "input"), f"the arg{op}")
     return reduced(r, f"arg{op}", build.cast(e, rounded(dtype_of(e.type))), a.need(1, "axis"), keep(a.get(3, "keep_dims", False)))
 
 
-def logical_reduce(r: Reader, op: str, a: Arguments) -> Value:
+def logical_reduce(r: State, op: str, a: Arguments) -> Value:
     """`tl.xor_sum`, `tl.reduce_or`."""
     return reduced(r, op, tile_of(a.need(0, "input"), op), a.get(1, "axis"), keep(a.get(2, "keep_dims", False)))
 
 
-def cumulated(r: Reader, op: str, a: Arguments) -> Value:
+def cumulated(r: State, op: str, a: Arguments) -> Value:
     """`tl.cumsum`, `tl.cumprod`."""
     e = tile_of(a.need(0, "input"), "the running value")
     e = build.cast(e, rounded(dtype_of(e.type)))
@@ -121,7 +119,7 @@ def _scan(e: n.Expr, op: str, axis: Value, reverse: Value) -> n.Expr:
     return build.call_with("scan", (e,), n.attrs(**options))
 
 
-def combined(r: Reader, scan: bool, a: Arguments) -> Value:
+def combined(r: State, scan: bool, a: Arguments) -> Value:
     """`tl.reduce` and `tl.associative_scan` with a combine function."""
     given = a.need(0, "input")
     tiles = [tile_of(v, "the reduction") for v in (given.items if isinstance(given, Items) else (given,))]
@@ -165,7 +163,7 @@ def combined(r: Reader, scan: bool, a: Arguments) -> Value:
     return Items(tuple(Run(p) for p in parts))
 
 
-def combine_function(r: Reader, fn: Jit, dtypes: tuple[DType, ...]) -> tuple[str | None, str]:
+def combine_function(r: State, fn: Jit, dtypes: tuple[DType, ...]) -> tuple[str | None, str]:
     """A combine function: the named operation that it is, or the name of the device function made of it."""
     params = parameters(fn.node)
     if len(params) != 2 * len(dtypes):
@@ -176,7 +174,7 @@ def combine_function(r: Reader, fn: Jit, dtypes: tuple[DType, ...]) -> tuple[str
     names = [r.out.fresh(f"{p.name.value}") for p in params]
     variables = [n.Var(x, d) for x, d in zip(names, (*dtypes, *dtypes), strict=True)]
     with r.out.capture() as body:
-        value = r.inline(fn, [Run(v) for v in variables], {})
+        value = inline(r, fn, [Run(v) for v in variables], {})
         results = [operators.run(v, d) for v, d in zip(value.items if isinstance(value, Items) else (value,), dtypes, strict=True)]
     if len(results) == 1 and not body and isinstance(e := results[0], n.Binary) and e.op in NAMED and {e.a, e.b} == set(variables):
         r.combines[key] = (NAMED[e.op], "")
@@ -194,7 +192,7 @@ def combine_function(r: Reader, fn: Jit, dtypes: tuple[DType, ...]) -> tuple[str
 # ---------------------------------------------------------------------------------------------------------- matrix products
 
 
-def dot(r: Reader, args: Arguments) -> Value:
+def dot(r: State, args: Arguments) -> Value:
     """`tl.dot(a, b, acc)`: an accumulator buffer and `mma`; f32 unless `out_dtype` or the operands say otherwise."""
     a, b = tile_of(args.need(0, "input"), "the product"), tile_of(args.need(1, "other"), "the product")
     acc = args.get(2, "acc")
@@ -253,7 +251,7 @@ def precision(args: Arguments, dtype: DType) -> str:
 # -------------------------------------------------------------------------------------------------------------- composites
 
 
-def softmax(r: Reader, a: Arguments) -> Value:
+def softmax(r: State, a: Arguments) -> Value:
     """`tl.softmax`."""
     x = r.out.let("x", tile_of(a.need(0, "x"), "the softmax"))
     dim = a.get(1, "dim", 0)
@@ -266,7 +264,7 @@ def softmax(r: Reader, a: Arguments) -> Value:
     return operators.binary("div", Run(num), Run(den))
 
 
-def flip(r: Reader, a: Arguments) -> Value:
+def flip(r: State, a: Arguments) -> Value:
     """`tl.flip`: a tile in reverse order along an axis."""
     x = tile_of(a.need(0, "x"), "the flip")
     shape = shape_of(x.type)
@@ -280,13 +278,13 @@ def flip(r: Reader, a: Arguments) -> Value:
     return Run(build.call("gather", x, stretched(index, shape), axis=axis))
 
 
-def gathered(r: Reader, a: Arguments) -> Value:
+def gathered(r: State, a: Arguments) -> Value:
     """`tl.gather(src, index, axis)`."""
     x, index = tile_of(a.need(0, "src"), "the gather"), tile_of(a.need(1, "index"), "the gather")
     return Run(build.call("gather", x, index, axis=axis_of(a.need(2, "axis"), len(shape_of(x.type)))))
 
 
-def joined(r: Reader, a: Arguments) -> Value:
+def joined(r: State, a: Arguments) -> Value:
     """`tl.join(a, b)`: along a new last axis."""
     x, y = a.need(0, "a"), a.need(1, "b")
     dtype = operators.common(x, y)
@@ -297,7 +295,7 @@ def joined(r: Reader, a: Arguments) -> Value:
     return Run(build.call("join", stretched(ex, shape), stretched(ey, shape)))
 
 
-def split(r: Reader, a: Arguments) -> Value:
+def split(r: State, a: Arguments) -> Value:
     """`tl.split`: the inverse of join."""
     made = build.call("split", tile_of(a.need(0, "a"), "the split"))
     kinds = made.type
@@ -306,7 +304,7 @@ def split(r: Reader, a: Arguments) -> Value:
     return Items((Run(x), Run(y)))
 
 
-def concatenated(r: Reader, a: Arguments) -> Value:
+def concatenated(r: State, a: Arguments) -> Value:
     """`tl.cat(a, b)`."""
     x, y = tile_of(a.need(0, "input"), "the concatenation"), tile_of(a.need(1, "other"), "the concatenation")
     if not isinstance(shape_of(x.type)[0], int):
@@ -316,7 +314,7 @@ def concatenated(r: Reader, a: Arguments) -> Value:
     return Run(build.call("cat", x, y, axis=0))
 
 
-def sort(r: Reader, a: Arguments) -> Value:
+def sort(r: State, a: Arguments) -> Value:
     """`tl.sort`."""
     e = tile_of(a.need(0, "x"), "the sort")
     dim, descending = a.get(1, "dim"), a.get(2, "descending", False)
@@ -329,7 +327,7 @@ def sort(r: Reader, a: Arguments) -> Value:
     return Run(build.call_with("sort", (e,), n.attrs(**options)))
 
 
-def topk(r: Reader, a: Arguments) -> Value:
+def topk(r: State, a: Arguments) -> Value:
     """`tl.topk`: the first k of the values along an axis, in descending order."""
     e = tile_of(a.need(0, "x"), "the sort")
     (count,), dim = shape_from((a.need(1, "k"),)), a.get(2, "dim")
@@ -344,7 +342,7 @@ def topk(r: Reader, a: Arguments) -> Value:
     return Run(build.call("gather", build.call("sort", e, axis=axis, descending=True), build.broadcast(first, TileType(I32, at_most)), axis=axis))
 
 
-def histogram(r: Reader, a: Arguments) -> Value:
+def histogram(r: State, a: Arguments) -> Value:
     """`tl.histogram`: how often each of 0, 1, .., bins - 1 occurs."""
     e = tile_of(a.need(0, "input"), "the histogram")
     (bins,) = shape_from((a.need(1, "num_bins"),))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import of_kind
@@ -29,9 +27,6 @@ from .values import (
     is_known,
     is_number,
 )
-
-if TYPE_CHECKING:
-    from .reader import Reader
 
 METHODS = frozenset(
     {
@@ -116,7 +111,7 @@ METHODS = frozenset(
 )
 
 
-def attribute_of(r: Reader, v: Value, name: str) -> Value:
+def attribute_of(v: Value, name: str) -> Value:
     """`v.name` for tiles, pointers, dtypes and constexprs."""
     match v, name:
         case Run() | int() | float() | bool() | Static(), "dtype":
@@ -155,7 +150,7 @@ def attribute_of(r: Reader, v: Value, name: str) -> Value:
                 total = _product(total, d)
             return _dim_value(total)
         case Run(), "T":
-            return transposed(r, v, None)
+            return transposed(v, None)
         case _, "value" if is_number(v) or is_known(v) or isinstance(v, TypeOf):
             return v
         case _, _ if name in METHODS:
@@ -271,7 +266,7 @@ def each(v: Value, fn: object) -> Value:
     raise NotUnderstood(f"a shape operation on {describe(v)}")
 
 
-def subscript(r: Reader, v: Value, index: tuple[Value, ...]) -> Value:
+def subscript(v: Value, index: tuple[Value, ...]) -> Value:
     """`v[index]`: new axes of a tile, an element of a tuple."""
     if isinstance(v, Items):
         if len(index) == 1 and isinstance(index[0], int):
@@ -304,7 +299,7 @@ def subscript(r: Reader, v: Value, index: tuple[Value, ...]) -> Value:
     raise NotUnderstood(f"a subscript of {describe(v)}")
 
 
-def transposed(r: Reader, v: Value, order: tuple[int, ...] | None) -> Value:
+def transposed(v: Value, order: tuple[int, ...] | None) -> Value:
     """Axes permuted; without an order the last two exchanged."""
     if not isinstance(v, Run):
         raise NotUnderstood(f"the transpose of {describe(v)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -11,9 +10,15 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 
-from . import joins, operators
+from . import joins
+from .arithmetic import arithmetic
 from .cells import Retyped, accumulate_in_place, store_cell
-from .liveness import Liveness, assigned_in_order, assigned_names, target_names
+from .expressions import condition, evaluate
+from .flow import NEXT, STOP, Flow, Returned, contains_return, orelse_of
+from .liveness import assigned_in_order, assigned_names, target_names
+from .loops import loop
+from .naming import named
+from .state import State
 from .values import (
     Choice,
     Items,
@@ -25,23 +30,8 @@ from .values import (
     Value,
     describe,
     is_known,
+    items_of,
 )
-
-if TYPE_CHECKING:
-    from .reader import Reader
-
-NO_VALUE = object()
-Flow = object
-"""What a block leaves with: NEXT, STOP (it ended by a jump in the IR), or the value that a function returns."""
-NEXT, STOP = object(), object()
-
-
-class Returned:
-    """A function's result."""
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-
 
 AUGMENTED = {
     "AddAssign": "add",
@@ -59,17 +49,7 @@ AUGMENTED = {
 }
 
 
-def run_function(r: Reader, body: cst.BaseSuite) -> Value:
-    """Read the body of the innermost frame's function; its result, None without one."""
-    r.live.append(Liveness(body))
-    try:
-        flow = block(r, body.body)
-    finally:
-        r.live.pop()
-    return flow.value if isinstance(flow, Returned) else None
-
-
-def block(r: Reader, body: Sequence[cst.CSTNode]) -> Flow:
+def block(r: State, body: Sequence[cst.CSTNode]) -> Flow:
     """Read statements in order."""
     for i, s in enumerate(body):
         if isinstance(s, cst.If) and (len(r.frames) > 1 or r.returns) and contains_return(s):
@@ -80,7 +60,7 @@ def block(r: Reader, body: Sequence[cst.CSTNode]) -> Flow:
     return NEXT
 
 
-def guarded(r: Reader, s: cst.CSTNode) -> Flow:
+def guarded(r: State, s: cst.CSTNode) -> Flow:
     """Read a statement of the kernel itself; what is not understood becomes opaque and its names unknown."""
     if len(r.frames) > 1:
         return statement(r, s)
@@ -92,7 +72,7 @@ def guarded(r: Reader, s: cst.CSTNode) -> Flow:
         r.out.origin = around
 
 
-def _guarded_parts(r: Reader, parts: Sequence[cst.CSTNode]) -> Flow:
+def _guarded_parts(r: State, parts: Sequence[cst.CSTNode]) -> Flow:
     flow: Flow = NEXT
     for part in parts:
         mark, frame = len(r.out.block), r.frame
@@ -113,7 +93,7 @@ def _guarded_parts(r: Reader, parts: Sequence[cst.CSTNode]) -> Flow:
     return NEXT
 
 
-def opaque(r: Reader, s: cst.CSTNode, reason: str) -> None:
+def opaque(r: State, s: cst.CSTNode, reason: str) -> None:
     """Keep a statement verbatim; the names it binds become unknown."""
     text = r.frame.fn.module.code(s).strip()
     r.out.emit(n.Opaque("triton", text, reason, origin=r.out.origin))
@@ -123,7 +103,7 @@ def opaque(r: Reader, s: cst.CSTNode, reason: str) -> None:
         r.frame.env[name] = Unknown(f"it uses '{name}', which is not understood")
 
 
-def statement(r: Reader, s: cst.CSTNode) -> Flow:
+def statement(r: State, s: cst.CSTNode) -> Flow:
     """Read one statement. Raises NotUnderstood."""
     match s:
         case cst.SimpleStatementLine() | cst.SimpleStatementSuite():
@@ -133,31 +113,29 @@ def statement(r: Reader, s: cst.CSTNode) -> Flow:
                     return flow
             return NEXT
         case cst.Assign():
-            value = r.eval(s.value)
+            value = evaluate(r, s.value)
             for t in s.targets:
                 assign(r, t.target, value)
         case cst.AnnAssign():
             if s.value is not None:
-                assign(r, s.target, r.eval(s.value))
+                assign(r, s.target, evaluate(r, s.value))
         case cst.AugAssign():
             op = AUGMENTED.get(type(s.operator).__name__)
             if op is None:
                 raise NotUnderstood(f"operator {type(s.operator).__name__}")
-            assign(r, s.target, r.arithmetic(op, r.eval(s.target), r.eval(s.value)))
+            assign(r, s.target, arithmetic(r, op, evaluate(r, s.target), evaluate(r, s.value)))
         case cst.Expr():
             if not isinstance(s.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)):
-                r.eval(s.value)
+                evaluate(r, s.value)
         case cst.If():
             return branch(r, s)
         case cst.For() | cst.While():
-            from .loops import loop
-
             return loop(r, s)
         case cst.Return():
             if len(r.frames) > 1 or r.returns:
-                return Returned(None if s.value is None else r.eval(s.value))
+                return Returned(None if s.value is None else evaluate(r, s.value))
             if s.value is not None and not (isinstance(s.value, cst.Name) and s.value.value == "None"):
-                return Returned(r.eval(s.value))
+                return Returned(evaluate(r, s.value))
             r.out.emit(n.Jump("return"))
             return STOP
         case cst.Break() | cst.Continue():
@@ -173,18 +151,18 @@ def statement(r: Reader, s: cst.CSTNode) -> Flow:
 # ------------------------------------------------------------------------------------------------------------- assignments
 
 
-def assign(r: Reader, target: cst.BaseExpression, value: Value) -> None:
+def assign(r: State, target: cst.BaseExpression, value: Value) -> None:
     """Bind a target."""
     if isinstance(target, cst.Name):
         assign_name(r, target.value, value)
     elif isinstance(target, (cst.Tuple, cst.List)):
         if isinstance(value, Unknown):
             raise NotUnderstood(value.reason)
-        items = r.items(_of_length(value, len(target.elements)))
+        items = items_of(_of_length(value, len(target.elements)))
         if len(items) != len(target.elements):
             raise NotUnderstood(f"{len(items)} values for {len(target.elements)} names")
         if any(name in r.frame.cells for name in target_names(target)):
-            items = tuple(r.stable("x", v) for v in items)
+            items = tuple(named(r, "x", v) for v in items)
         for t, v in zip(target.elements, items, strict=True):
             assign(r, t.value, v)
     else:
@@ -201,7 +179,7 @@ def _of_length(value: Value, length: int) -> Value:
     return value
 
 
-def assign_name(r: Reader, name: str, value: Value) -> None:
+def assign_name(r: State, name: str, value: Value) -> None:
     """Bind a name: a store when it lives in a buffer, a let otherwise."""
     if isinstance(value, Unknown):
         raise NotUnderstood(value.reason)
@@ -211,38 +189,13 @@ def assign_name(r: Reader, name: str, value: Value) -> None:
         return
     if isinstance(value, Run) and accumulate_in_place(r, name, frame.env.get(name), value):
         return
-    frame.env[name] = r.stable(name, value)
+    frame.env[name] = named(r, name, value)
 
 
 # ----------------------------------------------------------------------------------------------------------------- branches
 
 
-def orelse_of(s: cst.If) -> Sequence[cst.CSTNode]:
-    """The statements of the else-arm."""
-    if s.orelse is None:
-        return ()
-    return [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
-
-
-def contains_return(s: cst.CSTNode) -> bool:
-    """Whether a return stands in a statement."""
-    match s:
-        case cst.SimpleStatementLine() | cst.SimpleStatementSuite():
-            return any(isinstance(x, cst.Return) for x in s.body)
-        case cst.If():
-            return any(map(contains_return, s.body.body)) or any(map(contains_return, orelse_of(s)))
-        case cst.For() | cst.While() | cst.With():
-            return any(map(contains_return, s.body.body))
-        case _:
-            return False
-
-
-def condition(r: Reader, e: cst.BaseExpression) -> Value:
-    """The truth of a test."""
-    return r.over((r.eval(e),), lambda v: operators.truth(r.presence(v)))
-
-
-def branch(r: Reader, s: cst.If) -> Flow:
+def branch(r: State, s: cst.If) -> Flow:
     """An if without returns from an inlined function."""
     test = condition(r, s.test)
     if isinstance(test, Choice):
@@ -262,7 +215,7 @@ def branch(r: Reader, s: cst.If) -> Flow:
     return arms(r, s, test.expr, static)
 
 
-def arms(r: Reader, s: cst.If, cond: n.Expr, static: bool) -> Flow:
+def arms(r: State, s: cst.If, cond: n.Expr, static: bool) -> Flow:
     """Both arms of an if, and the names after it."""
     frame = r.frame
     before, cells = dict(frame.env), dict(frame.cells)
@@ -306,7 +259,7 @@ def arms(r: Reader, s: cst.If, cond: n.Expr, static: bool) -> Flow:
     return NEXT
 
 
-def returning_if(r: Reader, s: cst.If, rest: Sequence[cst.CSTNode]) -> Flow:
+def returning_if(r: State, s: cst.If, rest: Sequence[cst.CSTNode]) -> Flow:
     """An if that returns from an inlined function: what follows it belongs to the arms that fall through."""
     test = condition(r, s.test)
     if isinstance(test, Static):
@@ -330,7 +283,7 @@ def returning_if(r: Reader, s: cst.If, rest: Sequence[cst.CSTNode]) -> Flow:
     if isinstance(test, Static):
         value = joins.static_branch(r, test.expr, arm(s.body.body), arm(orelse_of(s)), "result")
     elif isinstance(test, Run):
-        value = r.choose(test, arm(s.body.body), arm(orelse_of(s)), "result")
+        value = joins.choose(r, test, arm(s.body.body), arm(orelse_of(s)), "result")
     else:
         raise NotUnderstood(f"a branch on {describe(test)}")
     return Returned(value)

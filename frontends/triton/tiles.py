@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, shape_of
 
 from . import operators, reductions
+from .arguments import Arguments
+from .arithmetic import converted
 from .shapes import each, filled, reshaped, shape_from, size, stretched, transposed
+from .state import State
 from .values import (
     AXES,
     Items,
@@ -23,11 +24,8 @@ from .values import (
     is_number,
 )
 
-if TYPE_CHECKING:
-    from .reader import Arguments, Reader
 
-
-def program_id(r: Reader, a: Arguments) -> Value:
+def program_id(r: State, a: Arguments) -> Value:
     """The place of a program along an axis of the grid."""
     axis = _axis(a, "the axis of a program id")
     r.axes = max(r.axes, axis + 1)
@@ -42,14 +40,14 @@ def _axis(a: Arguments, what: str) -> int:
     return axis
 
 
-def num_programs(r: Reader, a: Arguments) -> Value:
+def num_programs(r: State, a: Arguments) -> Value:
     """How many programs an axis of the grid has."""
     axis = _axis(a, "the axis of a grid")
     r.axes = max(r.axes, axis + 1)
     return Run(n.Var(r.extents[axis], I32))
 
 
-def arange(r: Reader, a: Arguments) -> Value:
+def arange(r: State, a: Arguments) -> Value:
     """Numbers from a start to an end."""
     lo, hi = a.need(0, "start"), a.need(1, "end")
     extent = operators.binary("sub", hi, lo)
@@ -67,23 +65,23 @@ def dtype_given(v: Value) -> DType:
     raise NotUnderstood(f"{describe(v)} where a dtype is needed")
 
 
-def full(r: Reader, a: Arguments) -> Value:
+def full(r: State, a: Arguments) -> Value:
     """A tile of one value."""
     shape = a.need(0, "shape")
     value = a.need(1, "value")
     dtype = dtype_given(a.get(2, "dtype"))
     items = shape.items if isinstance(shape, Items) else (shape,)
-    return Run(filled(operators.run(r.converted(value, dtype)), shape_from(items)))
+    return Run(filled(operators.run(converted(value, dtype)), shape_from(items)))
 
 
-def zeros(r: Reader, a: Arguments) -> Value:
+def zeros(r: State, a: Arguments) -> Value:
     """A tile of zeros."""
     shape = a.need(0, "shape")
     items = shape.items if isinstance(shape, Items) else (shape,)
     return Run(filled(operators.number(0, dtype_given(a.need(1, "dtype"))), shape_from(items)))
 
 
-def zeros_like(r: Reader, a: Arguments, value: float = 0) -> Value:
+def zeros_like(r: State, a: Arguments, value: float = 0) -> Value:
     """A tile of one value, of another's shape and dtype."""
     v = a.need(0, "input")
     if not isinstance(v, Run):
@@ -92,13 +90,13 @@ def zeros_like(r: Reader, a: Arguments, value: float = 0) -> Value:
     return Run(filled(operators.run(given, v.dtype), v.shape))
 
 
-def reshape(r: Reader, a: Arguments) -> Value:
+def reshape(r: State, a: Arguments) -> Value:
     """The same elements in another shape."""
     shape = shape_from(a.flat(1, "shape"))
     return each(a.need(0, "input"), lambda e: reshaped(e, shape))
 
 
-def broadcast_to(r: Reader, a: Arguments) -> Value:
+def broadcast_to(r: State, a: Arguments) -> Value:
     """A tile stretched to a shape."""
     shape = shape_from(a.flat(1, "shape"))
     v = a.need(0, "input")
@@ -113,7 +111,7 @@ def broadcast_to(r: Reader, a: Arguments) -> Value:
     return each(v, lambda e: stretched(e, shape))
 
 
-def broadcast(r: Reader, a: Arguments) -> Value:
+def broadcast(r: State, a: Arguments) -> Value:
     """Two tiles stretched to one shape."""
     x, y = a.need(0, "input"), a.need(1, "other")
     ex, ey = operators.shapes(operators.run(x), operators.run(y))
@@ -121,7 +119,7 @@ def broadcast(r: Reader, a: Arguments) -> Value:
     return Items((Run(stretched(ex, shape)), Run(stretched(ey, shape))))
 
 
-def expand_dims(r: Reader, a: Arguments) -> Value:
+def expand_dims(r: State, a: Arguments) -> Value:
     """Axes of one element put in."""
     v = a.need(0, "input")
     at = a.need(1, "axis")
@@ -136,25 +134,25 @@ def expand_dims(r: Reader, a: Arguments) -> Value:
     return each(v, grow)
 
 
-def permute(r: Reader, a: Arguments) -> Value:
+def permute(r: State, a: Arguments) -> Value:
     """Axes in another order."""
     v = a.need(0, "input")
     dims = a.flat(1, "dims") if len(a.args) > 1 or "dims" in a.named else ()
     if isinstance(v, Pointer):
         rank = len(operators.pointer_shape(v))
         order_ = tuple(operators.known_int(d, "an axis") % rank for d in dims) or (1, 0)
-        made = transposed(r, Run(stretched(operators.flat(v), operators.pointer_shape(v))), order_)
+        made = transposed(Run(stretched(operators.flat(v), operators.pointer_shape(v))), order_)
         assert isinstance(made, Run)
         return Pointer(v.base, (made.expr,))
-    return transposed(r, v, tuple(operators.known_int(d, "an axis") for d in dims) or None)
+    return transposed(v, tuple(operators.known_int(d, "an axis") for d in dims) or None)
 
 
-def ravel(r: Reader, a: Arguments) -> Value:
+def ravel(r: State, a: Arguments) -> Value:
     """The elements of a tile in a row."""
     return each(a.need(0, "x"), lambda e: reshaped(e, (size(shape_of(e.type)),)))
 
 
-def interleave(r: Reader, a: Arguments) -> Value:
+def interleave(r: State, a: Arguments) -> Value:
     """Two tiles, elements in turn."""
     made = reductions.joined(r, a)
     if not isinstance(made, Run) or len(made.shape) == 1:

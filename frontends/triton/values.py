@@ -260,3 +260,10 @@ def describe(v: Value) -> str:
             return "None"
         case _:
             return type(v).__name__.lower()
+
+
+def items_of(v: Value) -> tuple[Value, ...]:
+    """The elements of a tuple. Raises NotUnderstood for another value."""
+    if isinstance(v, Items):
+        return v.items
+    raise NotUnderstood(f"{describe(v)} where a tuple is needed")

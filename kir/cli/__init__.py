@@ -1,4 +1,5 @@
-"""The command line. One module per command: ``kir/cli/<command>.py``, listed from its file and imported when called.
+"""The command line. One module per command: ``kir/cli/<command>.py``, or in a folder that groups commands, listed
+from its file and imported when called.
 
 A command module's docstring opens with the line that ``kir --help`` shows, and the module holds either a function
 ``command`` with typer annotations or, for a command with subcommands, a ``typer.Typer`` called ``app``. Its functions

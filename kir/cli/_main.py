@@ -60,11 +60,13 @@ def run(argv: Sequence[str]) -> int:
 
 def commands() -> Mapping[str, str]:
     """Each command's name and one-line summary, read from the modules' docstrings without importing them."""
-    found: dict[str, str] = {}
-    for file in sorted(FOLDER.glob("[a-z]*.py")):
-        docstring = ast.get_docstring(ast.parse(file.read_bytes())) or ""
-        found[file.stem.replace("_", "-")] = docstring.partition("\n")[0]
-    return found
+    return {name: (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0] for name, file in _files().items()}
+
+
+def _files() -> Mapping[str, Path]:
+    """The module of each command, in this folder or in a folder of it that groups commands; sorted by name."""
+    found = {file.stem.replace("_", "-"): file for pattern in ("[a-z]*.py", "[a-z]*/[a-z]*.py") for file in FOLDER.glob(pattern)}
+    return {name: found[name] for name in sorted(found)}
 
 
 def _shared_options(argv: Sequence[str]) -> tuple[list[str], set[str]]:
@@ -82,9 +84,9 @@ def _dispatch(words: Sequence[str], as_json: bool) -> int:
     if name == "--version":
         _print(Result({"version": kir.__version__}, f"kir {kir.__version__}"), "version", as_json)
         return 0
-    if not (name.replace("-", "").isalnum() and (FOLDER / f"{name.replace('-', '_')}.py").is_file()):
+    if name not in (files := _files()):
         kind = "option" if name.startswith("-") else "command"
-        hint = did_you_mean(name, commands() if kind == "command" else ("--help", "--version", "--json", "--debug"))
+        hint = did_you_mean(name, files if kind == "command" else ("--help", "--version", "--json", "--debug"))
         raise usage("KIR-C001", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir --help")
     outcome = _alone(name, arguments) if as_json else _call(name, arguments)
     if isinstance(outcome, Result):
@@ -129,7 +131,7 @@ def _call(name: str, arguments: list[str]) -> Any:
 
     # The class from which all complaints about the command line derive; typer keeps it in a private module.
     complaint: Any = typer.BadParameter.__mro__[1]
-    module = importlib.import_module(f"kir.cli.{name.replace('-', '_')}")
+    module = importlib.import_module(".".join(("kir", "cli", *_files()[name].relative_to(FOLDER).with_suffix("").parts)))
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -13,7 +13,7 @@ from kir.cli import Result, _main
 from kir.diagnostic import Diagnostic, Origin, error
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = sorted(file.stem.replace("_", "-") for file in (ROOT / "kir" / "cli").glob("[a-z]*.py"))
+COMMANDS = sorted(file.stem.replace("_", "-") for file in (ROOT / "kir" / "cli").rglob("[a-z]*.py"))
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
