@@ -131,7 +131,7 @@ def _call(name: str, arguments: list[str]) -> Any:
 
     # The class from which all complaints about the command line derive; typer keeps it in a private module.
     complaint: Any = typer.BadParameter.__mro__[1]
-    module = importlib.import_module(".".join(("kir", "cli", *_files()[name].relative_to(FOLDER).with_suffix("").parts)))
+    module = importlib.import_module(".".join((__name__.rpartition(".")[0], *_files()[name].relative_to(FOLDER).with_suffix("").parts)))
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)

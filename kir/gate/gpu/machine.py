@@ -15,6 +15,7 @@ from typing import Any
 
 import platformdirs
 
+import kir.device
 from kir import machine
 from kir.confine import Limits, command_line
 from kir.dataclass import dataclass
@@ -29,7 +30,7 @@ from kir.surface import Artifact, Backend, Emitted
 from kir.target import ARCHITECTURES, DEVICES, Target, target
 
 EXECUTOR, ORACLE, PANEL = "kir.device.executor:serve", "kir.gate.gpu.oracle:serve", "kir.gate.gpu.panel:serve"
-HARNESS = Path(__file__).parents[2] / "device" / "harness.cu"
+HARNESS = Path(kir.device.__file__).parent / "harness.cu"
 LAUNCHER = ("numpy", "pycuda.driver")
 """What candidates' processes need, imported before they are forked and confined; the import touches no device."""
 COMPILE_SECONDS = 120
