@@ -23,7 +23,7 @@ def parser(name: str, postlex: type[PostLex] | None = None, positions: bool = Fa
     asked for."""
     grammar = resources.files("kir.grammars").joinpath(f"{name}.lark").read_text(encoding="utf-8")
     options: dict[str, Any] = {"parser": "lalr", "maybe_placeholders": True, "propagate_positions": positions}
-    kept = _kept(grammar, repr(options))
+    kept = _kept(grammar, f"{options} {postlex}")
     try:
         seal, _, data = kept.read_bytes().partition(b"\n")
         if seal == _seal(data):
