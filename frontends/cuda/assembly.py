@@ -29,7 +29,6 @@ MBARRIER = DTYPES["mbarrier"]
 
 def assembly(r: Reading, node: Node, scope: Scope) -> Value:
     """An asm statement. Raises NotUnderstood with the reason of `kir.ptx`; PTX that is wrong is an error (KIR-F300 to KIR-F302)."""
-
     code = node.child_by_field_name("assembly_code")
     if code is None:
         raise NotUnderstood("an asm statement without text", node)

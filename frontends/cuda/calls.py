@@ -33,7 +33,6 @@ def call(r: Reading, node: Node, scope: Scope) -> Value:
     if fn.type == "template_function" and (name := fn.child_by_field_name("name")) is not None and text(name) in CASTS:
         return _named_cast(r, fn, listed, scope)
     if listed.type == "initializer_list":
-
         return r.braced(listed, r.types.base_type(fn, scope), scope)
     callee = _callee(r, fn, scope)
     args = arguments(r, listed, scope)
@@ -111,7 +110,6 @@ def _object_of(functions: tuple[Function, ...], scope: Scope) -> Value | None:
 
 
 def _named_cast(r: Reading, fn: Node, listed: Node, scope: Scope) -> Value:
-
     targs = fn.child_by_field_name("arguments")
     if targs is None or not targs.named_children or len(listed.named_children) != 1:
         raise NotUnderstood("a cast of unusual form", fn)
@@ -129,7 +127,6 @@ def _named_cast(r: Reading, fn: Node, listed: Node, scope: Scope) -> Value:
 
 def arguments(r: Reading, listed: Node, scope: Scope) -> list[Value]:
     """The arguments of a call, from left to right; earlier values are kept where later ones have effects on what they read."""
-
     out: list[Value] = []
     block = r.m.block
     for a in listed.named_children:
@@ -297,7 +294,6 @@ def _apply_lambda(r: Reading, f: Lambda, args: list[Value], node: Node) -> Value
 
 def construct(r: Reading, t: CType, args: list[Value]) -> Value:
     """`T(args)`."""
-
     if len(args) == 1 and isinstance(args[0], Pack):
         args = list(args[0].items)
     if not isinstance(t, Rec):
@@ -332,7 +328,6 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
         if constructors or len(args) > len(members):
             raise NotUnderstood(f"no constructor of {t} takes ({', '.join(type_text(a) for a in args)})")
         for m, a in zip(members, args, strict=False):
-
             assign(r, member(r, made, m.name, node), a)
         return
     listed = next((c for c in chosen.fn.node.children if c.type == "field_initializer_list"), None) if chosen is not None else None

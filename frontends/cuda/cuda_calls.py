@@ -40,7 +40,6 @@ def value(name: str) -> n.Expr | None:
 
 def call(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value:
     """A call of one of CUDA's functions. Raises NotUnderstood for one that is not in the table."""
-
     args = Arguments(f.name, args, node)
     made = standard(r, f, args, node)
     if made is not None:
@@ -184,7 +183,6 @@ def _memcpy(r: Reading, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _memset(r: Reading, name: str, args: list[Value], node: Node) -> Value:
-
     to, value_, size = rvalue(r, args[0]), constant(rvalue(r, args[1])), constant(rvalue(r, args[2]))
     if not isinstance(to, Pointer) or value_ != 0 or size is None or size % size_of(to.type.to):
         raise NotUnderstood("a memset that is no filling with zeros", node)

@@ -109,7 +109,6 @@ def _power(r: Reading, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _sine_cosine(r: Reading, name: str, args: list[Value], node: Node) -> Value:
-
     x = pinned(r, converted(scalar(r, args[0], node), F32), "angle")
     for a, fn in zip(args[1:], ("sin", "cos"), strict=False):
         at, kind = place_of(r, a, node)
@@ -162,7 +161,6 @@ def _permute(r: Reading, name: str, args: list[Value], node: Node) -> Value:
 
 def _dot(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     """`__dp4a(a, b, c)`: four products of bytes, signed where c is; a and b may be vectors of bytes."""
-
     values = [rvalue(r, a) for a in args]
     if len(values) != 3:
         raise NotUnderstood(f"'{name}' with {len(values)} arguments", node)
@@ -226,7 +224,6 @@ def _both(r: Reading, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _half_of(r: Reading, name: str, args: list[Value], node: Node) -> Value:
-
     k, to = names()["half_of"][name]
     v = rvalue(r, args[0])
     if not isinstance(v, Wide):

@@ -66,7 +66,6 @@ def _template_function(r: Reading, node: Node, scope: Scope) -> Value:
     found = named_value(r, name, scope)
     args = r.types.arguments(listed, scope)
     if isinstance(found, list):
-
         if any(isinstance(d, (ClassTemplate, Alias)) for d in found):
             return TypeName(r.types.of_template(text(name), args, scope, node))
         return of_declarations(r, found, text(name), node, args)
@@ -235,7 +234,6 @@ def _sizeof(r: Reading, node: Node, scope: Scope) -> Value:
 
 
 def _alignof(r: Reading, node: Node, scope: Scope) -> Value:
-
     return Scalar(build.const(align_of(r.types.base_type(node.named_children[0], scope)), U64))
 
 

@@ -54,9 +54,7 @@ def _reduce(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value:
     group, v, op = args[0], rvalue(r, args[1]), args[2]
     if not isinstance(group, Group) or not group.size:
         raise NotUnderstood("a reduction over more than one warp", node)
-
     among = own_lanes(r, group)
-
     if not isinstance(v, Scalar):
         raise NotUnderstood(f"a reduction of {type_text(v)}", node)
     total = initialized(r, "total", v, Prim(v.dtype))
@@ -81,7 +79,6 @@ def own_lanes(r: Reading, g: Group) -> dict[str, n.Attr]:
 
 def combined(r: Reading, op: Value, a: Value, b: Value, node: Node) -> Value:
     """A functor such as `cg::plus<float>()` on two values."""
-
     if isinstance(op, Builtin):
         name = op.name
         signs = {"plus": "+", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "multiplies": "*"}
@@ -95,7 +92,6 @@ def combined(r: Reading, op: Value, a: Value, b: Value, node: Node) -> Value:
 
 def method(r: Reading, g: Group, name: str, args: list[Value], node: Node) -> Value:
     """A method of a group."""
-
     if name == "sync":
         if g.kind == "grid_group":
             raise NotUnderstood("a barrier of the whole grid", node)

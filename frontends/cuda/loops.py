@@ -106,7 +106,6 @@ def _unrolling(r: Reading, unroll: Node | None, scope: Scope) -> tuple[str, n.At
     if words.isdigit():
         factor = int(words)
     else:
-
         factor = constant(rvalue(r, r.value(fragment(words), scope)))
     if factor is None:
         raise NotUnderstood(f"an unroll factor that is not known: {words}", unroll)

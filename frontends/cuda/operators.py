@@ -189,7 +189,6 @@ def may_fault(r: Reading, e: n.Expr) -> bool:
 
 def short_circuit(r: Reading, sign: str, left: Node, right: Node, scope: Scope) -> Value:
     """`a && b`, `a || b`: b is evaluated only where it decides."""
-
     a = condition(r, r.value(left, scope), left)
     if isinstance(a, n.Const):
         if bool(a.value) == (sign == "||"):

@@ -154,8 +154,9 @@ def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) 
     if isinstance(have, Named) or isinstance(to, Named):
         if isinstance(have, Named) and have.name == "nullptr_t" and isinstance(to, Ptr):
             return 1
-        return 0 if isinstance(to, Named) and isinstance(have, Named) and to.name.split("::")[-1] == have.name.split("::")[-1] else (
-            0 if isinstance(to, Named) and to.name == have.name else None)  # type: ignore[union-attr]  # one of them is Named
+        if isinstance(have, Named) and isinstance(to, Named):
+            return 0 if to.name.split("::")[-1] == have.name.split("::")[-1] else None
+        return 0 if isinstance(to, Named) and isinstance(have, Vec) and to.name == have.name else None
     match have, to:
         case Prim(), Prim():
             a, b = have.dtype, to.dtype
@@ -189,7 +190,6 @@ def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) 
 
 
 def _is_zero(v: Scalar) -> bool:
-
     return constant(v) == 0
 
 

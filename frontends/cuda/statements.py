@@ -374,5 +374,4 @@ def _switch(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]
 
 def converted_like(r: Reading, e: n.Expr, like: n.Expr) -> n.Expr:
     """An integer in the dtype of another."""
-
     return converted(e, dtype_of(like.type))

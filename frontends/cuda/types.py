@@ -376,7 +376,6 @@ class Types:
 
 def instance_argument(a: object) -> Value:
     """A template argument of an instance, as a value."""
-
     if isinstance(a, n.Expr):
         return Scalar(a)
     if isinstance(a, int):
