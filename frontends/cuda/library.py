@@ -24,8 +24,8 @@ _GROUPS = {"thread_block": Named("cooperative_groups::thread_block"), "grid_grou
 class Library:
     """Looks names up for a `Reading`."""
 
-    def __init__(self, reader: Reading) -> None:
-        self.r = reader
+    def __init__(self, r: Reading) -> None:
+        self.r = r
 
     # ------------------------------------------------------------------------------------------------------------------- values
     def value(self, name: str, node: Node) -> Value:

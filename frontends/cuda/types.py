@@ -24,8 +24,8 @@ MAX_NESTING = 128
 class Types:
     """Reads types for a `Reading`."""
 
-    def __init__(self, reader: Reading) -> None:
-        self.r = reader
+    def __init__(self, r: Reading) -> None:
+        self.r = r
         self.depth = 0
 
     # -------------------------------------------------------------------------------------------------------------- type names
