@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
+from kir import ptx
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, TileType, dtype_of
+from kir.ir.types import DTYPES, TileType
 
 from .c_types import VOID, Prim, Ptr
-from .declared import Scope, text
+from .conversions import scalar, type_text
+from .declared import Scope, Value
 from .descriptors import SWIZZLES, is_matrix, swizzle_of
 from .errors import NotUnderstood
+from .literals import literal_text
+from .loads import rvalue
+from .objects import assign, peer_of
+from .reading import Reading
 from .source import Node
-from .values import Located, Mapped, Nothing, Pointer, Remote, Scalar, Value, Word
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .syntax import text
+from .values import Located, Mapped, Nothing, Pointer, Remote, Scalar, Word
 
 MBARRIER = DTYPES["mbarrier"]
 
-def assembly(r: Reader, node: Node, scope: Scope) -> Value:
-    """An asm statement. Raises NotUnderstood with the reason of `kir.ptx`; PTX that is wrong is an error (KIR-F300 to KIR-F302)."""
-    from .literals import literal_text
 
+def assembly(r: Reading, node: Node, scope: Scope) -> Value:
+    """An asm statement. Raises NotUnderstood with the reason of `kir.ptx`; PTX that is wrong is an error (KIR-F300 to KIR-F302)."""
     code = node.child_by_field_name("assembly_code")
     if code is None:
         raise NotUnderstood("an asm statement without text", node)
     words = literal_text(code)
     if not words.strip(" ;\n\t"):
         return Nothing()
-    try:
-        ptx: Any = importlib.import_module("kir.ptx")
-    except ModuleNotFoundError:
-        raise NotUnderstood(f"inline PTX: {words.split()[0]}", node) from None
-    operands, places = _operands(r, node, scope, ptx, words)
+    operands, places = _operands(r, node, scope, words)
     origin = scope.unit.origin(node)
     try:
-        meaning = ptx.read_asm(words, operands, r.m.fresh, _special(r), origin, r.spinning, r.peer_of)
+        meaning = ptx.read_asm(words, operands, r.m.fresh, _special(r), origin, r.spinning, partial(peer_of, r))
     except KirError as refused:
         first = refused.diagnostics[0]
         if first.id in ("KIR-F304", "KIR-F306"):
@@ -49,13 +48,13 @@ def assembly(r: Reader, node: Node, scope: Scope) -> Value:
         r.m.emit(s)
     for place, made, left in zip(places, meaning.outputs, meaning.addresses, strict=True):
         if made is not None:
-            r.assign(place, Scalar(made))
+            assign(r, place, Scalar(made))
         elif left is not None:
-            r.assign(place, Remote(left.at, place.type if isinstance(place, Located) else Ptr(VOID)))
+            assign(r, place, Remote(left.at, place.type if isinstance(place, Located) else Ptr(VOID)))
     return Nothing()
 
 
-def _operands(r: Reader, node: Node, scope: Scope, ptx: Any, words: str) -> tuple[list[Any], list[Value]]:
+def _operands(r: Reading, node: Node, scope: Scope, words: str) -> tuple[list[Any], list[Value]]:
     operands: list[Any] = []
     places: list[Value] = []
     inputs: list[tuple[str, Value]] = []
@@ -80,12 +79,12 @@ def _operands(r: Reader, node: Node, scope: Scope, ptx: Any, words: str) -> tupl
             if asynchronous:
                 operands.append(ptx.AsmOperand(constraint, place=_register(v)))
                 continue
-            held = r.rvalue(v) if constraint.startswith("+") else None
-            operands.append(ptx.AsmOperand(constraint, r.scalar(held) if held is not None else None, v.type.dtype))
+            held = rvalue(r, v) if constraint.startswith("+") else None
+            operands.append(ptx.AsmOperand(constraint, scalar(r, held) if held is not None else None, v.type.dtype))
     box = next((v.map for _, v in inputs if isinstance(v, Mapped)), None) if "cp.async.bulk.tensor" in words else None
     for constraint, v in inputs:
         own = _register(v) if asynchronous and constraint == "r" else None
-        operands.append(ptx.AsmOperand(constraint, None if own is not None else _held(r, v, node, ptx, words, box), place=own))
+        operands.append(ptx.AsmOperand(constraint, None if own is not None else _held(r, v, node, words, box), place=own))
     return operands, places
 
 
@@ -97,9 +96,9 @@ def _register(v: Value) -> n.Region | None:
     return v.place.region(own, v.type.dtype.bits // own.bits if own.bits < v.type.dtype.bits else None)
 
 
-def _held(r: Reader, v: Value, node: Node, ptx: Any, words: str, box: n.TensorMap | None) -> Any:
+def _held(r: Reading, v: Value, node: Node, words: str, box: n.TensorMap | None) -> Any:
     """What an input operand holds: a number, an address, a tensor map (`box` is that of the instruction) or a descriptor of a matrix."""
-    v = r.rvalue(v)
+    v = rvalue(r, v)
     if isinstance(v, Scalar):
         return v.expr
     if isinstance(v, Remote):
@@ -112,7 +111,7 @@ def _held(r: Reader, v: Value, node: Node, ptx: Any, words: str, box: n.TensorMa
             place = place.inside()
         return ptx.Matrix(ptx.Pointer(place.described(place.store.declared, SWIZZLES.get(v.rest >> 62 & 3))), v.rest)
     if not isinstance(v, Pointer):
-        raise NotUnderstood(f"{r.shown(v)} as an operand of asm", node)
+        raise NotUnderstood(f"{type_text(v)} as an operand of asm", node)
     place = v.place
     while len(place.outer) < len(place.store.dims):
         place = place.inside()
@@ -132,7 +131,7 @@ def _is_barrier(words: str) -> bool:
     return "mbarrier" in words or "mapa" in words
 
 
-def _special(r: Reader) -> dict[str, n.Expr]:
+def _special(r: Reading) -> dict[str, n.Expr]:
     """Special registers."""
     t = r.geometry.thread
     u32 = DTYPES["u32"]
@@ -142,5 +141,3 @@ def _special(r: Reader) -> dict[str, n.Expr]:
         out[f"ntid.{letter}"] = build.cast(r.geometry.component("blockDim", axis), u32)
     return out
 
-
-__all__ = ["assembly", "dtype_of"]

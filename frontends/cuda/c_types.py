@@ -1,21 +1,21 @@
-"""Types of C++ as far as kernels use them, with sizes, and the usual conversions."""
+"""Types of C++ as far as kernels use them, and the usual conversions."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from kir.dataclass import dataclass
 from kir.ir.types import BF16, BOOL, F4E2M1, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
 from .errors import NotUnderstood
 
-if TYPE_CHECKING:
-    from .classes import ClassInstance
+
+class CType:
+    """A type of C++: one of those below, or a class (`Rec`)."""
 
 
 @dataclass(frozen=True)
-class Prim:
+class Prim(CType):
     """A number."""
 
     dtype: DType
@@ -25,7 +25,7 @@ class Prim:
 
 
 @dataclass(frozen=True)
-class Vec:
+class Vec(CType):
     """A vector type of CUDA (`float4`, `half2`), with members x, y, z, w."""
 
     dtype: DType
@@ -37,7 +37,7 @@ class Vec:
 
 
 @dataclass(frozen=True)
-class Ptr:
+class Ptr(CType):
     """A pointer; `const` says that what it points to is only read."""
 
     to: CType
@@ -48,7 +48,7 @@ class Ptr:
 
 
 @dataclass(frozen=True)
-class Arr:
+class Arr(CType):
     """An array of `n` elements."""
 
     of: CType
@@ -59,23 +59,7 @@ class Arr:
 
 
 @dataclass(frozen=True)
-class Rec:
-    """An instance of a class or struct."""
-
-    instance: ClassInstance
-
-    def __str__(self) -> str:
-        return self.instance.name
-
-    def __hash__(self) -> int:
-        return id(self.instance)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rec) and other.instance is self.instance
-
-
-@dataclass(frozen=True)
-class Void:
+class Void(CType):
     """`void`."""
 
     def __str__(self) -> str:
@@ -83,7 +67,7 @@ class Void:
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(CType):
     """`auto`: whatever the initializer is."""
 
     def __str__(self) -> str:
@@ -91,7 +75,7 @@ class Auto:
 
 
 @dataclass(frozen=True)
-class Named:
+class Named(CType):
     """A type of a library that only calls know: a cooperative group, a stream."""
 
     name: str
@@ -100,8 +84,6 @@ class Named:
     def __str__(self) -> str:
         return self.name
 
-
-CType = Prim | Vec | Ptr | Arr | Rec | Void | Auto | Named
 
 INT, UNSIGNED, FLOAT, DOUBLE, BOOLEAN, LONG, ULONG = (Prim(d) for d in (I32, U32, F32, F64, BOOL, I64, U64))
 VOID, AUTO = Void(), Auto()
@@ -149,59 +131,6 @@ def named_type(name: str) -> CType | None:
     if m and m[1] in _VECTOR_BASES:
         return Vec(_VECTOR_BASES[m[1]], int(m[2]), name)
     return None
-
-
-def size_of(t: CType) -> int:
-    """Bytes of a value. Raises NotUnderstood for what has no size here."""
-    match t:
-        case Prim():
-            return t.dtype.bytes
-        case Vec():
-            return t.dtype.bytes * t.n
-        case Ptr():
-            return 8
-        case Arr():
-            return t.n * size_of(t.of)
-        case Rec():
-            return t.instance.layout().size
-        case _:
-            raise NotUnderstood(f"the size of {t}")
-
-
-def align_of(t: CType) -> int:
-    """Alignment in bytes, as CUDA gives it (B.3 of the programming guide: vectors of 3 are aligned to one element)."""
-    match t:
-        case Prim():
-            return t.dtype.bytes
-        case Vec():
-            return min(16, t.dtype.bytes * t.n) if t.n in (2, 4) else t.dtype.bytes
-        case Ptr():
-            return 8
-        case Arr():
-            return align_of(t.of)
-        case Rec():
-            return t.instance.layout().align
-        case _:
-            return 1
-
-
-def leaf(t: CType) -> tuple[DType, int] | None:
-    """(dtype, count) of a type that is nothing but `count` numbers of one dtype in a row; None for other types."""
-    match t:
-        case Prim():
-            return t.dtype, 1
-        case Vec():
-            return t.dtype, t.n
-        case Arr():
-            inner = leaf(t.of)
-            return None if inner is None else (inner[0], inner[1] * t.n)
-        case Rec():
-            return t.instance.layout().leaf
-        case _:
-            return None
-
-
-_RANK = {BOOL: 0, I8: 1, U8: 1, I16: 2, U16: 2, I32: 3, U32: 3, I64: 4, U64: 4}
 
 
 def promoted(d: DType) -> DType:

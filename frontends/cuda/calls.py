@@ -2,64 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kir.diagnostic import KirError, Origin, error
 from kir.ir import build
 
-from . import cuda_calls, cuda_math, statements
-from .c_types import AUTO, Auto, CType, Named, Prim, Ptr, Rec, Vec
-from .declared import Function, Scope, declared_name, text
-from .errors import NotUnderstood
-from .overloads import Candidate, defaulted, fitting
+from . import cuda_calls, cuda_math
+from .c_types import AUTO, Auto, CType, Named, Prim, Ptr, Vec
+from .changes import mutated
+from .classes import Rec
+from .conversions import cast, convert, type_text, zero_of
+from .declared import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
+from .emitter import reads_memory
+from .errors import NotUnderstood, endless
+from .loads import rvalue
+from .lookup import of_declarations
+from .objects import assign, initialized, new_object, pinned_value, spilled
+from .overloads import defaulted, fitting
+from .places import address, member, pointed
+from .reading import MAX_CALLS, Reading
 from .source import Node
-from .types import Bindings
-from .values import (
-    Builtin,
-    Dims,
-    Group,
-    Lambda,
-    Located,
-    Mapped,
-    Members,
-    Nothing,
-    Overloads,
-    Pack,
-    Pointer,
-    Record,
-    Scalar,
-    Text,
-    TypeName,
-    Value,
-    Wide,
-)  # fmt: skip
+from .syntax import declared_name, text
+from .values import Builtin, Dims, Group, Lambda, Located, Mapped, Members, Nothing, Overloads, Pack, Pointer, Record, Scalar, Text, TypeName, Wide
 from .wrappers import part, rounded, wrapped
 
-if TYPE_CHECKING:
-    from .reader import Reader
-
 CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"})
-MAX_CALLS = 96
-"""How deep device functions may call one another."""
 
 
-def call(r: Reader, node: Node, scope: Scope) -> Value:
+def call(r: Reading, node: Node, scope: Scope) -> Value:
     """A call expression."""
     fn, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")
     assert fn is not None and listed is not None
     if fn.type == "template_function" and (name := fn.child_by_field_name("name")) is not None and text(name) in CASTS:
         return _named_cast(r, fn, listed, scope)
     if listed.type == "initializer_list":
-        from .expressions import braced
-
-        return braced(r, listed, r.types.base_type(fn, scope), scope)
+        return r.braced(listed, r.types.base_type(fn, scope), scope)
     callee = _callee(r, fn, scope)
     args = arguments(r, listed, scope)
     with r.m.reading(scope.unit, node):
         return apply(r, callee, args, node)
 
 
-def apply(r: Reader, callee: Value, args: list[Value], node: Node) -> Value:
+def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
     """A callee on arguments."""
     match callee:
         case TypeName():
@@ -74,7 +55,7 @@ def apply(r: Reader, callee: Value, args: list[Value], node: Node) -> Value:
                 known = cuda_calls.known(callee.name)
                 if known and callee.this is None:
                     return cuda_calls.call(r, Builtin(callee.name, callee.args), args, node)
-                raise NotUnderstood(f"a call of '{callee.name}' with ({', '.join(r.shown(a) for a in args)}), which no definition fits", node)
+                raise NotUnderstood(f"a call of '{callee.name}' with ({', '.join(type_text(a) for a in args)}), which no definition fits", node)
             return invoke(r, found, args, callee.this, node)
         case Lambda():
             return _apply_lambda(r, callee, args, node)
@@ -85,10 +66,10 @@ def apply(r: Reader, callee: Value, args: list[Value], node: Node) -> Value:
             found = fitting(r, tuple(methods), None, args, node)
             if found is not None:
                 return invoke(r, found, args, callee, node)
-    raise NotUnderstood(f"a call of {r.shown(callee)}", node)
+    raise NotUnderstood(f"a call of {type_text(callee)}", node)
 
 
-def _callee(r: Reader, fn: Node, scope: Scope) -> Value:
+def _callee(r: Reading, fn: Node, scope: Scope) -> Value:
     if fn.type in ("primitive_type", "sized_type_specifier", "template_type", "decltype", "dependent_type"):
         return TypeName(r.types.base_type(fn, scope))
     if fn.type in ("identifier", "type_identifier"):
@@ -98,17 +79,16 @@ def _callee(r: Reader, fn: Node, scope: Scope) -> Value:
             functions = tuple(d for d in found if isinstance(d, Function))
             if functions:
                 return Overloads(functions, None, _object_of(functions, scope), text(fn))
-            from .declared import Alias, ClassTemplate
 
             if types and isinstance(types[0], (ClassTemplate, Alias)):
                 made = r.types.declared_as_type(types[0], scope)
                 if made is not None:
                     return TypeName(made)
                 return _to_be_deduced(r, text(fn), types[0])
-            return r.of_declarations(found, text(fn), fn)
+            return of_declarations(r, found, text(fn), fn)
         if found is not None:
             return found
-        spaces = [d for s in r.namespaces() for d in s.decls.get(text(fn), ()) if isinstance(d, Function) and d.body is not None]
+        spaces = [d for s in r.index.every_namespace() for d in s.decls.get(text(fn), ()) if isinstance(d, Function) and d.body is not None]
         if not cuda_calls.known(text(fn)) and spaces:
             return Overloads(tuple(spaces), None, None, text(fn))
         return r.library.value(text(fn), fn)
@@ -118,7 +98,7 @@ def _callee(r: Reader, fn: Node, scope: Scope) -> Value:
     return made_value
 
 
-def _to_be_deduced(r: Reader, name: str, d: object) -> Value:
+def _to_be_deduced(r: Reading, name: str, d: object) -> Value:
     raise NotUnderstood(f"the class template '{name}' without arguments")
 
 
@@ -129,10 +109,7 @@ def _object_of(functions: tuple[Function, ...], scope: Scope) -> Value | None:
     return None
 
 
-def _named_cast(r: Reader, fn: Node, listed: Node, scope: Scope) -> Value:
-    from .expressions import cast
-    from .places import address, pointed
-
+def _named_cast(r: Reading, fn: Node, listed: Node, scope: Scope) -> Value:
     targs = fn.child_by_field_name("arguments")
     if targs is None or not targs.named_children or len(listed.named_children) != 1:
         raise NotUnderstood("a cast of unusual form", fn)
@@ -144,15 +121,12 @@ def _named_cast(r: Reader, fn: Node, listed: Node, scope: Scope) -> Value:
         if isinstance(v, (Members, Located)) and v.type == kind:
             return v
         where = address(r, v, fn)
-        return pointed(r, r.convert(where, Ptr(kind)), fn)
+        return pointed(r, convert(r, where, Ptr(kind)), fn)
     return cast(r, kind, v)
 
 
-def arguments(r: Reader, listed: Node, scope: Scope) -> list[Value]:
+def arguments(r: Reading, listed: Node, scope: Scope) -> list[Value]:
     """The arguments of a call, from left to right; earlier values are kept where later ones have effects on what they read."""
-    from .emitter import reads_memory
-    from .expressions import expanded
-
     out: list[Value] = []
     block = r.m.block
     for a in listed.named_children:
@@ -162,7 +136,7 @@ def arguments(r: Reader, listed: Node, scope: Scope) -> list[Value]:
         if a.type == "parameter_pack_expansion":
             out += expanded(r, a.named_children[0], scope)
         elif a.type == "initializer_list":
-            items = [r.rvalue(r.value(c, scope)) for c in a.named_children if c.type != "comment"]
+            items = [rvalue(r, r.value(c, scope)) for c in a.named_children if c.type != "comment"]
             out.append(Pack(tuple(items)))
         else:
             out.append(r.value(a, scope))
@@ -173,16 +147,35 @@ def arguments(r: Reader, listed: Node, scope: Scope) -> list[Value]:
     return out
 
 
+def expanded(r: Reading, pattern: Node, scope: Scope) -> list[Value]:
+    """A pattern with each element of the packs that it names."""
+    names = {text(c) for c in _below(pattern) if c.type in ("identifier", "type_identifier")}
+    packs = {x: v for x in names if isinstance(v := scope.find(x), Pack)}
+    if not packs:
+        raise NotUnderstood("an expansion without a pack", pattern)
+    count = len(next(iter(packs.values())).items)
+    return [r.value(pattern, scope.inner(**{k: p.items[i] for k, p in packs.items()})) for i in range(count)]
+
+
+def _below(node: Node) -> list[Node]:
+    out, stack = [], [node]
+    while stack:
+        top = stack.pop()
+        out.append(top)
+        stack += top.named_children
+    return out
+
+
 # --------------------------------------------------------------------------------------------------------------------- invoking
 
 
-def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node: Node) -> Value:
+def invoke(r: Reading, c: Candidate, args: list[Value], this: Value | None, node: Node) -> Value:
     """The result of a function whose body is read in place."""
     f = c.fn
     if defaulted(f):
         return Nothing()
     if len(args) == 1 and (to := _bit_cast(r, f, c.bindings)) is not None:
-        v = r.rvalue(args[0])
+        v = rvalue(r, args[0])
         if isinstance(v, Scalar) and v.dtype.bits == to.dtype.bits:
             return Scalar(build.cast(v.expr, to.dtype, "bits"))
     if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args) or rounded(r, f, args)) is not None:
@@ -191,25 +184,20 @@ def invoke(r: Reader, c: Candidate, args: list[Value], this: Value | None, node:
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))
     scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
     if this is not None and not f.static:
-        this = r.spilled(this) if isinstance(this, Wide) else this
+        this = spilled(r, this) if isinstance(this, Wide) else this
         scope.this = this
         _bring_members(scope, this)
     r.depth += 1
     try:
         bind(r, f.parameters(), args, scope, f.body)
-        return statements.function(r, f, scope)
+        return r.statements.function(r, f, scope)
     except RecursionError:
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node)) from None
     finally:
         r.depth -= 1
 
 
-def endless(what: str, origin: Origin) -> KirError:
-    """The refusal (KIR-F207) of calls or templates that never come to an end."""
-    return error("KIR-F207", f"{what} nest without end", origin=origin, needs="a function or template that ends in a constant number of steps")
-
-
-def _bit_cast(r: Reader, f: Function, bindings: Bindings) -> Prim | None:
+def _bit_cast(r: Reading, f: Function, bindings: Bindings) -> Prim | None:
     """The result of a function that does nothing but copy the bytes of its argument into a number of another type."""
     kept = [c for c in f.body.named_children if c.type not in ("static_assert_declaration", "comment")] if f.body is not None else []
     if [c.type for c in kept] != ["declaration", "expression_statement", "return_statement"]:
@@ -238,9 +226,9 @@ def _bring_members(scope: Scope, this: Value) -> None:
             scope.values.setdefault(m.name, Located(this.place.moved(layout.offsets[m.name]), m.type))
 
 
-def bind(r: Reader, params: list[Node], args: list[Value], scope: Scope, body: Node | None) -> None:
+def bind(r: Reading, params: list[Node], args: list[Value], scope: Scope, body: Node | None) -> None:
     """Parameters of a function or lambda with their arguments."""
-    changed = statements.mutated(r, body, scope) if body is not None else frozenset()
+    changed = mutated(r, body, scope) if body is not None else frozenset()
     for k, p in enumerate(params):
         d = p.child_by_field_name("declarator")
         name_node = declared_name(d) if d is not None else None
@@ -264,7 +252,7 @@ def bind(r: Reader, params: list[Node], args: list[Value], scope: Scope, body: N
         scope.values[name] = _bound(r, name, v, kind, reference, name in changed or through)
 
 
-def _bound(r: Reader, name: str, v: Value, kind: CType, reference: bool, changed: bool) -> Value:
+def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, changed: bool) -> Value:
     if isinstance(v, (Lambda, Group, Overloads, Builtin, Dims, Text, TypeName, Mapped)):
         return v
     if isinstance(kind, Named) and not isinstance(v, Located):
@@ -276,15 +264,15 @@ def _bound(r: Reader, name: str, v: Value, kind: CType, reference: bool, changed
             return v
     if isinstance(kind, Rec) and isinstance(v, (Members, Record)) and v.type == kind and not changed:
         return v
-    made = r.convert(v, kind) if not isinstance(kind, Auto) else r.rvalue(v)
+    made = convert(r, v, kind) if not isinstance(kind, Auto) else rvalue(r, v)
     shown = name.strip("#") or "x"
     if changed and not reference:
         t = made.type if isinstance(made, (Scalar, Wide, Record, Members, Pointer)) else kind
-        return r.initialized(shown, made, t if isinstance(kind, Auto) else kind)
-    return r.pinned_value(made, shown)
+        return initialized(r, shown, made, t if isinstance(kind, Auto) else kind)
+    return pinned_value(r, made, shown)
 
 
-def _apply_lambda(r: Reader, f: Lambda, args: list[Value], node: Node) -> Value:
+def _apply_lambda(r: Reading, f: Lambda, args: list[Value], node: Node) -> Value:
     if r.depth >= MAX_CALLS:
         raise endless("the calls of a lambda", f.unit.origin(f.node))
     declarator, body = f.node.child_by_field_name("declarator"), f.node.child_by_field_name("body")
@@ -296,7 +284,7 @@ def _apply_lambda(r: Reader, f: Lambda, args: list[Value], node: Node) -> Value:
     try:
         bind(r, params, args, scope, body)
         assert body is not None
-        return statements.lambda_body(r, body, scope)
+        return r.statements.lambda_body(r, body, scope)
     finally:
         r.depth -= 1
 
@@ -304,10 +292,8 @@ def _apply_lambda(r: Reader, f: Lambda, args: list[Value], node: Node) -> Value:
 # ----------------------------------------------------------------------------------------------------------------------- objects
 
 
-def construct(r: Reader, t: CType, args: list[Value]) -> Value:
+def construct(r: Reading, t: CType, args: list[Value]) -> Value:
     """`T(args)`."""
-    from .expressions import cast, zero_of
-
     if len(args) == 1 and isinstance(args[0], Pack):
         args = list(args[0].items)
     if not isinstance(t, Rec):
@@ -319,19 +305,19 @@ def construct(r: Reader, t: CType, args: list[Value]) -> Value:
             return cuda_math.vector_of(r, t, args)
         raise NotUnderstood(f"a {t} from {len(args)} values")
     if len(args) == 1:
-        same = r.rvalue(args[0]) if isinstance(args[0], Located) and args[0].type == t else args[0]
+        same = rvalue(r, args[0]) if isinstance(args[0], Located) and args[0].type == t else args[0]
         if isinstance(same, (Members, Record, Wide)) and same.type == t:
             return same
         if isinstance(same, (Members, Record, Located)) and isinstance(same.type, Rec):
             found = conversion(r, same, None, t)
             if found is not None:
                 return found
-    made = r.object(t.instance.template.name.strip("()"), t)
+    made = new_object(r, t.instance.template.name.strip("()"), t)
     initialize(r, made, t, args)
     return made
 
 
-def initialize(r: Reader, made: Value, t: Rec, args: list[Value]) -> None:
+def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
     """Run the constructor of a class on an object; members with initializers of their own come first."""
     instance = t.instance
     constructors = instance.constructors
@@ -340,21 +326,17 @@ def initialize(r: Reader, made: Value, t: Rec, args: list[Value]) -> None:
     if chosen is None and args:
         members = instance.members()
         if constructors or len(args) > len(members):
-            raise NotUnderstood(f"no constructor of {t} takes ({', '.join(r.shown(a) for a in args)})")
+            raise NotUnderstood(f"no constructor of {t} takes ({', '.join(type_text(a) for a in args)})")
         for m, a in zip(members, args, strict=False):
-            from .places import member
-
-            r.assign(member(r, made, m.name, node), a)
+            assign(r, member(r, made, m.name, node), a)
         return
     listed = next((c for c in chosen.fn.node.children if c.type == "field_initializer_list"), None) if chosen is not None else None
     set_here = {text(f.named_children[0]): f for f in listed.named_children if f.named_children} if listed is not None else {}
-    from .expressions import braced
-    from .places import member
 
     for m in instance.members():
         if m.init is not None and m.name not in set_here:
-            v = braced(r, m.init, m.type, instance.scope) if m.init.type == "initializer_list" else r.value(m.init, instance.scope)
-            r.assign(member(r, made, m.name, node), v)
+            v = r.braced(m.init, m.type, instance.scope) if m.init.type == "initializer_list" else r.value(m.init, instance.scope)
+            assign(r, member(r, made, m.name, node), v)
     if chosen is None:
         return
     f = chosen.fn
@@ -375,15 +357,15 @@ def initialize(r: Reader, made: Value, t: Rec, args: list[Value]) -> None:
                 continue
             at = member(r, made, name, init)
             kind = at.type if isinstance(at, (Located, Members)) else AUTO
-            r.assign(at, construct(r, kind, items) if not (len(items) == 1 and not isinstance(kind, Rec)) else items[0])
+            assign(r, at, construct(r, kind, items) if not (len(items) == 1 and not isinstance(kind, Rec)) else items[0])
         _bring_members(scope, made)
         if f.body is not None:
-            statements.function(r, f, outer)
+            r.statements.function(r, f, outer)
     finally:
         r.depth -= 1
 
 
-def conversion(r: Reader, v: Value, to: Prim | None, other: CType | None = None) -> Value | None:
+def conversion(r: Reading, v: Value, to: Prim | None, other: CType | None = None) -> Value | None:
     """What a conversion operator makes of an object."""
     if not isinstance(v, (Members, Record, Located, Wide)) or not isinstance(v.type, Rec):
         return None
@@ -391,7 +373,7 @@ def conversion(r: Reader, v: Value, to: Prim | None, other: CType | None = None)
         kind = r.types.base_type(f.result, v.type.instance.scope)
         if (other is not None and kind == other) or (other is None and (to is None or kind == to or isinstance(kind, Prim))):
             made = invoke(r, Candidate(f.function, {}, 0), [], v, f.function.node)
-            return r.convert(made, to) if to is not None else made
+            return convert(r, made, to) if to is not None else made
     return None
 
 

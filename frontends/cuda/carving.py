@@ -8,40 +8,20 @@ those of pointers are views, and those of references are refused.
 
 from __future__ import annotations
 
-from dataclasses import field
 from math import prod
-from typing import TYPE_CHECKING
 
-from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 
-from .c_types import VOID, Arr, CType, Named, leaf, size_of
+from .c_types import VOID, Arr, CType, Named
+from .classes import leaf, size_of
 from .errors import NotUnderstood
 from .memory import Place, Store, declare, start
+from .reading import Reading
 from .values import Located
 
-if TYPE_CHECKING:
-    from .reader import Reader
 
-
-@dataclass
-class Parts:
-    """The parts of a pool by first byte: those of references with how many bytes each has, its type, and the object that it is; those of
-    pointers, which reach to the next part."""
-
-    by_start: dict[int, tuple[int, CType, Store]] = field(default_factory=dict)
-    reaching: dict[int, Store] = field(default_factory=dict)
-
-    def at(self, first: int, size: int) -> tuple[int, CType, Store] | None:
-        """The part that begins at a byte. Raises NotUnderstood where another overlaps."""
-        for begin, part in self.by_start.items():
-            if begin != first and begin < first + size and first < begin + part[0]:
-                raise NotUnderstood(f"'{part[2].name}' and another array share bytes {max(begin, first)} and on of the pool")
-        return self.by_start.get(first)
-
-
-def carved(r: Reader, name: str, kind: CType, v: Located) -> Located | None:
+def carved(r: Reading, name: str, kind: CType, v: Located) -> Located | None:
     """The array of its own that a reference into the pool names; None for a reference to anything else."""
     if r.pool is None or v.place.store is not r.pool or not isinstance(kind, Arr) or v.type != kind or leaf(kind) is None:
         return None
@@ -62,7 +42,7 @@ def carved(r: Reader, name: str, kind: CType, v: Located) -> Located | None:
     return Located(start(store), kind)
 
 
-def pointed(r: Reader, at: Place, to: CType) -> Place:
+def pointed(r: Reading, at: Place, to: CType) -> Place:
     """A place at a known offset in a pool of bytes, taken for an array of its own when a pointer gives it a type."""
     found = leaf(to) if not isinstance(to, (Named, Arr)) and to != VOID else None
     offset = build.int_value(at.byte)
@@ -81,7 +61,7 @@ def pointed(r: Reader, at: Place, to: CType) -> Place:
     return start(reaching[offset])
 
 
-def pieces(r: Reader) -> list[n.Stmt]:
+def pieces(r: Reading) -> list[n.Stmt]:
     """The declarations of the parts that pointers name: each reaches to the next part, the last to the end of the pool. Where the pool is
     used as a whole too they are views of it."""
     if not r.parts.reaching or r.pool is None:
@@ -109,7 +89,7 @@ def in_pool(size: int) -> str:
     return f"in a pool of {size}"
 
 
-def settle(r: Reader) -> None:
+def settle(r: Reading) -> None:
     """The pool is gone where all of it that is used are its parts. Raises NotUnderstood where it is used beside them."""
     if r.pool is None or not r.parts.by_start:
         return

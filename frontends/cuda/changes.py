@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .declared import Function, Scope, text
+from .declared import Function, Scope
+from .reading import Reading
 from .source import Node
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .syntax import text
 
 
 def function_body(node: Node) -> Node | None:
@@ -19,7 +16,7 @@ def function_body(node: Node) -> Node | None:
     return at
 
 
-def mutated(r: Reader, body: Node | None, scope: Scope) -> frozenset[str]:
+def mutated(r: Reading, body: Node | None, scope: Scope) -> frozenset[str]:
     """Names in a piece of source that are assigned to, or whose address or reference goes somewhere."""
     if body is None:
         return frozenset()
@@ -69,7 +66,7 @@ def _base(node: Node | None, out: set[str]) -> None:
             return
 
 
-def _called(r: Reader, node: Node, scope: Scope, out: set[str]) -> None:
+def _called(r: Reading, node: Node, scope: Scope, out: set[str]) -> None:
     fn, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")
     if fn is None or listed is None:
         return
@@ -96,13 +93,13 @@ def _called(r: Reader, node: Node, scope: Scope, out: set[str]) -> None:
             _base(a, out)
 
 
-def _functions_named(r: Reader, name: str, fn: Node, scope: Scope) -> list[Function]:
+def _functions_named(r: Reading, name: str, fn: Node, scope: Scope) -> list[Function]:
     found = scope.find(name) if fn.type != "field_expression" else None
     if isinstance(found, list):
         return [d for d in found if isinstance(d, Function)]
     if found is not None and type(found).__name__ in ("Lambda", "Members", "Located"):
         return []
-    return r.by_name(name)
+    return r.index.functions.get(name, [])
 
 
 def _takes_reference(f: Function, k: int) -> bool:

@@ -1,20 +1,30 @@
-"""Instances of classes: members, methods and layout under template arguments."""
+"""Classes under template arguments: members, methods and layout; sizes of types, which know them."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kir.dataclass import dataclass
 from kir.ir.types import DType
 
-from .c_types import CType, Ptr, Rec, align_of, leaf, size_of
-from .declared import ClassTemplate, Decl, Function, Scope, Variable, text
+from .c_types import Arr, CType, Prim, Ptr, Vec
+from .declared import ClassTemplate, Decl, Function, Scope, Variable
 from .errors import NotUnderstood
 from .source import Node
+from .syntax import text
 
-if TYPE_CHECKING:
-    from .reader import Reader
+
+class MemberTypes(Protocol):
+    """What an instance asks of the reading of types."""
+
+    def declared_type(self, node: Node, d: Node | None, scope: Scope) -> tuple[CType, bool]:
+        """The type of a declarator of a declaration, and whether it is a reference."""
+        ...
+
+    def constant_text(self, node: Node, scope: Scope) -> int | None:
+        """The number in `alignas(16)`, None when there is none."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class ClassInstance:
     template: ClassTemplate
     node: Node
     scope: Scope
-    reader: Reader
+    types: MemberTypes
     arguments: tuple[object, ...] = ()
     _members: list[Member] | None = None
     _layout: Layout | None = None
@@ -100,7 +110,7 @@ class ClassInstance:
             for name, decls in self.scope.decls.items():
                 for d in decls:
                     if isinstance(d, Variable) and not is_static(d):
-                        kind, reference = self.reader.types.declared_type(d.node, d.declarator, self.scope)
+                        kind, reference = self.types.declared_type(d.node, d.declarator, self.scope)
                         out.append(Member(name, kind, d.init, reference))
             self._members = out
         return self._members
@@ -139,7 +149,7 @@ class ClassInstance:
     def _declared_align(self) -> int:
         for c in self.node.children:
             if c.type in ("alignas_qualifier", "type_qualifier"):
-                value = self.reader.constant_text(c, self.scope)
+                value = self.types.constant_text(c, self.scope)
                 if value:
                     return value
         return 1
@@ -151,35 +161,67 @@ def is_static(d: Variable) -> bool:
     return "static" in words
 
 
-def instantiate(reader: Reader, t: ClassTemplate, node: Node | None, parent: Scope, values: dict[str, object], arguments: tuple[object, ...]) -> Rec:
-    """The class under template bindings."""
-    if node is None:
-        raise NotUnderstood(f"the class '{t.name}', which is only declared")
-    scope = Scope(parent, t.unit, t.name, values=dict(values))  # type: ignore[arg-type]  # bindings are values
-    shown = f"{t.name}<{', '.join(map(str, arguments))}>" if arguments else t.name
-    made = ClassInstance(shown, t, node, scope, reader, arguments)
-    scope.instance = made
-    rec = Rec(made)
-    from .values import TypeName
+@dataclass(frozen=True)
+class Rec(CType):
+    """An instance of a class or struct."""
 
-    scope.values[t.name] = TypeName(rec)
-    for c in node.children:
-        if c.type == "base_class_clause":
-            for b in c.named_children:
-                if b.type in ("type_identifier", "template_type", "qualified_identifier"):
-                    base = reader.types.base_type(b, scope)
-                    if not isinstance(base, Rec):
-                        raise NotUnderstood(f"the base class {text(b)}", b)
-                    made.bases.append(base.instance)
-    body = node.child_by_field_name("body")
-    if body is None:
-        raise NotUnderstood(f"the class '{t.name}', which is only declared", node)
-    for child in body.named_children:
-        reader.index.one(child, scope, t.unit, None)
-    for decls in scope.decls.values():
-        for d in decls:
-            if isinstance(d, Function):
-                d.owner = made
-    constructors = scope.decls.get(t.name, [])
-    scope.decls[t.name] = [d for d in constructors if isinstance(d, Function)]
-    return rec
+    instance: ClassInstance
+
+    def __str__(self) -> str:
+        return self.instance.name
+
+    def __hash__(self) -> int:
+        return id(self.instance)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rec) and other.instance is self.instance
+
+
+def size_of(t: CType) -> int:
+    """Bytes of a value. Raises NotUnderstood for what has no size here."""
+    match t:
+        case Prim():
+            return t.dtype.bytes
+        case Vec():
+            return t.dtype.bytes * t.n
+        case Ptr():
+            return 8
+        case Arr():
+            return t.n * size_of(t.of)
+        case Rec():
+            return t.instance.layout().size
+        case _:
+            raise NotUnderstood(f"the size of {t}")
+
+
+def align_of(t: CType) -> int:
+    """Alignment in bytes, as CUDA gives it (B.3 of the programming guide: vectors of 3 are aligned to one element)."""
+    match t:
+        case Prim():
+            return t.dtype.bytes
+        case Vec():
+            return min(16, t.dtype.bytes * t.n) if t.n in (2, 4) else t.dtype.bytes
+        case Ptr():
+            return 8
+        case Arr():
+            return align_of(t.of)
+        case Rec():
+            return t.instance.layout().align
+        case _:
+            return 1
+
+
+def leaf(t: CType) -> tuple[DType, int] | None:
+    """(dtype, count) of a type that is nothing but `count` numbers of one dtype in a row; None for other types."""
+    match t:
+        case Prim():
+            return t.dtype, 1
+        case Vec():
+            return t.dtype, t.n
+        case Arr():
+            inner = leaf(t.of)
+            return None if inner is None else (inner[0], inner[1] * t.n)
+        case Rec():
+            return t.instance.layout().leaf
+        case _:
+            return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from kir.instructions import table
 from kir.ir import build
@@ -11,14 +10,17 @@ from kir.ir import nodes as n
 from kir.ir.types import DTYPES, F32, F64, I32, U32, DType, dtype_of
 
 from .c_types import Vec, named_type, usual
+from .conversions import as_tile, component, scalar, type_text
 from .cuda_names import Handler, names
+from .cuda_operands import called, place_of
+from .declared import Value
 from .errors import NotUnderstood
+from .loads import rvalue
 from .numbers import converted
+from .objects import assign, pinned
+from .reading import Reading
 from .source import Node
-from .values import Located, Nothing, Scalar, Value, Wide
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .values import Located, Nothing, Scalar, Wide
 
 
 def handlers() -> dict[str, Handler]:
@@ -57,14 +59,14 @@ def _math() -> dict[str, tuple[str, str]]:
     return out
 
 
-def _math_call(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _math_call(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     fn, dtype_name = _math()[name]
     if not args:
         raise NotUnderstood(f"'{name}' without arguments", node)
-    args = [r.rvalue(a) for a in args]
+    args = [rvalue(r, a) for a in args]
     if any(isinstance(a, Wide) for a in args):
         return _wide_math(r, fn, args, node)
-    numbers = [r.scalar(a, node) for a in args]
+    numbers = [scalar(r, a, node) for a in args]
     if dtype_name:
         d = DTYPES[dtype_name]
     else:
@@ -81,17 +83,17 @@ def _math_call(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     return Scalar(build.call(fn, *(converted(e, d) for e in numbers)))
 
 
-def _wide_math(r: Reader, fn: str, args: list[Value], node: Node) -> Value:
+def _wide_math(r: Reading, fn: str, args: list[Value], node: Node) -> Value:
     first = next(a for a in args if isinstance(a, Wide))
     if not isinstance(first.type, Vec):
-        raise NotUnderstood(f"{fn} of {r.shown(first)}", node)
+        raise NotUnderstood(f"{fn} of {type_text(first)}", node)
     kind = first.type
-    return Wide(build.call(fn, *(r.tile(a, kind.dtype, kind.n) for a in args)), kind)
+    return Wide(build.call(fn, *(as_tile(r, a, kind.dtype, kind.n) for a in args)), kind)
 
 
-def _approximate(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _approximate(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     fn, where, factor = names()["approximate"][name]
-    x = converted(r.scalar(args[0], node), F32)
+    x = converted(scalar(r, args[0], node), F32)
     if fn not in table():
         raise NotUnderstood(f"the approximation '{name}'", node)
     constant_ = converted(build.const(factor, F64), F32)
@@ -101,30 +103,28 @@ def _approximate(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     return Scalar(build.mul(made, constant_) if where == "after" else made)
 
 
-def _power(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    x, y = (converted(r.scalar(a, node), F32) for a in (args[0], args[1]))
+def _power(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    x, y = (converted(scalar(r, a, node), F32) for a in (args[0], args[1]))
     return Scalar(build.call("exp2_approx", build.mul(y, build.call("log2_approx", x))))
 
 
-def _sine_cosine(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    from .cuda_calls import place_of
-
-    x = r.pinned(converted(r.scalar(args[0], node), F32), "angle")
+def _sine_cosine(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    x = pinned(r, converted(scalar(r, args[0], node), F32), "angle")
     for a, fn in zip(args[1:], ("sin", "cos"), strict=False):
         at, kind = place_of(r, a, node)
-        r.assign(Located(at, kind), Scalar(build.call(f"{fn}_approx" if name.startswith("__") else fn, x)))
+        assign(r, Located(at, kind), Scalar(build.call(f"{fn}_approx" if name.startswith("__") else fn, x)))
     return Nothing()
 
 
-def _binary(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _binary(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     op = names()["binary"][name]
-    a, b = r.rvalue(args[0]), r.rvalue(args[1])
+    a, b = rvalue(r, args[0]), rvalue(r, args[1])
     if isinstance(a, Wide) or isinstance(b, Wide):
         kind = a.type if isinstance(a, Wide) else b.type if isinstance(b, Wide) else None
         if not isinstance(kind, Vec):
-            raise NotUnderstood(f"'{name}' of {r.shown(a)}", node)
-        return Wide(build.binary(op, r.tile(a, kind.dtype, kind.n), r.tile(b, kind.dtype, kind.n)), kind)
-    x, y = r.scalar(a, node), r.scalar(b, node)
+            raise NotUnderstood(f"'{name}' of {type_text(a)}", node)
+        return Wide(build.binary(op, as_tile(r, a, kind.dtype, kind.n), as_tile(r, b, kind.dtype, kind.n)), kind)
+    x, y = scalar(r, a, node), scalar(r, b, node)
     if name in ("fmaxf", "fminf", "__fadd_rn", "__fmul_rn", "__fsub_rn", "__fdiv_rn"):
         d: DType = F32
     elif name.startswith(("__umul24", "__mul24")):
@@ -136,63 +136,61 @@ def _binary(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     return Scalar(build.binary(op, converted(x, d), converted(y, d)))
 
 
-def _abs(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    x = r.scalar(args[0], node)
+def _abs(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    x = scalar(r, args[0], node)
     d = usual(dtype_of(x.type), dtype_of(x.type)) if dtype_of(x.type).is_float else usual(dtype_of(x.type), I32)
     return Scalar(build.call("abs", converted(x, d)))
 
 
-def _negate(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    v = r.rvalue(args[0])
+def _negate(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    v = rvalue(r, args[0])
     if isinstance(v, Wide) and isinstance(v.type, Vec):
-        return Wide(build.negate(r.tile(v, v.type.dtype, v.type.n)), v.type)
-    return Scalar(build.negate(r.scalar(v, node)))
+        return Wide(build.negate(as_tile(r, v, v.type.dtype, v.type.n)), v.type)
+    return Scalar(build.negate(scalar(r, v, node)))
 
 
-def _signbit(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    return Scalar(build.compare("ne", build.call("signbit", converted(r.scalar(args[0], node), F32)), 0))
+def _signbit(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    return Scalar(build.compare("ne", build.call("signbit", converted(scalar(r, args[0], node), F32)), 0))
 
 
-def _permute(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _permute(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     """`__byte_perm` looks at three bits of each nibble of its selector; `prmt` repeats a sign where the fourth is set."""
-    x, y, selector = (converted(r.scalar(a, node), U32) for a in (args[0], args[1], args[2]))
+    x, y, selector = (converted(scalar(r, a, node), U32) for a in (args[0], args[1], args[2]))
     return Scalar(build.call("prmt", x, y, build.binary("and", selector, build.const(0x7777, U32))))
 
 
-def _dot(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _dot(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     """`__dp4a(a, b, c)`: four products of bytes, signed where c is; a and b may be vectors of bytes."""
-    from .cuda_calls import called
-
-    values = [r.rvalue(a) for a in args]
+    values = [rvalue(r, a) for a in args]
     if len(values) != 3:
         raise NotUnderstood(f"'{name}' with {len(values)} arguments", node)
-    c = r.scalar(values[2], node)
+    c = scalar(r, values[2], node)
     own = U32 if dtype_of(c.type).kind == "uint" else I32
-    words = [called("pack", v.tile, options={"dtype": own.name}) if isinstance(v, Wide) else converted(r.scalar(v, node), own) for v in values[:2]]
+    words = [called("pack", v.tile, options={"dtype": own.name}) if isinstance(v, Wide) else converted(scalar(r, v, node), own) for v in values[:2]]
     return Scalar(build.call("dp4a", *words, converted(c, own)))
 
 
-def _saturate(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    x = converted(r.scalar(args[0], node), F32)
+def _saturate(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    x = converted(scalar(r, args[0], node), F32)
     return Scalar(build.minimum(build.maximum(x, 0.0), 1.0))
 
 
-def _convert(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _convert(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     to, rounding = names()["convert"][name]
-    x = r.scalar(args[0], node)
+    x = scalar(r, args[0], node)
     d = DTYPES[to]
     if rounding == "rn":
         return Scalar(converted(x, d))
     return Scalar(build.cast(x, d, rounding))
 
 
-def _rounded(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    return Scalar(build.cast(build.call("round_even", converted(r.scalar(args[0], node), F32)), DTYPES[names()["rounded"][name]]))
+def _rounded(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    return Scalar(build.cast(build.call("round_even", converted(scalar(r, args[0], node), F32)), DTYPES[names()["rounded"][name]]))
 
 
-def _bits(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _bits(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     to = DTYPES[names()["bits"][name]]
-    x = r.scalar(args[0], node)
+    x = scalar(r, args[0], node)
     own = dtype_of(x.type)
     if own.bits != to.bits:
         same_kind = {16: "u16", 32: "f32" if to.is_integer else "i32", 64: "f64" if to.is_integer else "i64"}[to.bits]
@@ -200,12 +198,12 @@ def _bits(r: Reader, name: str, args: list[Value], node: Node) -> Value:
     return Scalar(build.cast(x, to, "bits"))
 
 
-def _widen(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _widen(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     to = DTYPES[names()["widen"][name]]
-    v = r.rvalue(args[0])
+    v = rvalue(r, args[0])
     if not isinstance(v, Wide) or not isinstance(v.type, Vec):
-        raise NotUnderstood(f"'{name}' of {r.shown(v)}", node)
-    return Wide(build.cast(r.tile(v, v.type.dtype, 2), to), _pair_type(to))
+        raise NotUnderstood(f"'{name}' of {type_text(v)}", node)
+    return Wide(build.cast(as_tile(r, v, v.type.dtype, 2), to), _pair_type(to))
 
 
 def _pair_type(d: DType) -> Vec:
@@ -214,38 +212,36 @@ def _pair_type(d: DType) -> Vec:
     return found
 
 
-def _pair(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _pair(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     d = DTYPES[names()["pair"][name]]
-    return Wide(build.call("vec", *(converted(r.scalar(a, node), d) for a in args[:2])), _pair_type(d))
+    return Wide(build.call("vec", *(converted(scalar(r, a, node), d) for a in args[:2])), _pair_type(d))
 
 
-def _both(r: Reader, name: str, args: list[Value], node: Node) -> Value:
+def _both(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     d = DTYPES[names()["both"][name]]
-    x = converted(r.scalar(args[0], node), d)
+    x = converted(scalar(r, args[0], node), d)
     return Wide(build.call("broadcast", x, build.const(2)), _pair_type(d))
 
 
-def _half_of(r: Reader, name: str, args: list[Value], node: Node) -> Value:
-    from .places import component
-
+def _half_of(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     k, to = names()["half_of"][name]
-    v = r.rvalue(args[0])
+    v = rvalue(r, args[0])
     if not isinstance(v, Wide):
-        raise NotUnderstood(f"'{name}' of {r.shown(v)}", node)
+        raise NotUnderstood(f"'{name}' of {type_text(v)}", node)
     made = component(r, v, k)
-    return Scalar(converted(r.scalar(made), DTYPES[to])) if to else made
+    return Scalar(converted(scalar(r, made), DTYPES[to])) if to else made
 
 
-def vector_of(r: Reader, t: Vec, args: list[Value]) -> Value:
+def vector_of(r: Reading, t: Vec, args: list[Value]) -> Value:
     """A vector of numbers, or of shorter vectors."""
     parts: list[n.Expr] = []
     for a in args:
-        v = r.rvalue(a)
+        v = rvalue(r, a)
         if isinstance(v, Wide) and isinstance(v.type, Vec):
-            tile = r.m.let("part", r.tile(v, t.dtype, v.type.n))
+            tile = r.m.let("part", as_tile(r, v, t.dtype, v.type.n))
             parts += [build.call("pick", tile, build.const(k)) for k in range(v.type.n)]
         else:
-            parts.append(converted(r.scalar(v), t.dtype))
+            parts.append(converted(scalar(r, v), t.dtype))
     if t.name == "dim3":
         parts += [build.const(1, t.dtype)] * (3 - len(parts))
     if len(parts) != t.n:

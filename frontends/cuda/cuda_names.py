@@ -6,15 +6,13 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .declared import Value
+from .reading import Reading
 from .source import Node
-from .values import Value
 
-if TYPE_CHECKING:
-    from .reader import Reader
-
-Handler = Callable[["Reader", str, list[Value], Node], Value]
+Handler = Callable[["Reading", str, list[Value], Node], Value]
 """Reads a call: the function's name, its arguments, and the call."""
 
 

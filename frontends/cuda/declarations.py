@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import walk
 
 from . import calls
-from .c_types import Arr, Auto, CType, Prim, Ptr, Rec
+from .c_types import Arr, Auto, CType, Prim, Ptr
 from .carving import carved
 from .changes import function_body, mutated
-from .declared import Scope, Variable, declared_name, text
+from .classes import Rec
+from .conversions import convert, type_text
+from .declared import Scope, Value, Variable
 from .errors import NotUnderstood
+from .loads import rvalue
+from .objects import assign, initialized, new_object, pinned_value
+from .reading import Reading
 from .shared import shared_array
 from .source import Node
-from .values import Located, Members, Nothing, Pointer, Record, Scalar, Value, Wide
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .syntax import declared_name, text
+from .values import Located, Members, Nothing, Pointer, Record, Scalar, Wide
 
 
-def declaration(r: Reader, node: Node, scope: Scope) -> None:
+def declaration(r: Reading, node: Node, scope: Scope) -> None:
     """Local variables."""
     words = {text(c) for c in node.children if c.type in ("storage_class_specifier", "type_qualifier")}
     kind_node = node.child_by_field_name("type")
@@ -49,8 +50,8 @@ def declaration(r: Reader, node: Node, scope: Scope) -> None:
         if "constexpr" in words and init is not None and kind_node is not None and "static" not in words:
             kind, _ = r.types.declared_type(node, d, scope)
             if isinstance(kind, (Prim, Auto)) and init.type != "initializer_list":
-                v = r.rvalue(r.value(init, scope))
-                scope.values[name] = r.convert(v, kind) if not isinstance(kind, Auto) else v
+                v = rvalue(r, r.value(init, scope))
+                scope.values[name] = convert(r, v, kind) if not isinstance(kind, Auto) else v
                 continue
         if "static" in words:
             scope.declare(name, Variable(name, node, d, init, scope, scope.unit))
@@ -59,20 +60,20 @@ def declaration(r: Reader, node: Node, scope: Scope) -> None:
         _variable(r, node, d, init, name, words, scope)
 
 
-def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, words: set[str], scope: Scope) -> None:
+def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, words: set[str], scope: Scope) -> None:
     kind, reference = r.types.declared_type(node, d, scope)
     r.hint = name
     if init is None:
         if reference:
             raise NotUnderstood(f"the reference '{name}' without a value", d)
-        made = r.object(name, kind)
+        made = new_object(r, name, kind)
         if isinstance(kind, Rec) and (kind.instance.constructors or any(m.init is not None for m in kind.instance.members())):
             calls.initialize(r, made, kind, [])
         scope.values[name] = made
         return
     if init.type in ("initializer_list",):
         if isinstance(kind, Rec) and kind.instance.constructors:
-            made = r.object(name, kind)
+            made = new_object(r, name, kind)
             calls.initialize(r, made, kind, [r.value(c, scope) for c in init.named_children if c.type != "comment"])
             scope.values[name] = made
             return
@@ -81,7 +82,7 @@ def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, word
     elif init.type == "argument_list":
         args = calls.arguments(r, init, scope)
         if isinstance(kind, Rec):
-            made = r.object(name, kind)
+            made = new_object(r, name, kind)
             calls.initialize(r, made, kind, args)
             scope.values[name] = made
             return
@@ -100,29 +101,29 @@ def _variable(r: Reader, node: Node, d: Node, init: Node | None, name: str, word
     scope.values[name] = _local(r, name, v, kind, name in changed)
 
 
-def _local(r: Reader, name: str, v: Value, kind: CType, changed: bool) -> Value:
+def _local(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value:
     if isinstance(v, Members) and (isinstance(kind, Auto) or v.type == kind):
-        made = r.object(name, v.type)
-        r.assign(made, v)
+        made = new_object(r, name, v.type)
+        assign(r, made, v)
         return made
-    v = r.rvalue(v)
+    v = rvalue(r, v)
     if not isinstance(v, (Scalar, Wide, Record, Pointer, Members)):
         if isinstance(kind, Prim | Ptr | Rec) and not isinstance(kind, Auto):
-            v = r.convert(v, kind)
+            v = convert(r, v, kind)
         return v if not isinstance(v, Nothing) else _nothing(name)
-    made_value = r.convert(v, kind) if not isinstance(kind, Auto) else v
+    made_value = convert(r, v, kind) if not isinstance(kind, Auto) else v
     if not isinstance(made_value, (Scalar, Wide, Record, Pointer, Members)):
         return made_value
     t: CType = made_value.type if isinstance(kind, Auto) else kind
     if changed or isinstance(t, Arr) or isinstance(made_value, (Record, Members)):
         if isinstance(t, Ptr) and isinstance(made_value, Pointer) and not changed:
-            return r.pinned_value(made_value, name)
-        return r.initialized(name, made_value, t)
+            return pinned_value(r, made_value, name)
+        return initialized(r, name, made_value, t)
     if isinstance(made_value, Scalar) and _is_plain(made_value.expr):
         return made_value
     if isinstance(made_value, Scalar) and not isinstance(made_value.expr, n.Const):
         return Scalar(r.m.let(name, made_value.expr))
-    return r.pinned_value(made_value, name)
+    return pinned_value(r, made_value, name)
 
 
 def _is_plain(e: n.Expr) -> bool:
@@ -148,7 +149,7 @@ def _sized(kind: CType, init: Node) -> CType:
     return kind
 
 
-def _structured(r: Reader, names: Node, init: Node | None, scope: Scope) -> None:
+def _structured(r: Reading, names: Node, init: Node | None, scope: Scope) -> None:
     if init is None:
         raise NotUnderstood("a structured binding without a value", names)
     v = r.value(init, scope)
@@ -156,12 +157,12 @@ def _structured(r: Reader, names: Node, init: Node | None, scope: Scope) -> None
     if isinstance(v, (Members, Record)):
         parts = [x for k, x in v.fields.items() if k != "#array"]
         for word, part in zip(words, parts, strict=False):
-            scope.values[word] = r.pinned_value(r.rvalue(part), word)
+            scope.values[word] = pinned_value(r, rvalue(r, part), word)
         return
-    raise NotUnderstood(f"a structured binding of {r.shown(v)}", names)
+    raise NotUnderstood(f"a structured binding of {type_text(v)}", names)
 
 
-def _vexing(r: Reader, node: Node, d: Node, name: str, scope: Scope) -> Value:
+def _vexing(r: Reading, node: Node, d: Node, name: str, scope: Scope) -> Value:
     """`T x(y);`, which reads like a declaration of a function."""
     kind_node, listed = node.child_by_field_name("type"), d.child_by_field_name("parameters")
     assert kind_node is not None and listed is not None
@@ -173,7 +174,7 @@ def _vexing(r: Reader, node: Node, d: Node, name: str, scope: Scope) -> Value:
             raise NotUnderstood("the declaration of a function inside a function", node)
         args.append(r.value(inner, scope))
     if isinstance(kind, Rec):
-        made = r.object(name, kind)
+        made = new_object(r, name, kind)
         calls.initialize(r, made, kind, args)
         return made
     return _local(r, name, r.construct(kind, args), kind, True)

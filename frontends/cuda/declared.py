@@ -3,19 +3,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kir.dataclass import dataclass
 
-from .errors import NotUnderstood
+from .c_types import CType
 from .source import Node, Unit
-from .values import Value
-
-if TYPE_CHECKING:
-    from .classes import ClassInstance
-
+from .syntax import function_declarator, text
 
 Decl = object
+
+
+class Value:
+    """What an expression may be while a kernel is read, and what a name may be bound to: one of the classes in `values`."""
+
+
+class Instance(Protocol):
+    """A class under arguments, as the names in it see it."""
+
+    def member(self, name: str) -> list[Decl] | None:
+        """Static members, methods and types of a name, of the class or a base."""
+        ...
 
 
 @dataclass
@@ -40,7 +48,7 @@ class Scope:
     decls: dict[str, list[Decl]] = field(default_factory=dict)
     using: list[Scope] = field(default_factory=list)
     this: Value | None = None
-    instance: ClassInstance | None = None
+    instance: Instance | None = None
 
     def declare(self, name: str, what: Decl) -> None:
         """Add a declaration."""
@@ -94,7 +102,7 @@ class Function:
     unit: Unit
     kernel: bool = False
     static: bool = False
-    owner: ClassInstance | None = None
+    owner: Instance | None = None
     arguments: tuple[Node, ...] | None = None
     """Of an explicit specialization: its template arguments."""
 
@@ -114,6 +122,19 @@ class Function:
         return [] if listed is None else [p for p in listed.named_children if p.type in kinds and text(p) != "void"]
 
 
+Bindings = dict[str, Value]
+"""Template parameters with their arguments."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A function under template bindings."""
+
+    fn: Function
+    bindings: Bindings
+    cost: int
+
+
 @dataclass(eq=False)
 class ClassTemplate:
     """A class, or class template with its specializations."""
@@ -124,7 +145,7 @@ class ClassTemplate:
     scope: Scope
     unit: Unit
     special: list[Specialization] = field(default_factory=list)
-    instances: dict[object, ClassInstance] = field(default_factory=dict)
+    instances: dict[object, CType] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -180,32 +201,3 @@ class EnumType:
     name: str
     base: Node | None
     scope: Scope
-
-
-def text(node: Node) -> str:
-    """The (preprocessed) text of a node."""
-    return (node.text or b"").decode(errors="replace")
-
-
-def function_declarator(node: Node) -> Node:
-    """The function declarator below a definition or declaration. Raises NotUnderstood when there is none."""
-    d = node.child_by_field_name("declarator")
-    while d is not None and d.type not in ("function_declarator", "abstract_function_declarator"):
-        d = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator")), None)
-    if d is None:
-        raise NotUnderstood("a function of unusual form", node)
-    return d
-
-
-def declared_name(node: Node) -> Node | None:
-    """The name node of a declarator."""
-    d: Node | None = node
-    while d is not None and d.type not in NAMES:
-        d = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator") or c.type in NAMES), None)
-    return d
-
-
-NAMES = frozenset(
-    {"identifier", "field_identifier", "type_identifier", "qualified_identifier", "operator_name", "template_function", "destructor_name",
-     "operator_cast", "structured_binding_declarator", "template_method"}
-)  # fmt: skip

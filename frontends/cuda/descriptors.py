@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.ir import build
 from kir.ir import nodes as n
 
 from .c_types import Named
+from .declared import Value
 from .errors import NotUnderstood
 from .numbers import index32
+from .reading import Reading
 from .source import Node
-from .values import Pointer, Scalar, Value, Word, constant
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .values import Pointer, Scalar, Word, constant
 
 TENSOR_MAP = Named("CUtensorMap")
 SIGNS = frozenset({"&", "|", "+", ">>", "<<"})
@@ -31,7 +28,7 @@ def is_word(a: Value, b: Value, sign: str) -> bool:
     return sign in ("&", "|", ">>") and any(isinstance(x, Pointer) and x.place.store.space == "shared" for x in (a, b))
 
 
-def combined(r: Reader, sign: str, a: Value, b: Value, node: Node) -> Value:
+def combined(r: Reading, sign: str, a: Value, b: Value, node: Node) -> Value:
     """`a sign b`, where one of them holds an address. Raises NotUnderstood for what is no descriptor."""
     if isinstance(b, (Word, Pointer)) and sign in ("|", "+", "&"):
         a, b = b, a

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
+from math import prod
 
 from kir.dataclass import dataclass
 from kir.diagnostic import Origin
@@ -12,7 +13,7 @@ from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.blocks import Blocks
-from kir.ir.types import Type
+from kir.ir.types import Type, shape_of
 from kir.ir.visit import walk
 
 from .source import Node, Unit
@@ -155,8 +156,4 @@ def reads_memory(e: n.Expr) -> bool:
 
 def lanes(t: Type) -> int:
     """The number of elements of a thread's value."""
-    from math import prod
-
-    from kir.ir.types import shape_of
-
     return prod(build.int_value(d) or 1 for d in shape_of(t))

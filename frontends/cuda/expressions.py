@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -11,37 +10,25 @@ from kir.ir.types import BOOL, U64, dtype_of
 
 from . import calls, literals, operators, places
 from .assembly import assembly
-from .c_types import VOID, Arr, CType, Prim, Ptr, Rec, Vec, leaf, size_of
-from .declared import Scope, text
+from .c_types import Arr, CType, Prim, Ptr, Vec
+from .calls import expanded
+from .classes import Rec, align_of, leaf, size_of
+from .conversions import as_tile, cast, condition, convert, zero_of
+from .declared import Alias, ClassTemplate, Scope, Value
 from .emitter import reads_memory
 from .errors import NotUnderstood
+from .loads import rvalue
+from .lookup import named_value, of_declarations
 from .memory import Place
 from .numbers import converted
+from .objects import assign, begun, new_object, pinned_value
+from .reading import Reading
 from .source import Node, fragment
-from .values import (
-    Builtin,
-    Group,
-    Lambda,
-    Located,
-    Members,
-    Nothing,
-    Null,
-    Overloads,
-    Pack,
-    Pointer,
-    Record,
-    Scalar,
-    TypeName,
-    Value,
-    Wide,
-    Word,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .syntax import text
+from .values import Builtin, Group, Lambda, Located, Members, Nothing, Null, Overloads, Pack, Pointer, Record, Scalar, TypeName, Wide, Word
 
 
-def value(r: Reader, node: Node, scope: Scope) -> Value:
+def value(r: Reading, node: Node, scope: Scope) -> Value:
     """The value of an expression. Raises NotUnderstood with the smallest piece that is not read."""
     handler = _HANDLERS.get(node.type)
     if handler is None:
@@ -57,8 +44,8 @@ def value(r: Reader, node: Node, scope: Scope) -> Value:
 # ------------------------------------------------------------------------------------------------------------------------ names
 
 
-def _name(r: Reader, node: Node, scope: Scope) -> Value:
-    found = r.named_value(node, scope)
+def _name(r: Reading, node: Node, scope: Scope) -> Value:
+    found = named_value(r, node, scope)
     if isinstance(found, list):
         args = None
         last = node
@@ -67,23 +54,21 @@ def _name(r: Reader, node: Node, scope: Scope) -> Value:
         if last.type in ("template_function", "template_type"):
             listed = last.child_by_field_name("arguments")
             args = r.types.arguments(listed, scope) if listed is not None else ()
-        return r.of_declarations(found, text(node), node, args)
+        return of_declarations(r, found, text(node), node, args)
     if isinstance(found, Builtin) and node.type == "qualified_identifier":
         return found
     return found
 
 
-def _template_function(r: Reader, node: Node, scope: Scope) -> Value:
+def _template_function(r: Reading, node: Node, scope: Scope) -> Value:
     name, listed = node.child_by_field_name("name"), node.child_by_field_name("arguments")
     assert name is not None and listed is not None
-    found = r.named_value(name, scope)
+    found = named_value(r, name, scope)
     args = r.types.arguments(listed, scope)
     if isinstance(found, list):
-        from .declared import Alias, ClassTemplate
-
         if any(isinstance(d, (ClassTemplate, Alias)) for d in found):
             return TypeName(r.types.of_template(text(name), args, scope, node))
-        return r.of_declarations(found, text(name), node, args)
+        return of_declarations(r, found, text(name), node, args)
     if isinstance(found, Builtin):
         return Builtin(found.name, args)
     if isinstance(found, Overloads):
@@ -91,20 +76,20 @@ def _template_function(r: Reader, node: Node, scope: Scope) -> Value:
     raise NotUnderstood(f"'{text(node)}', which reads as a template, and '{text(name)}' is a value", node)
 
 
-def _compared(r: Reader, node: Node, scope: Scope) -> Node | None:
+def _compared(r: Reading, node: Node, scope: Scope) -> Node | None:
     """`a < b >> c` as what it is where `a` is a value: a grammar of C++ without names takes `a<b>` for a template."""
     name: Node | None = node
     while name is not None and name.type == "binary_expression":
         name = name.child_by_field_name("left") if name == node else name.child_by_field_name("right")
     name = name.child_by_field_name("name") if name is not None and name.type == "template_function" else None
-    if name is None or name.type != "identifier" or isinstance(r.named_value(name, scope), (list, Builtin, Overloads)):
+    if name is None or name.type != "identifier" or isinstance(named_value(r, name, scope), (list, Builtin, Overloads)):
         return None
     words = (node.text or b"").decode()
     before = len((node.text or b"")[:name.start_byte - node.start_byte].decode())
     return fragment(f"{words[:before]}({text(name)}){words[before + len(text(name)):]}")
 
 
-def _this(r: Reader, node: Node, scope: Scope) -> Value:
+def _this(r: Reading, node: Node, scope: Scope) -> Value:
     at = next((s.this for s in scope.around() if s.this is not None), None)
     if at is None:
         raise NotUnderstood("'this' outside a class", node)
@@ -114,7 +99,7 @@ def _this(r: Reader, node: Node, scope: Scope) -> Value:
 # ------------------------------------------------------------------------------------------------------------------- operators
 
 
-def _binary(r: Reader, node: Node, scope: Scope) -> Value:
+def _binary(r: Reading, node: Node, scope: Scope) -> Value:
     left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
     if left is None or op is None or right is None:
         raise NotUnderstood("an operator of unusual form", node)
@@ -127,11 +112,11 @@ def _binary(r: Reader, node: Node, scope: Scope) -> Value:
     return operators.binary(r, sign, a, b, node)
 
 
-def in_order(r: Reader, left: Node, right: Node, scope: Scope) -> tuple[Value, Value]:
+def in_order(r: Reading, left: Node, right: Node, scope: Scope) -> tuple[Value, Value]:
     """Two operands; the first is kept where the second has effects on what it read."""
     a = value(r, left, scope)
     if not isinstance(a, (Located, Overloads)) or isinstance(a.type if isinstance(a, Located) else None, (Prim, Vec)):
-        a = r.rvalue(a)
+        a = rvalue(r, a)
     position = len(r.m.block)
     block = r.m.block
     b = value(r, right, scope)
@@ -140,32 +125,32 @@ def in_order(r: Reader, left: Node, right: Node, scope: Scope) -> tuple[Value, V
     return a, b
 
 
-def _unary(r: Reader, node: Node, scope: Scope) -> Value:
+def _unary(r: Reading, node: Node, scope: Scope) -> Value:
     arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
     assert arg is not None and op is not None
     return operators.unary(r, text(op), value(r, arg, scope), node)
 
 
-def _update(r: Reader, node: Node, scope: Scope) -> Value:
+def _update(r: Reading, node: Node, scope: Scope) -> Value:
     arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
     assert arg is not None and op is not None
     at = value(r, arg, scope)
     prefix = op.start_byte < arg.start_byte
     if isinstance(at, (Members, Located)) and isinstance(at.type, Rec):
         return operators.overloaded(r, text(op), [at] if prefix else [at, Scalar(build.const(0))], node)
-    old = r.pinned_value(r.rvalue(at), "old")
+    old = pinned_value(r, rvalue(r, at), "old")
     new = operators.binary(r, text(op)[0], old, Scalar(build.const(1)), node)
-    r.assign(at, new)
+    assign(r, at, new)
     return at if prefix else old
 
 
-def _assignment(r: Reader, node: Node, scope: Scope) -> Value:
+def _assignment(r: Reading, node: Node, scope: Scope) -> Value:
     left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
     assert left is not None and op is not None and right is not None
     sign = text(op)
     at = value(r, left, scope)
     if right.type == "initializer_list" and isinstance(at, (Located, Members)):
-        r.assign(at, braced(r, right, at.type, scope))
+        assign(r, at, braced(r, right, at.type, scope))
         return at
     b = value(r, right, scope)
     if isinstance(at, (Members, Located, Wide)) and isinstance(at.type, Rec) and (
@@ -177,38 +162,38 @@ def _assignment(r: Reader, node: Node, scope: Scope) -> Value:
         if made is not None:
             return made
     if sign != "=":
-        held = r.begun(at) if isinstance(b, Word) else None
-        b = operators.binary(r, sign[:-1], held or r.rvalue(at), b, node)
+        held = begun(r, at) if isinstance(b, Word) else None
+        b = operators.binary(r, sign[:-1], held or rvalue(r, at), b, node)
     elif isinstance(at, Group | Builtin | Nothing):
         raise NotUnderstood(f"an assignment to {text(left)}", node)
-    r.assign(at, b)
+    assign(r, at, b)
     return at
 
 
-def _conditional(r: Reader, node: Node, scope: Scope) -> Value:
+def _conditional(r: Reading, node: Node, scope: Scope) -> Value:
     cond_node, then, orelse = (node.child_by_field_name(k) for k in ("condition", "consequence", "alternative"))
     assert cond_node is not None and then is not None and orelse is not None
-    cond = r.condition(value(r, cond_node, scope), cond_node)
+    cond = condition(r, value(r, cond_node, scope), cond_node)
     if isinstance(cond, n.Const):
         return value(r, then if cond.value else orelse, scope)
     return operators.conditional(r, cond, lambda: value(r, then, scope), lambda: value(r, orelse, scope), node)
 
 
-def _comma(r: Reader, node: Node, scope: Scope) -> Value:
+def _comma(r: Reading, node: Node, scope: Scope) -> Value:
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     assert left is not None and right is not None
     value(r, left, scope)
     return value(r, right, scope)
 
 
-def _parenthesized(r: Reader, node: Node, scope: Scope) -> Value:
+def _parenthesized(r: Reading, node: Node, scope: Scope) -> Value:
     inner = [c for c in node.named_children if c.type != "comment"]
     if len(inner) != 1:
         raise NotUnderstood("parentheses around nothing", node)
     return value(r, inner[0], scope)
 
 
-def _cast(r: Reader, node: Node, scope: Scope) -> Value:
+def _cast(r: Reading, node: Node, scope: Scope) -> Value:
     kind, inner = node.child_by_field_name("type"), node.child_by_field_name("value")
     assert kind is not None and inner is not None
     if inner.type == "initializer_list":
@@ -216,19 +201,10 @@ def _cast(r: Reader, node: Node, scope: Scope) -> Value:
     return cast(r, r.types.base_type(kind, scope), value(r, inner, scope))
 
 
-def cast(r: Reader, to: CType, v: Value) -> Value:
-    """`(to)v`."""
-    if to == VOID:
-        return Nothing()
-    if isinstance(v, Located) and v.type == to:
-        return r.rvalue(v)
-    return r.convert(v, to)
-
-
 # ------------------------------------------------------------------------------------------------------------------------ types
 
 
-def type_of(r: Reader, node: Node, scope: Scope) -> CType:
+def type_of(r: Reading, node: Node, scope: Scope) -> CType:
     """The type of an expression. What reading it emits is dropped."""
     with r.m.capture():
         v = value(r, node, scope)
@@ -237,7 +213,7 @@ def type_of(r: Reader, node: Node, scope: Scope) -> CType:
     raise NotUnderstood(f"the type of {text(node)}", node)
 
 
-def _sizeof(r: Reader, node: Node, scope: Scope) -> Value:
+def _sizeof(r: Reading, node: Node, scope: Scope) -> Value:
     kind, inner = node.child_by_field_name("type"), node.child_by_field_name("value")
     if text(node).replace(" ", "").startswith("sizeof..."):
         found = scope.find(text(node.named_children[-1]))
@@ -257,38 +233,36 @@ def _sizeof(r: Reader, node: Node, scope: Scope) -> Value:
     return Scalar(build.const(size_of(t), U64))
 
 
-def _alignof(r: Reader, node: Node, scope: Scope) -> Value:
-    from .c_types import align_of
-
+def _alignof(r: Reading, node: Node, scope: Scope) -> Value:
     return Scalar(build.const(align_of(r.types.base_type(node.named_children[0], scope)), U64))
 
 
-def _compound(r: Reader, node: Node, scope: Scope) -> Value:
+def _compound(r: Reading, node: Node, scope: Scope) -> Value:
     kind, listed = node.child_by_field_name("type"), node.child_by_field_name("value")
     if kind is None or listed is None:
         raise NotUnderstood("a literal of unusual form", node)
     return braced(r, listed, r.types.base_type(kind, scope), scope)
 
 
-def braced(r: Reader, node: Node, t: CType, scope: Scope) -> Value:
+def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
     """`{a, b, ..}` as a value of a type; what is left out is zero."""
     items = [c for c in node.named_children if c.type != "comment"]
     if isinstance(t, Rec) and t.instance.constructors:
         return r.construct(t, [value(r, c, scope) for c in items])
     if isinstance(t, Prim):
-        return r.convert(value(r, items[0], scope), t) if items else Scalar(build.const(0, t.dtype))
+        return convert(r, value(r, items[0], scope), t) if items else Scalar(build.const(0, t.dtype))
     if isinstance(t, Rec) and leaf(t) is None:
         members = t.instance.members()
         fields: dict[str, Value] = {}
         for k, m in enumerate(members):
             if k < len(items):
                 item = items[k]
-                fields[m.name] = braced(r, item, m.type, scope) if item.type == "initializer_list" else r.rvalue(value(r, item, scope))
+                fields[m.name] = braced(r, item, m.type, scope) if item.type == "initializer_list" else rvalue(r, value(r, item, scope))
             else:
                 fields[m.name] = zero_of(r, m.type)
         return Record(fields, t)
     if isinstance(t, Ptr):
-        return r.convert(value(r, items[0], scope), t) if items else Null()
+        return convert(r, value(r, items[0], scope), t) if items else Null()
     found = leaf(t)
     if found is None:
         raise NotUnderstood(f"a list of values as {t}", node)
@@ -300,23 +274,23 @@ def braced(r: Reader, node: Node, t: CType, scope: Scope) -> Value:
     for item in items:
         if item.type == "initializer_pair":
             raise NotUnderstood("a designated initializer", item)
-        v = braced(r, item, of, scope) if item.type == "initializer_list" else r.rvalue(value(r, item, scope))
+        v = braced(r, item, of, scope) if item.type == "initializer_list" else rvalue(r, value(r, item, scope))
         if (isinstance(v, Scalar) and not isinstance(of, Rec | Vec | Arr)) or (isinstance(v, Scalar) and isinstance(of, Arr)):
             flat.append(converted(v.expr, dtype))
         else:
-            v = r.convert(v, of)
+            v = convert(r, v, of)
             assert isinstance(v, Wide)
             size = leaf(of)
             assert size is not None
-            tile = r.tile(v, dtype, size[1])
+            tile = as_tile(r, v, dtype, size[1])
             flat += [build.call("pick", tile, build.const(k)) for k in range(size[1])]
     flat += [build.const(0, dtype)] * (count - len(flat))
     return Wide(build.call("vec", *flat) if count <= 16 and count > 0 else _long_vector(r, flat, t), t)
 
 
-def _long_vector(r: Reader, flat: list[n.Expr], t: CType) -> n.Expr:
+def _long_vector(r: Reading, flat: list[n.Expr], t: CType) -> n.Expr:
     """More values than one `vec` takes: an array filled element by element."""
-    made = r.object("values", t)
+    made = new_object(r, "values", t)
     assert isinstance(made, Located)
     dtype = dtype_of(flat[0].type)
     if all(x == flat[0] for x in flat):
@@ -329,28 +303,7 @@ def _long_vector(r: Reader, flat: list[n.Expr], t: CType) -> n.Expr:
     return n.Load(row.region(dtype, len(flat)))
 
 
-def zero_of(r: Reader, t: CType) -> Value:
-    """A value whose bytes are zero."""
-    if isinstance(t, Prim):
-        return Scalar(build.const(0, t.dtype))
-    if isinstance(t, Ptr):
-        return Null()
-    found = leaf(t)
-    if found is not None:
-        shape: list[n.Expr] = []
-        inner = t
-        while isinstance(inner, Arr) and isinstance(inner.of, Arr):
-            shape.append(build.const(inner.n))
-            inner = inner.of
-        per_row = leaf(inner)
-        assert per_row is not None
-        return Wide(build.call("broadcast", build.const(0, found[0]), *shape, build.const(per_row[1])), t)
-    if isinstance(t, Rec):
-        return Record({m.name: zero_of(r, m.type) for m in t.instance.members()}, t)
-    raise NotUnderstood(f"a zero of type {t}")
-
-
-def _fold(r: Reader, node: Node, scope: Scope) -> Value:
+def _fold(r: Reading, node: Node, scope: Scope) -> Value:
     op = next((text(c) for c in node.children if not c.is_named and text(c) not in ("(", ")", "...")), None)
     packs = list(node.named_children)
     if op is None or len(packs) != 1:
@@ -366,30 +319,11 @@ def _fold(r: Reader, node: Node, scope: Scope) -> Value:
     return out
 
 
-def expanded(r: Reader, pattern: Node, scope: Scope) -> list[Value]:
-    """A pattern with each element of the packs that it names."""
-    names = {text(c) for c in _below(pattern) if c.type in ("identifier", "type_identifier")}
-    packs = {x: v for x in names if isinstance(v := scope.find(x), Pack)}
-    if not packs:
-        raise NotUnderstood("an expansion without a pack", pattern)
-    count = len(next(iter(packs.values())).items)
-    return [value(r, pattern, scope.inner(**{k: p.items[i] for k, p in packs.items()})) for i in range(count)]
-
-
-def _below(node: Node) -> list[Node]:
-    out, stack = [], [node]
-    while stack:
-        top = stack.pop()
-        out.append(top)
-        stack += top.named_children
-    return out
-
-
-def _type_as_value(r: Reader, node: Node, scope: Scope) -> Value:
+def _type_as_value(r: Reading, node: Node, scope: Scope) -> Value:
     return TypeName(r.types.base_type(node, scope))
 
 
-_HANDLERS: dict[str, Callable[[Reader, Node, Scope], Value]] = {
+_HANDLERS: dict[str, Callable[[Reading, Node, Scope], Value]] = {
     "number_literal": literals.number,
     "true": lambda r, node, s: Scalar(build.const(True, BOOL)),
     "false": lambda r, node, s: Scalar(build.const(False, BOOL)),

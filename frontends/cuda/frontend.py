@@ -8,28 +8,30 @@ from pathlib import Path
 
 from kir.dataclass import dataclass
 from kir.diagnostic import KirError, did_you_mean, error, usage
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.binding_values import check_launch, check_values, shown, wrong
 from kir.ir.nodes import Program
-from kir.ir.types import DTYPES
+from kir.ir.types import BOOL, DTYPES
 from kir.ir.visit import walk
 from kir.surface import KernelRef
 
 from . import SUFFIXES
-from .c_types import Prim, Ptr
+from .c_types import Prim
 from .carving import in_pool
-from .declared import Function, Scope, declared_name, text
+from .declared import Bindings, Function, Scope, Value
 from .errors import NotUnderstood
 from .geometry import BLOCK, Geometry, words_of
 from .kernel import read_kernel
-from .reader import Reader
+from .reader import reading
+from .reading import Reading
 from .samples import samples
 from .scopes import Index
 from .skeleton import skeleton
 from .source import Node, Sources, Unit, fragment_arguments, fragment_type
-from .types import Bindings
-from .values import Scalar, TypeName, Value
+from .syntax import declared_name, text
+from .values import Scalar, TypeName
 
 DEFAULT_TARGET = "sm_80"
 
@@ -202,7 +204,7 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
             raise NotUnderstood("it is no template")
         return {}
     one = Geometry((_ONE, _ONE, _ONE))
-    r = Reader(opened.sources, opened.index, one)
+    r = reading(opened.sources, opened.index, one)
     scope = fn.scope.inner()
     if given is not None:
         listed = fragment_arguments(given)
@@ -237,19 +239,15 @@ def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding
     return r.types.bound(fn.params, (), fn.scope, fn.node, known)
 
 
-from kir.ir import build as _build  # noqa: E402
-
-_ONE = _build.const(1)
+_ONE = build.const(1)
 
 
-def _argument(r: Reader, kind: str, setting: object, scope: Scope) -> Value:
+def _argument(r: Reading, kind: str, setting: object, scope: Scope) -> Value:
     """A template argument from the value of a meta: a dtype or type by its name, a number, a bool, or C++ text."""
     if isinstance(setting, bool):
-        from kir.ir.types import BOOL
-
-        return Scalar(_build.const(setting, BOOL))
+        return Scalar(build.const(setting, BOOL))
     if isinstance(setting, int) and kind != "type":
-        return Scalar(_build.const(setting))
+        return Scalar(build.const(setting))
     if not isinstance(setting, str):
         raise NotUnderstood(f"{setting} is a {'number, and a type is asked for' if kind == 'type' else 'fraction'}")
     words = setting
@@ -265,5 +263,3 @@ def _argument(r: Reader, kind: str, setting: object, scope: Scope) -> Value:
 
 
 FRONTEND = CudaFrontend()
-
-__all__ = ["FRONTEND", "KirError", "Ptr"]

@@ -9,7 +9,8 @@ from kir.ir import nodes as n
 from kir.ir.names import own_words
 from kir.ir.types import I32
 
-from .declared import Function, declared_name, text
+from .declared import Function
+from .syntax import declared_name, text
 
 AXES = "xyz"
 BLOCK = ("threads_x", "threads_y", "threads_z")

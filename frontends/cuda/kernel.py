@@ -14,30 +14,35 @@ from kir.ir.types import DTYPES, I32, I64, DType, variable
 from kir.ir.visit import transform, walk
 
 from . import statements
-from .c_types import Arr, CType, Named, Prim, Ptr, Rec, Vec, leaf
+from .bounds import cluster_of, launch_bounds
+from .c_types import Arr, CType, Named, Prim, Ptr, Vec
 from .carving import pieces, settle
-from .declared import Function, Scope, declared_name, text
+from .changes import mutated
+from .classes import Rec, leaf
+from .declared import Bindings, Function, Scope, Value
 from .descriptors import TENSOR_MAP
 from .distribution import distributed, guarded
 from .errors import NotUnderstood
 from .fragments import joined
 from .geometry import BLOCK, Geometry, callers, words_of
 from .marks import may_have_roles, unmarked
-from .memory import Finish, Place, Store, start
-from .reader import Reader
+from .memory import Finish, Place, Store
+from .objects import initialized
+from .reader import reading
+from .reading import Frame, Reading
+from .roles import with_roles
 from .scopes import Index
-from .source import Node, Sources
-from .statements import Frame
+from .source import Sources
+from .syntax import declared_name, text
 from .tidy import tidied
-from .types import Bindings
-from .values import Mapped, Members, Pointer, Scalar, Value, constant
+from .values import Mapped, Members, Pointer, Scalar, Wide, constant
 from .vectors import piecewise, vectorized
 
 
 class Parameters:
     """The parameters of a kernel: what the program declares, and what the reader binds."""
 
-    def __init__(self, r: Reader) -> None:
+    def __init__(self, r: Reading) -> None:
         self.r = r
         self.params: list[n.Param] = []
         self.extents: list[n.Param] = []
@@ -67,7 +72,6 @@ class Parameters:
                     parts.append(v.expr)
                     made.fields[letter] = v
                     _ = k
-                from .values import Wide
 
                 return Wide(build.call("vec", *parts), t)
             case Rec():
@@ -154,7 +158,7 @@ def read_kernel(
     words = words_of(fn)
     x, y, z = (build.const(block[b]) if b in block else n.Var(words[b], I32) for b in BLOCK)
     geometry = Geometry((x, y, z), words)
-    r = Reader(sources, index, geometry, absent)
+    r = reading(sources, index, geometry, absent)
     if binding is not None:
         r.arrays, r.maps = {k: tuple(v) for k, v in binding.arrays.items()}, binding.maps
         r.tensors = {k: (DTYPES[t.dtype], len(t.shape)) for k, t in binding.tensors.items() if t.dtype in DTYPES}
@@ -210,7 +214,7 @@ def _threads(g: Geometry) -> n.Expr:
     return build.mul(build.mul(x, y), z)
 
 
-def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geometry) -> tuple[n.Stmt, ...]:
+def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geometry) -> tuple[n.Stmt, ...]:
     frame = Frame(True)
     assert fn.body is not None
     with r.m.capture() as made:
@@ -246,12 +250,11 @@ def _body(r: Reader, p: Parameters, fn: Function, scope: Scope, geometry: Geomet
     body = _settled(guarded(distributed(body, r.m.fresh)), r, apart)
     if not may_have_roles(body):
         return unmarked(body)
-    from .roles import with_roles
 
     return with_roles(body, r.m.fresh)
 
 
-def _settled(body: n.Block, r: Reader, apart: frozenset[str]) -> n.Block:
+def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
     return joined(tidied(promoted(tidied(body, apart), frozenset(r.m.taken)), apart))
 
@@ -277,8 +280,8 @@ def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -
     return [made[s.buffer.name] if isinstance(s, n.Alloc) else s for s in allocs], rest
 
 
-def _bind(r: Reader, p: Parameters, fn: Function, scope: Scope) -> None:
-    changed = statements.mutated(r, fn.body, scope)
+def _bind(r: Reading, p: Parameters, fn: Function, scope: Scope) -> None:
+    changed = mutated(r, fn.body, scope)
     for k, q in enumerate(fn.parameters()):
         d = q.child_by_field_name("declarator")
         name_node = declared_name(d) if d is not None else None
@@ -287,11 +290,11 @@ def _bind(r: Reader, p: Parameters, fn: Function, scope: Scope) -> None:
         restrict = "__restrict__" in text(q) or "restrict" in text(q)
         v = p.add(name, t, restrict)
         if name in changed and isinstance(v, (Scalar, Pointer)):
-            v = r.initialized(name, v, t)
+            v = initialized(r, name, v, t)
         scope.values[name] = v
 
 
-def _program(r: Reader, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], bindings: Bindings | None) -> n.Program:
+def _program(r: Reading, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], bindings: Bindings | None) -> n.Program:
     read, written = _accesses(body)
     params = [_role(q, q.name in read, q.name in written) for q in p.params]
     g = r.geometry
@@ -314,47 +317,9 @@ def _program(r: Reader, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], b
     _ = used
     kernel = n.Kernel(
         fn.name, tuple(n.Axis(g.place(k).name, g.extent(k)) for k in range(axes)), _threads(g), body, r.cluster,
-        attrs=launch_bounds(r, fn), origin=fn.unit.origin(fn.node),
+        attrs=launch_bounds(fn), origin=fn.unit.origin(fn.node),
     )  # fmt: skip
     return n.Program(fn.name, tuple(metas), (*params, *p.extents, *sizes), tensor_maps=tuple(p.maps), kernels=(kernel,))
-
-
-def launch_bounds(r: Reader, fn: Function) -> n.Attrs:
-    """What `__launch_bounds__` and `__maxnreg__` say beside the number of threads."""
-    bounds = bounds_of(fn)
-    out: dict[str, n.Attr] = {}
-    for words in bounds:
-        if words.startswith("cluster "):
-            continue
-        if words.startswith("maxnreg "):
-            if words.split()[1].isdigit():
-                out["maxnreg"] = int(words.split()[1])
-            continue
-        parts = [w.strip() for w in words.split(",")]
-        if len(parts) > 1 and parts[1].isdigit():
-            out["min_ctas"] = int(parts[1])
-    return n.attrs(**out)
-
-
-def cluster_of(fn: Function) -> tuple[int, ...]:
-    """The shape that `__cluster_dims__` gives a cluster, without trailing ones; () where it says none."""
-    said = next((w for w in bounds_of(fn) if w.startswith("cluster ")), "").removeprefix("cluster ").split(",")
-    shape = [int(w) for w in said if w.strip().isdigit()]
-    while shape and shape[-1] == 1:
-        shape.pop()
-    return tuple(shape)
-
-
-def bounds_of(fn: Function) -> list[str]:
-    """The texts of launch bounds that belong to a kernel."""
-    body = fn.body
-    if body is None:
-        return []
-    before = [c.end_byte for c in (fn.node.parent.named_children if fn.node.parent is not None else []) if c.end_byte <= fn.node.start_byte]
-    low = max(before, default=0)
-    if not fn.unit.ascii:
-        return []
-    return [words for at, words in fn.unit.bounds if low <= at < body.start_byte]
 
 
 def _accesses(body: tuple[n.Stmt, ...]) -> tuple[set[str], set[str]]:
@@ -399,6 +364,3 @@ def _role(q: n.Param, read: bool, written: bool) -> n.Param:
         return q
     role = "inout" if read and written else "out" if written else "in"
     return n.Param(q.name, role, q.of, q.value, q.attrs)  # type: ignore[arg-type]  # one of the roles
-
-
-__all__ = ["Node", "bounds_of", "read_kernel", "start"]

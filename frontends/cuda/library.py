@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
 from kir.ir import build
-from kir.ir import nodes as n
-from kir.ir.types import BOOL, F32, F64, I32, DType, dtype_of
+from kir.ir.types import BOOL, DTYPES, F32, F64
 
 from . import cuda_calls
-from .c_types import Arr, CType, Named, Prim, Ptr, Rec, Vec, named_type, usual
-from .declared import Scope, text
+from .c_types import Arr, CType, Named, Prim, Ptr, Vec, named_type
+from .classes import Rec
+from .declared import Scope, Value
 from .errors import NotUnderstood
+from .reading import Reading
 from .source import Node
-from .values import Builtin, Dims, Group, Null, Scalar, TypeName, Value, constant
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .standard import FUNCTIONS, FUNCTORS
+from .syntax import text
+from .values import Builtin, Dims, Null, Scalar, TypeName, constant
 
 DIMS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 LIBRARIES = frozenset({"std", "cuda", "cg", "cooperative_groups", "thrust", "nvcuda", "nv", "cub", "experimental"})
@@ -25,10 +22,10 @@ _GROUPS = {"thread_block": Named("cooperative_groups::thread_block"), "grid_grou
 
 
 class Library:
-    """Looks names up for a `Reader`."""
+    """Looks names up for a `Reading`."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.r = reader
+    def __init__(self, r: Reading) -> None:
+        self.r = r
 
     # ------------------------------------------------------------------------------------------------------------------- values
     def value(self, name: str, node: Node) -> Value:
@@ -156,8 +153,6 @@ class Library:
             case "add_const_t":
                 return types[0]
             case "make_unsigned_t" | "make_signed_t" if types and isinstance(types[0], Prim):
-                from kir.ir.types import DTYPES
-
                 return Prim(DTYPES[f"{'u' if 'unsigned' in name else 'i'}{types[0].dtype.bits}"])
             case "array" if len(args) == 2 and types and (count := constant(args[1])) is not None:
                 return Arr(types[0], count)
@@ -204,63 +199,3 @@ def parts_of(node: Node) -> list[Node]:
     if at is not None:
         out.append(at)
     return out
-
-
-FUNCTORS = frozenset({"plus", "greater", "less", "bit_and", "bit_or", "bit_xor", "multiplies"})
-FUNCTIONS = frozenset({"min", "max", "move", "forward", "get", "size", "clamp", "abs", "gcd", "declval", "bit_cast", "exchange"})
-
-
-def standard(r: Reader, f: Builtin, args: list[Value], node: Node) -> Value | None:
-    """A function of the C++ library; None when it is none of those that are known."""
-    if f.name.startswith("numeric_limits."):
-        assert f.args is not None and isinstance(f.args[0], TypeName) and isinstance(f.args[0].type, Prim)
-        return Scalar(limit(f.args[0].type.dtype, f.name.split(".")[1], node))
-    if f.name in FUNCTORS and not args:
-        return f
-    match f.name:
-        case "move" | "forward":
-            return args[0]
-        case "clamp":
-            low = _smaller(r, args[0], args[1], False, node)
-            return _smaller(r, low, args[2], True, node)
-        case "bit_cast" if f.args and isinstance(f.args[0], TypeName):
-            v = r.rvalue(args[0])
-            if isinstance(v, Scalar) and isinstance(f.args[0].type, Prim) and v.dtype.bits == f.args[0].type.dtype.bits:
-                return Scalar(build.cast(v.expr, f.args[0].type.dtype, "bits"))
-        case "gcd":
-            a, b = constant(r.rvalue(args[0])), constant(r.rvalue(args[1]))
-            if a is not None and b is not None:
-                return Scalar(build.const(math.gcd(a, b)))
-    return None
-
-
-def _smaller(r: Reader, a: Value, b: Value, least: bool, node: Node) -> Value:
-    x, y = r.scalar(a, node), r.scalar(b, node)
-    from .numbers import converted
-
-    d = usual(dtype_of(x.type), dtype_of(y.type))
-    return Scalar(build.binary("min" if least else "max", converted(x, d), converted(y, d)))
-
-
-def limit(d: DType, name: str, node: Node) -> n.Expr:
-    """`std::numeric_limits<T>::name()`."""
-    if d.is_integer:
-        low, high = d.range
-        found: dict[str, int] = {"max": high, "min": low, "lowest": low, "digits": d.bits - (d.kind == "int")}
-        if name in found:
-            return build.const(found[name], d if name != "digits" else I32)
-    elif d.is_float:
-        import ml_dtypes
-        import numpy as np
-
-        from kir.interp.number import storage
-
-        info = ml_dtypes.finfo(storage(d)) if d.bits < 32 else np.finfo(storage(d))
-        values = {"max": float(info.max), "lowest": float(info.min), "min": float(info.tiny), "epsilon": float(info.eps), "infinity": math.inf,
-                  "quiet_NaN": math.nan}  # fmt: skip
-        if name in values:
-            return build.const(values[name], d)
-    raise NotUnderstood(f"the limit '{name}' of {d}", node)
-
-
-__all__ = ["Group", "Library", "standard"]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir.types import F32, F64, I8, I32, I64, U32, U64
 
-from .declared import Scope, text
+from .declared import Scope, Value
 from .errors import NotUnderstood
 from .numbers import converted
+from .reading import Reading
 from .source import Node
-from .values import Scalar, Text, Value
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .syntax import text
+from .values import Scalar, Text
 
 
-def number(r: Reader, node: Node, scope: Scope) -> Value:
+def number(r: Reading, node: Node, scope: Scope) -> Value:
     """A number, with the type that its suffix gives it."""
     word = text(node).replace("'", "")
     if word[:1] in "+-":
@@ -60,14 +58,14 @@ def _positive(word: str, node: Node) -> Scalar:
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "\\": 92, "'": 39, '"': 34, "a": 7, "b": 8, "f": 12, "v": 11}
 
 
-def character(r: Reader, node: Node, scope: Scope) -> Value:
+def character(r: Reading, node: Node, scope: Scope) -> Value:
     """A character."""
     body = text(node).strip("'")
     code = _ESCAPES.get(body[1:2], 0) if body.startswith("\\") else ord(body[:1] or "\0")
     return Scalar(build.const(code, I8))
 
 
-def string(r: Reader, node: Node, scope: Scope) -> Value:
+def string(r: Reading, node: Node, scope: Scope) -> Value:
     """A text."""
     return Text(literal_text(node))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.dataclass import dataclass
 from kir.diagnostic import error
 from kir.ir import build
@@ -11,19 +9,20 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, dtype_of
 from kir.ir.visit import walk
 
-from . import statements
 from .c_types import Prim
-from .declared import Scope, declared_name, text
+from .changes import mutated
+from .conversions import condition, scalar
+from .declared import Scope
 from .emitter import has_effect, reads_memory
 from .errors import NotUnderstood
+from .loads import rvalue
 from .numbers import converted
+from .objects import initialized, pinned
 from .operators import numbers
-from .source import Node
-from .values import Located, Scalar, Value, constant
-
-if TYPE_CHECKING:
-    from .reader import Reader
-    from .statements import Frame
+from .reading import Frame, Reading
+from .source import Node, fragment
+from .syntax import contains, declared_name, text
+from .values import Scalar, constant
 
 MAX_STEPS = 64
 """Steps of a loop whose counter is multiplied or shifted: more than the bits of an integer are none of these."""
@@ -43,7 +42,7 @@ class Counter:
     step: n.Expr
 
 
-def loop(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
+def loop(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
     """A loop statement; True where what follows it has been read with it."""
     frame.loops += 1
     frame.dynamic += 1
@@ -59,24 +58,24 @@ def loop(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], un
     finally:
         frame.loops -= 1
         frame.dynamic -= 1
-    if frame.kernel or not statements.contains(node, "return_statement"):
+    if frame.kernel or not contains(node, "return_statement"):
         return False
-    if frame.flag is None or (before is not None and frame.flag is before and not statements.contains(node, "return_statement")):
+    if frame.flag is None or (before is not None and frame.flag is before and not contains(node, "return_statement")):
         return False
-    flag = r.condition(frame.flag)
+    flag = condition(r, frame.flag)
     if frame.loops:
         r.m.emit(n.If(flag, (n.Jump("break"),)))
         return False
     frame.dynamic += 1
     with r.m.capture() as left:
-        statements.block(r, rest, scope, frame)
+        r.statements.block(r, rest, scope, frame)
     frame.dynamic -= 1
     if left:
         r.m.emit(n.If(build.invert(flag), tuple(left)))
     return True
 
 
-def _for(r: Reader, node: Node, scope: Scope, frame: Frame, unroll: Node | None) -> None:
+def _for(r: Reading, node: Node, scope: Scope, frame: Frame, unroll: Node | None) -> None:
     init, cond, update, body = (node.child_by_field_name(k) for k in ("initializer", "condition", "update", "body"))
     assert body is not None
     counter = None
@@ -84,7 +83,7 @@ def _for(r: Reader, node: Node, scope: Scope, frame: Frame, unroll: Node | None)
         counter = _counter(r, init, cond, update, body, scope)
     if counter is None:
         if init is not None:
-            statements.statement(r, init, scope, frame, []) if init.type == "declaration" else r.value(init, scope)
+            r.statements.statement(r, init, scope, frame, []) if init.type == "declaration" else r.value(init, scope)
         _general(r, cond, update, body, scope, frame)
         return
     kind, attrs = _unrolling(r, unroll, scope)
@@ -94,7 +93,7 @@ def _for(r: Reader, node: Node, scope: Scope, frame: Frame, unroll: Node | None)
         _scaling(r, counter, cond, update, body, scope, frame, kind, attrs)
 
 
-def _unrolling(r: Reader, unroll: Node | None, scope: Scope) -> tuple[str, n.Attrs]:
+def _unrolling(r: Reading, unroll: Node | None, scope: Scope) -> tuple[str, n.Attrs]:
     """The kind of a loop under its pragma."""
     if unroll is None:
         return "serial", ()
@@ -107,15 +106,13 @@ def _unrolling(r: Reader, unroll: Node | None, scope: Scope) -> tuple[str, n.Att
     if words.isdigit():
         factor = int(words)
     else:
-        from .source import fragment
-
-        factor = constant(r.rvalue(r.value(fragment(words), scope)))
+        factor = constant(rvalue(r, r.value(fragment(words), scope)))
     if factor is None:
         raise NotUnderstood(f"an unroll factor that is not known: {words}", unroll)
     return ("serial", ()) if factor <= 1 else ("unroll", n.attrs(factor=factor))
 
 
-def _counter(r: Reader, init: Node, cond: Node, update: Node, body: Node, scope: Scope) -> Counter | None:
+def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope: Scope) -> Counter | None:
     """The counter of a loop in the usual form whose body leaves it alone; None for other loops."""
     if init.type != "declaration":
         return None
@@ -127,7 +124,7 @@ def _counter(r: Reader, init: Node, cond: Node, update: Node, body: Node, scope:
         return None
     name = text(name_node)
     stepped = _step(update, name)
-    if stepped is None or name in statements.mutated(r, body, scope):
+    if stepped is None or name in mutated(r, body, scope):
         return None
     left, sign, right = cond.child_by_field_name("left"), cond.child_by_field_name("operator"), cond.child_by_field_name("right")
     assert left is not None and sign is not None and right is not None
@@ -137,20 +134,20 @@ def _counter(r: Reader, init: Node, cond: Node, update: Node, body: Node, scope:
     if text(left) != name or way not in FLIPPED or way == "==":
         return None
     op, step_node = stepped
-    changed = statements.mutated(r, body, scope)
+    changed = mutated(r, body, scope)
     for part in (right, step_node):
         if part is not None and _names(part) & (changed | {name}):
             return None
     kind, _ = r.types.declared_type(init, declarators[0], scope)
-    v = r.rvalue(r.value(first, scope))
+    v = rvalue(r, r.value(first, scope))
     dtype = kind.dtype if isinstance(kind, Prim) else v.dtype if isinstance(v, Scalar) else None
     if dtype is None or not dtype.is_integer or not isinstance(v, Scalar):
         return None
     mark = len(r.m.block)
-    last = r.scalar(r.value(right, scope))
-    step = r.scalar(r.value(step_node, scope)) if step_node is not None else build.const(1)
+    last = scalar(r, r.value(right, scope))
+    step = scalar(r, r.value(step_node, scope)) if step_node is not None else build.const(1)
     if any(isinstance(x, n.Load) and x.at.buffer.space not in ("register", "fragment") for e in (last, step) for x in walk(e)) and _writes(body):
-        last, step = r.pinned(last, "end"), r.pinned(step, "step")
+        last, step = pinned(r, last, "end"), pinned(r, step, "step")
         if mark >= 0 and _may_change(right):
             return None
     return Counter(name, dtype, converted(v.expr, dtype), way, last, op, step)
@@ -208,7 +205,7 @@ def _step(update: Node, name: str) -> tuple[str, Node | None] | None:
     return None
 
 
-def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kind: str, attrs: n.Attrs) -> None:
+def _counting(r: Reading, c: Counter, body: Node, scope: Scope, frame: Frame, kind: str, attrs: n.Attrs) -> None:
     step = build.int_value(c.step)
     if step is not None and step < 0:
         c = Counter(c.name, c.dtype, c.first, c.sign, c.last, "-" if c.op == "+" else "+", build.const(-step))
@@ -238,7 +235,7 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
         if first_ is not None and last_ is not None and step_ is not None and last_ - first_ <= step_ and not _jumps(body):
             if last_ > first_:
                 scope.values[c.name] = Scalar(converted(lo, d))
-                statements.statement(r, body, scope, frame, [])
+                r.statements.statement(r, body, scope, frame, [])
             return
         low, high = r.m.range_of(lo), r.m.range_of(hi)
         if first_ is not None and last_ is not None and step_ and last_ > first_:
@@ -271,10 +268,10 @@ def _counting(r: Reader, c: Counter, body: Node, scope: Scope, frame: Frame, kin
 
 
 def _jumps(body: Node) -> bool:
-    return any(statements.contains(body, kind) for kind in ("break_statement", "continue_statement", "return_statement"))
+    return any(contains(body, kind) for kind in ("break_statement", "continue_statement", "return_statement"))
 
 
-def _as_i32(r: Reader, lo: n.Expr, hi: n.Expr, by: n.Expr, d: DType) -> tuple[n.Expr, n.Expr, n.Expr] | None:
+def _as_i32(r: Reading, lo: n.Expr, hi: n.Expr, by: n.Expr, d: DType) -> tuple[n.Expr, n.Expr, n.Expr] | None:
     """Bounds of an unsigned or wide loop in i32, where they are known to fit."""
     if d == I32:
         return lo, hi, by
@@ -284,13 +281,13 @@ def _as_i32(r: Reader, lo: n.Expr, hi: n.Expr, by: n.Expr, d: DType) -> tuple[n.
     return converted(lo, I32), converted(hi, I32), converted(by, I32)
 
 
-def _scaling(r: Reader, c: Counter, cond: Node | None, update: Node | None, body: Node, scope: Scope, frame: Frame, kind: str, attrs: n.Attrs) -> None:
+def _scaling(r: Reading, c: Counter, cond: Node | None, update: Node | None, body: Node, scope: Scope, frame: Frame, kind: str, attrs: n.Attrs) -> None:
     """`o = 16; o > 0; o >>= 1`: known first and last values give the number of steps, and `o` is `16 >> s`."""
     first, last, by = build.int_value(c.first), build.int_value(c.last), build.int_value(c.step)
     doubled = 1 << by if by is not None and 0 <= by < c.dtype.bits else None
     shift = {"<<": doubled, ">>": doubled, "*": by, "/": by}[c.op]
     if first is None or last is None or shift is None or shift < 2 or shift & (shift - 1) or first < 0:
-        v = r.initialized(c.name, Scalar(c.first), Prim(c.dtype))
+        v = initialized(r, c.name, Scalar(c.first), Prim(c.dtype))
         scope.values[c.name] = v
         _general(r, cond, update, body, scope, frame)
         return
@@ -313,11 +310,11 @@ def _scaling(r: Reader, c: Counter, cond: Node | None, update: Node | None, body
     r.m.emit(n.For(var, build.const(0), build.const(count), build.const(1), inner, kind, attrs))
 
 
-def _body(r: Reader, body: Node, scope: Scope, frame: Frame) -> n.Block:
+def _body(r: Reading, body: Node, scope: Scope, frame: Frame) -> n.Block:
     frame.steps.append(None)
     origin = r.m.origin
     with r.m.capture() as inner:
-        statements.block(r, [body], scope, frame) if body.type != "compound_statement" else statements.block(r, body.named_children, scope.inner(), frame)
+        r.statements.block(r, [body], scope, frame) if body.type != "compound_statement" else r.statements.block(r, body.named_children, scope.inner(), frame)
     frame.steps.pop()
     r.m.origin = origin
     return _without_last_continue(tuple(inner))
@@ -329,12 +326,12 @@ def _without_last_continue(block: n.Block) -> n.Block:
     return block
 
 
-def _general(r: Reader, cond: Node | None, update: Node | None, body: Node, scope: Scope, frame: Frame) -> None:
+def _general(r: Reading, cond: Node | None, update: Node | None, body: Node, scope: Scope, frame: Frame) -> None:
     """Any loop: the condition first, the step last (and before every `continue`)."""
     idle = update is None and body.type == "compound_statement" and not [c for c in body.named_children if c.type != "comment"]
     outer, r.spinning = r.spinning, idle or (update is None and body.type == "expression_statement" and not body.named_children)
     with r.m.capture() as before:
-        test: n.Expr = r.condition(r.value(cond, scope), cond) if cond is not None else build.const(True, BOOL)
+        test: n.Expr = condition(r, r.value(cond, scope), cond) if cond is not None else build.const(True, BOOL)
     r.spinning = outer
     if any(isinstance(s, n.Eval) and s.call.fn == "mbar_wait" for s in before) and _is_false(test, before):
         for s in before:
@@ -344,7 +341,7 @@ def _general(r: Reader, cond: Node | None, update: Node | None, body: Node, scop
     frame.steps.append((update, scope) if update is not None else None)
     origin = r.m.origin
     with r.m.capture() as inner:
-        ended = statements.block(r, body.named_children if body.type == "compound_statement" else [body], scope.inner(), frame)
+        ended = r.statements.block(r, body.named_children if body.type == "compound_statement" else [body], scope.inner(), frame)
         if update is not None and not ended:
             r.value(update, scope)
     r.m.origin = origin
@@ -382,7 +379,7 @@ def _is_false(test: n.Expr, before: list[n.Stmt]) -> bool:
     return folded(test) is False
 
 
-def _while(r: Reader, node: Node, scope: Scope, frame: Frame) -> None:
+def _while(r: Reading, node: Node, scope: Scope, frame: Frame) -> None:
     head, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
     assert head is not None and body is not None
     shown = head.child_by_field_name("value")
@@ -391,17 +388,17 @@ def _while(r: Reader, node: Node, scope: Scope, frame: Frame) -> None:
     _general(r, shown, None, body, scope, frame)
 
 
-def _do(r: Reader, node: Node, scope: Scope, frame: Frame) -> None:
+def _do(r: Reading, node: Node, scope: Scope, frame: Frame) -> None:
     head, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
     assert head is not None and body is not None
-    if statements.contains(body, "continue_statement"):
+    if contains(body, "continue_statement"):
         raise NotUnderstood("a continue inside do .. while", node)
     inner_scope = scope.inner()
     frame.steps.append(None)
     with r.m.capture() as inner:
-        ended = statements.block(r, body.named_children if body.type == "compound_statement" else [body], inner_scope, frame)
+        ended = r.statements.block(r, body.named_children if body.type == "compound_statement" else [body], inner_scope, frame)
         shown = head.named_children[0] if head.type in ("parenthesized_expression", "condition_clause") else head
-        test = r.condition(r.value(shown, scope), shown)
+        test = condition(r, r.value(shown, scope), shown)
     frame.steps.pop()
     if ended or build.is_const(test, False):
         if any(isinstance(x, n.Jump) for s in inner for x in walk(s)):
@@ -412,6 +409,3 @@ def _do(r: Reader, node: Node, scope: Scope, frame: Frame) -> None:
     if not build.is_const(test, True):
         inner.append(n.If(build.invert(test), (n.Jump("break"),)))
     r.m.emit(n.While(build.const(True, BOOL), tuple(inner)))
-
-
-__all__ = ["Located", "Value", "loop"]

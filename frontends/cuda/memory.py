@@ -19,7 +19,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, I64, DType, Space
 from kir.ir.visit import transform
 
-from .c_types import Arr, CType, Prim, leaf, size_of
+from .c_types import Arr, CType, Prim
+from .classes import leaf, size_of
 from .emitter import Emitter
 from .errors import NotUnderstood
 from .numbers import divided, index32, index64
@@ -253,7 +254,6 @@ class Place:
             return build.region(buffer, *index, build.span(at, per_row))
         return build.region(buffer, *index, at if count is None else build.span(at, count))
 
-
     def _unswizzled(self, size: int) -> n.Expr:
         """The offset without the exclusive or that the whole array is addressed through. Raises NotUnderstood where an array is addressed
         in several ways."""
@@ -273,6 +273,22 @@ class Place:
             raise NotUnderstood(f"{size} bytes of '{s.name}' at once, which its swizzle takes apart")
         s.swizzle = swizzle
         return byte
+
+
+@dataclass
+class Parts:
+    """The parts of a pool by first byte: those of references with how many bytes each has, its type, and the object that it is; those of
+    pointers, which reach to the next part."""
+
+    by_start: dict[int, tuple[int, CType, Store]] = field(default_factory=dict)
+    reaching: dict[int, Store] = field(default_factory=dict)
+
+    def at(self, first: int, size: int) -> tuple[int, CType, Store] | None:
+        """The part that begins at a byte. Raises NotUnderstood where another overlaps."""
+        for begin, part in self.by_start.items():
+            if begin != first and begin < first + size and first < begin + part[0]:
+                raise NotUnderstood(f"'{part[2].name}' and another array share bytes {max(begin, first)} and on of the pool")
+        return self.by_start.get(first)
 
 
 def declare(m: Emitter, name: str, t: CType, space: Space) -> Store:

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, I64, U32, TileType, dtype_of
+from kir.ir.types import BOOL, I32, I64, U8, U32, dtype_of
 from kir.ir.visit import transform, walk
 
-from . import calls, descriptors, overloads
-from .c_types import VOID, Arr, Prim, Ptr, Rec, Vec, promoted, size_of, usual
-from .declared import Function, Scope
+from . import descriptors, overloads
+from .c_types import VOID, Prim, Vec, promoted, usual
+from .classes import Rec, size_of
+from .conversions import as_tile, condition, present, scalar, type_text
+from .declared import Function, Scope, Value
 from .emitter import has_effect
 from .errors import NotUnderstood
+from .loads import rvalue
 from .numbers import converted, divided
+from .objects import assign, initialized, new_object, pinned
+from .reading import Reading
 from .source import Node
-from .values import Chosen, Located, Members, Null, Pointer, Record, Scalar, Value, Wide, constant
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .values import Chosen, Located, Members, Null, Pointer, Record, Scalar, Wide, constant
 
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr"}
 COMPARING = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
-def binary(r: Reader, sign: str, a: Value, b: Value, node: Node) -> Value:
+def binary(r: Reading, sign: str, a: Value, b: Value, node: Node) -> Value:
     """`a sign b`."""
     if any(isinstance(x, (Members, Record, Wide, Located)) and isinstance(x.type, (Rec, Vec)) for x in (a, b)):
         made = user_operator(r, sign, [a, b], node)
         if made is not None:
             return made
-    a, b = r.rvalue(a), r.rvalue(b)
+    a, b = rvalue(r, a), rvalue(r, b)
     if descriptors.is_word(a, b, sign):
         return descriptors.combined(r, sign, a, b, node)
     if isinstance(a, (Pointer, Null)) or isinstance(b, (Pointer, Null)):
@@ -42,10 +43,10 @@ def binary(r: Reader, sign: str, a: Value, b: Value, node: Node) -> Value:
         return _vectors(r, sign, a, b, node)
     if isinstance(a, Chosen) and isinstance(b, Scalar) and sign in "+-":
         return Chosen(a.cond, binary(r, sign, a.then, b, node), binary(r, sign, a.orelse, b, node))
-    return Scalar(numbers(r, sign, r.scalar(a, node), r.scalar(b, node), node))
+    return Scalar(numbers(r, sign, scalar(r, a, node), scalar(r, b, node), node))
 
 
-def numbers(r: Reader, sign: str, a: n.Expr, b: n.Expr, node: Node | None = None) -> n.Expr:
+def numbers(r: Reading, sign: str, a: n.Expr, b: n.Expr, node: Node | None = None) -> n.Expr:
     """An operator on numbers, with the usual arithmetic conversions."""
     if sign == ",":
         return b
@@ -76,7 +77,7 @@ def numbers(r: Reader, sign: str, a: n.Expr, b: n.Expr, node: Node | None = None
     return build.binary(ARITHMETIC[sign], x, y)
 
 
-def signed(r: Reader, *operands: n.Expr) -> tuple[n.Expr, ...]:
+def signed(r: Reading, *operands: n.Expr) -> tuple[n.Expr, ...]:
     """Unsigned numbers as i32 where all of them are known to be below 2^31: signs then say nothing, and index arithmetic stays in i32."""
     if dtype_of(operands[0].type) != U32:
         return operands
@@ -87,24 +88,24 @@ def signed(r: Reader, *operands: n.Expr) -> tuple[n.Expr, ...]:
     return tuple(converted(e, I32) for e in operands)
 
 
-def _vectors(r: Reader, sign: str, a: Wide, b: Wide, node: Node) -> Value:
+def _vectors(r: Reading, sign: str, a: Wide, b: Wide, node: Node) -> Value:
     """half2 and bfloat162 have arithmetic of their own."""
     if isinstance(a.type, Vec) and isinstance(b.type, Vec) and a.type.dtype == b.type.dtype and a.type.dtype.name in ("f16", "bf16"):
-        x, y = (r.tile(v, a.type.dtype, a.type.n) for v in (a, b))
+        x, y = (as_tile(r, v, a.type.dtype, a.type.n) for v in (a, b))
         if sign in ("+", "-", "*", "/"):
             return Wide(build.binary(ARITHMETIC[sign], x, y), a.type)
         if sign in ("==",):
             return Scalar(build.call("reduce", build.cast(build.binary("eq", x, y), I32), axis=0, op="min"))
-    raise NotUnderstood(f"{r.shown(a)} {sign} {r.shown(b)}", node)
+    raise NotUnderstood(f"{type_text(a)} {sign} {type_text(b)}", node)
 
 
-def _pointers(r: Reader, sign: str, a: Value, b: Value, node: Node) -> Value:
+def _pointers(r: Reading, sign: str, a: Value, b: Value, node: Node) -> Value:
     if sign in ("==", "!="):
         if isinstance(a, Null) and isinstance(b, Null):
             return Scalar(build.const(sign == "==", BOOL))
         for x, y in ((a, b), (b, a)):
             if isinstance(x, Pointer) and (isinstance(y, Null) or constant(y) == 0):
-                there = r.present(x)
+                there = present(r, x)
                 return Scalar(there if sign == "!=" else build.invert(there))
     if isinstance(a, Pointer) and isinstance(b, Pointer):
         if a.place.store is b.place.store and a.place.outer == b.place.outer:
@@ -120,27 +121,24 @@ def _pointers(r: Reader, sign: str, a: Value, b: Value, node: Node) -> Value:
         a, b = b, a
     if isinstance(a, Pointer) and sign in ("+", "-") and isinstance(b, Scalar):
         by = b.expr if sign == "+" else build.negate(converted(b.expr, I64 if a.place.store.is_global else I32))
-        of = Prim(r_byte) if a.type.to == VOID else a.type.to
+        of = Prim(U8) if a.type.to == VOID else a.type.to
         return Pointer(a.place.shifted(by, of, r.m), a.type)
     raise NotUnderstood(f"the operator {sign} on a pointer", node)
 
 
-from kir.ir.types import U8 as r_byte  # noqa: E402  the unit in which void pointers move
-
-
-def unary(r: Reader, sign: str, v: Value, node: Node) -> Value:
+def unary(r: Reading, sign: str, v: Value, node: Node) -> Value:
     """`sign v`."""
     sign = {"not": "!", "compl": "~"}.get(sign, sign)
     if isinstance(v, (Members, Record, Wide, Located)) and isinstance(v.type, (Rec, Vec)):
         made = user_operator(r, sign, [v], node)
         if made is not None:
             return made
-    v = r.rvalue(v)
+    v = rvalue(r, v)
     if sign == "!":
-        return Scalar(build.invert(r.condition(v, node)))
+        return Scalar(build.invert(condition(r, v, node)))
     if isinstance(v, Wide) and isinstance(v.type, Vec) and sign == "-":
-        return Wide(build.negate(r.tile(v, v.type.dtype, v.type.n)), v.type)
-    e = r.scalar(v, node)
+        return Wide(build.negate(as_tile(r, v, v.type.dtype, v.type.n)), v.type)
+    e = scalar(r, v, node)
     e = converted(e, promoted(dtype_of(e.type)))
     match sign:
         case "-":
@@ -155,7 +153,7 @@ def unary(r: Reader, sign: str, v: Value, node: Node) -> Value:
 # ------------------------------------------------------------------------------------------------------------- guarded evaluation
 
 
-def guarded(r: Reader, e: n.Expr, cond: n.Expr) -> n.Expr:
+def guarded(r: Reading, e: n.Expr, cond: n.Expr) -> n.Expr:
     """An expression that is evaluated only where a condition holds: its loads carry it as their mask, but for those that are inside their
     array whatever the condition says, or that the condition itself reads."""
 
@@ -172,7 +170,7 @@ def guarded(r: Reader, e: n.Expr, cond: n.Expr) -> n.Expr:
     return made
 
 
-def _inside(r: Reader, at: n.Region) -> bool:
+def _inside(r: Reading, at: n.Region) -> bool:
     """Whether a place is known to lie in its array."""
     for i, extent in zip(at.index, at.buffer.shape, strict=False):
         lo, count = (i.lo, build.int_value(i.extent)) if isinstance(i, n.Span) else (i, 1)
@@ -182,34 +180,32 @@ def _inside(r: Reader, at: n.Region) -> bool:
     return True
 
 
-def may_fault(r: Reader, e: n.Expr) -> bool:
+def may_fault(r: Reading, e: n.Expr) -> bool:
     """Whether evaluating a value where it is not wanted may reach outside memory."""
     return any(
         isinstance(x, n.Load) and x.at.index and x.at.buffer.space not in ("register", "fragment") and not _inside(r, x.at) for x in walk(e)
     )
 
 
-def short_circuit(r: Reader, sign: str, left: Node, right: Node, scope: Scope) -> Value:
+def short_circuit(r: Reading, sign: str, left: Node, right: Node, scope: Scope) -> Value:
     """`a && b`, `a || b`: b is evaluated only where it decides."""
-    from .expressions import value
-
-    a = r.condition(value(r, left, scope), left)
+    a = condition(r, r.value(left, scope), left)
     if isinstance(a, n.Const):
         if bool(a.value) == (sign == "||"):
             return Scalar(a)
-        return Scalar(r.condition(value(r, right, scope), right))
+        return Scalar(condition(r, r.value(right, scope), right))
     with r.m.capture() as made:
-        b = r.condition(value(r, right, scope), right)
+        b = condition(r, r.value(right, scope), right)
     made = _needed(made, b)
     wanted = a if sign == "&&" else build.invert(a)
     if not made:
         return Scalar(build.binary("and" if sign == "&&" else "or", a, guarded(r, b, wanted)))
-    a = r.pinned(a, "holds")
+    a = pinned(r, a, "holds")
     wanted = a if sign == "&&" else build.invert(a)
-    at = r.initialized("both" if sign == "&&" else "either", Scalar(a), Prim(BOOL))
+    at = initialized(r, "both" if sign == "&&" else "either", Scalar(a), Prim(BOOL))
     with r.m.capture() as inner:
         inner += made
-        r.assign(at, Scalar(b))
+        assign(r, at, Scalar(b))
     r.m.emit(n.If(wanted, tuple(inner)))
     return at
 
@@ -226,15 +222,15 @@ def _needed(made: list[n.Stmt], *values: Value | n.Expr) -> list[n.Stmt]:
     return out
 
 
-def conditional(r: Reader, cond: n.Expr, then: Callable[[], Value], orelse: Callable[[], Value], node: Node) -> Value:
+def conditional(r: Reading, cond: n.Expr, then: Callable[[], Value], orelse: Callable[[], Value], node: Node) -> Value:
     """`cond ? a : b`."""
     block = r.m.block
     with r.m.capture() as first:
         a = then()
-        a = a if isinstance(a, Members) else r.rvalue(a)
+        a = a if isinstance(a, Members) else rvalue(r, a)
     with r.m.capture() as second:
         b = orelse()
-        b = b if isinstance(b, Members) else r.rvalue(b)
+        b = b if isinstance(b, Members) else rvalue(r, b)
     assert r.m.block is block
     if isinstance(a, (Pointer, Null, Chosen)) or isinstance(b, (Pointer, Null, Chosen)):
         if first or second:
@@ -247,22 +243,22 @@ def conditional(r: Reader, cond: n.Expr, then: Callable[[], Value], orelse: Call
         if not first and not second:
             return Scalar(selected(r, cond, x, y))
         kind: Prim = Prim(d)
-        at: Value = r.object("chosen", kind)
+        at: Value = new_object(r, "chosen", kind)
         values: tuple[Value, Value] = (Scalar(x), Scalar(y))
     elif isinstance(a, Wide) and isinstance(b, Wide) and a.type == b.type:
         if not first and not second and a.tile.type == b.tile.type and not may_fault(r, a.tile) and not may_fault(r, b.tile):
             return Wide(build.select(cond, a.tile, b.tile), a.type)
-        at, values = r.object("chosen", a.type), (a, b)
+        at, values = new_object(r, "chosen", a.type), (a, b)
     elif isinstance(a, (Record, Members)) and isinstance(b, (Record, Members)) and a.type == b.type:
-        at, values = r.object("chosen", a.type), (a, b)
+        at, values = new_object(r, "chosen", a.type), (a, b)
     else:
-        raise NotUnderstood(f"a choice between {r.shown(a)} and {r.shown(b)}", node)
+        raise NotUnderstood(f"a choice between {type_text(a)} and {type_text(b)}", node)
     with r.m.capture() as one:
         one += first
-        r.assign(at, values[0])
+        assign(r, at, values[0])
     with r.m.capture() as two:
         two += second
-        r.assign(at, values[1])
+        assign(r, at, values[1])
     r.m.emit(n.If(cond, tuple(one), tuple(two)))
     return at
 
@@ -273,7 +269,7 @@ def _chosen(cond: n.Expr, a: Value, b: Value) -> Value:
     return Chosen(cond, a, b)
 
 
-def selected(r: Reader, cond: n.Expr, a: n.Expr, b: n.Expr) -> n.Expr:
+def selected(r: Reading, cond: n.Expr, a: n.Expr, b: n.Expr) -> n.Expr:
     """`cond ? a : b` of numbers: a load as a whole is a masked load, loads further down are guarded."""
     if isinstance(a, n.Load) and a.mask is None and a.at.index and a.at.buffer.space not in ("register", "fragment") and not may_fault(r, b):
         return replace(a, mask=cond, other=b)
@@ -290,7 +286,7 @@ def selected(r: Reader, cond: n.Expr, a: n.Expr, b: n.Expr) -> n.Expr:
 # ------------------------------------------------------------------------------------------------------------- overloaded operators
 
 
-def user_operator(r: Reader, sign: str, args: list[Value], node: Node) -> Value | None:
+def user_operator(r: Reading, sign: str, args: list[Value], node: Node) -> Value | None:
     """The result of an operator that the program defines; None when it defines none that fits."""
     name = f"operator{sign}"
     first = args[0]
@@ -298,28 +294,25 @@ def user_operator(r: Reader, sign: str, args: list[Value], node: Node) -> Value 
         found = first.type.instance.methods(name)
         fitting = overloads.fitting(r, tuple(found), None, args[1:], node)
         if fitting is not None:
-            return calls.invoke(r, fitting, args[1:], first, node)
+            return r.calls.invoke(r, fitting, args[1:], first, node)
     scope: Scope | None = r.index.root
     spaces = [scope] if scope is not None else []
     for x in args:
         if isinstance(x, (Members, Record, Located, Wide)) and isinstance(x.type, Rec):
             spaces += list(x.type.instance.scope.around())
-    spaces += r.namespaces()
+    spaces += r.index.every_namespace()
     functions: list[Function] = []
     for s in spaces:
         functions += [d for d in s.decls.get(name, ()) if isinstance(d, Function) and d.owner is None and d not in functions]
     chosen = overloads.fitting(r, tuple(functions), None, args, node)
     if chosen is not None:
-        return calls.invoke(r, chosen, args, None, node)
+        return r.calls.invoke(r, chosen, args, None, node)
     return None
 
 
-def overloaded(r: Reader, sign: str, args: list[Value], node: Node) -> Value:
+def overloaded(r: Reading, sign: str, args: list[Value], node: Node) -> Value:
     """`user_operator`, or a refusal."""
     made = user_operator(r, sign, args, node)
     if made is None:
-        raise NotUnderstood(f"the operator {sign} on {r.shown(args[0])}", node)
+        raise NotUnderstood(f"the operator {sign} on {type_text(args[0])}", node)
     return made
-
-
-__all__ = ["Arr", "Ptr", "TileType", "binary", "conditional", "guarded", "numbers", "overloaded", "selected", "short_circuit", "unary", "user_operator"]

@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from kir.dataclass import dataclass
 from kir.ir.types import I8
 
-from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, leaf
-from .declared import Function, TParam, text
+from .c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Vec
+from .classes import Rec, leaf
+from .declared import Bindings, Candidate, Function, TParam, Value
 from .descriptors import TENSOR_MAP
 from .errors import NotUnderstood
+from .reading import Reading
 from .source import Node
-from .types import Bindings
-from .values import (
-    Chosen,
-    Group,
-    Lambda,
-    Located,
-    Mapped,
-    Members,
-    Null,
-    Pack,
-    Pointer,
-    Record,
-    Remote,
-    Scalar,
-    Text,
-    TypeName,
-    Value,
-    Wide,
-    Word,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from .reader import Reader
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A function under template bindings."""
-
-    fn: Function
-    bindings: Bindings
-    cost: int
+from .syntax import text
+from .values import Chosen, Group, Lambda, Located, Mapped, Members, Null, Pack, Pointer, Record, Remote, Scalar, Text, TypeName, Wide, Word, constant
 
 
 def type_of_value(v: Value) -> CType:
@@ -70,7 +40,7 @@ def type_of_value(v: Value) -> CType:
             return Named(type(v).__name__.lower())
 
 
-def fitting(r: Reader, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
+def fitting(r: Reading, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
     """The definition that fits the arguments best, None when none does. Raises NotUnderstood when two fit equally well."""
     found: list[Candidate] = []
     for f in functions:
@@ -90,7 +60,7 @@ def defaulted(f: Function) -> bool:
     return any(c.type == "default_method_clause" for c in f.node.children)
 
 
-def _candidate(r: Reader, f: Function, explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
+def _candidate(r: Reading, f: Function, explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
     params = f.parameters()
     pack = bool(params) and params[-1].type == "variadic_parameter_declaration"
     needed = sum(p.type == "parameter_declaration" for p in params)
@@ -142,7 +112,7 @@ def _candidate(r: Reader, f: Function, explicit: tuple[Value, ...] | None, args:
     return Candidate(f, bindings, cost)
 
 
-def _deduce(r: Reader, f: Function, params: list[Node], args: list[Value], names: Mapping[str, TParam], found: Bindings, pack: bool) -> None:
+def _deduce(r: Reading, f: Function, params: list[Node], args: list[Value], names: Mapping[str, TParam], found: Bindings, pack: bool) -> None:
     every = {p.name: p for p in f.params or ()}
     for k, p in enumerate(params):
         d, kind = p.child_by_field_name("declarator"), p.child_by_field_name("type")
@@ -172,7 +142,7 @@ def _decayed(t: CType, d: Node | None) -> CType:
     return Ptr(t.of) if isinstance(t, Arr) and not reference else t
 
 
-def _conversion_cost(r: Reader, v: Value, to: CType, reference: bool, p: Node) -> int | None:
+def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) -> int | None:
     """0 for the same type, more for conversions, None where there is none."""
     have = type_of_value(v)
     if isinstance(to, Auto) or have == to:
@@ -184,8 +154,9 @@ def _conversion_cost(r: Reader, v: Value, to: CType, reference: bool, p: Node) -
     if isinstance(have, Named) or isinstance(to, Named):
         if isinstance(have, Named) and have.name == "nullptr_t" and isinstance(to, Ptr):
             return 1
-        return 0 if isinstance(to, Named) and isinstance(have, Named) and to.name.split("::")[-1] == have.name.split("::")[-1] else (
-            0 if isinstance(to, Named) and to.name == have.name else None)  # type: ignore[union-attr]  # one of them is Named
+        if isinstance(have, Named) and isinstance(to, Named):
+            return 0 if to.name.split("::")[-1] == have.name.split("::")[-1] else None
+        return 0 if isinstance(to, Named) and isinstance(have, Vec) and to.name == have.name else None
     match have, to:
         case Prim(), Prim():
             a, b = have.dtype, to.dtype
@@ -219,8 +190,6 @@ def _conversion_cost(r: Reader, v: Value, to: CType, reference: bool, p: Node) -
 
 
 def _is_zero(v: Scalar) -> bool:
-    from .values import constant
-
     return constant(v) == 0
 
 

@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from kir.ir import build
-from kir.ir import nodes as n
 from kir.ir.types import U32, dtype_of
 
 from . import operators
-from .c_types import VOID, Arr, Prim, Ptr, Rec, Vec
-from .declared import Scope, text
+from .c_types import VOID, Arr, Prim, Ptr, Vec
+from .classes import Rec
+from .conversions import component, picked, scalar, type_text
+from .declared import Scope, Value
 from .errors import NotUnderstood
+from .loads import rvalue
+from .lookup import of_declarations
 from .numbers import converted, index32
+from .objects import spilled
 from .pointers import Apart
+from .reading import Reading
 from .source import Node
-from .values import (
-    Builtin,
-    Chosen,
-    Dims,
-    Group,
-    Lambda,
-    Located,
-    Mapped,
-    Members,
-    Overloads,
-    Pointer,
-    Record,
-    Remote,
-    Scalar,
-    TypeName,
-    Value,
-    Wide,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .syntax import text
+from .values import Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide
 
 COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}
 
 
-def pointer(r: Reader, node: Node, scope: Scope) -> Value:
+def pointer(r: Reading, node: Node, scope: Scope) -> Value:
     """`&v` and `*v`."""
     arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
     assert arg is not None and op is not None
@@ -49,7 +33,7 @@ def pointer(r: Reader, node: Node, scope: Scope) -> Value:
         return address(r, r.value(arg, scope), arg)
     if _is_this(arg):
         return r.value(arg, scope)
-    return pointed(r, r.rvalue(r.value(arg, scope)), node)
+    return pointed(r, rvalue(r, r.value(arg, scope)), node)
 
 
 def _is_this(node: Node) -> bool:
@@ -58,7 +42,7 @@ def _is_this(node: Node) -> bool:
     return node.type == "this"
 
 
-def address(r: Reader, v: Value, node: Node) -> Value:
+def address(r: Reading, v: Value, node: Node) -> Value:
     """`&v`."""
     match v:
         case Located() if type(v) is Located:
@@ -66,12 +50,12 @@ def address(r: Reader, v: Value, node: Node) -> Value:
         case Members() | Overloads() | Builtin() | Mapped():
             return v
         case Wide():
-            at = r.spilled(v)
+            at = spilled(r, v)
             return Pointer(at.place, Ptr(at.type))
     raise NotUnderstood(f"the address of {text(node)}", node)
 
 
-def pointed(r: Reader, v: Value, node: Node) -> Value:
+def pointed(r: Reading, v: Value, node: Node) -> Value:
     """`*v`."""
     if isinstance(v, Pointer):
         if v.type.to == VOID:
@@ -83,10 +67,10 @@ def pointed(r: Reader, v: Value, node: Node) -> Value:
         return v
     if isinstance(v, (Wide, Record)):
         return operators.overloaded(r, "*", [v], node)
-    raise NotUnderstood(f"what {r.shown(v)} points to", node)
+    raise NotUnderstood(f"what {type_text(v)} points to", node)
 
 
-def subscript(r: Reader, node: Node, scope: Scope) -> Value:
+def subscript(r: Reading, node: Node, scope: Scope) -> Value:
     """`a[i]`."""
     arg, listed = node.child_by_field_name("argument"), node.child_by_field_name("indices")
     assert arg is not None and listed is not None
@@ -98,31 +82,31 @@ def subscript(r: Reader, node: Node, scope: Scope) -> Value:
     return element(r, base, at, node)
 
 
-def element(r: Reader, base: Value, at: Value, node: Node) -> Value:
+def element(r: Reading, base: Value, at: Value, node: Node) -> Value:
     """`base[at]`."""
     if isinstance(base, Members) and "#array" in base.fields:
         return _element_of_records(r, base, at, node)
     if isinstance(base, (Members, Located, Wide, Record)) and isinstance(base.type, Rec):
         return operators.overloaded(r, "[]", [base, at], node)
     if isinstance(base, Located) and isinstance(base.type, Arr):
-        index = r.scalar(at, node)
+        index = scalar(r, at, node)
         if len(base.place.outer) < len(base.place.store.dims):
             return Located(replace(base.place, outer=(*base.place.outer, index32(index))), base.type.of)
         return Located(base.place.shifted(index, base.type.of, r.m, subscript=True), base.type.of)
     if isinstance(base, Wide) and isinstance(base.type, Arr):
-        return element(r, r.spilled(base), at, node)
-    base = r.rvalue(base)
+        return element(r, spilled(r, base), at, node)
+    base = rvalue(r, base)
     if isinstance(base, Chosen):
         a, b = base.then, base.orelse
         return operators.conditional(r, base.cond, lambda: element(r, a, at, node), lambda: element(r, b, at, node), node)
-    if isinstance(base, Scalar) and isinstance(r.rvalue(at), Pointer):
-        base, at = r.rvalue(at), base
+    if isinstance(base, Scalar) and isinstance(rvalue(r, at), Pointer):
+        base, at = rvalue(r, at), base
     if not isinstance(base, Pointer) or base.type.to == VOID:
-        raise NotUnderstood(f"an element of {r.shown(base)}", node)
-    return Located(base.place.shifted(r.scalar(at, node), base.type.to, r.m), base.type.to)
+        raise NotUnderstood(f"an element of {type_text(base)}", node)
+    return Located(base.place.shifted(scalar(r, at, node), base.type.to, r.m), base.type.to)
 
 
-def _element_of_records(r: Reader, base: Members, at: Value, node: Node) -> Value:
+def _element_of_records(r: Reading, base: Members, at: Value, node: Node) -> Value:
     of = base.fields["#array"]
     assert isinstance(of, TypeName) and isinstance(of.type, Arr)
     inner = of.type.of
@@ -132,7 +116,7 @@ def _element_of_records(r: Reader, base: Members, at: Value, node: Node) -> Valu
     return made
 
 
-def field(r: Reader, node: Node, scope: Scope) -> Value:
+def field(r: Reading, node: Node, scope: Scope) -> Value:
     """`a.b`, `p->b`."""
     arg, name = node.child_by_field_name("argument"), node.child_by_field_name("field")
     assert arg is not None and name is not None
@@ -148,14 +132,14 @@ def field(r: Reader, node: Node, scope: Scope) -> Value:
         name = shown
     op = node.child_by_field_name("operator")
     if op is not None and text(op) == "->" and not _is_this(arg):
-        base = pointed(r, r.rvalue(base), node)
+        base = pointed(r, rvalue(r, base), node)
     return member(r, base, text(name), node, args)
 
 
-def member(r: Reader, base: Value, name: str, node: Node, args: tuple[Value, ...] | None = None) -> Value:
+def member(r: Reading, base: Value, name: str, node: Node, args: tuple[Value, ...] | None = None) -> Value:
     """`base.name`."""
     if isinstance(base, Located) and type(base) is not Located:
-        base = r.rvalue(base)
+        base = rvalue(r, base)
     match base:
         case Dims():
             if name not in COMPONENTS:
@@ -181,7 +165,7 @@ def member(r: Reader, base: Value, name: str, node: Node, args: tuple[Value, ...
             if isinstance(kind_, Prim) and dtype_of(base.tile.type) == kind_.dtype:
                 return picked(r, base.tile, layout.offsets[name] // kind_.dtype.bytes)
             if name in layout.offsets:
-                return member(r, r.spilled(base), name, node, args)
+                return member(r, spilled(r, base), name, node, args)
         case Located(type=Rec() as rec):
             layout = rec.instance.layout()
             for m in rec.instance.members():
@@ -195,7 +179,7 @@ def member(r: Reader, base: Value, name: str, node: Node, args: tuple[Value, ...
             return Overloads(tuple(found), args, base, name)
         static = base.type.instance.member(name)
         if static is not None:
-            return r.of_declarations(static, name, node, args)
+            return of_declarations(r, static, name, node, args)
         raise NotUnderstood(f"'{base.type}' has no member '{name}'", node)
     return Overloads((), args, base, name)
 
@@ -203,18 +187,3 @@ def member(r: Reader, base: Value, name: str, node: Node, args: tuple[Value, ...
 def _component(kind: Vec, name: str) -> int | None:
     k = COMPONENTS.get(name)
     return k if k is not None and k < kind.n else None
-
-
-def component(r: Reader, v: Wide, k: int) -> Value:
-    """One number of a vector."""
-    assert isinstance(v.type, Vec)
-    return picked(r, r.tile(v, v.type.dtype, v.type.n), k)
-
-
-def picked(r: Reader, tile: n.Expr, k: int) -> Scalar:
-    """One element of a vector."""
-    if isinstance(tile, n.Call) and tile.fn == "vec" and isinstance(part := tile.args[k], n.Expr):
-        return Scalar(part)
-    if not isinstance(tile, n.Var):
-        tile = r.m.let("vector", tile)
-    return Scalar(build.call("pick", tile, build.const(k)))

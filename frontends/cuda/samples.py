@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice, product
 
-from .declared import Function, TParam, text
+from .declared import Function, TParam
+from .syntax import text
 
 MAX_TRIED = 24
 """Combinations that are tried for one kernel."""

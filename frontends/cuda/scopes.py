@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .declared import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Specialization, TParam, Variable, declared_name, function_declarator, text
+from .declared import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Specialization, TParam, Variable
 from .errors import NotUnderstood
 from .source import Node, Unit
+from .syntax import declared_name, function_declarator, text
 
 
 def template_params(node: Node) -> tuple[TParam, ...]:

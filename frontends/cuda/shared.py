@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .c_types import Arr, leaf, size_of
-from .declared import Scope
+from .c_types import Arr
+from .classes import leaf, size_of
+from .declared import Scope, Value
 from .errors import NotUnderstood
 from .memory import Store, start
+from .objects import new_object
+from .reading import Reading
 from .source import Node
-from .values import Located, Value
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .values import Located
 
 SHARED_ALIGN = 16
 """Bytes that every shared array starts at a multiple of."""
@@ -20,7 +18,7 @@ POOL_ALIGN = 1024
 """Bytes that a pool of bytes is taken to start at a multiple of: what TMA and swizzles of 128 bytes need; typed arrays start at one of 16."""
 
 
-def shared_array(r: Reader, node: Node, d: Node, name: str, extern: bool, scope: Scope) -> Value:
+def shared_array(r: Reading, node: Node, d: Node, name: str, extern: bool, scope: Scope) -> Value:
     """A shared array: declared once, however often the function around it is read."""
     kind, _ = r.types.declared_type(node, d, scope)
     if extern:
@@ -29,22 +27,20 @@ def shared_array(r: Reader, node: Node, d: Node, name: str, extern: bool, scope:
         return dynamic_shared(r, name, kind)
     key = hash((node.id, d.id, str(kind), size_of(kind)))
     if key not in r.static_shared:
-        made = r.static_shared[key] = r.object(name, kind, "shared")
+        made = r.static_shared[key] = new_object(r, name, kind, "shared")
         said = _alignment(r, node, d, scope)
         if isinstance(made, Located) and said > SHARED_ALIGN:
             made.place.store.align = said
     return r.static_shared[key]
 
 
-def _alignment(r: Reader, node: Node, d: Node, scope: Scope) -> int:
+def _alignment(r: Reading, node: Node, d: Node, scope: Scope) -> int:
     """The bytes in the `alignas` of a declaration; 0 where it has none."""
     found = [c for x in (node, d, *node.children) for c in x.children if c.type == "alignas_qualifier"]
-    return max((r.constant_text(c, scope) or 0 for c in found), default=0)
+    return max((r.types.constant_text(c, scope) or 0 for c in found), default=0)
 
 
-
-
-def dynamic_shared(r: Reader, name: str, kind: Arr) -> Value:
+def dynamic_shared(r: Reading, name: str, kind: Arr) -> Value:
     """The one pool of dynamic shared memory, whatever names it is declared under."""
     found = leaf(kind.of)
     if found is None:

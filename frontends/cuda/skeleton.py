@@ -9,9 +9,9 @@ from kir.ir.binding import Binding, Setting, Tensor
 from kir.ir.binding_uses import unmentioned
 from kir.ir.types import DType
 
+from .bounds import bounds_of
 from .declared import Function
 from .geometry import BLOCK, words_of
-from .kernel import bounds_of
 from .source import Unit
 
 UNKNOWN = "?"

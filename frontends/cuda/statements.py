@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
-
-from kir.dataclass import dataclass
-from kir.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, dtype_of
 
 from . import declarations, loops
 from .c_types import VOID, Auto, CType, Named, Prim, Ptr
-from .changes import mutated
-from .declared import Enumerator, Function, Scope, declared_name, text
+from .conversions import condition, convert, scalar
+from .declared import Enumerator, Function, Scope, Value
 from .divisions import recognized
 from .errors import NotUnderstood
+from .loads import rvalue
+from .lookup import named_value
 from .marks import MARK
+from .numbers import converted
+from .objects import assign, initialized, new_object, pinned, pinned_value
+from .reading import Frame, Reading
 from .source import Node
-from .values import Located, Members, Nothing, Pack, Pointer, Record, Scalar, Value, Wide, constant
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .syntax import contains, declared_name, text
+from .values import Located, Members, Nothing, Pointer, Record, Scalar, Wide, constant
 
 
-@dataclass
-class Frame:
-    """A function being read. Of an inlined one: where its result goes (`slot`), and the flag that a return inside a loop sets."""
-
-    kernel: bool
-    result: CType | None = None
-    value: Value | None = None
-    slot: Value | None = None
-    flag: Value | None = None
-    entry: list[n.Stmt] = field(default_factory=list)
-    position: int = 0
-    dynamic: int = 0
-    loops: int = 0
-    steps: list[tuple[Node, Scope] | None] = field(default_factory=list)
-
-
-def function(r: Reader, f: Function, scope: Scope) -> Value:
+def function(r: Reading, f: Function, scope: Scope) -> Value:
     """The body of a device function, read in place. Its result, Nothing for void."""
     body = f.body
     assert body is not None
@@ -65,18 +47,18 @@ def function(r: Reader, f: Function, scope: Scope) -> Value:
     return _run(r, body, scope, result)
 
 
-def lambda_body(r: Reader, body: Node, scope: Scope) -> Value:
+def lambda_body(r: Reading, body: Node, scope: Scope) -> Value:
     """The body of a lambda."""
     return _run(r, body, scope, None)
 
 
-def _run(r: Reader, body: Node, scope: Scope, result: CType | None) -> Value:
+def _run(r: Reading, body: Node, scope: Scope, result: CType | None) -> Value:
     if isinstance(result, Auto):
         result = None
     frame = Frame(False, result, entry=r.m.block, position=len(r.m.block))
     block(r, body.named_children, scope.inner(), frame)
     if frame.slot is not None:
-        return r.pinned_value(r.rvalue(frame.slot), "result") if isinstance(frame.slot, Located) else frame.slot
+        return pinned_value(r, rvalue(r, frame.slot), "result") if isinstance(frame.slot, Located) else frame.slot
     if isinstance(frame.value, Scalar):
         return Scalar(recognized(frame.value.expr, r.m.lets))
     if frame.value is not None:
@@ -89,7 +71,7 @@ def _run(r: Reader, body: Node, scope: Scope, result: CType | None) -> Value:
 # ------------------------------------------------------------------------------------------------------------------------ blocks
 
 
-def block(r: Reader, nodes: list[Node], scope: Scope, frame: Frame) -> bool:
+def block(r: Reading, nodes: list[Node], scope: Scope, frame: Frame) -> bool:
     """Statements in order; whether control never leaves them at their end."""
     unroll: Node | None = None
     for k, node in enumerate(nodes):
@@ -108,7 +90,7 @@ def block(r: Reader, nodes: list[Node], scope: Scope, frame: Frame) -> bool:
     return False
 
 
-def _guarded(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
+def _guarded(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
     """A statement of the kernel itself: where it is not understood, it stays as text."""
     r.m.origin = scope.unit.origin(node)
     here = r.m.block
@@ -127,12 +109,12 @@ def _guarded(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]
         return False
 
 
-def _where(r: Reader, node: Node) -> str:
+def _where(r: Reading, node: Node) -> str:
     words = " ".join(text(node).split())
     return f": {words[:70]}" if len(words) > 1 else ""
 
 
-def kept(r: Reader, node: Node, scope: Scope, reason: str) -> None:
+def kept(r: Reading, node: Node, scope: Scope, reason: str) -> None:
     """A statement as opaque text. Variables that it declares get places of their own, so that what follows can be read."""
     if node.type == "declaration":
         for d in node.children_by_field_name("declarator"):
@@ -142,20 +124,20 @@ def kept(r: Reader, node: Node, scope: Scope, reason: str) -> None:
             try:
                 kind, _ = r.types.declared_type(node, d, scope)
                 if not isinstance(kind, (Auto, Named, Ptr)):
-                    scope.values[text(name)] = r.object(text(name), kind)
+                    scope.values[text(name)] = new_object(r, text(name), kind)
             except NotUnderstood:
                 continue
     words = " ".join(scope.unit.source_of(node).split())
     r.m.emit(n.Opaque("cuda", words, reason))
 
 
-def statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None = None) -> bool:
+def statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None = None) -> bool:
     """One statement; True where what follows it in the block is never reached, or has been read with it."""
     with r.m.reading(scope.unit, node):
         return _statement(r, node, scope, frame, rest, unroll)
 
 
-def _statement(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
+def _statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
     match node.type:
         case "expression_statement":
             if node.named_children:
@@ -206,18 +188,18 @@ _DECLARING = frozenset(
 )  # fmt: skip
 
 
-def _unused_result(r: Reader) -> None:
+def _unused_result(r: Reading) -> None:
     """An atomic operation whose old value nobody can name is made for its effect alone."""
     last = r.m.block[-1] if r.m.block else None
     if isinstance(last, n.Let) and last.names[0].startswith("old") and isinstance(last.value, n.Call) and last.value.fn.startswith("atomic_"):
         r.m.block[-1] = n.Eval(last.value, last.label, last.origin)
 
 
-def _static_assert(r: Reader, node: Node, scope: Scope) -> None:
+def _static_assert(r: Reading, node: Node, scope: Scope) -> None:
     cond = node.child_by_field_name("condition")
     if cond is None:
         return
-    found = constant(r.rvalue(r.value(cond, scope)))
+    found = constant(rvalue(r, r.value(cond, scope)))
     if found == 0:
         raise NotUnderstood(f"a static assertion that does not hold: {text(cond)}", node)
 
@@ -225,7 +207,7 @@ def _static_assert(r: Reader, node: Node, scope: Scope) -> None:
 # ---------------------------------------------------------------------------------------------------------------------- branches
 
 
-def _if(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> bool:
+def _if(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> bool:
     head, then, orelse = (node.child_by_field_name(k) for k in ("condition", "consequence", "alternative"))
     if head is None or then is None:
         raise NotUnderstood("a branch of unusual form", node)
@@ -240,9 +222,9 @@ def _if(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> 
     if shown.type == "declaration":
         declarations.declaration(r, shown, inner)
         name = declared_name(shown.children_by_field_name("declarator")[0])
-        cond = r.condition(inner.values[text(name)]) if name is not None else build.const(True, BOOL)
+        cond = condition(r, inner.values[text(name)]) if name is not None else build.const(True, BOOL)
     else:
-        cond = r.condition(r.value(shown, inner), shown)
+        cond = condition(r, r.value(shown, inner), shown)
     if isinstance(cond, n.Const):
         taken = then if cond.value else orelse
         return statement(r, taken, inner.inner(), frame, rest) if taken is not None else False
@@ -267,12 +249,12 @@ def _if(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> 
     return True if returns else ended and also
 
 
-def _role(r: Reader, cond: Node, scope: Scope) -> str | None:
+def _role(r: Reading, cond: Node, scope: Scope) -> str | None:
     """The mark of a branch that one enumerator is compared for: `role == Role::producer`."""
     if cond.type != "binary_expression" or (op := cond.child_by_field_name("operator")) is None or text(op) != "==":
         return None
     sides = [x for k in ("left", "right") if (x := cond.child_by_field_name(k)) is not None and x.type == "qualified_identifier"]
-    found = r.named_value(sides[0], scope) if len(sides) == 1 else None
+    found = named_value(r, sides[0], scope) if len(sides) == 1 else None
     return f"{MARK}{text(sides[0]).split('::')[-1]}" if isinstance(found, list) and found and isinstance(found[0], Enumerator) else None
 
 
@@ -281,18 +263,7 @@ def _is_question(cond: n.Expr) -> bool:
     return isinstance(inner, n.Call) and inner.fn == "absent"
 
 
-def contains(node: Node, kind: str) -> bool:
-    """Whether a statement of a kind stands below, outside lambdas."""
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        if top.type == kind:
-            return True
-        stack += [c for c in top.named_children if c.type != "lambda_expression"]
-    return False
-
-
-def _return(r: Reader, node: Node, scope: Scope, frame: Frame) -> bool:
+def _return(r: Reading, node: Node, scope: Scope, frame: Frame) -> bool:
     inner = [c for c in node.named_children if c.type != "comment"]
     if frame.kernel:
         r.m.emit(n.Jump("return"))
@@ -306,26 +277,26 @@ def _return(r: Reader, node: Node, scope: Scope, frame: Frame) -> bool:
         else:
             value = r.value(inner[0], scope)
         if frame.result is not None and frame.result != VOID:
-            value = r.convert(value, frame.result)
+            value = convert(r, value, frame.result)
     if frame.dynamic == 0 and frame.slot is None:
-        frame.value = value if frame.result is None else r.pinned_value(value, "result") if isinstance(value, Pointer) else value
+        frame.value = value if frame.result is None else pinned_value(r, value, "result") if isinstance(value, Pointer) else value
         return True
     if not isinstance(value, Nothing):
         if frame.slot is None:
-            v = r.rvalue(value) if not isinstance(value, Members) else value
+            v = rvalue(r, value) if not isinstance(value, Members) else value
             if not isinstance(v, (Scalar, Wide, Record, Members)):
                 raise NotUnderstood("a result that is no value, under a condition", node)
-            frame.slot = at_entry(r, frame, lambda: r.object("result", v.type))
-        r.assign(frame.slot, value)
+            frame.slot = at_entry(r, frame, lambda: new_object(r, "result", v.type))
+        assign(r, frame.slot, value)
     if frame.loops:
         if frame.flag is None:
-            frame.flag = at_entry(r, frame, lambda: r.initialized("returned", Scalar(build.const(False, BOOL)), Prim(BOOL)))
-        r.assign(frame.flag, Scalar(build.const(True, BOOL)))
+            frame.flag = at_entry(r, frame, lambda: initialized(r, "returned", Scalar(build.const(False, BOOL)), Prim(BOOL)))
+        assign(r, frame.flag, Scalar(build.const(True, BOOL)))
         r.m.emit(n.Jump("break"))
     return True
 
 
-def at_entry(r: Reader, frame: Frame, make: object) -> Value:
+def at_entry(r: Reading, frame: Frame, make: object) -> Value:
     """An object declared where the function began."""
     made: list[n.Stmt] = []
     r.m.blocks.append(made)
@@ -337,10 +308,10 @@ def at_entry(r: Reader, frame: Frame, make: object) -> Value:
     return v
 
 
-def _switch(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> bool:
+def _switch(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> bool:
     head, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
     assert head is not None and body is not None
-    selector = r.pinned(r.scalar(r.value(head, scope), head), "selector")
+    selector = pinned(r, scalar(r, r.value(head, scope), head), "selector")
     groups: list[tuple[list[Node], bool, list[Node]]] = []
     labels: list[Node] = []
     otherwise = False
@@ -375,7 +346,7 @@ def _switch(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node])
     def arm(k: int) -> bool:
         if k == len(cases):
             return block(r, body_of(default), scope.inner(), frame) if default is not None else False
-        conds = [build.compare("eq", selector, converted_like(r, r.scalar(r.value(x, scope), x), selector)) for x in cases[k][0]]
+        conds = [build.compare("eq", selector, converted_like(r, scalar(r, r.value(x, scope), x), selector)) for x in cases[k][0]]
         cond = conds[0]
         for other in conds[1:]:
             cond = build.logical_or(cond, other)
@@ -401,12 +372,6 @@ def _switch(r: Reader, node: Node, scope: Scope, frame: Frame, rest: list[Node])
     return arm(0)
 
 
-def converted_like(r: Reader, e: n.Expr, like: n.Expr) -> n.Expr:
+def converted_like(r: Reading, e: n.Expr, like: n.Expr) -> n.Expr:
     """An integer in the dtype of another."""
-
-    from .numbers import converted
-
     return converted(e, dtype_of(like.type))
-
-
-__all__ = ["Frame", "Origin", "Pack", "block", "contains", "function", "lambda_body", "mutated", "statement"]

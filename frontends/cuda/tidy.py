@@ -10,7 +10,7 @@ from kir.ir.types import shape_of
 from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, walk
 from kir.ptx.bits import joined, vector
 
-from .emitter import has_effect as _has_effect
+from .emitter import has_effect
 
 
 def tidied(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
@@ -84,7 +84,7 @@ def _used_once(body: list[n.Stmt]) -> list[n.Stmt]:
         s = rest.pop(0)
         if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and _moves(s.value):
             at = _only_use(rest, s.names[0])
-            if at is not None and all(isinstance(t, n.Let) and not _has_effect(t.value) for t in rest[:at]):
+            if at is not None and all(isinstance(t, n.Let) and not has_effect(t.value) for t in rest[:at]):
                 rest[at] = substitute(rest[at], {s.names[0]: s.value})
                 continue
         out.append(s)
@@ -387,7 +387,7 @@ def _private(e: n.Expr) -> n.Buffer | None:
 
 def _is_stored(s: n.Let, rest: list[n.Stmt]) -> int | None:
     """Where a vector that is named only to be stored is stored: at once, or after other names and stores that leave what it is made of alone."""
-    if len(s.names) != 1 or not shape_of(s.value.type) or isinstance(s.value, n.Load) or _has_effect(s.value):
+    if len(s.names) != 1 or not shape_of(s.value.type) or isinstance(s.value, n.Load) or has_effect(s.value):
         return None
     own = [x for x in walk(s.value) if isinstance(x, n.Load)]
     if any(x.at.buffer.space != "register" and x.mask is None for x in own):
@@ -398,7 +398,7 @@ def _is_stored(s: n.Let, rest: list[n.Stmt]) -> int | None:
         return None
     between = rest[:at]
     moves = not between or (all(x.at.buffer.space == "register" for x in own) and all(
-        (isinstance(t, n.Let) and not _has_effect(t.value)) or (isinstance(t, n.Store) and t.at.buffer.space in ("global", "shared")) for t in between))
+        (isinstance(t, n.Let) and not has_effect(t.value)) or (isinstance(t, n.Store) and t.at.buffer.space in ("global", "shared")) for t in between))
     return at if moves else None
 
 

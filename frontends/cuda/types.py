@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kir.ir import nodes as n
 
-from .c_types import AUTO, Arr, Auto, CType, Named, Prim, Ptr, Rec, Vec, named_type
-from .classes import instantiate
-from .declared import Alias, ClassTemplate, EnumType, Scope, Specialization, TParam, declared_name, text
+from .c_types import AUTO, Arr, CType, Named, Prim, Ptr, named_type
+from .classes import Rec
+from .conversions import convert
+from .declared import Alias, Bindings, ClassTemplate, EnumType, Scope, Specialization, TParam, Value
 from .errors import NotUnderstood
+from .instances import instantiate
+from .loads import rvalue
+from .lookup import named_value, of_declarations, scope_of
+from .reading import Reading
 from .source import Node
-from .values import Builtin, Members, Overloads, Pack, Pointer, Scalar, TypeName, Value, constant
+from .syntax import text
+from .values import Builtin, Members, Overloads, Pack, Pointer, Scalar, TypeName, constant, integer
 
-if TYPE_CHECKING:
-    from .reader import Reader
-
-Bindings = dict[str, Value]
 MAX_NESTING = 128
 """How deep templates may instantiate one another (a recursion without end is refused)."""
 
 
 class Types:
-    """Reads types for a `Reader`."""
+    """Reads types for a `Reading`."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.r = reader
+    def __init__(self, r: Reading) -> None:
+        self.r = r
         self.depth = 0
 
     # -------------------------------------------------------------------------------------------------------------- type names
@@ -103,7 +103,7 @@ class Types:
         name = node.child_by_field_name("name")
         if name is None:
             raise NotUnderstood(f"the type {text(node)}", node)
-        inner = self.r.scope_of(node, scope)
+        inner = scope_of(self.r, node, scope)
         if isinstance(inner, Scope):
             if name.type in ("qualified_identifier",):
                 return self.qualified(name, inner)
@@ -159,16 +159,16 @@ class Types:
         if a.type == "type_descriptor" and a.child_by_field_name("declarator") is None:
             kind = a.child_by_field_name("type")
             if kind is not None and kind.type in ("type_identifier", "qualified_identifier"):
-                found = scope.find(text(kind)) if kind.type == "type_identifier" else self.r.named_value(kind, scope)
+                found = scope.find(text(kind)) if kind.type == "type_identifier" else named_value(self.r, kind, scope)
                 if isinstance(found, (Scalar, Pack, Overloads, Builtin)):
                     return found
                 if isinstance(found, list) and not any(isinstance(d, (ClassTemplate, Alias, EnumType)) for d in found):
-                    return self.r.rvalue(self.r.of_declarations(found, text(kind), kind))
+                    return rvalue(self.r, of_declarations(self.r, found, text(kind), kind))
                 if isinstance(found, list) and any(isinstance(d, ClassTemplate) and d.params for d in found):
                     return Overloads((), (), None, text(kind))
         if a.type == "type_descriptor":
             return TypeName(self.base_type(a, scope))
-        return self.r.rvalue(self.r.value(a, scope))
+        return rvalue(self.r, self.r.value(a, scope))
 
     # --------------------------------------------------------------------------------------------------------------- templates
     def bound(self, params: tuple[TParam, ...], args: tuple[Value, ...], scope: Scope, node: Node, known: Bindings | None = None) -> Bindings:
@@ -187,7 +187,7 @@ class Types:
             elif p.name in out:
                 continue
             elif p.default is not None:
-                made = TypeName(self.base_type(p.default, inner)) if p.kind == "type" else self.r.rvalue(self.r.value(p.default, inner))
+                made = TypeName(self.base_type(p.default, inner)) if p.kind == "type" else rvalue(self.r, self.r.value(p.default, inner))
                 out[p.name] = self.fitted(p, made, inner)
             else:
                 raise NotUnderstood(f"no argument for the template parameter '{p.name}'", node)
@@ -200,7 +200,7 @@ class Types:
         if p.kind == "value" and p.type is not None and isinstance(v, Scalar):
             kind = self.base_type(p.type, scope)
             if isinstance(kind, Prim):
-                return self.r.convert(v, kind)
+                return convert(self.r, v, kind)
         if p.kind == "type" and not isinstance(v, TypeName):
             raise NotUnderstood(f"the template parameter '{p.name}' is a type")
         return v
@@ -232,10 +232,10 @@ class Types:
             self.depth += 1
             try:
                 made = instantiate(self.r, t, node, scope, dict(values), tuple(argument_key(a)[1] for a in args))
-                t.instances[key] = made.instance
+                t.instances[key] = made
             finally:
                 self.depth -= 1
-        return Rec(t.instances[key])
+        return t.instances[key]
 
     def match(self, s: Specialization, args: tuple[Value, ...]) -> Bindings | None:
         """Bindings under which a specialization's arguments are the given ones."""
@@ -271,11 +271,8 @@ class Types:
             if d.type in ("array_declarator", "abstract_array_declarator"):
                 if isinstance(t, Arr):
                     size = d.child_by_field_name("size")
-                    if size is not None and text(size) in names:
-                        from .values import integer
-
-                        if not _bind(found, text(size), integer(t.n)):
-                            return False
+                    if size is not None and text(size) in names and not _bind(found, text(size), integer(t.n)):
+                        return False
                     t = t.of
                 elif isinstance(t, Ptr):
                     t = t.to
@@ -341,7 +338,7 @@ class Types:
                     if size is None:
                         t = Arr(t, 0)
                     else:
-                        value = constant(self.r.rvalue(self.r.value(size, scope)))
+                        value = constant(rvalue(self.r, self.r.value(size, scope)))
                         if value is None:
                             raise NotUnderstood(f"an array whose size {text(size)} is not known when it is compiled", d)
                         t = Arr(t, value)
@@ -363,11 +360,22 @@ class Types:
             d = d.child_by_field_name("declarator")
         return self.shaped(self.base_type(kind, scope), d, scope, const)
 
+    def constant_text(self, node: Node, scope: Scope) -> int | None:
+        """The number in `alignas(16)`, None when there is none."""
+        for c in node.named_children:
+            if c.type == "alignas_qualifier":
+                return self.constant_text(c, scope)
+            try:
+                found = constant(rvalue(self.r, self.r.value(c, scope)))
+            except NotUnderstood:
+                continue
+            if found is not None:
+                return found
+        return None
+
 
 def instance_argument(a: object) -> Value:
     """A template argument of an instance, as a value."""
-    from .values import integer
-
     if isinstance(a, n.Expr):
         return Scalar(a)
     if isinstance(a, int):
@@ -400,5 +408,3 @@ def _bind(found: Bindings, name: str, v: Value) -> bool:
     found[name] = v
     return True
 
-
-__all__ = ["Auto", "Types", "Vec", "argument_key", "declared_name"]

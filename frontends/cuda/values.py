@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, U64, DType, dtype_of
 
-from .c_types import CType, Prim, Ptr, Rec
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
-
-    from .declared import Function, Scope
-    from .memory import Place
-    from .source import Unit
+from .c_types import CType, Prim, Ptr
+from .classes import Rec
+from .declared import Function, Scope, Value
+from .memory import Place
+from .source import Node, Unit
 
 
 @dataclass(frozen=True)
-class Scalar:
+class Scalar(Value):
     """A number. Its C type is the dtype of the expression."""
 
     expr: n.Expr
@@ -36,7 +32,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Wide:
+class Wide(Value):
     """A value of several elements (a vector, an array, a class of such), held as a tile of whatever dtype its bytes were read in."""
 
     tile: n.Expr
@@ -44,7 +40,7 @@ class Wide:
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Value):
     """A class value, member by member."""
 
     fields: dict[str, Value]
@@ -52,7 +48,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Pointer:
+class Pointer(Value):
     """The address of a place; `type.to` is what is read through it."""
 
     place: Place
@@ -60,7 +56,7 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Located:
+class Located(Value):
     """A place that has an address: what is left of an assignment."""
 
     place: Place
@@ -68,31 +64,31 @@ class Located:
 
 
 @dataclass(frozen=True)
-class Null:
+class Null(Value):
     """`nullptr`."""
 
 
 @dataclass(frozen=True)
-class Nothing:
+class Nothing(Value):
     """The result of a call of type void."""
 
 
 @dataclass(frozen=True)
-class TypeName:
+class TypeName(Value):
     """A type, as template arguments and casts name it."""
 
     type: CType
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Value):
     """A string literal."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Lambda:
+class Lambda(Value):
     """A lambda with the scope that it was written in (captures are by reference)."""
 
     node: Node
@@ -101,7 +97,7 @@ class Lambda:
 
 
 @dataclass(frozen=True)
-class Overloads:
+class Overloads(Value):
     """A function by its name: explicit template arguments, and the object of a method call."""
 
     functions: tuple[Function, ...]
@@ -111,7 +107,7 @@ class Overloads:
 
 
 @dataclass(frozen=True)
-class Builtin:
+class Builtin(Value):
     """A function of CUDA or the C++ library, with explicit template arguments."""
 
     name: str
@@ -119,7 +115,7 @@ class Builtin:
 
 
 @dataclass
-class Members:
+class Members(Value):
     """A class object whose members stand in places of their own."""
 
     type: Rec
@@ -127,7 +123,7 @@ class Members:
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Value):
     """A cooperative group: `size` threads in a row (0: the CTA), see `grammars/cuda_names.toml`."""
 
     kind: str
@@ -135,21 +131,21 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Dims:
+class Dims(Value):
     """`threadIdx`, `blockIdx`, `blockDim` or `gridDim`."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Pack:
+class Pack(Value):
     """A parameter pack."""
 
     items: tuple[Value, ...]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(Value):
     """A pointer that is one or the other by a condition that only the run decides."""
 
     cond: n.Expr
@@ -158,7 +154,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Mapped:
+class Mapped(Value):
     """A tensor map that the kernel takes, or its address."""
 
     map: n.TensorMap
@@ -166,7 +162,7 @@ class Mapped:
 
 
 @dataclass(frozen=True)
-class Word:
+class Word(Value):
     """An integer with an address in shared memory in it: the address under `mask`, shifted right by `right`, and `rest` beside it."""
 
     place: Place
@@ -180,17 +176,12 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Remote:
+class Remote(Value):
     """The address of a place in the shared memory of another CTA of the cluster."""
 
     at: n.Region
     type: CType
 
-
-Value = (
-    Scalar | Wide | Record | Pointer | Located | Null | Nothing | TypeName | Text | Lambda | Overloads | Builtin | Members | Group | Dims
-    | Pack | Chosen | Mapped | Word | Remote
-)  # fmt: skip
 
 TRUE, FALSE = build.const(True, BOOL), build.const(False, BOOL)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, tile
 from kir.diagnostic import KirError
+from kir.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
@@ -88,8 +89,6 @@ def inlined(body: n.Block) -> n.Store | None:
 
 def waits(e: n.Expr) -> bool:
     """Whether evaluating it may have an effect, or is done by several lanes together."""
-    from kir.instructions import table
-
     return any(isinstance(x, n.Call) and (x.of is not None or x.fn not in table() or table()[x.fn].level != "element" or table()[x.fn].effect)
                for x in walk(e))  # fmt: skip
 

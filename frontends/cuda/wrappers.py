@@ -6,7 +6,6 @@ Such a function is an expression: its call stands where its result is used, like
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from kir.diagnostic import KirError
 from kir.ir import build
@@ -16,15 +15,15 @@ from kir.ir.visit import substitute, walk
 from kir.ptx import AsmOperand, read_asm
 
 from .c_types import Prim
-from .declared import Function, Scope, declared_name, text
+from .conversions import convert
+from .declared import Bindings, Function, Scope, Value
 from .errors import NotUnderstood
 from .literals import literal_text
+from .loads import rvalue
+from .reading import Reading
 from .source import Node
-from .types import Bindings
-from .values import Scalar, Value
-
-if TYPE_CHECKING:
-    from .reader import Reader
+from .syntax import declared_name, text
+from .values import Scalar
 
 FLOAT_BITS = {"__uint_as_float": "f32", "__int_as_float": "f32", "__float_as_uint": "u32", "__float_as_int": "i32"}
 """Functions that give the bits of a number another type."""
@@ -32,7 +31,7 @@ TF32 = "unsignedbits;memcpy(&bits,&x,4);if((bits&0x7f800000u)!=0x7f800000u)bits=
 """A function that rounds to tf32, without spaces."""
 
 
-def wrapped(r: Reader, f: Function, bindings: Bindings, args: list[Value]) -> Scalar | None:
+def wrapped(r: Reading, f: Function, bindings: Bindings, args: list[Value]) -> Scalar | None:
     """What a call of such a function gives; None for other functions."""
     kept = [c for c in f.body.named_children if c.type not in ("static_assert_declaration", "comment")] if f.body is not None else []
     if [c.type for c in kept] != ["declaration", "expression_statement", "return_statement"] or len(args) != len(f.parameters()):
@@ -52,7 +51,7 @@ def wrapped(r: Reader, f: Function, bindings: Bindings, args: list[Value]) -> Sc
     return _bits(r, given, {text(names[0]): made}, scope) if made is not None else None
 
 
-def _arguments(r: Reader, f: Function, args: list[Value], scope: Scope) -> dict[str, n.Expr] | None:
+def _arguments(r: Reading, f: Function, args: list[Value], scope: Scope) -> dict[str, n.Expr] | None:
     """The numbers that a function is called with, by the names of its parameters."""
     out: dict[str, n.Expr] = {}
     for p, a in zip(f.parameters(), args, strict=True):
@@ -61,14 +60,14 @@ def _arguments(r: Reader, f: Function, args: list[Value], scope: Scope) -> dict[
         kind, reference = r.types.declared_type(p, d, scope)
         if name is None or reference or not isinstance(kind, Prim):
             return None
-        v = r.convert(a, kind)
+        v = convert(r, a, kind)
         if not isinstance(v, Scalar):
             return None
         out[text(name)] = v.expr
     return out
 
 
-def _instruction(r: Reader, asm: Node, result: str, dtype: DType, known: dict[str, n.Expr], f: Function, scope: Scope) -> n.Expr | None:
+def _instruction(r: Reading, asm: Node, result: str, dtype: DType, known: dict[str, n.Expr], f: Function, scope: Scope) -> n.Expr | None:
     """The value of the output of an asm with inputs that are each of the parameters once."""
     code, outputs, inputs = (asm.child_by_field_name(k) for k in ("assembly_code", "output_operands", "input_operands"))
     outs = [o for o in outputs.named_children if o.type == "gnu_asm_output_operand"] if outputs is not None else []
@@ -111,7 +110,7 @@ def _words(e: Node) -> list[str]:
     return out
 
 
-def _bits(r: Reader, e: Node, known: dict[str, n.Expr], scope: Scope) -> Scalar | None:
+def _bits(r: Reading, e: Node, known: dict[str, n.Expr], scope: Scope) -> Scalar | None:
     """A name, or its bits as a number of another type."""
     if e.type == "identifier":
         return Scalar(known[text(e)]) if text(e) in known else None
@@ -141,7 +140,7 @@ def _bits(r: Reader, e: Node, known: dict[str, n.Expr], scope: Scope) -> Scalar 
     return Scalar(build.cast(value, to, "bits"))
 
 
-def rounded(r: Reader, f: Function, args: list[Value]) -> Scalar | None:
+def rounded(r: Reading, f: Function, args: list[Value]) -> Scalar | None:
     """What a call gives of a function that rounds the bits of a float to those that tf32 has, to nearest even. None for other functions."""
     kept = [c for c in f.body.named_children if c.type not in ("static_assert_declaration", "comment")] if f.body is not None else []
     params = [declared_name(d) for p in f.parameters() if (d := p.child_by_field_name("declarator")) is not None]
@@ -150,13 +149,13 @@ def rounded(r: Reader, f: Function, args: list[Value]) -> Scalar | None:
     name = kept[0].child_by_field_name("declarator")
     names = {params[0]: "x", text(name) if name is not None else "": "bits"}
     found = "".join(re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text(c)) for c in kept)
-    value = r.rvalue(args[0])
+    value = rvalue(r, args[0])
     if "".join(found.split()) != TF32 or not isinstance(value, Scalar) or value.dtype.name != "f32":
         return None
     return Scalar(build.call("to_tf32", value.expr, rounding="rn"))
 
 
-def part(r: Reader, f: Function, bindings: Bindings, args: list[Value]) -> Scalar | None:
+def part(r: Reading, f: Function, bindings: Bindings, args: list[Value]) -> Scalar | None:
     """What a call gives of a function that copies the i-th piece out of the bytes of a number: `T out; memcpy(&out, (const char*)&x + i *
     sizeof(T), sizeof(T)); return out;`. None for other functions."""
     kept = [c for c in f.body.named_children if c.type not in ("static_assert_declaration", "comment")] if f.body is not None else []
@@ -169,7 +168,7 @@ def part(r: Reader, f: Function, bindings: Bindings, args: list[Value]) -> Scala
     words = text(kept[0].child_by_field_name("type") or kept[0])
     if bare != f"memcpy(&{to},reinterpret_cast<constchar*>(&{x})+{i}*sizeof({words}),sizeof({words}));" or text(kept[2]).split() != ["return", f"{to};"]:
         return None
-    value, at = (r.rvalue(a) for a in args)
+    value, at = (rvalue(r, a) for a in args)
     if not (isinstance(kind, Prim) and isinstance(value, Scalar) and isinstance(at, Scalar)) or value.dtype.bits % kind.dtype.bits:
         return None
     return Scalar(build.call("pick", build.call("unpack", value.expr, dtype=kind.dtype.name), at.expr))

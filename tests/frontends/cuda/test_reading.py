@@ -132,6 +132,15 @@ def test_a_pool_that_is_cut_and_used_whole_has_views(tmp_path: Path) -> None:
     assert "  shared a: f32[128]" in whole and "view" not in whole
 
 
+def test_a_number_is_no_argument_of_a_library_s_type(tmp_path: Path) -> None:
+    source = """
+__device__ int f(cudaStream_t s, int x) { return x; }
+__device__ int f(int s, int x) { return x + 1; }
+__global__ void k(int *y, int n) { y[threadIdx.x] = f(n, 2); }
+"""
+    assert body_of(text_of(tmp_path, source)).endswith("= 3")
+
+
 def test_every_kernel_of_a_file_is_found() -> None:
     refs = frontend("cuda").kernels(BASIC)
     assert [r.name for r in refs] == ["naive_gemm", "transpose", "softmax", "scale", "reduce"]
