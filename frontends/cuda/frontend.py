@@ -16,7 +16,6 @@ from kir.ir.types import DTYPES
 from kir.ir.visit import walk
 from kir.surface import KernelRef
 
-from . import SUFFIXES
 from .c_types import Prim, Ptr
 from .carving import in_pool
 from .declared import Function, Scope, declared_name, text
@@ -28,6 +27,7 @@ from .samples import samples
 from .scopes import Index
 from .skeleton import skeleton
 from .source import Node, Sources, Unit, fragment_arguments, fragment_type
+from .suffixes import SUFFIXES
 from .types import Bindings
 from .values import Scalar, TypeName, Value
 
