@@ -144,7 +144,7 @@ def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str
     """A subject of `kir tune` as it was found best: a pipeline for FILE, or the program that FILE itself is."""
     from kir.diagnostic import usage
     from kir.problem import load_problem
-    from kir.problem.load import shape_of
+    from kir.problem.problem import shape_of
     from kir.rewrite import Pipeline
     from kir.target import target as named
     from kir.tune import tuned_program, tuned_text
