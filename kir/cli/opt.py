@@ -117,7 +117,7 @@ def _edited(file: str, bind: Path | None, done: Trace, pipeline: str, write: boo
     from kir.edits.splice import unified
     from kir.ir.binding import Binding
     from kir.ir.canonical import content_hash
-    from kir.lineage.source import kernel_of, located
+    from kir.reading import kernel_of, located
     from kir.store import write_atomic
 
     path, name = located(file)
@@ -174,7 +174,7 @@ def _pipeline(text: str) -> Pipeline:
 
     path = Path(text)
     if len(text) < 200 and (path.suffix in (".json", ".pipeline") or (os.sep in text and "@" not in text and "{" not in text)):
-        from kir.lineage.source import read_text
+        from kir.reading import read_text
 
         held = read_text(path)
         return Pipeline.from_json(json.loads(held)) if path.suffix == ".json" else Pipeline.parse(held, str(path))

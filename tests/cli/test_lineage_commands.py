@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 from kir.cli._main import run
-from kir.cli.lineage import usual_targets
+from kir.lineage.run import usual_targets
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.lineage.judge import CpuJudge
