@@ -1,4 +1,7 @@
-"""Reading a program: IR text, or a kernel of a source file with its binding, as written, specialized, and in normal form."""
+"""Reading a program: IR text, or a kernel of a source file with its binding, as written, specialized, and in normal form.
+
+What specializes and normalizes is imported on use: it is a third of the start-up time of a command that only reads IR text.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import kir.skills
 from kir import machine
-from kir.analysis.heuristics import settled
-from kir.analysis.regions import raised
 from kir.dataclass import dataclass
 from kir.diagnostic import did_you_mean, error, usage
-from kir.ir.binding import Binding, fact_expressions
 from kir.ir.generic import is_generic
 from kir.ir.nodes import For, Program, Var
 from kir.ir.parser import parse_program
-from kir.ir.specialize import specialize
 from kir.ir.types import DType
 from kir.ir.verify import check
 from kir.ir.visit import statements
 from kir.registry import registry
 from kir.surface import Frontend, KernelRef, frontend, reads
+
+if TYPE_CHECKING:
+    from kir.ir.binding import Binding
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,12 @@ class Reading:
 
     def specialized(self) -> Program:
         """The program under its binding; as written without one. Raises :class:`KirError` as the binding and `specialize` do."""
-        return self.program if self.binding is None else specialize(self.program, settled(self.binding))
+        if self.binding is None:
+            return self.program
+        from kir.analysis.heuristics import settled
+        from kir.ir.specialize import specialize
+
+        return specialize(self.program, settled(self.binding))
 
 
 @dataclass(frozen=True)
@@ -144,6 +152,8 @@ def promised(program: Program, facts: Sequence[str]) -> Program:
     """The program with further facts about its sizes, which its callers promise. Raises :class:`KirError` as a binding's facts do."""
     if not facts:
         return program
+    from kir.ir.binding import fact_expressions
+
     sizes = {p.name: Var(p.name, p.of) for p in program.params if p.role == "size" and isinstance(p.of, DType)}
     made = replace(program, facts=(*program.facts, *(f for f in fact_expressions(list(facts), sizes) if f not in program.facts)))
     check(made)
@@ -164,6 +174,8 @@ def _short(path: Path) -> str:
 
 def read_binding(path: Path) -> Binding:
     """The binding of a file. Raises :class:`KirError` as :meth:`Binding.read` does, and KIR-F011 for one of a problem that there is not."""
+    from kir.ir.binding import Binding
+
     found = Binding.read(path)
     if found.problem:
         from kir.problem import problem_names  # what checks a problem's file takes long to import
@@ -177,6 +189,8 @@ def read_binding(path: Path) -> Binding:
 
 def _binding_text(path: Path) -> str:
     """The text of a binding; of one of its configurations, written anew."""
+    from kir.ir.binding import Binding
+
     return read_text(path) if path.exists() else Binding.read(path).text()
 
 
@@ -245,6 +259,8 @@ def _some(names: Sequence[str]) -> str:
 def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Program:
     """normalize(specialize(program)), with flat accesses raised to regions. A refusal for want of a binding names the `known` ones, or
     the command that writes a skeleton for `text`."""
+    from kir.analysis.regions import raised
+
     program = read.specialized()
     if is_generic(program):
         told = f"kir bind {quote(text)} -o {program.name}.toml writes a skeleton; then --bind {program.name}.toml"

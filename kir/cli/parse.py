@@ -21,7 +21,6 @@ def command(
     normal: Annotated[bool, typer.Option("--normal", help="with a binding: flat accesses raised, in normal form")] = False,
 ) -> Result:
     """Read a kernel from source and print it as IR text."""
-    from kir.analysis.regions import raised
     from kir.diagnostic import Diagnostic
     from kir.ir import nodes as n
     from kir.ir.generic import is_generic
@@ -33,6 +32,8 @@ def command(
     source = read_source(file, bind)
     program = source.specialized()
     if normal and bind is not None:
+        from kir.analysis.regions import raised
+
         program = raised(program)
     text = program_text(program)
     body = [s for k in program.kernels for s in statements(k.body)]
