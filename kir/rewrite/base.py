@@ -283,6 +283,7 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
 
 
 def not_restored(program: n.Program, site: Site, reason: str) -> KirError:
+    """The refusal of a step that the other direction would not undo exactly (KIR-R006)."""
     return error("KIR-R006", f"the inverse of {site.params} is not exact here: {reason}", anchor=anchor_text(program, site.path))
 
 
