@@ -18,7 +18,7 @@ CODE = ("passes", "frontends", "backends")
 
 MODULE_ORDER = (
     *("dataclass", "diagnostic", "instructions", "target", "registry", "machine", "halves", "confine", "device", "ir", "ptx", "analysis", "interp", "rewrite"),
-    *("lowering", "surface", "problem"),
+    *("lowering", "surface", "problem", "reading"),
     *("store", "edits", "gate", "carrier", "lineage", "library", "forecast", "tune", "optimize", "corpus", "report", "cli", "mcp"),
 )
 """Modules of ``kir/``, bottom up: each imports only from those before it."""

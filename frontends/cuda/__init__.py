@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .suffixes import SUFFIXES
+
 if TYPE_CHECKING:
     from .frontend import FRONTEND
-
-SUFFIXES = (".cu", ".cuh", ".cuda", ".h", ".hpp", ".cpp", ".cc", ".inl")
-"""Of the files that it reads. Asked before the frontend is imported, which takes a while."""
 
 __all__ = ["FRONTEND", "SUFFIXES"]
 

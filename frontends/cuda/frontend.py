@@ -17,7 +17,6 @@ from kir.ir.types import BOOL, DTYPES
 from kir.ir.visit import walk
 from kir.surface import KernelRef
 
-from . import SUFFIXES
 from .c_types import Prim
 from .carving import in_pool
 from .declared import Bindings, Function, Scope, Value
@@ -30,6 +29,7 @@ from .samples import samples
 from .scopes import Index
 from .skeleton import skeleton
 from .source import Node, Sources, Unit, fragment_arguments, fragment_type
+from .suffixes import SUFFIXES
 from .syntax import declared_name, text
 from .values import Scalar, TypeName
 

@@ -14,10 +14,10 @@ from kir.surface import KernelRef, Outline
 
 from ..triton.outline import outline
 from ..triton.source import Module, Project, decorator_name
-from . import SUFFIXES
 from .given import check_given, check_readable, is_text
 from .kernel import read_kernel
 from .skeleton import skeleton
+from .suffixes import SUFFIXES
 from .values import Value
 
 

@@ -11,13 +11,13 @@ from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef, Outline
 
-from . import SUFFIXES
 from .host import HostScope
 from .inference import Inference
 from .kernel import is_kernel, read_kernel
 from .outline import outline
 from .skeleton import skeleton
 from .source import Module, Project, is_jit
+from .suffixes import SUFFIXES
 from .values import Jit
 
 

@@ -1,13 +1,14 @@
 """What masks say of indices: conditions that bound an index within its axis, and indices that are known to lie inside."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kir.analysis.facts import Facts
 from kir.analysis.order import is_positive, less
+from kir.analysis.widths import as_i32
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import dtype_of
+from kir.ir.types import I32, Type, dtype_of, shape_of
 
 
 def conjuncts(e: n.Expr | None) -> Iterator[n.Expr]:
@@ -26,8 +27,6 @@ def bare(e: n.Expr) -> n.Expr:
         if isinstance(new, n.Cast) and dtype_of(new.x.type).name == "i32" and new.dtype.name == "i64":
             return new.x
         return new
-
-    from kir.analysis.narrow import as_i32
 
     found = as_i32(e)
     if found is not None:
@@ -108,3 +107,15 @@ def _firsts(index: n.Expr, extent: n.Expr, known: Facts) -> Iterator[n.Expr]:
 
 def _same(a: n.Expr, b: n.Expr) -> bool:
     return a == b or (a.type == b.type and build.is_const(build.sub(a, b), 0))
+
+
+def axes_of(t: Type) -> list[tuple[n.Var, int | n.Expr]]:
+    """A variable for each axis of a tile."""
+    return [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape_of(t))]
+
+
+def known_axes(known: Facts, axes: Sequence[tuple[n.Var, int | n.Expr]]) -> Facts:
+    """Facts with the ranges of the axis variables."""
+    for v, d in axes:
+        known = known.ranging(v, build.const(0), build.const(d) if isinstance(d, int) else d)
+    return known

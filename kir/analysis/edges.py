@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.analysis.bounds import axes_of, bare, conjuncts, inside, known_axes, says_bound
 from kir.analysis.elements import NotElementwise, element, element_region
 from kir.analysis.facts import Facts
 from kir.ir import build
@@ -42,9 +43,6 @@ def _narrowed(c: n.Const, dtype: DType, casts: list[n.Cast]) -> n.Const | None:
 
 def _says_inside(cond: n.Expr, x: n.Load, known: Facts) -> bool:
     """Whether a condition holds exactly where the loaded place lies inside its tensor."""
-    from kir.analysis.bounds import bare, conjuncts, inside, says_bound
-    from kir.analysis.regions import axes_of, known_axes
-
     axes = axes_of(x.type)
     index = [build.const(0) if d == 1 else v for v, d in axes]
     known = known_axes(known, axes)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from kir.analysis.bounds import bare, below, conjuncts, holds, inside, says_bound, says_chunk
+from kir.analysis.bounds import axes_of, bare, below, conjuncts, holds, inside, known_axes, says_bound, says_chunk
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.facts import Facts
 from kir.analysis.flat_index import outermost, split_index
@@ -23,7 +23,7 @@ from kir.analysis.wrapped import unwrapped
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.promote import promoted
-from kir.ir.types import I32, TileType, Type, dtype_of, shape_of
+from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import statements, transform, updated, walk
 
 ROUNDS = 6
@@ -376,11 +376,6 @@ def _as_expr(d: int | n.Expr) -> n.Expr:
     return build.const(d) if isinstance(d, int) else d
 
 
-def axes_of(t: Type) -> list[tuple[n.Var, int | n.Expr]]:
-    """A variable for each axis of a tile."""
-    return [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape_of(t))]
-
-
 def _positions(axes: Sequence[tuple[n.Var, int | n.Expr]]) -> list[n.Expr]:
     return [build.const(0) if d == 1 else v for v, d in axes]
 
@@ -389,12 +384,3 @@ def _aligned(index: list[n.Expr], e: n.Expr) -> list[n.Expr]:
     shape = shape_of(e.type)
     own = index[len(index) - len(shape) :]
     return [build.const(0) if d == 1 else i for i, d in zip(own, shape, strict=True)]
-
-
-def known_axes(known: Facts, axes: Sequence[tuple[n.Var, int | n.Expr]]) -> Facts:
-    """Facts with the ranges of the axis variables."""
-    for v, d in axes:
-        known = known.ranging(v, build.const(0), build.const(d) if isinstance(d, int) else d)
-    return known
-
-

@@ -6,6 +6,7 @@ expression stays. Floating point is never touched.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from kir.analysis import domain as d
@@ -68,7 +69,6 @@ def _step(e: n.Node, known: Facts) -> n.Node:
         case n.Load() if is_true(e.mask):
             return build.load(e.at, None, e.other, e.clip, e.cache)
         case n.Store() | n.Copy() if is_true(e.mask):
-            from dataclasses import replace
             return replace(e, mask=None)
         case n.Select() if is_true(e.cond):
             return build.broadcast(e.a, e.type) if isinstance(e.type, TileType) else e.a

@@ -32,7 +32,7 @@ def in_dtype(contract: Contract, program: n.Program, dtype: str) -> n.Program:
     own = next((has[t.name] for t in contract.spec.tensors if t.dtype == "T" and t.name in has), None)
     if own is None or dtype in ("", own.name) or own.name != contract.spec.dtypes[0]:
         return program
-    from kir.problem.load import with_storage
+    from kir.problem.problem import with_storage
     return with_storage(program, own, DTYPES[dtype])
 
 

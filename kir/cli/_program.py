@@ -17,7 +17,7 @@ def read(file: str, bind: Path | None = None, problem: str = "") -> Program:
 
     Raises what the parser, the verifier, the frontend, the binding and the normal form raise.
     """
-    from kir.lineage.source import binding_of, load_expert, read_text
+    from kir.reading import binding_of, load_expert, read_text
 
     if file.endswith(".kir") and bind is None:
         from kir.ir.parser import parse_program

@@ -5,16 +5,17 @@ import contextlib
 import io
 import socket
 
+from kir import reading
 from kir.cli import main
 from kir.device import wire
 from kir.ir.parser import parse_program
-from kir.lineage import engine, plan, source
+from kir.lineage import engine, plan, run
 from kir.registry import registry
 from kir.report import page, terminal
 from kir.rewrite import passes
 from kir.surface import backend, frontend
 
-LOADED = (engine, plan, source, page, terminal)
+LOADED = (engine, plan, run, reading, page, terminal)
 
 
 def serve(channel: socket.socket) -> None:

@@ -31,7 +31,7 @@ def command(
     """Write a skeleton of a binding for a generic kernel."""
     from kir.diagnostic import error
     from kir.ir.binding import unfilled
-    from kir.lineage.source import kernel_of, located
+    from kir.reading import kernel_of, located
     from kir.store import write_atomic
 
     path, kernel = located(file)

@@ -95,7 +95,7 @@ def check(
     from kir.carrier import check as checked_by
     from kir.carrier.records import SUFFIX
     from kir.diagnostic import did_you_mean, usage
-    from kir.lineage.source import read_text
+    from kir.reading import read_text
 
     more = _contracts(contract_folder)
     if answer.suffix == ".toml":
@@ -132,7 +132,7 @@ def _recorded(path: Path, contract: str, who: str) -> tuple[Any, str, str]:
     from kir.carrier import Answer
     from kir.carrier.records import SUFFIX, RecordFile
     from kir.diagnostic import error
-    from kir.lineage.source import read_text
+    from kir.reading import read_text
 
     try:
         record = RecordFile.model_validate(tomllib.loads(read_text(path)))

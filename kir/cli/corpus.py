@@ -107,7 +107,7 @@ def _checked(bindings: list[Path], output: Path, file: Path) -> Result:
     """Read the experts of a page of lineages again, and write on it which are other programs by now."""
     from kir.corpus.lineage_page import checked, named
     from kir.corpus.lineages import experts_now
-    from kir.lineage.source import read_text
+    from kir.reading import read_text
     from kir.store import write_atomic
 
     text = read_text(file)

@@ -56,7 +56,7 @@ def _program(file: str, bind: Path | None) -> Program:
     """A program as it is compared: as written, or a kernel of a surface under its binding."""
     from kir.cli._program import read
     from kir.ir.parser import parse_program
-    from kir.lineage.source import read_generic, read_text
+    from kir.reading import read_generic, read_text
 
     if file.endswith(".kir"):
         return parse_program(read_text(Path(file)), file)

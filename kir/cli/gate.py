@@ -128,7 +128,7 @@ def _device_target(verdict: Verdict) -> Target:
 def _read(file: str, bind: Path | None, problem: str = "") -> tuple[Program, str]:
     """A program and the surface that it is emitted on (`kir` for IR text that any backend may take)."""
     from kir.cli._program import read
-    from kir.lineage.source import binding_of, load_expert, own_surface
+    from kir.reading import binding_of, load_expert, own_surface
 
     if file.endswith(".kir"):
         program = read(file, bind)

@@ -9,25 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from kir.cli._options import conditions
+from kir.cli._progress import bar
 from kir.cli._result import Result
 
-if TYPE_CHECKING:
-    from kir.ir.nodes import Program
-    from kir.lineage.engine import PassEngine
-    from kir.lineage.folder import Folder
-    from kir.lineage.record import Header, Lineage
-    from kir.lineage.replay import Replayed
-    from kir.lineage.source import Expert
-    from kir.lineage.walk import Budget, Judge, Judgement
-
-
-USUAL_TARGETS = ("sm_80", "sm_90a")
-"""What a lineage is compiled for when nobody says."""
 MOST_SHOWN = 12
 """Nodes named in the warning of a walk that did not reach naive; the JSON object and the report name all."""
 
@@ -54,9 +43,11 @@ def command(
     from kir.lineage.folder import Folder
     from kir.lineage.judge import judge_on
     from kir.lineage.record import Header
-    from kir.lineage.source import binding_of, load_expert
+    from kir.lineage.run import tools, usual_targets, walk_back
     from kir.lineage.walk import Budget
+    from kir.reading import binding_of, load_expert
     from kir.report.terminal import summary, table
+    from kir.report.written import write_report
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
@@ -73,12 +64,12 @@ def command(
         targets=tuple(each.strip() for each in target.split(",") if each.strip()) or usual_targets(expert.program),
         assume=tuple(sorted(conditions(assume, "--assume"))),
         budget=budget.to_json(),
-        tools=_tools(),
+        tools=tools(),
     )
     engine, folder = PassEngine.of(header), Folder(output)
-    with judge_on(on, header, expert.program) as judge:
-        lineage = walked(expert, header, engine, judge, folder, budget, workers, fresh, look)
-    replayed = written(lineage, folder, engine)
+    with judge_on(on, header, expert.program) as judge, bar(f"walking {header.expert} back") as advance:
+        lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=workers, fresh=fresh, look=look, progress=advance)
+    replayed = write_report(lineage, folder, engine)
     left = lineage.outcome.violations
     shown = tuple(f"{each.anchor}: {each.message} ({each.clause})" for each in left[:MOST_SHOWN])
     more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
@@ -101,92 +92,3 @@ def _way_out(clauses: set[str], problem: str) -> str:
     if clauses == {"state"}:
         return f"passes that take these arrays back, or {arrays}"
     return "passes that take these nodes back" + (f"; for private arrays also {arrays}" if "state" in clauses else "")
-
-
-def usual_targets(program: Program) -> tuple[str, ...]:
-    """Those of the usual targets that have the instructions of a program; all of them when none has, so that the gate says what each lacks."""
-    from kir.analysis.legalize import unlaunchable
-    from kir.target import target
-
-    return tuple(each for each in USUAL_TARGETS if not unlaunchable(program, target(each).architecture)) or USUAL_TARGETS
-
-
-def walked(expert: Expert, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, workers: int, fresh: bool,
-           look: int) -> Lineage:
-    """Walk back, with progress on standard error, and write ``lineage.json``. Nothing is written of an expert that the gate refuses."""
-    from kir.cli._progress import bar
-    from kir.lineage.plan import plan
-    from kir.lineage.record import chained
-    from kir.lineage.walk import Walk
-
-    with bar(f"walking {header.expert} back") as advance:
-        judgement = judge.gate(expert.program)
-        if not judgement.accepted:
-            raise _refused(header, judgement)
-        folder.begin(header, fresh=fresh)
-        order = plan(expert.program, engine, look)
-        walk = Walk(
-            expert.program,
-            engine,
-            judge,
-            folder,
-            budget,
-            delayed=order.delayed,
-            workers=workers,
-            progress=lambda text, kept, tried: advance(text),
-        )
-        done = walk.run(judgement)
-    lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
-    folder.finish(lineage)
-    return lineage
-
-
-def _refused(header: Header, judgement: Judgement) -> Exception:
-    """The expert itself does not pass: the gate's word, then what its compilers and the checker say, each at its place."""
-    from kir.diagnostic import Diagnostic, KirError
-
-    record = judgement.record
-    told = [*record.get("compile", {}).get("refusals", ()), *(record.get("correctness") or {}).get("findings", ())]
-    reason = Diagnostic("KIR-S015", f"{header.expert} does not pass the gate: {judgement.reason}", subject=judgement.stage)
-    return KirError(reason, *(Diagnostic.from_json(each) for each in told[:MOST_SHOWN]))
-
-
-def written(lineage: Lineage, folder: Folder, engine: PassEngine) -> Replayed:
-    """Replay forward, then write the cards, the emitted sources and the report."""
-    from kir.ir.diff import diff, render_html
-    from kir.library.lift import cards_of
-    from kir.library.shelf import Shelf
-    from kir.lineage.replay import replay
-    from kir.report.page import page
-    from kir.store import write_atomic
-
-    replayed = replay(lineage, folder, engine)
-    shelf = Shelf(folder.root / "cards")
-    for card in cards_of(lineage, folder) if replayed.ok else ():
-        shelf.put(card)
-    suffix = {"triton": "py", "tilelang": "py", "cuda": "cu"}.get(lineage.header.surface, "txt")
-    sources = (lineage.start_emitted, *(step.emitted for step in lineage.accepted))
-    for back, (state, emitted) in enumerate(zip(lineage.states, sources, strict=True)):
-        number = len(lineage.accepted) - back
-        write_atomic(folder.root / "states" / f"K{number:02}.kir", folder.store.get(state.text))
-        if emitted:
-            write_atomic(folder.root / "states" / f"K{number:02}.{suffix}", emitted)
-    html = page(lineage, folder, lambda a, b: render_html(diff(a, b)), replayed)
-    write_atomic(folder.root / "report.html", html)
-    return replayed
-
-
-def _tools() -> dict[str, str]:
-    """Versions of everything that has a say in the outcome."""
-    import kir
-    from kir import machine
-
-    found = {"kir": kir.__version__, "python": machine.summary()["python"]}
-    for name in ("triton", "tilelang", "numpy"):
-        if version := machine.package_version(name):
-            found[name] = version
-    if (toolkit := machine.toolkit()) is not None:
-        found["nvcc"] = toolkit.nvcc.version
-    if (ptxas := machine.ptxas()) is not None:
-        found["ptxas"] = ptxas.version
-    return found

@@ -117,7 +117,7 @@ def _edited(file: str, bind: Path | None, done: Trace, pipeline: str, write: boo
     from kir.edits.splice import unified
     from kir.ir.binding import Binding
     from kir.ir.canonical import content_hash
-    from kir.lineage.source import kernel_of, located
+    from kir.reading import kernel_of, located
     from kir.store import write_atomic
 
     path, name = located(file)
@@ -144,7 +144,7 @@ def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str
     """A subject of `kir tune` as it was found best: a pipeline for FILE, or the program that FILE itself is."""
     from kir.diagnostic import usage
     from kir.problem import load_problem
-    from kir.problem.load import shape_of
+    from kir.problem.problem import shape_of
     from kir.rewrite import Pipeline
     from kir.target import target as named
     from kir.tune import tuned_program, tuned_text
@@ -174,7 +174,7 @@ def _pipeline(text: str) -> Pipeline:
 
     path = Path(text)
     if len(text) < 200 and (path.suffix in (".json", ".pipeline") or (os.sep in text and "@" not in text and "{" not in text)):
-        from kir.lineage.source import read_text
+        from kir.reading import read_text
 
         held = read_text(path)
         return Pipeline.from_json(json.loads(held)) if path.suffix == ".json" else Pipeline.parse(held, str(path))

@@ -25,23 +25,16 @@ def command(
     from kir.ir import nodes as n
     from kir.ir.generic import is_generic
     from kir.ir.printer import program_text
-    from kir.ir.specialize import specialize
     from kir.ir.verify import verify
     from kir.ir.visit import statements, walk
-    from kir.lineage.source import read_binding, read_generic
+    from kir.reading import read_source
 
-    program, surface, _ = read_generic(file, bind)
-    if bind is not None:
-        binding = read_binding(bind)
-        if binding.heuristics:
-            from kir.analysis.heuristics import settled
+    source = read_source(file, bind)
+    program = source.specialized()
+    if normal and bind is not None:
+        from kir.analysis.regions import raised
 
-            binding = settled(binding)
-        program = specialize(program, binding)
-        if normal:
-            from kir.analysis.regions import raised
-
-            program = raised(program)
+        program = raised(program)
     text = program_text(program)
     body = [s for k in program.kernels for s in statements(k.body)]
     opaque = [s for s in body if isinstance(s, n.Opaque)]
@@ -49,7 +42,7 @@ def command(
     counts = Counter(type(x).__name__ for k in program.kernels for s in k.body for x in walk(s))
     data = {
         "program": program.name,
-        "surface": surface,
+        "surface": source.surface,
         "generic": is_generic(program),
         "text": text,
         "nodes": dict(sorted(counts.items())),

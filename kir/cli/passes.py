@@ -75,7 +75,7 @@ def _described(name: str) -> Result:
 
 def _checked(name: str, cases: Path | None) -> Result:
     """What the conformance suite says of one pass."""
-    from kir.lineage.source import read_text
+    from kir.reading import read_text
     from kir.rewrite.conformance import conform
 
     if cases is not None:

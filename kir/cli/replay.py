@@ -105,7 +105,7 @@ def _crossed(lineage: Path, on: str, bind: Path | None, emit: str | None, facts:
     from kir.lineage.engine import PassEngine
     from kir.lineage.folder import opened
     from kir.lineage.judge import judge_on
-    from kir.lineage.source import load_expert, promised
+    from kir.reading import load_expert, promised
     from kir.report.terminal import crossed_json, crossed_text
     from kir.rewrite import Trace
     from kir.store import write_atomic

@@ -83,7 +83,7 @@ def command(
 
 def _shapes(problem: Problem, names: list[str]) -> list[Shape]:
     """Shapes by name or sizes; by default all that are timed unasked."""
-    from kir.problem.load import shape_of
+    from kir.problem.problem import shape_of
     return [shape_of(problem, text) for text in names] or [s for s in problem.tagged("timed") if "asked" not in s.tags]
 
 

@@ -29,7 +29,7 @@ from kir.device.client import ChildGone, Server
 from kir.diagnostic import KirError
 from kir.ir.binding import Binding
 from kir.lineage.folder import Folder
-from kir.lineage.source import located
+from kir.reading import located
 from kir.store import write_atomic
 
 TARGET = "sm_90a"
@@ -147,7 +147,7 @@ def experts_now(rows: Iterable[tuple[str, str]], bindings: list[Path], output: P
     """The hashes of the experts that kernels, each read in some way (both as a page of lineages names them), are under the recorded bindings
     today: none of a kernel that is no longer recorded or not read, several of one that is recorded under several."""
     from kir.ir.canonical import content_hash
-    from kir.lineage.source import load_expert
+    from kir.reading import load_expert
 
     known: dict[str, list[Path]] = {}
     done: dict[tuple[str, str], list[str]] = {}

@@ -18,7 +18,7 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError, error, usage
 from kir.gate.cost import program_cost
 from kir.ir import nodes as n
-from kir.lineage.source import Expert, load_expert
+from kir.reading import Expert, load_expert
 from kir.rewrite import Context, Site, judge, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import apply, run_forward, unfit

@@ -24,8 +24,8 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.problem import Comparison, Problem, Shape
 from kir.problem.draws import draw, generator
-from kir.problem.load import widened
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
+from kir.problem.problem import widened
 from kir.problem.schema import Draw, Tensor
 
 Array = NDArray[Any]

@@ -10,68 +10,14 @@ Values are immutable `Let`s; everything mutable is a `Buffer`. Names are unique 
 """
 from __future__ import annotations
 
-from dataclasses import field, fields
+from dataclasses import field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
+from typing import Any, Literal
 
-from kir.dataclass import dataclass
 from kir.diagnostic import Origin
+from kir.ir.base import Attr, Attrs, Node, attrs, node
 from kir.ir.signatures import elementwise, result_type
-from kir.ir.types import BOOL, F32, I32, DType, PointerType, Space, StructType, TileType, Type, dtype_of, rounded, with_dtype
-
-Attr = int | float | str | bool
-Attrs = tuple[tuple[str, Attr], ...]
-"""Sorted (name, value) pairs: schedule annotations and options that have no field of their own."""
-C = TypeVar("C", bound=type)
-
-
-def attrs(**items: Attr) -> Attrs:
-    """Attributes in their canonical order."""
-    return tuple(sorted(items.items()))
-
-
-class Node:
-    """Base of every node: structural equality, with the hash computed once."""
-
-    all_fields: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields, in order."""
-    compared_fields: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields that take part in equality."""
-    tree_fields: ClassVar[tuple[str, ...]] = ()
-    """Names of those that may hold nodes."""
-
-    def __hash__(self) -> int:
-        kept = self.__dict__
-        found: int | None = kept.get("_hash")
-        if found is None:
-            found = kept["_hash"] = hash((type(self).__name__, *[kept[f] for f in self.compared_fields]))
-        return found
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(self) is not type(other) or hash(self) != hash(other):
-            return False
-        ours, theirs = self.__dict__, other.__dict__
-        return [ours[f] for f in self.compared_fields] == [theirs[f] for f in self.compared_fields]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: cached hashes differ from process to process, so they must not travel in a pickle."""
-        return {f: self.__dict__[f] for f in self.all_fields}
-
-
-_LEAVES = frozenset({"str", "int", "bool", "int | float | bool", "DType", "Space", "Attrs", "tuple[str, ...]", "tuple[DType, ...]"})
-"""Annotations of fields that hold no node."""
-
-
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
-def node(cls: C) -> C:
-    """Decorator of every concrete node: a frozen dataclass that keeps `Node`'s equality and hash."""
-    made: Any = dataclass(frozen=True, eq=False)(cls)
-    made.all_fields = tuple(f.name for f in fields(made))
-    made.compared_fields = tuple(f.name for f in fields(made) if f.compare)
-    made.tree_fields = tuple(f.name for f in fields(made) if f.compare and f.type not in _LEAVES)
-    return cast(C, made)
+from kir.ir.types import BOOL, F32, I32, DType, Expr, PointerType, Space, StructType, TileType, Type, dtype_of, rounded, with_dtype
 
 
 def _note() -> Any:
@@ -79,15 +25,6 @@ def _note() -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------- expressions
-
-class Expr(Node):
-    """A value. Evaluation is strict (both arms of a `Select`); only a call at the root of a `Let` or `Eval` may have effects."""
-
-    @property
-    def type(self) -> Type:
-        """The type, computed from the operands once."""
-        raise TypeError(type(self).__name__)
-
 
 @node
 class Const(Expr):
@@ -99,6 +36,10 @@ class Const(Expr):
     @property
     def type(self) -> Type:
         return self.dtype
+
+    @property
+    def dimension(self) -> int | Expr:
+        return int(self.value)
 
     @cached_property
     def _bits(self) -> str:
@@ -278,8 +219,7 @@ class Region(Node):
     def type(self) -> Type:
         dtype = self.buffer.dtype
         if not self.index:
-            shape: tuple[int | Expr, ...] = tuple(
-                int(d.value) if isinstance(d, Const) else d for d in self.buffer.shape)
+            shape = tuple(d.dimension for d in self.buffer.shape)
             return TileType(dtype, shape) if shape else dtype
         spans = tuple(i.extent for i in self.index if isinstance(i, Span))
         if spans:
@@ -594,3 +534,55 @@ class Program(Node):
     functions: tuple[Function, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     plan: tuple[Launch | Dispatch, ...] = ()
+
+
+__all__ = [
+    "COMPARISONS",
+    "Address",
+    "Alloc",
+    "Attr",
+    "Attrs",
+    "Axis",
+    "Binary",
+    "Block",
+    "Buffer",
+    "Call",
+    "Cast",
+    "Const",
+    "Copy",
+    "Dispatch",
+    "Eval",
+    "Expr",
+    "For",
+    "Function",
+    "Hole",
+    "If",
+    "Jump",
+    "Kernel",
+    "Launch",
+    "Layout",
+    "Let",
+    "Load",
+    "Meta",
+    "Mma",
+    "Node",
+    "Opaque",
+    "Param",
+    "Program",
+    "Region",
+    "Role",
+    "Roles",
+    "Select",
+    "Span",
+    "Stmt",
+    "Store",
+    "TensorMap",
+    "Unary",
+    "Var",
+    "View",
+    "While",
+    "Workspace",
+    "attrs",
+    "meta_type",
+    "node",
+]

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kir.instructions import instruction
+from kir.ir.base import Attr
 from kir.ir.types import (
     BOOL,
     DTYPES,
@@ -13,6 +14,7 @@ from kir.ir.types import (
     U32,
     UNIT,
     DType,
+    Expr,
     TileType,
     TupleType,
     Type,
@@ -23,10 +25,18 @@ from kir.ir.types import (
     with_dtype,
 )
 
-if TYPE_CHECKING:
-    from kir.ir.nodes import Attr, Expr, Region
 
-Rule = Callable[["tuple[Expr | Region, ...]", "Mapping[str, Attr]"], Type]
+class Operand(Protocol):
+    """An expression or a region: what a rule asks of it."""
+
+    @property
+    def type(self) -> Type:
+        """Its type."""
+        ...
+
+
+Operands = tuple[Operand, ...]
+Rule = Callable[[Operands, Mapping[str, Attr]], Type]
 
 
 def elementwise(dtype: DType, *operands: Type) -> Type:
@@ -47,44 +57,43 @@ def show_shape(shape: tuple[int | Expr, ...]) -> str:
     return "[" + ", ".join(str(d) if isinstance(d, int) else "?" for d in shape) + "]"
 
 
-def _dims(args: tuple[Expr | Region, ...]) -> tuple[int | Expr, ...]:
-    from kir.ir.nodes import Const, Expr
-    return tuple(int(a.value) if isinstance(a, Const) else a for a in args if isinstance(a, Expr))
+def _dims(args: Operands) -> tuple[int | Expr, ...]:
+    return tuple(a.dimension for a in args if isinstance(a, Expr))
 
 
-def _same(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _same(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return elementwise(dtype_of(args[0].type), *(a.type for a in args))
 
 
-def _first(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _first(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return args[0].type
 
 
-def _bool(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _bool(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return elementwise(BOOL, *(a.type for a in args))
 
 
-def _i32(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _i32(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return elementwise(I32, *(a.type for a in args))
 
 
-def _f32(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _f32(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return elementwise(F32, *(a.type for a in args))
 
 
-def _u32(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _u32(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return elementwise(U32, *(a.type for a in args))
 
 
-def _unit(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _unit(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return UNIT
 
 
-def _iota(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _iota(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return TileType(I32, _dims(args))
 
 
-def _expand(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _expand(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     shape, axis = list(shape_of(args[0].type)), int(attrs["axis"])
     if not 0 <= axis <= len(shape):
         raise TypeError(f"expand: axis {axis} is outside 0..{len(shape)}")
@@ -92,18 +101,18 @@ def _expand(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
     return TileType(dtype_of(args[0].type), tuple(shape))
 
 
-def _reshape(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _reshape(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return TileType(dtype_of(args[0].type), _dims(args[1:]))
 
 
-def _trans(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _trans(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     shape, perm = shape_of(args[0].type), [d for d in _dims(args[1:]) if isinstance(d, int)]
     if sorted(perm) != list(range(len(shape))):
         raise TypeError(f"trans: {perm} is no permutation of the axes of {show_shape(shape)}")
     return TileType(dtype_of(args[0].type), tuple(shape[i] for i in perm))
 
 
-def _reduce(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _reduce(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     shape, axis = shape_of(args[0].type), int(attrs["axis"])
     if not 0 <= axis < len(shape):
         raise TypeError(f"reduce: axis {axis} is outside the shape {show_shape(shape)}")
@@ -116,30 +125,30 @@ def _reduce(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
     return result
 
 
-def _scan(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _scan(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return args[0].type if len(args) == 1 else TupleType(value_types(a.type for a in args))
 
 
-def _gather(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _gather(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return with_dtype(args[1].type, dtype_of(args[0].type))
 
 
-def _pick(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _pick(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     if len(args) - 1 != len(shape_of(args[0].type)):
         raise TypeError(f"pick: {len(args) - 1} indices into a tile of shape {show_shape(shape_of(args[0].type))}")
     return elementwise(dtype_of(args[0].type), *(a.type for a in args[1:]))
 
 
-def _vec(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _vec(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return TileType(dtype_of(args[0].type), (len(args),))
 
 
-def _join(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _join(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     shape = shape_of(elementwise(dtype_of(args[0].type), *(a.type for a in args)))
     return TileType(dtype_of(args[0].type), (*shape, len(args)))
 
 
-def _split(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _split(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     shape, dtype = shape_of(args[0].type), dtype_of(args[0].type)
     if not shape or shape[-1] != 2:
         raise TypeError(f"split: the last axis of {show_shape(shape)} is not 2")
@@ -147,7 +156,7 @@ def _split(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
     return TupleType((part, part))
 
 
-def _cat(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _cat(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     shapes, axis = [shape_of(a.type) for a in args], int(attrs.get("axis", 0))
     extent = 0
     for s in shapes:
@@ -157,25 +166,25 @@ def _cat(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
     return TileType(dtype_of(args[0].type), (*shapes[0][:axis], extent, *shapes[0][axis + 1:]))
 
 
-def _ldmatrix(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _ldmatrix(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return TileType(dtype_of(args[0].type), (2 * int(attrs.get("num", 4)),))
 
 
-def _pack(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _pack(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     shape, own, to = shape_of(args[0].type), dtype_of(args[0].type), DTYPES[str(attrs["dtype"])]
     if not shape or not isinstance(shape[-1], int) or shape[-1] * own.bits != to.bits:
         raise TypeError(f"pack: {show_shape(shape)} elements of {own} are not the {to.bits} bits of one {to}")
     return TileType(to, shape[:-1]) if shape[:-1] else to
 
 
-def _unpack(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _unpack(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     own, to = dtype_of(args[0].type), DTYPES[str(attrs["dtype"])]
     if own.bits % to.bits or own.bits == to.bits:
         raise TypeError(f"unpack: {own} does not hold several {to}")
     return TileType(to, (*shape_of(args[0].type), own.bits // to.bits))
 
 
-def _third(args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def _third(args: Operands, attrs: Mapping[str, Attr]) -> Type:
     return args[2].type
 
 
@@ -187,6 +196,6 @@ RULES: dict[str, Rule] = {
 }
 
 
-def result_type(fn: str, args: tuple[Expr | Region, ...], attrs: Mapping[str, Attr]) -> Type:
+def result_type(fn: str, args: Operands, attrs: Mapping[str, Attr]) -> Type:
     """The type of a call of row `fn`. Raises KirError KIR-V001 for an unknown row, TypeError where operands do not fit."""
     return RULES[instruction(fn).rule](args, attrs)

@@ -1,4 +1,4 @@
-"""Types of the kernel IR: dtypes, and the types of values built from them.
+"""Types of the kernel IR: dtypes, the types of values built from them, and `Expr`, what has a type and stands in the shape of one.
 
 A dtype is a fixed-width machine type. In generic programs a dtype may be symbolic: a variable bound by the binding (`T`), or the
 promotion of two symbolic dtypes (`promote(T,f32)`), both resolved by `specialize`.
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import pack, unpack
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from kir.dataclass import dataclass
-
-if TYPE_CHECKING:
-    from kir.ir.nodes import Expr
+from kir.ir.base import Node
 
 Space = Literal["global", "shared", "fragment", "register", "cluster", "constant"]
 SPACES: tuple[Space, ...] = ("global", "shared", "fragment", "register", "cluster", "constant")
@@ -121,6 +119,20 @@ def promote(a: DType, b: DType) -> DType:
     if a.bits != b.bits:
         return a if a.bits > b.bits else b
     return a if a.kind == "uint" else b
+
+
+class Expr(Node):
+    """A value. Evaluation is strict (both arms of a `Select`); only a call at the root of a `Let` or `Eval` may have effects."""
+
+    @property
+    def type(self) -> Type:
+        """The type, computed from the operands once."""
+        raise TypeError(type(self).__name__)
+
+    @property
+    def dimension(self) -> int | Expr:
+        """What it is in a shape: a literal's integer, else itself."""
+        return self
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from kir.problem.schema import Shape, State, WorkItem
 if TYPE_CHECKING:
     from kir.problem.comparison import Comparison
     from kir.problem.draws import numpy_dtype
-    from kir.problem.load import Problem, load_problem, problem_names
+    from kir.problem.load import load_problem, problem_names
+    from kir.problem.problem import Problem
 
 __all__ = ["Comparison", "Problem", "Shape", "State", "WorkItem", "load_problem", "numpy_dtype", "problem_names"]
-HOMES = {"Comparison": "comparison", "numpy_dtype": "draws", "Problem": "load", "load_problem": "load", "problem_names": "load"}
+HOMES = {"Comparison": "comparison", "numpy_dtype": "draws", "Problem": "problem", "load_problem": "load", "problem_names": "load"}
 """The module of each name that needs NumPy, which takes a while to import."""
 
 

@@ -31,10 +31,10 @@ from kir.ir import nodes as n
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
 from kir.problem.draws import numpy_dtype, unit_roundoff
-from kir.problem.load import Arrays, Problem
 from kir.problem.model_child import MODULES, TASK, about, unpacked
 from kir.problem.model_source import ModelSource
 from kir.problem.ordering import ordered, split
+from kir.problem.problem import Arrays, Problem
 from kir.problem.schema import Draw, ProblemFile, Shape, Tensor, WorkItem, evaluate
 
 Array = NDArray[Any]

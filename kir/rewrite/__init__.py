@@ -8,26 +8,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kir.rewrite.base import Effect, Found, Miss, Pass, Rewritten, Site, Witness
+    from kir.rewrite.base import Effect, Found, Miss, Pass, Precondition, Rewritten, Site, Witness, forward_site
     from kir.rewrite.catalog import summaries
-    from kir.rewrite.driver import Applied, Record, apply, forward_site, judge, misses, sites
+    from kir.rewrite.driver import Applied, Record, apply, judge, misses, sites
     from kir.rewrite.edit import Path, Place
     from kir.rewrite.pipeline import Trace, TraceStep, find_site, run
-    from kir.rewrite.precondition import Context, Precondition, Verdict, decided, guarded, proved, refuted, unknown
     from kir.rewrite.registry import pass_class, pass_names, passes
     from kir.rewrite.residue import Residue
-    from kir.rewrite.text import Direction, Pipeline, Step
+    from kir.rewrite.step import Direction, Step
+    from kir.rewrite.text import Pipeline
+    from kir.rewrite.verdict import Context, Verdict, decided, guarded, proved, refuted, unknown
 
 _HOMES = {
-    "base": ("Effect", "Found", "Miss", "Pass", "Rewritten", "Site", "Witness",),
+    "base": ("Effect", "Found", "Miss", "Pass", "Precondition", "Rewritten", "Site", "Witness", "forward_site",),
     "catalog": ("summaries",),
-    "driver": ("Applied", "Record", "apply", "forward_site", "judge", "misses", "sites",),
+    "driver": ("Applied", "Record", "apply", "judge", "misses", "sites",),
     "edit": ("Path", "Place",),
     "pipeline": ("Trace", "TraceStep", "find_site", "run",),
-    "precondition": ("Context", "Precondition", "Verdict", "decided", "guarded", "proved", "refuted", "unknown",),
     "registry": ("pass_class", "pass_names", "passes",),
     "residue": ("Residue",),
-    "text": ("Direction", "Pipeline", "Step",),
+    "step": ("Direction", "Step",),
+    "text": ("Pipeline",),
+    "verdict": ("Context", "Verdict", "decided", "guarded", "proved", "refuted", "unknown",),
 }
 """The module that each public name lives in."""
 

@@ -7,20 +7,23 @@ Everything else (finding sites, names and statement order lost on the way, check
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from kir.dataclass import dataclass
-from kir.diagnostic import Origin, UsageError, did_you_mean, usage
+from kir.diagnostic import Diagnostic, KirError, Origin, UsageError, did_you_mean, error, usage
 from kir.ir import nodes as n
-from kir.rewrite.edit import Path, Place, places
-from kir.rewrite.precondition import Context, Precondition
-from kir.rewrite.residue import NOTHING, Residue
+from kir.ir.canonical import alpha_equal
+from kir.rewrite.anchor import anchor_text
+from kir.rewrite.edit import Path, Place, node_at, places
+from kir.rewrite.guard import can_be_checked, without_guard
+from kir.rewrite.options import Option, options_text
+from kir.rewrite.residue import NOTHING, Residue, moved, residue, restore
+from kir.rewrite.verdict import Category, Context, Verdict
 
-Option = int | float | bool | str | tuple[int, ...] | tuple[str, ...]
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _NO_HINTS: Mapping[Path, tuple[Path, ...]] = MappingProxyType({})
 _MOST = 2 ** 31 - 1
@@ -87,6 +90,37 @@ class Effect:
     def to_json(self) -> dict[str, int]:
         """What is predicted."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+
+Evaluate = Callable[[n.Program, Site, Context], Verdict]
+
+
+@dataclass(frozen=True)
+class Precondition:
+    """A condition of a pass's *forward* direction, evaluated on the simpler program at the site where forward applies. `kind`:
+    without `validity` the result may be wrong; `profit` is advisory and never refuses. `sentence` states what must hold."""
+
+    id: str
+    kind: Literal["validity", "profit"]
+    category: Category
+    sentence: str
+    evaluate: Evaluate
+
+    def judge(self, program: n.Program, site: Site, context: Context, assume: frozenset[str], guard: frozenset[str]) -> Verdict:
+        """The verdict, with an undecided one turned into `guarded` or `assumed` when its id is in `guard` or `assume`."""
+        verdict = self.evaluate(program, site, context)
+        if verdict.kind == "unknown" and self.id in guard and verdict.guard is not None and can_be_checked(verdict.guard, program):
+            return replace(verdict, kind="guarded")
+        if verdict.kind == "unknown" and self.id in assume:
+            return replace(verdict, kind="assumed")
+        return verdict
+
+    def diagnostic(self, verdict: Verdict, **where: Any) -> Diagnostic:
+        """The refusal that a verdict means."""
+        attempt = verdict.attempt or (f"--assume {self.id}" if verdict.kind == "unknown" else "")
+        attempt += f", or a check at launch: guard {self.id}" if verdict.kind == "unknown" and verdict.guard is not None else ""
+        return Diagnostic(self.id, verdict.reason, witness=verdict.witness, needs=verdict.needs or self.sentence, attempt=attempt,
+                          verdict=f"{verdict.kind} ({self.category})", severity="error" if self.kind == "validity" else "note", **where)
 
 
 @dataclass(frozen=True)
@@ -157,12 +191,10 @@ class Pass:
     # ------------------------------------------------------------------------------------------------- given to every pass
     def forward(self, program: n.Program, site: Site, residue: Residue | None = None) -> n.Program:
         """`optimize` at a site, and the residue put back: the exact inverse of `backward`."""
-        from kir.rewrite.driver import run_forward
         return run_forward(program, site, residue or Residue()).program
 
     def backward(self, program: n.Program, site: Site) -> tuple[n.Program, Witness]:
         """`deoptimize` at a site, with the witness that `forward` needs. Raises KirError KIR-R006 when no witness restores it."""
-        from kir.rewrite.driver import run_backward
         return run_backward(program, site)
 
     def options(self) -> dict[str, Option]:
@@ -170,7 +202,6 @@ class Pass:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.default is MISSING or getattr(self, f.name) != f.default}
 
     def __str__(self) -> str:
-        from kir.rewrite.text import options_text
         return self.name + options_text(self.options())
 
     @classmethod
@@ -208,6 +239,52 @@ def _bounded(cls: type[Pass], key: str, value: int) -> None:
 def found_sites(found: Found) -> tuple[Site, ...]:
     """The sites of a match."""
     return found if isinstance(found, tuple) else (found,) if isinstance(found, Site) else ()
+
+
+def forward_site(program: n.Program, params: Pass, path: Path) -> Site:
+    """The site of a pass at a path. Raises KirError KIR-R004 when the pattern does not match there."""
+    found = params.match(program, path, node_at(program, path))
+    for site in found_sites(found):
+        if site.params == params:
+            return site
+    reason = found.reason if isinstance(found, Miss) else "the pattern does not match"
+    raise error("KIR-R004", f"{params} does not apply here: {reason}", anchor=anchor_text(program, path))
+
+
+def run_forward(program: n.Program, site: Site, left: Residue) -> Rewritten:
+    """`optimize`, and the residue put back."""
+    made = site.params.optimize(program, site)
+    return Rewritten(restore(made.program, left), moved(made.path, left), made.hints) if left else made
+
+
+def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
+    """`deoptimize`, and the witness from which `forward` restores `program`, labels included. Raises KirError KIR-R006."""
+    if site.taken is not None and site.taken[0] is program:
+        return site.taken[1:]
+    bare = without_guard(program, str(site.path[0]))
+    if bare is not None:
+        core, guard, other = bare
+        for same in found_sites(site.params.match_inverse(core, site.path, node_at(core, site.path))):
+            if same.params == site.params:
+                simpler, witness = run_backward(core, same)
+                if alpha_equal(simpler, replace(core, kernels=tuple(other if k.name == other.name else k for k in core.kernels))):
+                    return simpler, replace(witness, guard=guard, there=None)
+    made = site.params.deoptimize(program, site)
+    try:
+        there = forward_site(made.program, site.params, made.path)
+    except KirError as bad:
+        reason = bad.diagnostics[0].message
+        raise not_restored(program, site, reason) from bad
+    again = there.params.optimize(made.program, there)
+    left = residue(again.program, program)
+    if left is None:
+        raise not_restored(program, site, "forward gives another program than this one")
+    return made.program, Witness(site.params, made.path, left, there=(there, made))
+
+
+def not_restored(program: n.Program, site: Site, reason: str) -> KirError:
+    """The refusal of a step that the other direction would not undo exactly (KIR-R006)."""
+    return error("KIR-R006", f"the inverse of {site.params} is not exact here: {reason}", anchor=anchor_text(program, site.path))
 
 
 def parameter_types(cls: type[Pass]) -> Mapping[str, Any]:

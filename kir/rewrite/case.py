@@ -27,9 +27,9 @@ from kir.ir.printer import program_text
 from kir.ir.verify import verify
 from kir.rewrite.meaning import difference, interpreted
 from kir.rewrite.pipeline import Trace, run
-from kir.rewrite.precondition import ANYWHERE, Context
 from kir.rewrite.registry import pass_class
 from kir.rewrite.text import Pipeline
+from kir.rewrite.verdict import ANYWHERE, Context
 from kir.target import target
 
 CATCHERS = ("verifier", "target", "checker", "values")

@@ -12,20 +12,20 @@ from typing import Any
 
 from kir.analysis.footprint import footprint
 from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError, error, usage
+from kir.diagnostic import Diagnostic, KirError, usage
 from kir.ir import nodes as n
 from kir.ir.anchor_map import AnchorMap, anchor_map
 from kir.ir.build import logical_and
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.verify import verify
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.base import Effect, Miss, Pass, Rewritten, Site, Witness, found_sites
+from kir.rewrite.base import Effect, Miss, Pass, Rewritten, Site, Witness, forward_site, found_sites, not_restored, run_backward, run_forward
 from kir.rewrite.declarations import declared_first
 from kir.rewrite.edit import Path, node_at, places
-from kir.rewrite.guard import with_guard, without_guard
-from kir.rewrite.precondition import ANYWHERE, Context, Verdict
-from kir.rewrite.residue import NOTHING, Residue, moved, residue, restore
-from kir.rewrite.text import Direction, Step
+from kir.rewrite.guard import with_guard
+from kir.rewrite.residue import NOTHING, Residue
+from kir.rewrite.step import Direction, Step
+from kir.rewrite.verdict import ANYWHERE, Context, Verdict
 
 Verdicts = tuple[tuple[str, Verdict], ...]
 
@@ -128,47 +128,6 @@ def unfit(program: n.Program, site: Site) -> str:
     return ""
 
 
-def forward_site(program: n.Program, params: Pass, path: Path) -> Site:
-    """The site of a pass at a path. Raises KirError KIR-R004 when the pattern does not match there."""
-    found = params.match(program, path, node_at(program, path))
-    for site in found_sites(found):
-        if site.params == params:
-            return site
-    reason = found.reason if isinstance(found, Miss) else "the pattern does not match"
-    raise error("KIR-R004", f"{params} does not apply here: {reason}", anchor=anchor_text(program, path))
-
-
-def run_forward(program: n.Program, site: Site, left: Residue) -> Rewritten:
-    """`optimize`, and the residue put back."""
-    made = site.params.optimize(program, site)
-    return Rewritten(restore(made.program, left), moved(made.path, left), made.hints) if left else made
-
-
-def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
-    """`deoptimize`, and the witness from which `forward` restores `program`, labels included. Raises KirError KIR-R006."""
-    if site.taken is not None and site.taken[0] is program:
-        return site.taken[1:]
-    bare = without_guard(program, str(site.path[0]))
-    if bare is not None:
-        core, guard, other = bare
-        for same in found_sites(site.params.match_inverse(core, site.path, node_at(core, site.path))):
-            if same.params == site.params:
-                simpler, witness = run_backward(core, same)
-                if alpha_equal(simpler, replace(core, kernels=tuple(other if k.name == other.name else k for k in core.kernels))):
-                    return simpler, replace(witness, guard=guard, there=None)
-    made = site.params.deoptimize(program, site)
-    try:
-        there = forward_site(made.program, site.params, made.path)
-    except KirError as bad:
-        reason = bad.diagnostics[0].message
-        raise _not_restored(program, site, reason) from bad
-    again = there.params.optimize(made.program, there)
-    left = residue(again.program, program)
-    if left is None:
-        raise _not_restored(program, site, "forward gives another program than this one")
-    return made.program, Witness(site.params, made.path, left, there=(there, made))
-
-
 def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program, Witness]:
     """What `backward` makes of a forward step's result at the place that `optimize` named. Raises KirError KIR-R006 when it does not
     find the same parameters there, or another program than `before` (up to local names, and to where memory is declared in a block)."""
@@ -178,13 +137,9 @@ def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program,
             back, witness = run_backward(made.program, site)
             if alpha_equal(back, before) or alpha_equal(declared_first(back), declared_first(before)):
                 return back, witness
-            raise _not_restored(made.program, site, "backward gives another program than forward came from")
+            raise not_restored(made.program, site, "backward gives another program than forward came from")
     why = f": {found.reason}" if isinstance(found, Miss) else ""
-    raise _not_restored(made.program, Site(made.path, params), f"its own pattern does not find it again{why}")
-
-
-def _not_restored(program: n.Program, site: Site, reason: str) -> KirError:
-    return error("KIR-R006", f"the inverse of {site.params} is not exact here: {reason}", anchor=anchor_text(program, site.path))
+    raise not_restored(made.program, Site(made.path, params), f"its own pattern does not find it again{why}")
 
 
 def judge(program: n.Program, site: Site, context: Context = ANYWHERE, assume: Iterable[str] = (),
@@ -232,7 +187,7 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
     waived = _refuse(forward_program, there, verdicts, force, direction)
     condition = guard_of(verdicts)
     if direction == "backward" and condition != witness.guard:
-        raise _not_restored(program, site, "the launch plan has another guard than forward would write")
+        raise not_restored(program, site, "the launch plan has another guard than forward would write")
     if not waived:
         if verified:
             check(after, there.params)
@@ -295,3 +250,7 @@ def notes(item: Pass, verdicts: tuple[tuple[str, Verdict], ...]) -> tuple[Diagno
     """Advisory findings: profit preconditions that do not hold."""
     by_id = {p.id: p for p in item.preconditions}
     return tuple(by_id[id_].diagnostic(v, subject=str(item)) for id_, v in verdicts if not v and by_id[id_].kind == "profit")
+
+
+__all__ = ["Applied", "Record", "Verdicts", "apply", "check", "completed", "forward_site", "guard_of", "judge", "looked",
+           "misses", "notes", "run_backward", "run_forward", "sites", "tried", "undone", "unfit"]

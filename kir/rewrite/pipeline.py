@@ -17,10 +17,10 @@ from kir.rewrite.base import Pass, Site, Witness
 from kir.rewrite.catalog import provided
 from kir.rewrite.driver import Applied, Record, apply, forward_site, misses, tried
 from kir.rewrite.edit import Path
-from kir.rewrite.precondition import ANYWHERE, Context
 from kir.rewrite.registry import pass_class
 from kir.rewrite.residue import Residue
 from kir.rewrite.text import Direction, Pipeline, Step
+from kir.rewrite.verdict import ANYWHERE, Context
 
 
 def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:

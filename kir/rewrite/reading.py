@@ -11,7 +11,7 @@ from lark.exceptions import UnexpectedInput
 from kir.diagnostic import Origin, usage
 from kir.ir.tables import parser
 from kir.rewrite.residue import Residue
-from kir.rewrite.text import Direction, Step
+from kir.rewrite.step import Direction, Step
 
 
 def steps(text: str, file: str) -> tuple[Step, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from pathlib import Path
 
 from kir.analysis.legalize import legalize
 from kir.dataclass import dataclass
@@ -117,13 +116,13 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
     from kir.ir.binding import LAUNCH_OPTIONS, Binding
     from kir.ir.specialize import specialize
     from kir.ir.verify import check
-    from kir.lineage.source import read_generic
+    from kir.reading import read_source
 
     folder = space.file.parent
     source = space.source if ":" in space.source else str(folder / space.source)
     path = folder / space.bind
     binding = Binding.read(path)
-    generic, _, _ = read_generic(f"{source}::{space.kernel}", Path(path))
+    generic = read_source(f"{source}::{space.kernel}", binding).program
     metas = {**binding.metas, **{k: v for k, v in values.items() if k in binding.metas}}
     options = {**binding.options, **{k: v for k, v in values.items() if k in LAUNCH_OPTIONS}}
     first = problem.spec.dtypes[0] if problem.spec.dtypes else ""

@@ -14,11 +14,11 @@ import pytest
 import tomli_w
 
 from kir.cli._main import run
-from kir.cli.lineage import usual_targets
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.lineage.judge import CpuJudge
 from kir.lineage.record import Realization
+from kir.lineage.run import usual_targets
 from kir.lineage.walk import Judgement
 from kir.problem import load_problem
 

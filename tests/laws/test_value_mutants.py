@@ -18,7 +18,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.verify import verify
 from kir.problem import load_problem
-from kir.problem.load import widened
+from kir.problem.problem import widened
 
 ONLINE = """kir 1
 program online

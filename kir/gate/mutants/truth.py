@@ -35,7 +35,7 @@ from kir.ir.visit import substitute
 from kir.problem import Problem, Shape
 from kir.problem.comparison import set_with_ties
 from kir.problem.draws import draw, generator, numpy_dtype, unit_roundoff
-from kir.problem.load import widened
+from kir.problem.problem import widened
 from kir.problem.schema import Draw, SetWithTies
 
 Array = NDArray[Any]

@@ -1,0 +1,61 @@
+"""What every node of the IR is: a frozen dataclass, equal by structure, whose hash is computed once."""
+from __future__ import annotations
+
+from dataclasses import field, fields
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+
+from kir.dataclass import dataclass
+
+Attr = int | float | str | bool
+Attrs = tuple[tuple[str, Attr], ...]
+"""Sorted (name, value) pairs: schedule annotations and options that have no field of their own."""
+C = TypeVar("C", bound=type)
+
+
+def attrs(**items: Attr) -> Attrs:
+    """Attributes in their canonical order."""
+    return tuple(sorted(items.items()))
+
+
+class Node:
+    """Base of every node: structural equality, with the hash computed once."""
+
+    all_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields, in order."""
+    compared_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that take part in equality."""
+    tree_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of those that may hold nodes."""
+
+    def __hash__(self) -> int:
+        kept = self.__dict__
+        found: int | None = kept.get("_hash")
+        if found is None:
+            found = kept["_hash"] = hash((type(self).__name__, *[kept[f] for f in self.compared_fields]))
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(self) is not type(other) or hash(self) != hash(other):
+            return False
+        ours, theirs = self.__dict__, other.__dict__
+        return [ours[f] for f in self.compared_fields] == [theirs[f] for f in self.compared_fields]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: cached hashes differ from process to process, so they must not travel in a pickle."""
+        return {f: self.__dict__[f] for f in self.all_fields}
+
+
+_LEAVES = frozenset({"str", "int", "bool", "int | float | bool", "DType", "Space", "Attrs", "tuple[str, ...]", "tuple[DType, ...]"})
+"""Annotations of fields that hold no node."""
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def node(cls: C) -> C:
+    """Decorator of every concrete node: a frozen dataclass that keeps `Node`'s equality and hash."""
+    made: Any = dataclass(frozen=True, eq=False)(cls)
+    made.all_fields = tuple(f.name for f in fields(made))
+    made.compared_fields = tuple(f.name for f in fields(made) if f.compare)
+    made.tree_fields = tuple(f.name for f in fields(made) if f.compare and f.type not in _LEAVES)
+    return cast(C, made)

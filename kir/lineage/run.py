@@ -1,0 +1,76 @@
+"""A whole walk: an expert that the gate accepts, walked back in its folder as far as it goes, and its states as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import kir
+from kir import machine
+from kir.analysis.legalize import unlaunchable
+from kir.diagnostic import Diagnostic, KirError
+from kir.ir.nodes import Program
+from kir.lineage.engine import PassEngine
+from kir.lineage.folder import Folder
+from kir.lineage.plan import MOST_PROGRAMS, plan
+from kir.lineage.record import Header, Lineage, chained
+from kir.lineage.walk import Budget, Judge, Judgement, Walk
+from kir.store import write_atomic
+from kir.target import target
+
+USUAL_TARGETS = ("sm_80", "sm_90a")
+"""What a lineage is compiled for when nobody says."""
+MOST_FINDINGS = 12
+"""Findings told of an expert that the gate refuses."""
+
+
+def walk_back(program: Program, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, *, workers: int = 2,
+              fresh: bool = False, look: int = MOST_PROGRAMS, progress: Callable[[str], None] = lambda text: None) -> Lineage:
+    """Walk an expert back and write ``lineage.json``; an earlier run of the same walk is taken up, unless ``fresh``. Nothing is written
+    of an expert that the gate refuses: raises :class:`KirError` KIR-S015, with what its compilers and the checker say."""
+    judgement = judge.gate(program)
+    if not judgement.accepted:
+        raise _refused(header, judgement)
+    folder.begin(header, fresh=fresh)
+    order = plan(program, engine, look)
+    walk = Walk(program, engine, judge, folder, budget, delayed=order.delayed, workers=workers, progress=lambda text, kept, tried: progress(text))
+    done = walk.run(judgement)
+    lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
+    folder.finish(lineage)
+    return lineage
+
+
+def _refused(header: Header, judgement: Judgement) -> KirError:
+    """The expert itself does not pass: the gate's word, then what its compilers and the checker say, each at its place."""
+    record = judgement.record
+    told = [*record.get("compile", {}).get("refusals", ()), *(record.get("correctness") or {}).get("findings", ())]
+    reason = Diagnostic("KIR-S015", f"{header.expert} does not pass the gate: {judgement.reason}", subject=judgement.stage)
+    return KirError(reason, *(Diagnostic.from_json(each) for each in told[:MOST_FINDINGS]))
+
+
+def write_states(lineage: Lineage, folder: Folder) -> None:
+    """Write the program of each state, ``states/K00.kir`` the naive one, and beside it what its surface says."""
+    suffix = {"triton": "py", "tilelang": "py", "cuda": "cu"}.get(lineage.header.surface, "txt")
+    sources = (lineage.start_emitted, *(step.emitted for step in lineage.accepted))
+    for back, (state, emitted) in enumerate(zip(lineage.states, sources, strict=True)):
+        number = len(lineage.accepted) - back
+        write_atomic(folder.root / "states" / f"K{number:02}.kir", folder.store.get(state.text))
+        if emitted:
+            write_atomic(folder.root / "states" / f"K{number:02}.{suffix}", emitted)
+
+
+def usual_targets(program: Program) -> tuple[str, ...]:
+    """Those of the usual targets that have the instructions of a program; all of them when none has, so that the gate says what each lacks."""
+    return tuple(each for each in USUAL_TARGETS if not unlaunchable(program, target(each).architecture)) or USUAL_TARGETS
+
+
+def tools() -> dict[str, str]:
+    """Versions of everything that has a say in the outcome."""
+    found = {"kir": kir.__version__, "python": machine.summary()["python"]}
+    for name in ("triton", "tilelang", "numpy"):
+        if version := machine.package_version(name):
+            found[name] = version
+    if (toolkit := machine.toolkit()) is not None:
+        found["nvcc"] = toolkit.nvcc.version
+    if (ptxas := machine.ptxas()) is not None:
+        found["ptxas"] = ptxas.version
+    return found

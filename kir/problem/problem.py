@@ -1,0 +1,368 @@
+"""A problem: what `problem.toml`, `reference.py` and `naive.kir` say together: shapes, inputs, oracle, error bounds, the naive program."""
+from __future__ import annotations
+
+import importlib.util
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.dataclass import dataclass
+from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+from kir.ir.types import DTYPES, DType, PointerType, TileType, Type
+from kir.ir.visit import substitute, transform
+from kir.problem import comparison
+from kir.problem.comparison import Comparison
+from kir.problem.draws import draw, generator, numpy_dtype, smallest_step, unit_roundoff
+from kir.problem.ordering import ordered, split
+from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+
+LOWER = {"f64": "f32", "f32": "bf16", "f16": "f8e4m3", "bf16": "f8e4m3", "f8e4m3": "f8e5m2"}
+"""The next lower precision: what a kernel must not have computed in."""
+
+
+class Reference(Protocol):
+    """What `reference.py` defines."""
+
+    def oracle(self, inputs: Mapping[str, Array], sizes: Mapping[str, Number]) -> Arrays:
+        """The outputs in float64 (integers in int64); `inputs` are float64, `sizes` hold sizes, constants and scalars."""
+
+    def magnitudes(self, inputs: Mapping[str, Array], sizes: Mapping[str, Number]) -> dict[str, Arrays]:
+        """By name, what the error bound scales with: per output, an array that broadcasts to it."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem at one dtype `T`."""
+
+    spec: ProblemFile
+    dtype: str
+    folder: Path
+    reference_folder: Path
+
+    @property
+    def name(self) -> str:
+        """Its name, with the dtype where there are several: `gemm:bf16`."""
+        return self.spec.name if len(self.spec.dtypes) < 2 or self.dtype == self.spec.dtypes[0] else f"{self.spec.name}:{self.dtype}"
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """All shapes that a kernel is checked on."""
+        return self.spec.shapes
+
+    @property
+    def work_item(self) -> WorkItem:
+        """What one thread of the naive program computes."""
+        return self.spec.work_item
+
+    @property
+    def state(self) -> tuple[State, ...]:
+        """Private arrays that a work item may hold."""
+        return self.spec.state
+
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """Names of the input distributions, `normal` first."""
+        return ("normal", *sorted(set(self.spec.distributions) - {"normal"}))
+
+    def shape(self, name: str) -> Shape:
+        """A shape by name. Raises UsageError KIR-G902."""
+        for s in self.shapes:
+            if s.name == name:
+                return s
+        names = [s.name for s in self.shapes]
+        raise usage("KIR-G902", f"problem '{self.name}' has no shape '{name}'", attempt=did_you_mean(name, names),
+                    needs=f"one of {', '.join(names)}")
+
+    def tagged(self, *tags: str) -> tuple[Shape, ...]:
+        """The shapes that have one of these tags."""
+        return tuple(s for s in self.shapes if set(s.tags) & set(tags))
+
+    def timed_for(self, program: n.Program) -> tuple[Shape, ...]:
+        """The shapes of `shapes_for` that are timed when none is asked for by name."""
+        return tuple(s for s in self.shapes_for(program) if "timed" in s.tags and "asked" not in s.tags)
+
+    def shapes_for(self, program: n.Program) -> tuple[Shape, ...]:
+        """The shapes at which every fact of `program` holds: where it may be called."""
+        return tuple(s for s in self.shapes if self._takes(program, s))
+
+    def _takes(self, program: n.Program, shape: Shape) -> bool:
+        """Whether facts and extents of a program agree with the sizes of a shape; what is not known from them is not against it."""
+        of = {t.name: self.tensor_shape(t, shape) for t in self.spec.tensors}
+        known = {p.name: shape.sizes[p.name] for p in program.params if isinstance(p.of, DType) and p.name in shape.sizes}
+        pairs: list[tuple[n.Expr, int]] = []
+        for p in program.params:
+            if isinstance(p.of, n.Buffer) and len(extents := of.get(str(dict(p.attrs).get("tensor", p.name)), ())) == len(p.of.shape):
+                pairs += zip(p.of.shape, extents, strict=True)
+        for d, extent in pairs:
+            if isinstance(d, n.Var):
+                known.setdefault(d.name, extent)
+        constants = {p.name: build.const(known[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in known}
+        def disagrees(e: n.Expr, wanted: int | None) -> bool:
+            value = substitute(e, constants)
+            return isinstance(value, n.Const) and (not value.value if wanted is None else value.value != wanted)
+        return not any(disagrees(f, None) for f in program.facts) and not any(disagrees(d, extent) for d, extent in pairs)
+
+    def admits(self, shape: Shape) -> bool:
+        """Whether the problem can be posed at a shape that it does not list, whose facts hold."""
+        return True
+
+    @property
+    def drawn_by_reference(self) -> bool:
+        """Whether only the reference can draw inputs, because no distribution of `schema.Draw` says what they are."""
+        return False
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Wrong answers that the check is known to let through; none for a problem that was written for it."""
+        return ()
+
+    def tensor_dtype(self, tensor: Tensor) -> str:
+        """The dtype of a tensor, with `T` resolved."""
+        return self.dtype if tensor.dtype == "T" else tensor.dtype
+
+    def tensor_shape(self, tensor: Tensor, shape: Shape) -> tuple[int, ...]:
+        """The extents of a tensor at a shape."""
+        return tuple(evaluate(d, shape.sizes) for d in tensor.shape)
+
+    def scalars(self, shape: Shape) -> dict[str, int | float]:
+        """Sizes and scalar parameters of a call."""
+        return {**shape.sizes, **self.spec.scalars}
+
+    def values(self, shape: Shape) -> dict[str, Number]:
+        """Sizes, scalars and constants: what `reference.py` sees."""
+        return {**shape.sizes, **self.spec.scalars, **self.spec.constants}
+
+    # -------------------------------------------------------------------------------------------------- inputs and oracle
+    def inputs(self, shape: Shape | str, seed: int = 0, distribution: str = "normal") -> Arrays:
+        """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. A distribution may say in which order
+        (`kir.problem.ordering`). Raises KirError KIR-G902, KIR-G903."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        base, ordering = split(distribution)
+        if base not in self.spec.distributions:
+            raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{base}'",
+                        attempt=did_you_mean(base, self.distributions), needs=f"one of {', '.join(self.distributions)}")
+        draws, usual = self.spec.distributions[base], self.spec.distributions["normal"]
+
+        def how(t: Tensor) -> Draw:
+            return draws.get(t.name) or draws.get("*") or usual.get(t.name) or usual.get("*") or Draw(kind="normal")
+        out: Arrays = {}
+        for t in self.spec.tensors:
+            if t.role != "out":
+                random = generator(self.spec.name, base, seed, t.name, sorted(at.sizes.items()))
+                out[t.name] = draw(how(t), self.tensor_shape(t, at), self.tensor_dtype(t), random)
+        return out if ordering is None else ordered(out, self.spec.tensors, ordering, seed, how)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The module `reference.py`. Raises KirError KIR-G904 where there is none, where it cannot be imported, and when it lacks one of its two
+        functions."""
+        path = self.reference_folder / "reference.py"
+        spec = importlib.util.spec_from_file_location(f"kir_reference_{self.reference_folder.name}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        with _foreign(path):
+            spec.loader.exec_module(module)
+        if missing := [f for f in ("oracle", "magnitudes") if not hasattr(module, f)]:
+            raise error("KIR-G904", f"{path} does not define {' and '.join(missing)}")
+        return cast(Reference, module)
+
+    def _exact(self, wide: Mapping[str, Array], at: Shape) -> Arrays:
+        """What `oracle` of the reference gives, of the shapes that are asked for. Raises KirError KIR-G904."""
+        reference, path = self.reference, self.reference_folder / "reference.py"
+        with _foreign(path):
+            found = reference.oracle(wide, self.values(at))
+        if not isinstance(found, Mapping):
+            raise error("KIR-G904", f"{path}: oracle gives {type(found).__name__}, not a dict of outputs")
+        for t in self._outputs():
+            if t.name not in found and not t.optional:
+                raise error("KIR-G904", f"{path}: oracle gives no '{t.name}'", needs=f"outputs by name: {', '.join(x.name for x in self._outputs())}")
+            if t.name in found and np.shape(found[t.name]) != self.tensor_shape(t, at):
+                raise error("KIR-G904", f"{path}: at shape '{at.name}' oracle gives '{t.name}' as {list(np.shape(found[t.name]))}, where it is "
+                            f"{list(self.tensor_shape(t, at))}")
+        return {k: np.asarray(v) for k, v in found.items()}
+
+    def oracle(self, inputs: Mapping[str, Array], shape: Shape | str) -> Arrays:
+        """The outputs in float64 (int64 for integers), from inputs as they are on the device."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        return self._exact(_widened(inputs), at)
+
+    def bounds(self, inputs: Mapping[str, Array], shape: Shape | str, oracle: Mapping[str, Array] | None = None) -> Arrays:
+        """The absolute error that each element of each output may have."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        wide, values = _widened(inputs), self.values(at)
+        exact, reference, path = self._exact(wide, at) if oracle is None else oracle, self.reference, self.reference_folder / "reference.py"
+        with _foreign(path):
+            magnitudes = reference.magnitudes(wide, values)
+        out: Arrays = {}
+        for t in (x for x in self._outputs() if x.name in exact):
+            bound = np.zeros(exact[t.name].shape)
+            for term in self.spec.errors:
+                if term.outputs and t.name not in term.outputs:
+                    continue
+                if term.over != "result" and t.name not in magnitudes.get(term.over, {}):
+                    raise error("KIR-G904", f"{path}: magnitudes gives no '{term.over}' of '{t.name}', which an error term scales with")
+                over = np.abs(exact[t.name]) if term.over == "result" else magnitudes[term.over][t.name]
+                eps = self.tensor_dtype(t) if term.eps == "out" else self.dtype if term.eps == "T" else term.eps
+                bound = bound + term.factor(values) * (smallest_step(eps) / 2 if term.subnormal else unit_roundoff(eps)) * over
+            out[t.name] = bound
+        return out
+
+    def compare(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array], shape: Shape | str) -> Comparison:
+        """Whether `outputs` (by tensor name) are right for `inputs` (as they were before the call)."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        tensors = self._outputs()
+        for t in tensors:
+            if refused := comparison.check_form(outputs, t, self.tensor_dtype(t), self.tensor_shape(t, at)):
+                return refused
+        exact = self.oracle(inputs, at)
+        relation = self.spec.relation
+        if isinstance(relation, SetWithTies):
+            return comparison.set_with_ties(relation, outputs, inputs, exact)
+        bounds = self.bounds(inputs, at, exact)
+        return comparison.worst_of([
+            comparison.elementwise(t.name, self.tensor_dtype(t), outputs[t.name], exact[t.name], bounds[t.name], self.spec.norm)
+            for t in tensors if t.name in outputs])
+
+    def rounded(self, exact: Mapping[str, Array]) -> Arrays:
+        """Oracle outputs rounded to the dtypes of the tensors: a perfect answer."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return {t.name: exact[t.name].astype(numpy_dtype(self.tensor_dtype(t))) for t in self._outputs() if t.name in exact}
+
+    def _outputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.spec.tensors if t.role != "in")
+
+    def forgeries(self, inputs: Mapping[str, Array], shape: Shape | str) -> dict[str, Arrays]:
+        """Wrong answers that a weak check lets through, by name: each must fail `compare`, except on shapes tagged `one`."""
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        exact = self.oracle(inputs, at)
+        right = self.rounded(exact)
+        out = {"zeros": {k: np.zeros_like(v) for k, v in right.items()},
+               "mean": self.rounded({k: np.full_like(v, np.asarray(v, np.float64).mean()) for k, v in exact.items()}),
+               "nan": {k: np.full_like(v, np.nan) if _is_float(v) else np.full_like(v, -1) for k, v in right.items()}}
+        first = next(iter(inputs.values())).astype(np.float64).ravel()
+        out["input"] = self.rounded({k: np.resize(first, v.shape) for k, v in exact.items()})
+        if any(_has_lower(v) for v in inputs.values()):
+            out["lower-precision inputs"] = self.rounded(self.oracle({k: _lowered(v) for k, v in inputs.items()}, at))
+        if any(_has_lower(v) for v in right.values()):
+            out["lower-precision outputs"] = {k: _lowered(v) for k, v in right.items()}
+        last = {k: v.copy() for k, v in right.items()}
+        for v in last.values():
+            v.reshape(-1)[_telling(v)] = 0
+        out["last element skipped"] = last
+        if all(v.size == 1 for v in right.values()):
+            del out["mean"]  # of one element, its mean is the answer
+        return out
+
+    # -------------------------------------------------------------------------------------------------------- the program
+    @cached_property
+    def naive(self) -> n.Program:
+        """The program that satisfies predicate N, at this dtype. Raises KirError of the parser, located in `naive.kir`."""
+        path = self.folder / "naive.kir"
+        program = parse_program(path.read_text(), str(path))
+        if not self.spec.dtypes or self.dtype == self.spec.dtypes[0]:
+            return program
+        return with_storage(program, DTYPES[self.spec.dtypes[0]], DTYPES[self.dtype])
+
+
+def shape_of(problem: Problem, text: str) -> Shape:
+    """A shape by its name, or by its sizes (`M=64,N=64,K=64`). Raises UsageError KIR-G902 for no such name or wrong sizes."""
+    if "=" not in text:
+        return problem.shape(text)
+    parts = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in text.split(","))}
+    wanted = list(problem.shapes[0].sizes)
+    if set(parts) != set(wanted) or not all(value.isdigit() and int(value) for value in parts.values()):
+        raise usage("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}'", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")
+    sizes = {name: int(parts[name]) for name in wanted}
+    known = next((s for s in problem.shapes if s.sizes == sizes), None)
+    return known or Shape(name=" ".join(f"{k}{v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes)
+
+
+def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
+    """`program` with every buffer, value, literal and cast of dtype `old` made `new`: the same algorithm over another storage dtype."""
+    def of(t: Type) -> Type:
+        if isinstance(t, TileType):
+            return TileType(new if t.dtype == old else t.dtype, t.shape)
+        if isinstance(t, PointerType):
+            return PointerType(new if t.dtype == old else t.dtype, t.space)
+        return new if t == old else t
+
+    def leave(_: n.Node, node: n.Node) -> n.Node:
+        match node:
+            case n.Buffer() if node.dtype == old:
+                return replace(node, dtype=new)
+            case n.Const() if node.dtype == old:
+                return n.Const(node.value, new)
+            case n.Var():
+                return replace(node, of=of(node.of))
+            case n.Cast() if node.dtype == old:
+                return build.cast(node.x, new, node.rounding)
+            case n.Param() if node.of == old:
+                return replace(node, of=new)
+            case _:
+                return node
+    out = transform(program, leave)
+    assert isinstance(out, n.Program)
+    return out
+
+
+def widened(program: n.Program) -> n.Program:
+    """`program` with every float in f64: what it computes but for rounding."""
+    for old in ("f32", "f16", "bf16"):
+        program = with_storage(program, DTYPES[old], DTYPES["f64"])
+    return program
+
+
+def _telling(a: Array) -> int:
+    """The last of the largest elements: one that is small beside its bound would not be missed."""
+    size = np.nan_to_num(np.abs(a.astype(np.float64)).ravel())
+    return int(np.flatnonzero(size >= size.max() / 2)[-1])
+
+
+def _is_float(a: Array) -> bool:
+    return a.dtype.kind not in "iub" or "float" in a.dtype.name
+
+
+@contextmanager
+def _foreign(path: Path) -> Iterator[None]:
+    """Whatever a problem's own code raises becomes KIR-G904, at its line."""
+    try:
+        yield
+    except KirError:
+        raise
+    except (Exception, SystemExit) as fault:
+        words = str(fault).strip().splitlines()
+        rows = [f for f in traceback.extract_tb(fault.__traceback__) if f.filename == str(path)]
+        line = fault.lineno if isinstance(fault, SyntaxError) else rows[-1].lineno if rows else None
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
+        at = (starts[line - 1], starts[line] - 1 if line < len(starts) else len(text)) if line and line <= len(starts) else None
+        said = f"there is no {path}" if isinstance(fault, FileNotFoundError) and not path.is_file() else (
+            f"{path}: {type(fault).__name__}{': ' + words[0] if words else ''}")
+        raise error("KIR-G904", said, origin=Origin.of(str(path), text, *at) if at else None,
+                    needs="two functions: oracle(inputs, sizes) and magnitudes(inputs, sizes)") from None
+
+
+def _widened(inputs: Mapping[str, Array]) -> Arrays:
+    return {k: v.astype(np.float64 if _is_float(v) else np.int64) for k, v in inputs.items()}
+
+
+def _has_lower(a: Array) -> bool:
+    return a.dtype in {numpy_dtype(k) for k in LOWER}
+
+
+def _lowered(a: Array) -> Array:
+    names = {numpy_dtype(k): numpy_dtype(v) for k, v in LOWER.items()}
+    return a.astype(names[a.dtype]).astype(a.dtype) if a.dtype in names else a
