@@ -2,21 +2,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import number
 from kir.interp.access import wanted
-from kir.interp.frame import Frame, Val, both, lift
-from kir.interp.memory import resolve
+from kir.interp.frame import Frame
+from kir.interp.machine import Machine
 from kir.interp.number import Array, storage
+from kir.interp.regions import resolve
+from kir.interp.values import Val, both, lift
 from kir.ir.nodes import Call, Expr, Region
 from kir.ir.types import DType
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 
 def _apply(fn: str, dtype: DType, old: Array, value: Array, expected: Array | None) -> Array:
