@@ -1,15 +1,13 @@
 """Instruction table, family `atomic`: read-modify-write of single elements, lane by lane in the order of the lanes."""
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import number
 from kir.interp.access import wanted
 from kir.interp.frame import Frame
-from kir.interp.machine import Machine
+from kir.interp.machine import Machine, Semantics
 from kir.interp.number import Array, storage
 from kir.interp.regions import resolve
 from kir.interp.values import Val, both, lift
@@ -73,6 +71,6 @@ def _atomic(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
     return () if e.fn == "atomic_store" else Val(old.reshape(shape), old_ok)
 
 
-ATOMIC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = dict.fromkeys(
+ATOMIC: dict[str, Semantics] = dict.fromkeys(
     ("atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_exch", "atomic_cas",
      "atomic_load", "atomic_store"), _atomic)

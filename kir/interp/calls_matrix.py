@@ -5,7 +5,6 @@ Lane mappings are those of `kir.ir.layout_tables`, numerics those of `kir.interp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from kir.interp import access
 from kir.interp.asynchrony import issue
 from kir.interp.calls_warp import WARP_SIZE, lanes_of
 from kir.interp.frame import Frame
-from kir.interp.machine import Machine
+from kir.interp.machine import Machine, Semantics
 from kir.interp.memory import Place
 from kir.interp.number import Array, narrow, storage
 from kir.interp.products import product
@@ -194,5 +193,5 @@ def _defined(v: Val, lane: int, transposed: bool) -> Array:
     return np.asarray(every[lane if every.shape[0] > 1 else 0])
 
 
-MATRIX: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
+MATRIX: dict[str, Semantics] = {
     "mma_sync": _mma_sync, "wgmma": _wgmma, "ldmatrix": _ldmatrix, "stmatrix": _stmatrix}

@@ -12,7 +12,7 @@ from kir.diagnostic import error
 from kir.interp import asynchrony
 from kir.interp.calls_warp import taking_part
 from kir.interp.frame import Frame
-from kir.interp.machine import Machine
+from kir.interp.machine import Machine, Semantics
 from kir.interp.rendezvous import arrive_named, barriers, init_barriers, named_barrier, settle
 from kir.interp.tasks import Wait
 from kir.interp.values import Val
@@ -114,7 +114,7 @@ def _advice(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     return NOTHING
 
 
-SYNC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
+SYNC: dict[str, Semantics] = {
     **dict.fromkeys(("fence", "fence_async", "fence_mbar_init", "wgmma_fence"), _fence), "warp_sync": _warp_sync,
     "mbar_init": _mbar_init, **dict.fromkeys(("mbar_expect", "mbar_arrive", "mbar_arrive_expect"), _mbar_arrive),
     "named_barrier_arrive": _named_arrive, "cluster_arrive": _cluster_arrive,

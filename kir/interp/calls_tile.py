@@ -14,7 +14,7 @@ from kir.diagnostic import error
 from kir.interp import number
 from kir.interp.frame import Frame
 from kir.interp.functions import Combine, combiner
-from kir.interp.machine import Machine
+from kir.interp.machine import Machine, Semantics
 from kir.interp.number import Array
 from kir.interp.regions import resolve
 from kir.interp.values import Val, aligned, defined, lift
@@ -265,7 +265,7 @@ def _prefetch_descriptor(m: Machine, e: Call, f: Frame) -> Values:
     return ()
 
 
-TILE: dict[str, Callable[[Machine, Call, Frame], Val | Values]] = {
+TILE: dict[str, Semantics] = {
     "iota": _iota, "expand": _expand, "broadcast": _broadcast, "reshape": _reshape, "trans": _trans, "reduce": _reduce, "scan": _scan,
     "sort": _sort, "gather": _gather, "pick": _pick, "vec": _vec, "join": _join, "split": _split, "cat": _cat, "histogram": _histogram,
     "pack": _pack, "unpack": _unpack,

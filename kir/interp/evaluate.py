@@ -17,13 +17,12 @@ from kir.interp.calls_tile import TILE
 from kir.interp.calls_warp import WARP
 from kir.interp.frame import Frame
 from kir.interp.functions import call
-from kir.interp.machine import Machine
+from kir.interp.machine import Machine, Semantics
 from kir.interp.regions import resolve
 from kir.interp.values import Val, aligned, defined, lift
 from kir.ir.nodes import Address, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from kir.ir.types import DType, dtype_of
 
-Semantics = Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]
 CALLS: dict[str, Semantics] = {**MATH, **TILE, **ATOMIC, **WARP, **MATRIX, **SYNC}
 """What each row of the instruction table does."""
 

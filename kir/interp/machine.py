@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from kir.diagnostic import error
@@ -143,3 +144,7 @@ class Machine(Findings, ABC):
         """One lane, or all active ones, learn what was published."""
         if self.checking and clock is not None:
             self.checker.acquire(f, clock, lane)
+
+
+Semantics = Callable[[Machine, n.Call, Frame], Val | tuple[Val, ...]]
+"""What a row of the instruction table does, for the active lanes."""
