@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.interp.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind
-from kir.interp.frame import Frame, Val
+from kir.interp.frame import Frame
+from kir.interp.interpreter import Interpreter
 from kir.interp.launch import largest_value, may_block
 from kir.interp.machine import Machine
+from kir.interp.values import Val
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import int_value
@@ -94,7 +96,7 @@ def predicted(program: n.Program, shapes: Sequence[Mapping[str, int]]) -> Predic
     out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program))
     names = {id(s): text for text, _, s in anchors(program)}
     host = _Lanes(np.arange(len(shapes)), np.arange(len(shapes)), np.ones(len(shapes)), {})
-    m = Machine(program)
+    m = Interpreter(program)
     walker = _Walker(m, names, out)
     with np.errstate(all="ignore"):
         for p in program.params:
@@ -390,7 +392,7 @@ def holding(program: n.Program, shapes: Sequence[Mapping[str, int]], facts: Iter
     With `most`, no array of these shapes may have more elements, or none."""
     fine = np.ones(len(shapes), np.bool_)
     lanes = _Lanes(np.arange(len(shapes)), np.arange(len(shapes)), np.ones(len(shapes)), {})
-    walker = _Walker(Machine(program), {}, Prediction(seconds=np.zeros(len(shapes))))
+    walker = _Walker(Interpreter(program), {}, Prediction(seconds=np.zeros(len(shapes))))
     with np.errstate(all="ignore"):
         for p in program.params:
             if isinstance(p.of, DType) and shapes and all(p.name in s for s in shapes):

@@ -1,17 +1,15 @@
 """Reading and writing places: masks, clipping, undefined values, and what the checker wants to know of each access."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from kir.interp.frame import Frame, Mask, Val, both, lift
-from kir.interp.memory import Handle, Place, resolve
+from kir.interp.frame import Frame
+from kir.interp.machine import Machine
+from kir.interp.memory import Handle, Place
 from kir.interp.number import Array, poison, storage
+from kir.interp.regions import resolve
+from kir.interp.values import Mask, Val, both, lift
 from kir.ir.nodes import Load, Region
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 
 def load(m: Machine, e: Load, f: Frame) -> Val:
@@ -63,7 +61,7 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
     ok: Mask = None
     if m.checking:
         ok = m.checker.on_read(place, f, want)
-        m.lookahead.on_read(place, f, want, cache)
+        m.checker.lookahead.on_read(place, f, want, cache)
     m.counters.count_bytes("read", place.memory.space, data.size * storage(dtype).itemsize)
     if want is None:
         return Val(data, ok)
@@ -91,7 +89,7 @@ def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = Non
     flat = place.memory.typed(place.dtype)
     if m.checking:
         m.checker.on_write(place, f, want, value)
-        m.lookahead.on_write(place, want)
+        m.checker.lookahead.on_write(place, want)
     if want is None:
         if data.shape[0] > index.shape[0]:
             index = np.broadcast_to(index, np.broadcast_shapes(index.shape, data.shape))

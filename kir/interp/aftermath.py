@@ -1,23 +1,20 @@
 """What is left when a kernel or a program ends: operations in flight, outputs that nobody has written, and who wrote the others."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kir.interp import asynchrony
-from kir.interp.frame import Frame
+from kir.interp.frame import Frame, Queue
+from kir.interp.happened import Happened
 from kir.interp.memory import Handle
-from kir.interp.number import Array, storage
+from kir.interp.number import storage
 from kir.interp.result import Access
+from kir.interp.values import Mask
 from kir.ir import nodes as n
 from kir.ir.visit import statements
 
-if TYPE_CHECKING:
-    from kir.interp.checker import Checker
 
-
-def in_flight(c: Checker, queue: asynchrony.Queue, f: Frame) -> None:
+def in_flight(c: Happened, queue: Queue, f: Frame) -> None:
     """Reports operations that nobody waited for (KIR-I017): the shared memory that they read or write may be another CTA's by then."""
     kernel = c.m.kernel.name if c.m.kernel is not None else ""
     for o, why in asynchrony.unfinished(queue):
@@ -28,13 +25,12 @@ def in_flight(c: Checker, queue: asynchrony.Queue, f: Frame) -> None:
                    verb="issue", accesses=(end,))
 
 
-def undefined(c: Checker, handle: Handle, at: Array) -> None:
-    """Reports an output element that is undefined when the program ends (KIR-I012), at the first statement that writes the output."""
+def undefined(c: Happened, handle: Handle, ok: Mask) -> None:
+    """Reports an output element that is undefined when the program ends (KIR-I012: where `ok` says so), at the first statement that writes the output."""
     name = handle.buffer.name
-    ok = c.validity(handle.memory, at, storage(handle.buffer.dtype).itemsize)
     if ok is None:
         return
-    where = [int(x) for x in np.argwhere(~ok)[0]] if at.ndim else []
+    where = [int(x) for x in np.argwhere(~ok)[0]] if ok.ndim else []
     c.m.site = _store_to(c, name)
     own = writer(c, handle, tuple(where))
     message = f"{name}{where} is undefined when the program ends ({int((~ok).sum())} elements are)"
@@ -43,7 +39,7 @@ def undefined(c: Checker, handle: Handle, at: Array) -> None:
                accesses=(reads,))
 
 
-def _store_to(c: Checker, name: str) -> n.Stmt | None:
+def _store_to(c: Happened, name: str) -> n.Stmt | None:
     for k in c.m.program.kernels:
         for s in statements(k.body):
             if (isinstance(s, n.Store) and s.at.buffer.name == name) or (isinstance(s, n.Copy) and s.dst.buffer.name == name):
@@ -51,7 +47,7 @@ def _store_to(c: Checker, name: str) -> n.Stmt | None:
     return None
 
 
-def writer(c: Checker, handle: Handle, index: tuple[int, ...]) -> Access | None:
+def writer(c: Happened, handle: Handle, index: tuple[int, ...]) -> Access | None:
     """Who wrote an element of global memory last, at `index` of its buffer."""
     memory, shadow = handle.memory, handle.memory.shadow
     if shadow is None or len(index) != len(handle.shape):

@@ -7,65 +7,33 @@ its issuer knew, and which nobody knows about until completion is observed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
-from kir.dataclass import dataclass
+from kir.diagnostic import error
 from kir.interp import access
-from kir.interp.frame import Frame, Val
-from kir.interp.memory import Memory, Place, locate, resolve
+from kir.interp.frame import Frame, Group, Operation, Queue
+from kir.interp.machine import Machine
+from kir.interp.memory import Memory, Place, locate
 from kir.interp.number import Array, storage
+from kir.interp.peers import in_peer
+from kir.interp.products import multiply
+from kir.interp.regions import resolve
+from kir.interp.rendezvous import barriers, settle
 from kir.interp.result import Access
-from kir.interp.schedule import Mbarrier
-from kir.ir.nodes import Copy, Mma, Stmt, TensorMap
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
+from kir.interp.tasks import Mbarrier
+from kir.interp.values import Val
+from kir.ir.nodes import Copy, Mma, TensorMap
 
 
-@dataclass(eq=False)
-class Operation:
-    """One operation in flight, issued by the lanes `lanes` of a frame. `reads` are the agents that stand for its reading part."""
-
-    family: str
-    act: Callable[[], None]
-    lanes: Array
-    site: Stmt | None
-    writer: Array | None = None
-    reader: Array | None = None
-    frame: Frame | None = None
-    signals: tuple[tuple[Mbarrier, int], ...] = ()
-    registers: Memory | None = None
-    acted: bool = False
-
-    def run(self, m: Machine) -> None:
-        """Acts, once; what it does is found at the statement that issued it."""
-        if not self.acted:
-            self.acted = True
-            here, m.site = m.site, self.site
-            self.act()
-            m.site = here
-
-
-@dataclass(eq=False)
-class Group:
-    """Operations that a commit closed, for the lanes that made it."""
-
-    operations: list[Operation]
-    lanes: Array
-    read: Array | None = None
-
-
-@dataclass(eq=False)
-class Queue:
-    """What the instances of one team have in flight, by family: `cp_async`, `bulk`, `wgmma`."""
-
-    open: dict[str, list[Operation]] = field(default_factory=dict)
-    groups: dict[str, list[Group]] = field(default_factory=dict)
-    slots: dict[str, tuple[Array, Array, Array]] = field(default_factory=dict)
-    """Checking mode: the agents that stand for the operations of the group that is open, and the lanes that have one."""
+def perform(m: Machine, made: Operation) -> None:
+    """An operation acts, once; what it does is found at the statement that issued it."""
+    if not made.acted:
+        made.acted = True
+        here, m.site = m.site, made.site
+        made.act()
+        m.site = here
 
 
 def family_of(s: Copy) -> str:
@@ -76,7 +44,7 @@ def family_of(s: Copy) -> str:
 def copy(m: Machine, s: Copy, f: Frame) -> None:
     """A copy: at once, or left in flight with its group or mbarrier."""
     source, target = resolve(m, s.src.at, f), resolve(m, s.dst, f)
-    descriptor = m.descriptor(s)
+    descriptor = _descriptor(m, s)
     if descriptor is not None:
         source, target = _described(m, descriptor, source, f), _described(m, descriptor, target, f)
     mask = None if s.mask is None else m.evaluate(s.mask, f)
@@ -93,17 +61,28 @@ def copy(m: Machine, s: Copy, f: Frame) -> None:
     readers, writers = f.snapshot(reader, proxy), f.snapshot(writer, proxy)
     lanes = f.active()
     ranks = _ranks(s)
-    targets = [target] if ranks is None else [m.in_peer(target, rank, f) for rank in ranks]
+    targets = [target] if ranks is None else [in_peer(m, target, rank, f) for rank in ranks]
     signals: tuple[tuple[Mbarrier, int], ...] = ()
     if s.signal is not None:
         size = _bytes_of(target) if family == "bulk" else -1
         signals = tuple((b, size) for rank in ranks or (None,)
-                        for b in m.barriers(s.signal, f, "signals", proxy=proxy, agents=writer, rank=rank))
+                        for b in barriers(m, s.signal, f, "signals", proxy, writer, rank))
 
     def act() -> None:
         for each in targets:
             _move(m, s, readers, writers, source, each, mask, inner, other)
     _launch(m, Operation(family, act, lanes, s, writer, reader, f, signals), f)
+
+
+def _descriptor(m: Machine, s: Copy) -> TensorMap | None:
+    """The tensor map that a copy goes by. Raises KirError KIR-I005 for one that is not there."""
+    name = dict(s.attrs).get("descriptor")
+    if name is None:
+        return None
+    found = next((t for t in m.program.tensor_maps if t.name == name), None)
+    if found is None:
+        raise error("KIR-I005", f"there is no tensor map '{name}'", origin=s.origin)
+    return found
 
 
 def _ranks(s: Copy) -> tuple[int, ...] | None:
@@ -145,7 +124,6 @@ def _move(m: Machine, s: Copy, readers: Frame, writers: Frame, source: Place, ta
 
 def issue_mma(m: Machine, s: Mma, f: Frame) -> None:
     """A wgmma left in flight: its operands are read and its accumulator written until a wait."""
-    from kir.interp.statements import multiply
     issue(m, resolve(m, s.acc, f).memory, f, lambda acting: multiply(m, s, acting, m.evaluate(s.a, acting), m.evaluate(s.b, acting)))
 
 
@@ -168,7 +146,7 @@ def issue(m: Machine, registers: Memory, f: Frame, act: Callable[[Frame], None])
 
 def _launch(m: Machine, made: Operation, f: Frame) -> None:
     if not m.lazy:
-        made.run(m)
+        perform(m, made)
     if made.signals:
         for b, _ in made.signals:
             b.flying += 1
@@ -183,7 +161,7 @@ def _launch(m: Machine, made: Operation, f: Frame) -> None:
 
 def finish(m: Machine, made: Operation) -> None:
     """Completes an operation that signals: it acts, and its barriers count its bytes (or its arrival)."""
-    made.run(m)
+    perform(m, made)
     for b, size in made.signals:
         b.flying -= 1
         m.publish(b, made)
@@ -191,7 +169,15 @@ def finish(m: Machine, made: Operation) -> None:
             b.pending -= 1
         else:
             b.tx -= size
-        m.settle(b)
+        settle(m, b)
+
+
+def complete_one(m: Machine) -> bool:
+    """Lets the oldest operation in flight complete; False when there is none."""
+    if not m.in_flight:
+        return False
+    finish(m, m.in_flight.pop(0))
+    return True
 
 
 def commit(m: Machine, family: str, f: Frame) -> None:
@@ -222,7 +208,7 @@ def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) 
         if not due.any():
             continue
         for made in group.operations:
-            made.run(m)
+            perform(m, made)
             if made.registers is not None and made in made.registers.pending:
                 made.registers.pending.remove(made)
             for agents in ((made.reader,) if read_only else (made.reader, made.writer)):
@@ -251,10 +237,10 @@ def drain(m: Machine, queue: Queue) -> None:
     """Lets everything that is left act: the end of the kernel."""
     for pending in queue.open.values():
         for o in pending:
-            o.run(m)
+            perform(m, o)
     for groups in queue.groups.values():
         for g in groups:
             for o in g.operations:
-                o.run(m)
+                perform(m, o)
     queue.open.clear()
     queue.groups.clear()

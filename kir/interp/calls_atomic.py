@@ -1,22 +1,18 @@
 """Instruction table, family `atomic`: read-modify-write of single elements, lane by lane in the order of the lanes."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import number
 from kir.interp.access import wanted
-from kir.interp.frame import Frame, Val, both, lift
-from kir.interp.memory import resolve
+from kir.interp.frame import Frame
+from kir.interp.machine import Machine, Semantics
 from kir.interp.number import Array, storage
+from kir.interp.regions import resolve
+from kir.interp.values import Val, both, lift
 from kir.ir.nodes import Call, Expr, Region
 from kir.ir.types import DType
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 
 def _apply(fn: str, dtype: DType, old: Array, value: Array, expected: Array | None) -> Array:
@@ -75,6 +71,6 @@ def _atomic(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
     return () if e.fn == "atomic_store" else Val(old.reshape(shape), old_ok)
 
 
-ATOMIC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = dict.fromkeys(
+ATOMIC: dict[str, Semantics] = dict.fromkeys(
     ("atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_exch", "atomic_cas",
      "atomic_load", "atomic_store"), _atomic)

@@ -3,19 +3,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import bits, number, rounding, special
-from kir.interp.frame import Frame, Val, aligned, defined
+from kir.interp.frame import Frame
+from kir.interp.machine import Machine
 from kir.interp.number import Array
+from kir.interp.values import Val, aligned, defined
 from kir.ir.nodes import Call, Expr
 from kir.ir.types import F64, DType, dtype_of
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 Elementwise = Callable[..., Array]
 

@@ -1,63 +1,27 @@
 """Instruction table, family `matrix`: ldmatrix, stmatrix, mma.sync and wgmma on the packed elements of each lane of a warp.
 
-Lane mappings are those of `kir.ir.layout_tables`. Numerics of every matrix product:
-products and sums are made in f64, rounded to f32 once and added to the accumulator. So a product of a tile and of its parts agree in every
-bit on every machine, which sums in f32 in whatever order a BLAS takes do not.
+Lane mappings are those of `kir.ir.layout_tables`, numerics those of `kir.interp.products`.
 """
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import access
+from kir.interp.asynchrony import issue
 from kir.interp.calls_warp import WARP_SIZE, lanes_of
-from kir.interp.frame import Frame, Mask, Val
-from kir.interp.memory import Place, resolve
-from kir.interp.number import Array, narrow, storage, to_tf32
+from kir.interp.frame import Frame
+from kir.interp.machine import Machine, Semantics
+from kir.interp.memory import Place
+from kir.interp.number import Array, narrow, storage
+from kir.interp.products import product
+from kir.interp.regions import resolve
+from kir.interp.values import Mask, Val
 from kir.ir import layout_tables
 from kir.ir.nodes import Call, Expr, Load, Region
-from kir.ir.types import BF16, F32, F64, DType, dtype_of
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
-
-
-def product(a: Array, b: Array, of: DType, precision: str) -> Array:
-    """`a` [.., m, k] times `b` [.., k, n], elements of dtype `of`, as f32 (f64 for f64, i32 for integers). `precision`: `ieee`,
-    `tf32` (operands rounded), `tf32x3` and `bf16x3` (operands split in two parts, the product of the small parts dropped)."""
-    if of == F64:
-        return _matmul(a, b)
-    if of.is_integer or of.is_bool:
-        return _matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(np.int32)
-    x, y = a.astype(np.float32), b.astype(np.float32)
-    if of != F32 or precision == "ieee":
-        return _matmul(x, y)
-    def coarse(v: Array) -> Array:
-        return to_tf32(v) if precision.startswith("tf32") else v.astype(storage(BF16)).astype(np.float32)
-    high_a, high_b = coarse(x), coarse(y)
-    if not precision.endswith("x3"):
-        return _matmul(high_a, high_b)
-    low_a, low_b = coarse(x - high_a), coarse(y - high_b)
-    return _matmul(low_a, high_b) + _matmul(high_a, low_b) + _matmul(high_a, high_b)
-
-
-ONE_THREAD = 1 << 18
-"""Multiply-adds up to which OpenBLAS stays on one thread: its threads cost more than they bring here, and tile sizes stay small."""
-
-
-def _matmul(a: Array, b: Array) -> Array:
-    """`np.matmul` in f64, in blocks of rows, each small enough to stay on one thread; rounded to the dtype of the operands."""
-    if a.dtype == np.float32:
-        return np.asarray(_matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32))
-    rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
-    step = max(1, ONE_THREAD // max(1, inner * columns))
-    if rows <= step:
-        return np.asarray(np.matmul(a, b))
-    return np.concatenate([np.matmul(a[..., i : i + step, :], b) for i in range(0, rows, step)], axis=-2)
+from kir.ir.types import F32, DType, dtype_of
 
 
 def _by_warps(v: Val, f: Frame) -> tuple[Array, Mask]:
@@ -175,7 +139,6 @@ def _wgmma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     acc, a, b = e.args
     if not (isinstance(acc, Region) and isinstance(a, Region) and isinstance(b, Region)):
         raise error("KIR-I002", "wgmma acts on places (&acc, &As[..], &Bs[..])")
-    from kir.interp.asynchrony import issue
     attrs = dict(e.attrs)
     held = layout_tables.wgmma_acc(n)
     number = f.thread_numbers()
@@ -230,5 +193,5 @@ def _defined(v: Val, lane: int, transposed: bool) -> Array:
     return np.asarray(every[lane if every.shape[0] > 1 else 0])
 
 
-MATRIX: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
+MATRIX: dict[str, Semantics] = {
     "mma_sync": _mma_sync, "wgmma": _wgmma, "ldmatrix": _ldmatrix, "stmatrix": _stmatrix}

@@ -7,17 +7,16 @@ for mbarriers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from kir.diagnostic import error
 from kir.interp import asynchrony
 from kir.interp.calls_warp import taking_part
-from kir.interp.frame import Frame, Val
-from kir.interp.schedule import Wait
+from kir.interp.frame import Frame
+from kir.interp.machine import Machine, Semantics
+from kir.interp.rendezvous import arrive_named, barriers, init_barriers, named_barrier, settle
+from kir.interp.tasks import Wait
+from kir.interp.values import Val
 from kir.ir.nodes import Call, Expr, Region
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 Steps = Iterator[Wait]
 NOTHING: tuple[Val, ...] = ()
@@ -50,7 +49,7 @@ def _warp_sync(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
 
 
 def _mbar_init(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
-    m.init_barriers(_place(e), _number(m, e, 1, f), f)
+    init_barriers(m, _place(e), _number(m, e, 1, f), f)
     return NOTHING
 
 
@@ -63,25 +62,25 @@ def _mbar_arrive(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
         size = m.evaluate(second, f)
         m.must_be_defined(size, f, "a byte count")
     lanes = f.active().nonzero()[0]
-    barriers = m.barriers(region, f, "arrives on" if e.fn != "mbar_expect" else "expects bytes on")
-    for lane, b in zip(lanes, barriers, strict=True):
+    objects = barriers(m, region, f, "arrives on" if e.fn != "mbar_expect" else "expects bytes on")
+    for lane, b in zip(lanes, objects, strict=True):
         if size is not None:
             b.tx += int(size.data[lane if size.data.shape[0] > 1 else 0])
         if e.fn != "mbar_expect":
             m.release(b, f, int(lane))
             b.pending -= 1
-        m.settle(b)
+        settle(m, b)
     return NOTHING
 
 
 def _named_arrive(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
-    m.arrive_named(f, ("named", _number(m, e, 0, f)), _number(m, e, 1, f))
+    arrive_named(m, f, ("named", _number(m, e, 0, f)), _number(m, e, 1, f))
     return NOTHING
 
 
 def _cluster_arrive(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
-    m.arrive_named(f, ("cluster", 0), m.cluster_threads)
-    f.cluster_generation = m.named_barrier(f, ("cluster", 0)).generation if m.named_barrier(f, ("cluster", 0)).arrived else -1
+    arrive_named(m, f, ("cluster", 0), m.cluster_threads)
+    f.cluster_generation = named_barrier(m, f, ("cluster", 0)).generation if named_barrier(m, f, ("cluster", 0)).arrived else -1
     return NOTHING
 
 
@@ -115,7 +114,7 @@ def _advice(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     return NOTHING
 
 
-SYNC: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
+SYNC: dict[str, Semantics] = {
     **dict.fromkeys(("fence", "fence_async", "fence_mbar_init", "wgmma_fence"), _fence), "warp_sync": _warp_sync,
     "mbar_init": _mbar_init, **dict.fromkeys(("mbar_expect", "mbar_arrive", "mbar_arrive_expect"), _mbar_arrive),
     "named_barrier_arrive": _named_arrive, "cluster_arrive": _cluster_arrive,
@@ -154,16 +153,16 @@ def _barrier(m: Machine, e: Call, f: Frame) -> Steps:
 def _named_sync(m: Machine, e: Call, f: Frame) -> Steps:
     m.counters.barriers += 1
     number, expected = _number(m, e, 0, f), _number(m, e, 1, f)
-    b = m.named_barrier(f, ("named", number))
+    b = named_barrier(m, f, ("named", number))
     generation = b.generation
-    m.arrive_named(f, ("named", number), expected)
+    arrive_named(m, f, ("named", number), expected)
     if b.generation == generation:
         yield Wait(lambda: b.generation != generation, f"named barrier {number}, where {expected} threads meet")
     m.acquire(f, b.opened)
 
 
 def _cluster_wait(m: Machine, e: Call, f: Frame) -> Steps:
-    b = m.named_barrier(f, ("cluster", 0))
+    b = named_barrier(m, f, ("cluster", 0))
     generation = f.cluster_generation
     if generation >= 0 and b.generation == generation:
         yield Wait(lambda: b.generation != generation, "the other CTAs of its cluster")
@@ -177,7 +176,7 @@ def _mbar_wait(m: Machine, e: Call, f: Frame) -> Steps:
     m.must_be_defined(parity, f, "a phase parity")
     lanes = f.active().nonzero()[0]
     pairs = [(b, int(parity.data[lane if parity.data.shape[0] > 1 else 0]) & 1)
-             for lane, b in zip(lanes, m.barriers(_place(e), f, "waits on"), strict=True)]
+             for lane, b in zip(lanes, barriers(m, _place(e), f, "waits on"), strict=True)]
     unique = {(id(b), p): (b, p) for b, p in pairs}
     for b, p in unique.values():
         if not b.passed(p):
@@ -202,7 +201,7 @@ def _wgmma_wait(m: Machine, e: Call, f: Frame) -> Steps:
             for lane in (lanes & f.active()).nonzero()[0]:
                 m.acquire(f, clock, int(lane))
         return
-    b = m.named_barrier(f, (f"wgmma {id(f.parent)}", int(warpgroup[0])))
+    b = named_barrier(m, f, (f"wgmma {id(f.parent)}", int(warpgroup[0])))
     generation = b.generation
     b.arrived += f.lanes
     for agents, waited in done:

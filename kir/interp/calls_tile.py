@@ -7,23 +7,21 @@ operand after each step. `max`, `min`, `and`, `or`, `xor` do not depend on the o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import number
-from kir.interp.frame import Frame, Val, aligned, defined, lift
-from kir.interp.memory import resolve
+from kir.interp.frame import Frame
+from kir.interp.functions import Combine, combiner
+from kir.interp.machine import Machine, Semantics
 from kir.interp.number import Array
+from kir.interp.regions import resolve
+from kir.interp.values import Val, aligned, defined, lift
 from kir.ir.nodes import Call, Expr, Region
 from kir.ir.types import DType, dtype_of, shape_of
 
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
-
 Values = tuple[Val, ...]
-Combine = Callable[[tuple[Array, ...], tuple[Array, ...]], tuple[Array, ...]]
 
 
 def _operands(m: Machine, e: Call, f: Frame) -> Values:
@@ -82,7 +80,7 @@ def _folded(op: str, dtype: DType) -> Combine:
 def _combiner(m: Machine, e: Call, f: Frame) -> Combine:
     options = dict(e.attrs)
     if "combine" in options:
-        return m.combiner(str(options["combine"]), f)
+        return combiner(m, str(options["combine"]), f)
     return _folded(str(options.get("op", "sum")), dtype_of(e.args[0].type))
 
 
@@ -267,7 +265,7 @@ def _prefetch_descriptor(m: Machine, e: Call, f: Frame) -> Values:
     return ()
 
 
-TILE: dict[str, Callable[[Machine, Call, Frame], Val | Values]] = {
+TILE: dict[str, Semantics] = {
     "iota": _iota, "expand": _expand, "broadcast": _broadcast, "reshape": _reshape, "trans": _trans, "reduce": _reduce, "scan": _scan,
     "sort": _sort, "gather": _gather, "pick": _pick, "vec": _vec, "join": _join, "split": _split, "cat": _cat, "histogram": _histogram,
     "pack": _pack, "unpack": _unpack,

@@ -5,21 +5,17 @@ name, the value is undefined. Every lane that a mask names and that has not left
 """
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import number
-from kir.interp.frame import Frame, Val, lift
+from kir.interp.frame import Frame
+from kir.interp.machine import Machine, Semantics
 from kir.interp.number import Array
 from kir.interp.result import Access
+from kir.interp.values import Val, lift
 from kir.ir.nodes import Call, Expr
 from kir.ir.types import dtype_of
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 WARP_SIZE = 32
 FULL = 0xFFFFFFFF
@@ -187,6 +183,6 @@ def _warp_reduce(m: Machine, e: Call, f: Frame) -> Val:
     return Val(out)
 
 
-WARP: dict[str, Callable[[Machine, Call, Frame], Val | tuple[Val, ...]]] = {
+WARP: dict[str, Semantics] = {
     **dict.fromkeys(("shfl_xor", "shfl_up", "shfl_down", "shfl_idx"), _shuffle),
     **dict.fromkeys(("vote_any", "vote_all", "ballot"), _vote), "match_any": _match, "active_mask": _active_mask, "warp_reduce": _warp_reduce}

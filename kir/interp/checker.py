@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kir.interp import aftermath, asynchrony
+from kir.interp import aftermath
 from kir.interp.clocks import FENCED
-from kir.interp.frame import Frame, Mask, Val, lift
+from kir.interp.frame import Frame, Queue
 from kir.interp.happened import Happened
 from kir.interp.memory import Handle, Memory, Place
 from kir.interp.number import Array, storage
@@ -18,6 +18,7 @@ from kir.interp.result import Access
 from kir.interp.scan import needs_layers, written
 from kir.interp.shadow import EARLIER, Conflict, Shadow
 from kir.interp.traffic import count_traffic
+from kir.interp.values import Mask, Val, lift
 from kir.ir import nodes as n
 
 
@@ -40,7 +41,7 @@ class Checker(Happened):
         """A kernel has ended: its shared memory is gone."""
         self.memories = [x for x in self.memories if x.space == "global"]
 
-    def ended(self, queue: asynchrony.Queue, f: Frame) -> None:
+    def ended(self, queue: Queue, f: Frame) -> None:
         """Reports operations that nobody waited for (KIR-I017)."""
         aftermath.in_flight(self, queue, f)
 
@@ -77,7 +78,7 @@ class Checker(Happened):
 
     def on_output(self, handle: Handle, at: Array) -> None:
         """Reports an output element that is undefined when the program ends (KIR-I012)."""
-        aftermath.undefined(self, handle, at)
+        aftermath.undefined(self, handle, self.validity(handle.memory, at, storage(handle.buffer.dtype).itemsize))
 
     def writer(self, handle: Handle, index: tuple[int, ...]) -> Access | None:
         """Who wrote an element of global memory last."""

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kir.interp.frame import Frame, Mask
+from kir.interp.frame import Frame
 from kir.interp.number import Array
+from kir.interp.values import Mask
 from kir.ir import nodes as n
 
 Kind = Literal["grid", "loop", "trips", "branch", "choice", "read", "write"]

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,14 @@ from kir.interp.calls_matrix import MATRIX
 from kir.interp.calls_sync import SYNC
 from kir.interp.calls_tile import TILE
 from kir.interp.calls_warp import WARP
-from kir.interp.frame import Frame, Val, aligned, defined, lift
-from kir.interp.memory import Handle, resolve
+from kir.interp.frame import Frame
+from kir.interp.functions import call
+from kir.interp.machine import Machine, Semantics
+from kir.interp.regions import resolve
+from kir.interp.values import Val, aligned, defined, lift
 from kir.ir.nodes import Address, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from kir.ir.types import DType, dtype_of
 
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
-
-Semantics = Callable[["Machine", Call, Frame], "Val | tuple[Val, ...]"]
 CALLS: dict[str, Semantics] = {**MATH, **TILE, **ATOMIC, **WARP, **MATRIX, **SYNC}
 """What each row of the instruction table does."""
 
@@ -136,7 +135,7 @@ def _call(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
     if made is not None and e.of is None:
         return made(m, e, f)
     if e.fn in m.functions:
-        return m.call(e, f)
+        return call(m, e, f)
     if e.fn in table():
         raise error("KIR-I002", f"'{e.fn}' waits for others, so it stands alone as a statement")
     raise error("KIR-I002", f"there is no function '{e.fn}'", attempt=did_you_mean(e.fn, [*CALLS, *m.functions]))
@@ -144,8 +143,3 @@ def _call(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
 
 _BY_TYPE: dict[type, Callable[[Any, Any, Frame], Any]] = {
     Const: _const, Var: _var, Unary: _unary, Binary: _binary, Select: _select, Cast: _cast, Load: _load, Address: _address, Call: _call}
-
-
-def is_handle(x: object) -> bool:
-    """Whether a name stands for memory."""
-    return isinstance(x, Handle)

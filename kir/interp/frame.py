@@ -1,81 +1,60 @@
-"""Values and frames: every value carries a leading axis of lanes, the instances of the team that runs side by side.
+"""Frames: the running instances of a team, the values of their names, and what they have in flight.
 
-A value of tile shape S in a frame of L lanes is an array [L, *S], or [1, *S] when all lanes agree. Frames nest as teams split:
-`owner` maps each lane to the lane of the parent frame that it belongs to.
+Frames nest as teams split: `owner` maps each lane to the lane of the parent frame that it belongs to.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kir.dataclass import dataclass
+from kir.interp.clocks import Clocks
+from kir.interp.memory import Handle, Instances, Memory
 from kir.interp.number import Array
+from kir.interp.tasks import Mbarrier, Team
+from kir.interp.values import Mask, Val
+from kir.ir.nodes import Stmt
 
-if TYPE_CHECKING:
-    from kir.interp.asynchrony import Queue
-    from kir.interp.clocks import Clocks
-    from kir.interp.memory import Handle
-    from kir.interp.schedule import Team
-
-Mask = Any
-"""A bool array over lanes (or elements), or None for "all"."""
+LEVELS = {"warpgroup": 128, "warp": 32, "thread": 1}
+"""Levels of the machine that a loop splits a team into, with the threads of one instance."""
 
 
-@dataclass(slots=True)
-class Val:
-    """A value and, in checking mode, which of its elements are defined (`ok` is None when all are)."""
+@dataclass(eq=False)
+class Operation:
+    """One operation in flight, issued by the lanes `lanes` of a frame. `reads` are the agents that stand for its reading part."""
 
-    data: Array
-    ok: Mask = None
-    _index: tuple[Array, int, int] | None = None
-
-    def index(self) -> tuple[Array, int, int]:
-        """The data as int64 with its least and largest value (0 and 0 when it is empty), kept for the next access."""
-        if self._index is None:
-            wide = self.data.astype(np.int64)
-            if wide.size == 1:
-                low = high = int(wide.reshape(-1)[0])
-            else:
-                low, high = (int(wide.min()), int(wide.max())) if wide.size else (0, 0)
-            self._index = (wide, low, high)
-        return self._index
-
-    @property
-    def tile(self) -> tuple[int, ...]:
-        """The tile shape, without the axis of lanes."""
-        return self.data.shape[1:]
+    family: str
+    act: Callable[[], None]
+    lanes: Array
+    site: Stmt | None
+    writer: Array | None = None
+    reader: Array | None = None
+    frame: Frame | None = None
+    signals: tuple[tuple[Mbarrier, int], ...] = ()
+    registers: Memory | None = None
+    acted: bool = False
 
 
-def lift(x: Array, rank: int) -> Array:
-    """`x` [l, *S] with S padded by leading ones to `rank` dimensions, so that NumPy broadcasts tiles aligned at the right."""
-    missing = rank + 1 - x.ndim
-    return x if missing <= 0 else x.reshape(x.shape[:1] + (1,) * missing + x.shape[1:])
+@dataclass(eq=False)
+class Group:
+    """Operations that a commit closed, for the lanes that made it."""
+
+    operations: list[Operation]
+    lanes: Array
+    read: Array | None = None
 
 
-def aligned(*values: Val) -> tuple[Array, ...]:
-    """The data of values at one rank."""
-    rank = max(v.data.ndim for v in values) - 1
-    return tuple(lift(v.data, rank) for v in values)
+@dataclass(eq=False)
+class Queue:
+    """What the instances of one team have in flight, by family: `cp_async`, `bulk`, `wgmma`."""
 
-
-def defined(*values: Val) -> Mask:
-    """Where all of the values are defined; None when they are everywhere."""
-    known = [v for v in values if v.ok is not None]
-    if not known:
-        return None
-    rank = max(v.data.ndim for v in values) - 1
-    shape = np.broadcast_shapes(*(lift(v.data, rank).shape for v in values))
-    out = np.ones(shape, np.bool_)
-    for v in known:
-        out &= lift(v.ok, rank)
-    return out
-
-
-def both(a: Mask, b: Mask) -> Mask:
-    """The conjunction of two masks of one rank."""
-    return b if a is None else a if b is None else a & b
+    open: dict[str, list[Operation]] = field(default_factory=dict)
+    groups: dict[str, list[Group]] = field(default_factory=dict)
+    slots: dict[str, tuple[Array, Array, Array]] = field(default_factory=dict)
+    """Checking mode: the agents that stand for the operations of the group that is open, and the lanes that have one."""
 
 
 @dataclass
@@ -132,7 +111,7 @@ class Frame:
         """Whether no lane is active."""
         return self.live is not None and not self.live.any()
 
-    def lane_in(self, ancestor: Frame) -> Array | None:
+    def lane_in(self, ancestor: Instances) -> Array | None:
         """For each lane its lane in an enclosing frame; None when they are the same."""
         key = id(ancestor)
         if key in self._maps:

@@ -1,20 +1,18 @@
 """What a thread knows to have happened: clocks carried by barriers, fences, groups and messages."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kir.interp.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
 from kir.interp.frame import Frame
+from kir.interp.lookahead import Lookahead
+from kir.interp.machine import Machine
 from kir.interp.memory import Memory
+from kir.interp.monitor import Reordering
 from kir.interp.number import Array
 from kir.interp.scan import finest_view, viewed_only
 from kir.interp.shadow import EARLIER
 from kir.ir import nodes as n
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 WARP = 32
 
@@ -24,6 +22,7 @@ class Happened:
 
     def __init__(self, m: Machine) -> None:
         self.m = m
+        self.lookahead: Reordering = Lookahead(m)
         self.memories: list[Memory] = []
         self.sites: list[n.Stmt | None] = [None]
         self.site_of: dict[int, int] = {}

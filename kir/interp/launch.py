@@ -12,18 +12,24 @@ from typing import Any, Literal
 import numpy as np
 
 from kir.diagnostic import error
-from kir.interp import asynchrony, cluster, statements
-from kir.interp.asynchrony import Queue
+from kir.interp import cluster
+from kir.interp.asynchrony import complete_one, drain
+from kir.interp.buffers import layout_of
 from kir.interp.coverage import Coverage, Place
 from kir.interp.evaluate import constant
-from kir.interp.frame import Frame, Val
+from kir.interp.frame import LEVELS, Frame, Queue
+from kir.interp.interpreter import Interpreter
 from kir.interp.machine import Machine
 from kir.interp.memory import Handle, Memory, bytes_needed, fill_poison
 from kir.interp.number import Array, storage
+from kir.interp.peers import ended
 from kir.interp.result import Access, Finding, Result
-from kir.interp.schedule import Steps, Task, drive
+from kir.interp.schedule import drive
+from kir.interp.tasks import Steps, Task
+from kir.interp.values import Val
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
+from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType
 from kir.ir.visit import walk
 
@@ -101,7 +107,7 @@ def _has_choice(program: n.Program) -> bool:
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
           lazy: bool, most_steps: int, coverage: Coverage | None = None) -> tuple[Machine, dict[str, Array]]:
-    m = Machine(program, lazy=lazy, most_steps=most_steps, coverage=coverage)
+    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage)
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
@@ -112,7 +118,6 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
         _bind_sizes(m, arrays, scalars, host)
         for fact in program.facts:
             if not m.evaluate(fact, host).data.all():
-                from kir.ir.printer import expr_text
                 raise error("KIR-I008", f"the fact '{expr_text(fact)}' does not hold for these sizes")
         for p in program.params:
             if isinstance(p.of, n.Buffer):
@@ -169,7 +174,7 @@ def _bind_sizes(m: Machine, arrays: Mapping[str, Array], scalars: Mapping[str, i
 
 def _global(m: Machine, b: n.Buffer, host: Frame) -> Handle:
     shape = tuple(m.size(d, host) for d in b.shape)
-    strides, swizzles = statements.layout_of(m, b, shape, host)
+    strides, swizzles = layout_of(m, b, shape, host)
     memory = Memory(b.name, b.space, 1, bytes_needed(shape, strides, swizzles, storage(b.dtype).itemsize), None)
     fill_poison(memory, b.dtype)
     return Handle(b, memory, shape, strides, swizzles)
@@ -220,11 +225,11 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
         m.coverage.grid(k, extents)
     total = int(np.prod(extents, dtype=np.int64))
     m.cluster_threads = threads * int(np.prod(k.cluster, dtype=np.int64)) if k.cluster else threads
-    m.clusters = cluster.begun(m, extents, k.cluster, k.name)
+    m.clusters = cluster.begun(extents, k.cluster, k.name)
     m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or any(may_block(x) for x in _reachable(m, k))
     if m.checking:
         m.checker.begin(k, launch)
-        m.lookahead.begin()
+        m.checker.lookahead.begin()
     if m.stepping:
         roots = (_cta(m, k, extents, np.array([i]), threads) for i in m.clusters.order(total))
         drive(m, roots, RESIDENT)
@@ -235,8 +240,8 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     for queue, frame in m.queues:
         if m.checking:
             m.checker.ended(queue, frame)
-        asynchrony.drain(m, queue)
-    while m.complete_one():
+        drain(m, queue)
+    while complete_one(m):
         pass
     m.queues.clear()
     m.cluster_homes.clear()
@@ -256,15 +261,15 @@ def _cta(m: Machine, k: n.Kernel, extents: list[int], ctas: Array, threads: int)
     if m.checking:
         m.checker.enter(f)
     if m.clusters.size == 1:
-        return Task(f.name, statements.block(m, k.body, f))
+        return Task(f.name, m.block(k.body, f))
     m.clusters.roots[m.clusters.place(f)] = f
     return Task(f.name, _of_a_cluster(m, k, f))
 
 
 def _of_a_cluster(m: Machine, k: n.Kernel, f: Frame) -> Steps:
     """A CTA whose shared memory others may use for as long as it runs."""
-    yield from statements.block(m, k.body, f)
-    cluster.ended(m, f)
+    yield from m.block(k.body, f)
+    ended(m, f)
 
 
 def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:
@@ -314,7 +319,7 @@ def _plan_splits(m: Machine, k: n.Kernel) -> None:
     """Finds the loops over a level whose instances wait for one another."""
     waiting = {fn.name for fn in m.program.functions if any(isinstance(x, n.Call) and x.fn in _WAITS for x in walk(fn))}
     for s in walk(k):
-        if isinstance(s, n.For) and s.kind in statements.LEVELS:
+        if isinstance(s, n.For) and s.kind in LEVELS:
             inside = (x for b in s.body for x in walk(b))
             m.split_loops[id(s)] = any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in waiting))
                                        for x in inside)

@@ -5,17 +5,14 @@ n - 1 iterations before its own write. A read through the read-only cache (`nc`,
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from kir.interp.frame import Frame, Mask, lift
+from kir.interp.findings import Findings
+from kir.interp.frame import Frame
 from kir.interp.memory import Place
 from kir.interp.number import Array
+from kir.interp.values import Mask, lift
 from kir.ir import nodes as n
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 READ_ONLY_CACHES = frozenset({"nc", "ldg"})
 Touched = dict[str, list[Array]]
@@ -24,7 +21,7 @@ Touched = dict[str, list[Array]]
 class Lookahead:
     """Attached to a machine in checking mode; told of accesses to global memory and of iterations of pipelined loops."""
 
-    def __init__(self, m: Machine) -> None:
+    def __init__(self, m: Findings) -> None:
         self.m = m
         self.written: Touched = {}
         self.loops: list[_Loop] = []

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kir.interp.calls_sync import SYNC
+from kir.interp.calls_matrix import MATRIX
+from kir.interp.calls_sync import SYNC, WAITING
 from kir.interp.calls_warp import WARP, absent
-from kir.interp.frame import Frame, Mask, Val, lift
+from kir.interp.frame import Frame
+from kir.interp.machine import Machine
 from kir.interp.number import Array
-from kir.interp.schedule import Steps, Wait
+from kir.interp.tasks import Steps, Wait
+from kir.interp.values import Mask, Val, lift
 from kir.ir import nodes as n
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
+from kir.ir.visit import walk
 
 COLLECTIVE = frozenset({*WARP, "warp_sync"} - {"active_mask"})
 """Operations with a mask."""
@@ -84,12 +84,46 @@ def collective(s: n.Stmt) -> n.Call | None:
     return call if isinstance(call, n.Call) and call.fn in COLLECTIVE else None
 
 
+def operations(m: Machine, body: n.Block) -> set[str]:
+    """The names of the operations of some statements, and of the device functions that they call."""
+    found: set[str] = set()
+    todo = [body]
+    while todo:
+        for s in todo.pop():
+            for x in walk(s):
+                if isinstance(x, n.Call) and x.fn not in found:
+                    found.add(x.fn)
+                    todo += [m.functions[x.fn].body] if x.fn in m.functions else []
+    return found
+
+
 def both_meet(m: Machine, s: n.If) -> bool:
     """Whether each arm of a branch holds an operation with a mask, be it in a function that it calls."""
     found = m.meets.get(id(s))
     if found is None:
-        found = m.meets[id(s)] = all(not COLLECTIVE.isdisjoint(m.operations(arm)) for arm in (s.then, s.orelse))
+        found = m.meets[id(s)] = all(not COLLECTIVE.isdisjoint(operations(m, arm)) for arm in (s.then, s.orelse))
         m.kept.append(s)
+    return found
+
+
+def may_wait(m: Machine, s: n.Let | n.Eval) -> bool:
+    """Whether a statement is a call that runs as a coroutine: one that waits, or a device function."""
+    found = m.waits.get(id(s))
+    if found is None:
+        call = s.value if isinstance(s, n.Let) else s.call
+        found = isinstance(call, n.Call) and (call.fn in m.functions if call.of is not None else call.fn in WAITING)
+        m.waits[id(s)] = found
+    return found
+
+
+def goes_apart(m: Machine, s: n.If, rest: n.Block) -> bool:
+    """Whether lanes may wait in a branch while the others go on: there is such a call in it, and neither there nor in the rest of
+    the block an operation of whole warps, for which they must stay together."""
+    found = m.waits.get(id(s))
+    if found is None:
+        calls, after = operations(m, (s,)), operations(m, rest)
+        found = any(fn in WAITING for fn in calls) and not any(fn in WARP or fn in MATRIX or fn == "warp_sync" for fn in (*calls, *after))
+        m.waits[id(s)] = found
     return found
 
 

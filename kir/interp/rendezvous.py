@@ -1,36 +1,19 @@
 """Where instances meet: mbarriers and named barriers, what they publish, and what happens when nobody can go on."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from kir.interp import asynchrony
 from kir.interp.frame import Frame
-from kir.interp.memory import resolve
+from kir.interp.machine import Machine
 from kir.interp.number import Array
-from kir.interp.schedule import Mbarrier, NamedBarrier, Task
+from kir.interp.peers import in_peer
+from kir.interp.regions import resolve
+from kir.interp.result import Access
+from kir.interp.tasks import Mbarrier, NamedBarrier, Task
 from kir.ir.nodes import Region
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
 
 MOST_ARRIVALS, MOST_BYTES = (1 << 20) - 1, (1 << 20) - 1
 """Limits of an mbarrier's counts (PTX ISA 9.7.13.15.2)."""
-
-
-class Rendezvous:
-    """The part of the machine that keeps barriers. `in_flight` are operations that signal an mbarrier and have not acted yet."""
-
-    def __init__(self) -> None:
-        self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
-        self.named: dict[tuple[Any, ...], NamedBarrier] = {}
-        self.in_flight: list[asynchrony.Operation] = []
-        self.cluster_threads = 0
-
-    def forget_barriers(self) -> None:
-        """A new launch: nothing is initialized."""
-        self.mbarriers, self.named, self.in_flight = {}, {}, []
 
 
 def init_barriers(m: Machine, region: Region, count: int, f: Frame) -> None:
@@ -46,13 +29,13 @@ def init_barriers(m: Machine, region: Region, count: int, f: Frame) -> None:
         m.mbarriers[(m.number_of(place.memory), int(at))] = Mbarrier(name, count, count)
 
 
-def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int, agents: Array | None,
+def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int = 0, agents: Array | None = None,
              rank: int | None = None) -> list[Mbarrier]:
     """The barrier that each active lane names, in the CTA of a `rank` of its cluster where one is given. One that is not initialized is
     reported (KIR-I021) and made with one arrival."""
     place = resolve(m, region, f)
     if rank is not None:
-        place = m.in_peer(place, rank, f)
+        place = in_peer(m, place, rank, f)
     m.out_of_bounds(place, f, None, verb, place.inside)
     if m.checking:
         m.checker.on_barrier_object(place, f, "read", proxy, agents)
@@ -85,7 +68,7 @@ def named_barrier(m: Machine, f: Frame, key: tuple[str, int]) -> NamedBarrier:
     root = f
     while root.parent is not None:
         root = root.parent
-    group = m.cluster_of(root) if key[0] == "cluster" else id(root)
+    group = m.clusters.place(root)[0] if key[0] == "cluster" else id(root)
     return m.named.setdefault((*key, group), NamedBarrier())
 
 
@@ -112,17 +95,8 @@ def arrive_named(m: Machine, f: Frame, key: tuple[str, int], expected: int) -> N
         b.arrived, b.opened, b.clock = 0, b.clock, None
 
 
-def complete_one(m: Machine) -> bool:
-    """Lets the oldest operation in flight complete; False when there is none."""
-    if not m.in_flight:
-        return False
-    asynchrony.finish(m, m.in_flight.pop(0))
-    return True
-
-
 def deadlock(m: Machine, tasks: list[Task]) -> None:
     """Reports who waits for what (KIR-I020)."""
-    from kir.interp.result import Access
     waiting = [t for t in tasks if t.wait is not None and t.wait.what != "its sub-teams to end"]
     seen: list[Access] = []
     for t in waiting:

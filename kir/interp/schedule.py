@@ -1,99 +1,15 @@
-"""Coroutines and what they wait for: barriers of teams, named barriers, mbarriers; a round-robin scheduler that sees deadlocks."""
+"""A round-robin scheduler of coroutines that sees deadlocks."""
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
-import numpy as np
-
-from kir.dataclass import dataclass
-from kir.interp.number import Array
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
-    from kir.ir.nodes import Stmt
+from kir.interp.asynchrony import complete_one
+from kir.interp.machine import Machine
+from kir.interp.rendezvous import deadlock
+from kir.interp.tasks import Task
 
 SPIN_LIMIT = 2_000
 """Rounds in which every runnable coroutine only polls, after which the kernel counts as stuck."""
-
-
-@dataclass
-class Wait:
-    """A coroutine goes on once `ready()` holds; `what` says what it waits for."""
-
-    ready: Callable[[], bool]
-    what: str
-    spinning: bool = False
-
-
-Steps = Generator[Wait, None, None]
-
-
-@dataclass
-class Task:
-    """A running coroutine: a CTA, a role, a warp."""
-
-    name: str
-    steps: Steps
-    wait: Wait | None = None
-    done: bool = False
-    site: Stmt | None = None
-
-
-@dataclass
-class Team:
-    """Threads split into coroutines that meet at `barrier()`: it opens when all that have not left have arrived."""
-
-    size: int
-    left: int = 0
-    arrived: int = 0
-    generation: int = 0
-    agents: list[Array] = field(default_factory=list)
-
-    def arrive(self, count: int, agents: Array | None) -> int:
-        """`count` threads arrive; returns the generation to wait out."""
-        self.arrived += count
-        if agents is not None:
-            self.agents.append(agents)
-        return self.generation
-
-
-@dataclass
-class NamedBarrier:
-    """A hardware barrier 0 .. 15, or a cluster's: opens when `expected` threads have arrived."""
-
-    expected: int = 0
-    arrived: int = 0
-    generation: int = 0
-    clock: Any = None
-    opened: Any = None
-
-
-@dataclass
-class Mbarrier:
-    """A shared-memory barrier object (PTX ISA 9.7.13.15): the phase completes when no arrivals and no bytes are outstanding.
-    `clock` gathers what arrivals publish in this phase; `completed` is what the last completed phases published."""
-
-    name: str
-    expected: int
-    pending: int
-    tx: int = 0
-    phase: int = 0
-    clock: Any = None
-    completed: Any = None
-    flying: int = 0
-
-    def settle(self) -> None:
-        """Completes the phase if nothing is outstanding."""
-        if self.pending == 0 and self.tx == 0:
-            self.phase += 1
-            self.pending = self.expected
-            self.completed, self.clock = self.clock, None
-
-    def passed(self, parity: int) -> bool:
-        """Whether the phase of that parity has completed: what `mbarrier.try_wait.parity` tests."""
-        return self.phase & 1 != parity & 1
 
 
 def drive(m: Machine, roots: Iterator[Task], most: int) -> None:
@@ -120,8 +36,8 @@ def drive(m: Machine, roots: Iterator[Task], most: int) -> None:
             if task.done:
                 running.remove(task)
         spun = spun + 1 if moved and moved == polled else 0
-        if (not moved and not m.complete_one()) or spun > SPIN_LIMIT:
-            m.deadlock(running)
+        if (not moved and not complete_one(m)) or spun > SPIN_LIMIT:
+            deadlock(m, running)
             running.clear()
 
 
@@ -133,9 +49,3 @@ def step(m: Machine, task: Task) -> None:
     except StopIteration:
         task.done, task.wait = True, None
     task.site = m.site
-
-
-def groups_of(numbers: Array, size: int) -> list[Array]:
-    """Positions of lanes by the group of `size` consecutive numbers that they belong to (restarting wherever numbers restart)."""
-    keys = np.cumsum(np.concatenate([[0], (numbers[1:] <= numbers[:-1]).astype(np.int64)])) * (1 << 20) + numbers // size
-    return [np.flatnonzero(keys == k) for k in np.unique(keys)]

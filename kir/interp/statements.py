@@ -1,30 +1,30 @@
-"""Statements: control flow over lanes by masking, teams that split and run side by side, and blocks as coroutines."""
+"""Statements: control flow over lanes by masking, and blocks as coroutines."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kir.diagnostic import error
 from kir.interp import access, asynchrony
-from kir.interp.calls_matrix import product
+from kir.interp.buffers import allocate, home_of, reinterpreted
 from kir.interp.calls_sync import WAITING
 from kir.interp.calls_warp import absent
-from kir.interp.frame import Frame, Val, lift
-from kir.interp.meeting import Meeting, arms, both_meet, collective
-from kir.interp.memory import Handle, bytes_needed, resolve
-from kir.interp.number import narrow, storage
-from kir.interp.schedule import Steps, Task, Team, Wait, groups_of
+from kir.interp.frame import LEVELS, Frame
+from kir.interp.functions import call_steps
+from kir.interp.loops import count_iteration, entered, left, shortcut
+from kir.interp.machine import Machine
+from kir.interp.meeting import Meeting, arms, both_meet, collective, goes_apart, may_wait
+from kir.interp.memory import Handle
+from kir.interp.number import storage
+from kir.interp.products import multiply
+from kir.interp.regions import resolve
+from kir.interp.tasks import Steps, Task, Wait
+from kir.interp.teams import roles, split, together
+from kir.interp.values import Val, lift
 from kir.ir import nodes as n
-from kir.ir.layout import arrangement
-from kir.ir.types import I32, dtype_of
-
-if TYPE_CHECKING:
-    from kir.interp.machine import Machine
-
-LEVELS = {"warpgroup": 128, "warp": 32, "thread": 1}
-"""Levels of the machine that a loop splits a team into, with the threads of one instance."""
+from kir.ir.types import dtype_of
 
 
 def block(m: Machine, body: n.Block, f: Frame) -> Steps:
@@ -34,7 +34,7 @@ def block(m: Machine, body: n.Block, f: Frame) -> Steps:
             return
         m.site = s
         m.count_step(s)
-        if f.split and isinstance(s, n.If) and m.goes_apart(s, body[i + 1:]):
+        if f.split and isinstance(s, n.If) and goes_apart(m, s, body[i + 1:]):
             if (yield from _apart(m, s, body[i + 1:], f)):
                 return
             continue
@@ -42,7 +42,7 @@ def block(m: Machine, body: n.Block, f: Frame) -> Steps:
             yield from _meet(m, s, call, f)
             continue
         simple = _SIMPLE.get(type(s))
-        if simple is not None and not (isinstance(s, (n.Let, n.Eval)) and m.may_wait(s)):
+        if simple is not None and not (isinstance(s, (n.Let, n.Eval)) and may_wait(m, s)):
             simple(m, s, f)
         else:
             yield from _COMPOUND[type(s)](m, s, f)
@@ -65,13 +65,14 @@ def _eval(m: Machine, s: n.Eval, f: Frame) -> None:
 
 def _alloc(m: Machine, s: n.Alloc, f: Frame) -> None:
     b = s.buffer
-    home = m.home(b.space, f)
+    home = home_of(m, b.space, f)
     handle = home.env.get(b.name) if home is not f or b.space in ("shared", "cluster") else None
     if not isinstance(handle, Handle) or handle.buffer is not b:
-        handle = m.allocate(b, home, f)
+        handle = allocate(m, b, home, f)
         home.env[b.name] = handle
     f.env[b.name] = handle
-    m.undefine(handle, f)
+    if m.checking:
+        m.checker.undefine(handle, f)
     if s.init is not None:
         access.write(m, resolve(m, n.Region(b), f), f, m.evaluate(s.init, f))
 
@@ -88,30 +89,6 @@ def _view(m: Machine, s: n.View, f: Frame) -> None:
         f.env[s.buffer.name] = Handle(s.buffer, base.memory, shape, (), view=s, frame=f)
         return
     f.env[s.buffer.name] = reinterpreted(m, s.buffer, s.at, base, f)
-
-
-def reinterpreted(m: Machine, buffer: n.Buffer, at: n.Region, base: Handle, f: Frame) -> Handle:
-    """The bytes that start at a place, as another buffer. Reports a view that reaches past its memory (KIR-I010)."""
-    shape = tuple(m.size(d, f) for d in buffer.shape)
-    if base.view is not None:
-        raise error("KIR-I002", f"'{buffer.name}' reinterprets the functional view '{base.buffer.name}', which has no bytes")
-    corner = n.Region(at.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in at.index) or tuple(
-        n.Const(0, I32) for _ in base.shape)) if base.shape else at
-    place = resolve(m, corner, f)
-    old, new = storage(place.dtype).itemsize, storage(buffer.dtype).itemsize
-    lane_bytes = base.memory.size
-    start = place.index.reshape(place.index.shape[0], -1)[:, 0] * old % lane_bytes
-    strides, swizzles = layout_of(m, buffer, shape, f)
-    needed = bytes_needed(shape, strides, swizzles, new)
-    m.view_fits(buffer, start, needed, new, base, f)
-    return Handle(buffer, base.memory, shape, strides, swizzles, None if not start.any() else start, f)
-
-
-def layout_of(m: Machine, b: n.Buffer, shape: tuple[int, ...], f: Frame) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
-    """Strides in elements and swizzles of a buffer. Fragments have no addresses, so theirs is row-major."""
-    if b.strides is not None:
-        return tuple(m.size(d, f) for d in b.strides), arrangement(b.layout, shape)[1]
-    return arrangement(None if b.space in ("fragment", "register") else b.layout, shape)
 
 
 def _store(m: Machine, s: n.Store, f: Frame) -> None:
@@ -131,26 +108,6 @@ def _mma(m: Machine, s: n.Mma, f: Frame) -> None:
         return
     a, b = m.evaluate(s.a, f), m.evaluate(s.b, f)
     multiply(m, s, f, a, b)
-
-
-def multiply(m: Machine, s: n.Mma, f: Frame, a: Val, b: Val) -> None:
-    """acc += a * b for the active lanes; numerics as in `kir.interp.calls_matrix`."""
-    acc = s.acc.buffer.dtype
-    result = product(a.data, b.data, dtype_of(s.a.type), s.precision)
-    m.counters.count_flops(s.via, 2 * result.size * a.data.shape[-1])
-    whole = access.direct(m, s.acc, f)
-    if whole is not None and not m.checking and f.live is None:
-        whole[...] = (whole.astype(np.float32) + result).astype(whole.dtype) if narrow(acc) else whole + result
-        return
-    place = resolve(m, s.acc, f)
-    old = access.read(m, place, f)
-    total = old.data.astype(np.float32) + result if narrow(acc) else old.data + result
-    ok = None
-    if m.checking and any(v.ok is not None for v in (a, b, old)):
-        rows = True if a.ok is None else a.ok.all(-1)[..., :, None]
-        columns = True if b.ok is None else b.ok.all(-2)[..., None, :]
-        ok = np.broadcast_to(np.logical_and(np.logical_and(rows, columns), True if old.ok is None else old.ok), total.shape)
-    access.write(m, place, f, Val(total.astype(storage(acc)), ok))
 
 
 def _jump(m: Machine, s: n.Jump, f: Frame) -> None:
@@ -182,7 +139,7 @@ def _call_steps(m: Machine, s: n.Let | n.Eval, f: Frame) -> Steps:
         yield from WAITING[call.fn](m, call, f)
         return
     results: list[Val] = []
-    yield from m.call_steps(call, f, results)
+    yield from call_steps(m, call, f, results)
     if isinstance(s, n.Let):
         _bind(s, tuple(results), f)
 
@@ -248,7 +205,7 @@ def _apart(m: Machine, s: n.If, rest: n.Block, f: Frame) -> Generator[Wait, None
         part.diverged = f.diverged
         yield from block(m, rest, part)
 
-    yield from _together(m, [Task(f.name, along(branch, part)) for branch, (_, part) in zip((s.then, s.orelse), parts, strict=True)])
+    yield from together(m, [Task(f.name, along(branch, part)) for branch, (_, part) in zip((s.then, s.orelse), parts, strict=True)])
     f.absorb(parts)
     return True
 
@@ -275,7 +232,7 @@ def _while(m: Machine, s: n.While, f: Frame) -> Steps:
             break
         if m.stepping:
             yield Wait(lambda: True, "a condition in a loop", spinning=True)
-        m.count_iteration(s)
+        count_iteration(m, s)
     trips.end(m, s)
     f.resume("break")
     f.broken, f.continued = saved
@@ -299,7 +256,7 @@ class _Trips:
 
 def _for(m: Machine, s: n.For, f: Frame) -> Steps:
     if s.kind in LEVELS:
-        yield from _split(m, s, f)
+        yield from split(m, s, f)
         return
     bounds = [m.evaluate(x, f) for x in (s.lo, s.hi, s.step)]
     for v in bounds:
@@ -308,19 +265,19 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
     kind = storage(dtype_of(s.var.type))
     ahead = m.checking and s.kind == "pipelined"
     if ahead:
-        m.lookahead.enter(s)
+        m.checker.lookahead.enter(s)
     if all(v.data.shape[0] == 1 for v in bounds):
         lo, hi, step = (int(v.data[0]) for v in bounds)
         if step == 0:
             raise error("KIR-I002", "a loop with step 0 never ends", origin=s.origin)
-        short = m.shortcut(s, lo, hi, step)
+        short = shortcut(m, s, lo, hi, step)
         if short is not None:
             if m.coverage is not None:
                 m.coverage.loop(s, len(range(lo, hi, step)))
             yield from block(m, (short,), f)
             f.broken, f.continued = saved
             return
-        mine = m.entered(s, len(range(lo, hi, step)))
+        mine = entered(m, s, len(range(lo, hi, step)))
         ran = 0
         for i in range(lo, hi, step):
             ran += 1
@@ -329,10 +286,10 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             yield from block(m, s.body, f)
             f.resume("continue")
             if ahead:
-                m.lookahead.turn(f)
+                m.checker.lookahead.turn(f)
             if f.idle():
                 break
-        m.left(mine)
+        left(m, mine)
         if m.coverage is not None:
             m.coverage.loop(s, ran)
     else:
@@ -351,95 +308,20 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             yield from block(m, s.body, f)
             f.resume("continue")
             if ahead:
-                m.lookahead.turn(f)
+                m.checker.lookahead.turn(f)
             if f.idle():
                 break
             at = (at + step_).astype(kind)
         trips.end(m, s)
     if ahead:
-        m.lookahead.leave()
+        m.checker.lookahead.leave()
     f.resume("break")
     f.broken, f.continued = saved
-
-
-# --------------------------------------------------------------------------------------------------------------------- teams
-
-def _split(m: Machine, s: n.For, f: Frame) -> Steps:
-    lo, hi, step = (m.uniform(x, f) for x in (s.lo, s.hi, s.step))
-    count = max(0, -(-(hi - lo) // step))
-    if count == 0:
-        return
-    child = f.child(count, s.kind, s.var.name)
-    child.threads = LEVELS[s.kind]
-    child.env[s.var.name] = Val((lo + step * child.thread_numbers()).astype(storage(dtype_of(s.var.type))))
-    m.fork(child, s)
-    if not m.splits(s):
-        child.team = Team(child.lanes)
-        m.use_queue(child, s)
-        yield from block(m, s.body, child)
-        m.join(child, s)
-        _leave(f, child)
-        return
-    team = child.team = Team(child.lanes)
-    child.split = True
-    numbers, tasks, gone = child.thread_numbers(), [], np.zeros(child.lanes, np.bool_)
-    parts = [(lanes, child.part(lanes, f"{f.name}/{s.var.name} {int(numbers[lanes[0]])}"))
-             for lanes in groups_of(numbers, 32 if s.kind == "thread" else 1)]
-    for _, part in parts:
-        m.use_queue(part, s)
-        tasks.append(Task(part.name, _finish(m, s.body, part, team)))
-    yield from _together(m, tasks)
-    for lanes, part in parts:
-        if part.returned is not None:
-            gone[lanes] = part.returned
-    child.returned = gone if gone.any() else None
-    m.join(child, s)
-    _leave(f, child)
-
-
-def _leave(f: Frame, child: Frame) -> None:
-    """Lanes of the parent all of whose sub-instances returned have returned too."""
-    if child.returned is None or child.owner is None:
-        return
-    stays = np.zeros(f.lanes, np.bool_)
-    np.logical_or.at(stays, child.owner, ~child.returned)
-    gone = f.active() & ~stays
-    if gone.any():
-        f.returned = gone if f.returned is None else f.returned | gone
-        f.live = f.active() & ~gone
-
-
-def _finish(m: Machine, body: n.Block, f: Frame, team: Team) -> Steps:
-    yield from block(m, body, f)
-    team.left += f.lanes
-
-
-def _roles(m: Machine, s: n.Roles, f: Frame) -> Steps:
-    tasks, frames, team = [], [], Team(len(s.roles) * f.lanes)
-    for role in s.roles:
-        child = f.child(1, "role", role.name)
-        child.threads = 32 * (role.hi - role.lo)
-        child.name, child.team, child.split = f"{f.name}/{role.name}", team, True
-        frames.append(child)
-    m.fork_roles(f, frames, s)
-    for role, child in zip(s.roles, frames, strict=True):
-        m.use_queue(child, role)
-        tasks.append(Task(child.name, _finish(m, role.body, child, team)))
-    yield from _together(m, tasks)
-    for child in frames:
-        m.join(child, s)
-
-
-def _together(m: Machine, tasks: list[Task]) -> Steps:
-    for t in tasks:
-        t.site = m.site
-    m.tasks.extend(tasks)
-    yield Wait(lambda: all(t.done for t in tasks), "its sub-teams to end")
 
 
 _SIMPLE: dict[type, Callable[[Any, Any, Frame], None]] = {
     n.Let: _let, n.Eval: _eval, n.Alloc: _alloc, n.View: _view, n.Store: _store, n.Copy: asynchrony.copy, n.Mma: _mma, n.Jump: _jump,
     n.Opaque: _refused, n.Hole: _refused}
 _COMPOUND: dict[type, Callable[[Any, Any, Frame], Iterator[Wait]]] = {
-    n.Let: _call_steps, n.Eval: _call_steps, n.If: _if, n.While: _while, n.For: _for, n.Roles: _roles}
+    n.Let: _call_steps, n.Eval: _call_steps, n.If: _if, n.While: _while, n.For: _for, n.Roles: roles}
 

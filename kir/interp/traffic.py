@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kir.interp.frame import Frame, Mask
+from kir.interp.frame import Frame
 from kir.interp.memory import Place
 from kir.interp.number import storage
 from kir.interp.result import Counters
+from kir.interp.values import Mask
 
 WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4
 """Lanes of a warp, bytes of a sector, banks, bytes of a bank's word."""

@@ -400,7 +400,7 @@ def test_every_dtype_is_stored() -> None:
 
 
 def test_a_product_does_not_depend_on_how_it_is_cut_into_tiles() -> None:
-    from kir.interp.calls_matrix import product
+    from kir.interp.products import product
     rng = np.random.default_rng(5)
     for of, dtype in ((F16, np.float16), (F32, np.float32)):
         a, b = rng.normal(size=(70, 48)).astype(dtype), rng.normal(size=(48, 37)).astype(dtype)
