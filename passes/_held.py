@@ -5,9 +5,8 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Path, Rewritten
 from kir.rewrite.edit import block_at, edit_block, enclosing
-
-from ._local_buffers import mentions
-from ._unify import Change, rewritten
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.unify import Change, rewritten
 
 
 def mentioned(s: n.Stmt, name: str) -> int:

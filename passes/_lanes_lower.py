@@ -17,10 +17,10 @@ from kir.ir.printer import region_text
 from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.rewrite.edit import fresh
+from kir.rewrite.match.local_buffers import width_of
 
 from ._lanes_holding import Exprs, Holding, Linear, Matrix, Operand, linear, whole, with_warp
 from ._lanes_infer import Held, NotLowered, Team, extents
-from ._local_buffers import width_of
 
 UNROLLED = 64
 """Shares of more atoms than this stay loops: compilers take long over them."""

@@ -19,8 +19,7 @@ from kir.ir.printer import expr_text, name_text
 from kir.ir.types import DType, Type
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite.edit import fresh
-
-from ._materialize import is_pure
+from kir.rewrite.match.materialize import is_pure
 
 N = TypeVar("N", bound=n.Node)
 KEPT = "kept_"

@@ -4,13 +4,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kir.analysis.integer_eval import NAMES, computed
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, walk
-
-from ._by_number import NAMES, computed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,8 @@ from kir.ir.printer import region_text
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import children, names_read, statements, substitute, transform, walk
 from kir.rewrite import Verdict, proved, refuted, unknown
+from kir.rewrite.match.independence import MOST_CASES, number
 
-from ._independence import MOST_CASES, number
 from ._one_each import PRIVATE, is_return
 
 N = TypeVar("N", bound=n.Node)

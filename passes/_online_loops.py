@@ -12,8 +12,7 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite.edit import fresh
-
-from ._materialize import buffers_written, is_pure
+from kir.rewrite.match.materialize import buffers_written, is_pure
 
 
 @dataclass(frozen=True)

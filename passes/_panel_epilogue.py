@@ -14,9 +14,8 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements
 from kir.rewrite import Path
 from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
-
-from ._local_buffers import mentions, own_parts
-from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
+from kir.rewrite.match.local_buffers import mentions, own_parts
+from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite.edit import fresh, names_in
+from kir.rewrite.match.local_buffers import mentions
 
-from ._local_buffers import mentions
 from ._rings import NoRing, Rings, counted, roles_at
 
 

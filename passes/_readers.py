@@ -9,8 +9,7 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Path
 from kir.rewrite.edit import block_at, enclosing
-
-from ._thread_team import ThreadTeam, mentions
+from kir.rewrite.match.thread_team import ThreadTeam, mentions
 
 
 class Readers:

@@ -17,8 +17,7 @@ from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import MBARRIER
 from kir.ir.visit import statements, transform, walk
-
-from ._local_buffers import mentions, own_parts
+from kir.rewrite.match.local_buffers import mentions, own_parts
 
 
 class NoRing(Exception):

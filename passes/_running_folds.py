@@ -1,12 +1,11 @@
 """Running reductions over the threads of a CTA, as folds of slots and as ladders of shuffles: the words that several passes share."""
 from __future__ import annotations
 
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-
-from ._thread_team import REDUCTIONS, accumulation, folded, is_scalar, whole
-from .tree_reduction import identity
+from kir.rewrite.match.thread_team import REDUCTIONS, accumulation, folded, is_scalar, whole
 
 WARP = 32
 

@@ -14,9 +14,8 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
-
-from ._local_buffers import mentions, own_parts, team_level, tile_of
-from ._materialize import buffers_read, buffers_written
+from kir.rewrite.match.local_buffers import mentions, own_parts, team_level, tile_of
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 
 
 def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Verdict:

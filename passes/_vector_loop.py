@@ -19,8 +19,7 @@ from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.match.materialize import is_pure
 
 MOST = 16
 """Elements of a vector."""

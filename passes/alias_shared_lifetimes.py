@@ -56,8 +56,7 @@ from kir.ir.visit import buffers_named, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
-
-from ._thread_team import barrier, is_call
+from kir.rewrite.match.thread_team import barrier, is_call
 
 
 def _bytes(b: n.Buffer) -> int | None:

@@ -54,9 +54,9 @@ from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
 
 from ._in_flight import Flight, Undecided, period_of
-from ._local_buffers import kind_of_copy, mentions, team_level, width_of
 
 
 def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -52,9 +52,8 @@ from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of
-
-from ._local_buffers import kind_of_copy, mentions, team_level, width_of
-from ._materialize import buffers_written
+from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
+from kir.rewrite.match.materialize import buffers_written
 
 GROUPS = frozenset({"async_commit", "async_wait"})
 

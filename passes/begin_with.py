@@ -41,8 +41,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import buffers_named
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.match.materialize import is_pure
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,8 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, dtype_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.view import expression_at, text_of
-
-from ._local_buffers import team_level
 
 Edge = Literal["same", "store", "copy"]
 

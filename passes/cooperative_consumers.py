@@ -91,11 +91,11 @@ from kir.ir.types import I32, TileType, shape_of
 from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.local_buffers import sizes
+from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
-from ._local_buffers import sizes
 from ._panel_operands import by_panel, by_view
 from ._rings import NoRing
-from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
 
 WARPS = 4
 """Warps of a warpgroup."""

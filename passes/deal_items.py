@@ -38,6 +38,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.integer_sums import Terms, in_sums, replaced
+from kir.analysis.loop_nest import counters, reach, renamed
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -45,11 +47,9 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
-from ._independence import independent, order_free
-from ._nests import counters, reach, renamed
-from ._sums import Terms, in_sums, replaced
 from .deal_rows import undealt
 
 MOST_LOOPS = 5

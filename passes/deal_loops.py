@@ -48,6 +48,7 @@ from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.integer_sums import Terms, in_sums, replaced
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -56,13 +57,11 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, places, replace_kernel
+from kir.rewrite.match.independence import independent, order_free
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 from kir.target import target
-
-from ._independence import independent, order_free
-from ._materialize import buffers_read, buffers_written
-from ._sums import Terms, in_sums, replaced
 
 
 def _item(site: Site) -> DealLoops:

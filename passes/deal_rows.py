@@ -41,8 +41,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
-
-from ._independence import independent
+from kir.rewrite.match.independence import independent
 
 
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:

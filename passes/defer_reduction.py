@@ -42,6 +42,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.reductions import OPS, identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -49,8 +50,6 @@ from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-
-from .tree_reduction import OPS, identity
 
 
 @dataclass(frozen=True)

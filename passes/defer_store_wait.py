@@ -53,8 +53,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of, node_at
-
-from ._materialize import buffers_written
+from kir.rewrite.match.materialize import buffers_written
 
 
 def _wait(read: bool = False) -> n.Eval:

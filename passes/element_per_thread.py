@@ -55,13 +55,13 @@ from kir.ir.types import I32
 from kir.ir.visit import names_mentioned, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.thread_team import whole_team
 from kir.target import target
 
 from ._dealt import Dealt
 from ._gathered import Gathered
 from ._meeting_places import ordered
 from ._one_each import CannotDeal
-from ._thread_team import whole_team
 
 
 def _ordered(program: n.Program, site: Site, context: Context) -> Verdict:

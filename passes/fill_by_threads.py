@@ -45,6 +45,7 @@ from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.loop_nest import Nest, built, by_place, counters, nest_at, reach, renamed, ways
 from kir.analysis.uniform import depends, varying
 from kir.dataclass import dataclass
 from kir.ir import build
@@ -55,15 +56,26 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
+from kir.rewrite.match.local_buffers import own_parts
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.thread_team import (
+    ThreadTeam,
+    barrier,
+    declaration,
+    everyone_arrives,
+    is_call,
+    is_in_loop,
+    shifted,
+    team_at,
+    uses,
+    with_shared,
+    without_shared,
+)
+from kir.rewrite.match.unify import hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
 from ._held import mentioned
-from ._local_buffers import own_parts
-from ._materialize import buffers_read, buffers_written, is_pure
-from ._nests import Nest, built, by_place, counters, nest_at, reach, renamed, ways
-from ._thread_team import ThreadTeam, barrier, declaration, everyone_arrives, is_call, is_in_loop, shifted, team_at, uses, with_shared, without_shared
-from ._unify import hole, rewritten
 from .hold_elements import Back, Change
 from .stage_by_threads import is_one_each
 

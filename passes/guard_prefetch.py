@@ -61,8 +61,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
-
-from ._local_buffers import lies_inside, mentions
+from kir.rewrite.match.local_buffers import lies_inside, mentions
 
 
 @dataclass(frozen=True)

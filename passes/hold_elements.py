@@ -39,6 +39,7 @@ from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.loop_nest import Reach, built, by_place, counters, nest_at, reach, renamed, ways
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -48,15 +49,14 @@ from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, places
+from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.unify import bound_by, hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 from kir.target import target
 
 from ._held import declared, mentioned, without
-from ._local_buffers import byte_count, mentions, own_parts, team_level
-from ._materialize import buffers_read, buffers_written, is_pure
-from ._nests import Reach, built, by_place, counters, nest_at, reach, renamed, ways
-from ._unify import bound_by, hole, rewritten
 
 
 def _item(site: Site) -> HoldElements:

@@ -53,8 +53,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._independence import independent
+from kir.rewrite.match.independence import independent
 
 MOST = 64
 """Most iterations that run in step: each has registers of its own."""

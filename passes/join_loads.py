@@ -41,10 +41,9 @@ from kir.ir.types import TileType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.local_buffers import team_level
+from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.view import expression_at, text_of
-
-from ._local_buffers import team_level
-from ._materialize import buffers_written, suggested_name
 
 WIDTHS = (2, 4, 8, 16)
 

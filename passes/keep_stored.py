@@ -57,9 +57,8 @@ from kir.ir.types import DType, TileType
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import buffers_written, is_pure
-from ._thread_team import is_call, team_at
+from kir.rewrite.match.materialize import buffers_written, is_pure
+from kir.rewrite.match.thread_team import is_call, team_at
 
 MOST = 16
 """Elements of a vector."""

@@ -52,8 +52,7 @@ from kir.ir.types import shape_of
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
-
-from ._local_buffers import MATRIX_ROW, team_level
+from kir.rewrite.match.local_buffers import MATRIX_ROW, team_level
 
 
 def _copy(program: n.Program, site: Site) -> n.Copy:

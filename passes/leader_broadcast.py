@@ -51,9 +51,8 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
-from ._thread_team import barrier, everyone_arrives, is_call, is_in_loop, team_at
+from kir.rewrite.match.materialize import is_pure
+from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, team_at
 
 
 def _same(program: n.Program, site: Site, context: Context) -> Verdict:

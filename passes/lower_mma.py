@@ -69,6 +69,7 @@ from kir.ir.types import I32
 from kir.ir.visit import statements, substitute_buffers
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.thread_team import is_call, whole_team
 from kir.rewrite.residue import residue
 
 from ._lanes_barriers import with_barriers
@@ -79,7 +80,6 @@ from ._lanes_pads import narrowed, widened
 from ._lanes_raise import NotRaised, Raise, arrangements, roles
 from ._lanes_reach import Unreached
 from ._lanes_swizzle import NoArithmetic, recognized, written_out
-from ._thread_team import is_call, whole_team
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import substitute, unshared, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 
-from ._materialize import buffers_read, buffers_written
 from ._online_loops import Growth, TwoLoops, declared_in, merged, split, sum_of, two_loops
 from ._online_spelling import SPELLINGS, Spelling, named, respelled
 

@@ -93,9 +93,9 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.match.local_buffers import mentions, team_threads
+from kir.rewrite.match.materialize import buffers_written
 
-from ._local_buffers import mentions, team_threads
-from ._materialize import buffers_written
 from ._rings import NoRing, Rings, counted, slot
 
 

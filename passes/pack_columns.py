@@ -57,8 +57,7 @@ from kir.ir.types import DType
 from kir.ir.visit import buffers_named, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel, with_block
-
-from ._local_buffers import goes_through_its_name, own_parts, sizes, transfers
+from kir.rewrite.match.local_buffers import goes_through_its_name, own_parts, sizes, transfers
 
 
 def _of(program: n.Program, site: Site) -> tuple[n.Buffer, int]:

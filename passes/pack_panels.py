@@ -54,9 +54,8 @@ from kir.ir.types import I32
 from kir.ir.visit import statements, substitute_buffers, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-
-from ._local_buffers import kind_of_copy, mentions, own_parts, sizes
-from ._slices import NoSlice, panel_view, part, whole
+from kir.rewrite.match.local_buffers import kind_of_copy, mentions, own_parts, sizes
+from kir.rewrite.match.slices import NoSlice, panel_view, part, whole
 
 
 def _buffer(program: n.Program, site: Site) -> n.Buffer:

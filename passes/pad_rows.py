@@ -54,8 +54,7 @@ from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-
-from ._local_buffers import mentions
+from kir.rewrite.match.local_buffers import mentions
 
 PART, THREADS = 2048, 256
 """Elements of a row that a CTA of the copying kernels takes, and its threads."""

@@ -40,9 +40,8 @@ from kir.ir.build import const, int_value
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at
+from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, sizes, transfers
 from kir.target import target
-
-from ._local_buffers import byte_count, goes_through_its_name, redeclared, sizes, transfers
 
 
 def _buffer(program: n.Program, site: Site) -> tuple[n.Buffer, int]:

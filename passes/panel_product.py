@@ -51,8 +51,8 @@ from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match.materialize import buffers_read
 
-from ._materialize import buffers_read
 from ._products import bare, rounded
 
 ROW, COLUMN, STEP = n.Var("%row", I32), n.Var("%column", I32), n.Var("%step", I32)

@@ -52,6 +52,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -60,8 +61,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-
-from ._thread_team import (
+from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     ThreadTeam,
     accumulation,
@@ -78,7 +78,6 @@ from ._thread_team import (
     with_shared,
     without_shared,
 )
-from .tree_reduction import identity
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:

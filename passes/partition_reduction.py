@@ -49,6 +49,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.cyclic_loop import gathered, spread
+from kir.analysis.reductions import identity
 from kir.analysis.uniform import depends, varying
 from kir.dataclass import dataclass
 from kir.ir import build
@@ -59,9 +61,7 @@ from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-
-from ._spread_loop import gathered, spread
-from ._thread_team import (
+from kir.rewrite.match.thread_team import (
     IDEMPOTENT,
     REDUCTIONS,
     Exchange,
@@ -82,7 +82,6 @@ from ._thread_team import (
     with_shared,
     without_shared,
 )
-from .tree_reduction import identity
 
 
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -34,6 +34,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from kir.analysis.elements import Axes, NotElementwise, element, element_region, tile, tile_region
+from kir.analysis.loop_nest import counted_out
 from kir.analysis.retile import CannotRetile
 from kir.analysis.widen import Widen
 from kir.dataclass import dataclass
@@ -43,8 +44,6 @@ from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
-
-from ._nests import counted_out
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""

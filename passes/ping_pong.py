@@ -103,10 +103,10 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.materialize import buffers_written
 from kir.target import target
 
-from ._local_buffers import mentions
-from ._materialize import buffers_written
 from ._rings import NoRing, Rings, counted
 
 WARPS, THREADS = 4, 128

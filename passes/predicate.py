@@ -46,8 +46,7 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import block_at, edit_block, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.match.materialize import is_pure
 
 
 def _total(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -55,9 +55,8 @@ from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 from kir.target import target
-
-from ._thread_team import ThreadTeam, barrier, is_call, whole_team
 
 Rounds = Literal["steps", "rounds", "branch", "each"]
 ROUNDS: tuple[Rounds, ...] = get_args(Rounds)

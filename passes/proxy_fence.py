@@ -46,8 +46,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import once, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, kernel_of
-
-from ._local_buffers import kind_of_copy
+from kir.rewrite.match.local_buffers import kind_of_copy
 
 UNITS = ("tma", "bulk")
 

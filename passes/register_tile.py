@@ -43,8 +43,7 @@ from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
-
-from ._slices import NoSlice, part, whole
+from kir.rewrite.match.slices import NoSlice, part, whole
 
 
 def _product(program: n.Program, site: Site) -> tuple[n.Mma, int]:

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kir.analysis.integer_sums import Terms, in_sums, replaced
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -48,8 +49,6 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 from kir.rewrite.view import expression_at, text_of
-
-from ._sums import Terms, in_sums, replaced
 
 
 @dataclass(frozen=True)

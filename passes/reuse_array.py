@@ -60,10 +60,10 @@ from kir.ir.visit import buffers_named, names_read, once, substitute, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.local_buffers import byte_count, sizes
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
 from ._by_thread import Numbers, numbers
-from ._local_buffers import byte_count, sizes
-from ._thread_team import ThreadTeam, barrier, is_call, whole_team
 
 MOST_ELEMENTS = 1 << 17
 """Accesses that are gone through one by one, at most."""

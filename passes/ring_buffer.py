@@ -55,9 +55,8 @@ from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 from kir.target import target
-
-from ._local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, RingBuffer]:

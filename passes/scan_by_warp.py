@@ -55,6 +55,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -62,10 +63,9 @@ from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
 
 from ._running_folds import WARP, Fold, Ladder, fold_at, ladder_of, lane_of
-from ._thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
-from .tree_reduction import identity
 
 
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:

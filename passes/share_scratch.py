@@ -47,9 +47,8 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at
+from kir.rewrite.match.local_buffers import moved_to
 from kir.target import target
-
-from ._local_buffers import moved_to
 
 
 def _bytes(b: n.Buffer) -> int | None:

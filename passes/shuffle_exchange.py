@@ -51,9 +51,7 @@ from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
-
-from ._readers import Readers
-from ._thread_team import (
+from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     Exchange,
     declaration,
@@ -68,6 +66,8 @@ from ._thread_team import (
     with_shared,
     without_shared,
 )
+
+from ._readers import Readers
 
 WARP = 32
 

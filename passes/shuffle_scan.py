@@ -52,9 +52,7 @@ from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
-
-from ._running_folds import WARP, Fold, Ladder, fold_at, group_of, ladder_of, lane_of
-from ._thread_team import (
+from kir.rewrite.match.thread_team import (
     ThreadTeam,
     declaration,
     is_call,
@@ -69,6 +67,8 @@ from ._thread_team import (
     with_shared,
     without_shared,
 )
+
+from ._running_folds import WARP, Fold, Ladder, fold_at, group_of, ladder_of, lane_of
 
 
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -50,6 +50,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.clipping import divides
+from kir.analysis.integer_sums import Terms, in_sums, replaced
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -58,8 +59,6 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-
-from ._sums import Terms, in_sums, replaced
 
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:

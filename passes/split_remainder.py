@@ -39,6 +39,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.facts import Facts
+from kir.analysis.integer_sums import Terms, in_sums, replaced
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -48,8 +49,6 @@ from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
 from kir.rewrite.precondition import decided
-
-from ._sums import Terms, in_sums, replaced
 
 Left = Literal["mod", "rest"]
 LEFT: tuple[Left, ...] = ("mod", "rest")

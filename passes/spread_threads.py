@@ -50,6 +50,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.cyclic_loop import gathered, spread
 from kir.analysis.uniform import Names, depends, varying
 from kir.dataclass import dataclass
 from kir.instructions import instruction
@@ -60,12 +61,11 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.independence import independent, order_free
+from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 from kir.target import target
 
 from ._cta_phases import Items, Nest, Unit, with_barriers
-from ._independence import independent, order_free
-from ._spread_loop import gathered, spread
-from ._thread_team import ThreadTeam, is_call, whole_team
 
 NONE = (-1,)
 """No loop is shared."""

@@ -56,10 +56,22 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.materialize import buffers_written
+from kir.rewrite.match.thread_team import (
+    ThreadTeam,
+    barrier,
+    declaration,
+    everyone_arrives,
+    is_call,
+    is_in_loop,
+    shifted,
+    team_at,
+    uses,
+    with_shared,
+    without_shared,
+)
 from kir.rewrite.precondition import decided
 
-from ._materialize import buffers_written
-from ._thread_team import ThreadTeam, barrier, declaration, everyone_arrives, is_call, is_in_loop, shifted, team_at, uses, with_shared, without_shared
 from .stage_elements import Template, hole, staged_reads, template_of
 
 

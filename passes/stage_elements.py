@@ -58,11 +58,10 @@ from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.local_buffers import byte_count
+from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.precondition import decided
 from kir.target import target
-
-from ._local_buffers import byte_count
-from ._materialize import buffers_written
 
 MOST_AXES = 4
 

@@ -42,11 +42,11 @@ from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
+from kir.rewrite.match.slices import NoSlice
 from kir.target import target
 
-from ._local_buffers import byte_count, mentions, own_parts, team_level
 from ._panel_epilogue import removed, share, staged, unstaged
-from ._slices import NoSlice
 
 
 def _store(program: n.Program, site: Site) -> n.Store:

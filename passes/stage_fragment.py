@@ -47,9 +47,9 @@ from kir.ir.build import int_value
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match.local_buffers import team_level, tile_of
 from kir.target import target
 
-from ._local_buffers import team_level, tile_of
 from ._through_buffer import ThroughBuffer, unchanged_meanwhile
 
 

@@ -45,8 +45,8 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match.materialize import is_pure
 
-from ._materialize import is_pure
 from .write_out import Unlike, between
 
 Form = Literal["chain", "pairs"]

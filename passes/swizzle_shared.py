@@ -38,8 +38,7 @@ from kir.ir import nodes as n
 from kir.ir.layout import ADDRESS_BITS
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at
-
-from ._local_buffers import byte_count, goes_through_its_name, redeclared, transfers
+from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, transfers
 
 
 def _buffer(program: n.Program, site: Site) -> n.Buffer:

@@ -53,11 +53,10 @@ from kir.ir.types import BOOL, DType, TileType
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.local_buffers import mentions, own_parts
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.unify import bound_by, hole, rewritten
 from kir.rewrite.precondition import decided
-
-from ._local_buffers import mentions, own_parts
-from ._materialize import buffers_read, buffers_written, is_pure
-from ._unify import bound_by, hole, rewritten
 
 FOLDS = ("add", "max", "min", "mul")
 

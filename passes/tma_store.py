@@ -48,10 +48,10 @@ from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
 from ._descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
-from ._local_buffers import mentions, team_level
 
 
 def _place(program: n.Program, site: Site) -> n.Region:

@@ -62,8 +62,7 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
-
-from ._thread_team import (
+from kir.rewrite.match.thread_team import (
     IDEMPOTENT,
     Exchange,
     ThreadTeam,

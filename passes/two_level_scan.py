@@ -62,9 +62,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-
-from ._running_folds import WARP, Fold, fold_at, group_of, lane_of
-from ._thread_team import (
+from kir.rewrite.match.thread_team import (
     ThreadTeam,
     barrier,
     declaration,
@@ -79,6 +77,8 @@ from ._thread_team import (
     with_shared,
     without_shared,
 )
+
+from ._running_folds import WARP, Fold, fold_at, group_of, lane_of
 
 Form = Literal["carried", "front", "back"]
 FORMS: tuple[Form, ...] = ("carried", "front", "back")

@@ -44,6 +44,7 @@ from typing import ClassVar, Literal
 from kir.analysis import Facts
 from kir.analysis.elements import split_affine
 from kir.analysis.normal_form import is_pure
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -53,10 +54,9 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.match.thread_team import REDUCTIONS, team_at
 
 from ._past_end import past_end
-from ._thread_team import REDUCTIONS, team_at
-from .tree_reduction import identity
 
 
 @dataclass(frozen=True)

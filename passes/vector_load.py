@@ -52,9 +52,9 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.materialize import buffers_written, suggested_name
+from kir.rewrite.match.thread_team import mentions, team_at
 
-from ._materialize import buffers_written, suggested_name
-from ._thread_team import mentions, team_at
 from ._vector_loop import offset_of
 
 COUNTS = (2, 4, 8, 16)

@@ -51,8 +51,7 @@ from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import node_at, replace_stmts
-
-from ._local_buffers import kind_of_copy, width_of
+from kir.rewrite.match.local_buffers import kind_of_copy, width_of
 
 VECTORS = (4, 8, 16)
 """Bytes of a vector load or store of one thread, beside single elements (PTX ISA, ld)."""

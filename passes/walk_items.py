@@ -41,8 +41,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel
-
-from ._independence import independent
+from kir.rewrite.match.independence import independent
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:

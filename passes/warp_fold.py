@@ -48,17 +48,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.thread_team import REDUCTIONS, Exchange, fold_at, is_scalar, team_at, warps_arrive, whole
 
 from ._readers import Readers
-from ._thread_team import REDUCTIONS, Exchange, fold_at, is_scalar, team_at, warps_arrive, whole
 from .shuffle_exchange import WARP, ladder_of
-from .tree_reduction import identity
 
 Lanes = Literal["each", "first", "threads"]
 LANES: tuple[Lanes, ...] = ("each", "first", "threads")

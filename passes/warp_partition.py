@@ -44,10 +44,9 @@ from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match.local_buffers import team_level
+from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 from kir.target import target
-
-from ._local_buffers import team_level
-from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
 
 
 def _product(program: n.Program, site: Site) -> tuple[n.Mma, WarpPartition]:

@@ -71,8 +71,7 @@ from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-
-from ._thread_team import (
+from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     ThreadTeam,
     barrier,
@@ -85,6 +84,7 @@ from ._thread_team import (
     with_shared,
     without_shared,
 )
+
 from .parallel_scan import Running, _doubling, _scan_at
 
 WARP, SIZE = 32, 7

@@ -67,10 +67,10 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.local_buffers import mentions, tile_of
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.target import target
 
-from ._local_buffers import mentions, tile_of
-from ._materialize import buffers_read, buffers_written
 from ._rings import NoRing, Rings, counted, init_at, offset_of, roles_at, started
 
 WARP, WARPGROUP = 32, 128

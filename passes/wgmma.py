@@ -50,9 +50,9 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.rewrite.match.local_buffers import team_threads
 from kir.target import target
 
-from ._local_buffers import team_threads
 from ._rings import NoRing, Rings
 
 PAIRS = frozenset({("f16", "f32"), ("bf16", "f32")})

@@ -49,9 +49,8 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
-
-from ._materialize import buffers_read, buffers_written
 
 Asked = Literal["last", "end"]
 Edge = Literal["loop", "same"]

@@ -40,9 +40,9 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, shape_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.match.local_buffers import team_level
+from kir.rewrite.match.materialize import is_pure
 
-from ._local_buffers import team_level
-from ._materialize import is_pure
 from .write_out import Unlike, between
 
 MOST = 16

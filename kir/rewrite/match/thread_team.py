@@ -4,11 +4,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.analysis.elements import split_affine
+from kir.analysis.normal_form import is_pure
+from kir.analysis.reductions import identity
 from kir.analysis.uniform import depends, of_whole_groups, varying
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
+from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import buffers_named, walk
 from kir.rewrite import Context, Path, Site, Verdict, proved, refuted
@@ -76,7 +79,6 @@ def _meeting(program: n.Program, path: Path, group: int) -> Verdict:
         parts = (s.lo, s.hi, s.step) if isinstance(s, n.For) else (s.cond,)
         for e in parts:
             if depends(of_whole_groups(e, team.thread.name, group) if group else e, known[p[2:]]):
-                from kir.ir.printer import expr_text
                 return refuted(f"some {who} do not come here", f"whether a thread comes here depends on {expr_text(e)}",
                                needs=f"control flow that all {who} agree on")
         if isinstance(s, n.While) or any(isinstance(x, n.Jump) for x in walk(s)):
@@ -153,7 +155,6 @@ def accumulation(loop: n.Stmt, acc: n.Buffer) -> str | None:
             case n.Copy() | n.Mma() | n.Eval() | n.Opaque() | n.Hole() | n.Jump() | n.While() | n.Roles() | n.View():
                 return None
             case n.Call():
-                from kir.analysis.normal_form import is_pure
                 if not is_pure(x):
                     return None
             case _:
@@ -189,7 +190,6 @@ class Exchange:
 
     def fold(self, var: n.Var) -> n.Block:
         """What follows the rendezvous."""
-        from .tree_reduction import identity
         start = identity(REDUCTIONS[self.op], self.result.dtype)
         place = n.Region(self.result)
         begin: n.Block = (n.Alloc(self.result, start),) if self.fresh else () if self.onto else (n.Store(place, start),)
@@ -199,7 +199,6 @@ class Exchange:
 
 def fold_at(block: n.Block, i: int) -> tuple[Exchange, int] | None:
     """An exchange's fold that begins at statement `i`, and how many statements it has; `at`, `value` and `sync` are left open."""
-    from .tree_reduction import identity
     first = block[i] if i < len(block) else None
     fresh, onto, start = False, False, 1
     match first:
