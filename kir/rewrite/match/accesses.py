@@ -1,0 +1,58 @@
+"""Accesses of a buffer by its name: its reads, its places, its declaration, and how often it is used."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kir.ir import nodes as n
+from kir.ir.visit import statements, walk
+
+
+def _each(where: n.Node | Iterable[n.Node]) -> Iterator[n.Node]:
+    for x in (where,) if isinstance(where, n.Node) else where:
+        yield from walk(x)
+
+
+def loads(where: n.Node | Iterable[n.Node], buffer: str) -> list[n.Load]:
+    """The reads of a buffer below a node, or below several, in reading order.
+
+        loads(store.value, "A")
+        loads(block[i + 1:], b.name)
+    """
+    return [x for x in _each(where) if isinstance(x, n.Load) and x.at.buffer.name == buffer]
+
+
+def regions(where: n.Node | Iterable[n.Node], buffer: str) -> list[n.Region]:
+    """The places of a buffer that are named, for reading or writing, below a node, or below several.
+
+        len(regions(kernel, "A")) == 2    # one store, and one load
+        regions(block, b.name)
+    """
+    return [x for x in _each(where) if isinstance(x, n.Region) and x.buffer.name == buffer]
+
+
+def is_read(where: n.Node | Iterable[n.Node], buffer: str) -> bool:
+    """Whether a buffer is read below a node, or below several.
+
+        is_read(loop, "A")
+        is_read(block[i:], b.name)
+    """
+    return any(isinstance(x, n.Load) and x.at.buffer.name == buffer for x in _each(where))
+
+
+def allocated(where: n.Kernel | n.Block, *spaces: str) -> list[n.Buffer]:
+    """The buffers that a kernel, or a block, declares in these spaces (in all, without any), inner blocks included.
+
+        allocated(kernel, "shared")
+        allocated(loop.body, "register", "fragment")
+    """
+    block = where.body if isinstance(where, n.Kernel) else where
+    return [s.buffer for s in statements(block) if isinstance(s, n.Alloc) and (not spaces or s.buffer.space in spaces)]
+
+
+def declared_in(block: n.Block, buffer: str) -> int | None:
+    """Which statement of a block declares a buffer; None where none does.
+
+        i = declared_in(kernel.body, "As")
+        block[i].init
+    """
+    return next((i for i, s in enumerate(block) if isinstance(s, n.Alloc) and s.buffer.name == buffer), None)
