@@ -13,18 +13,17 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched, node_as, params_as, splice
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 
 
 def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether memory that the tile is read from stays as it is from the copy to the last use."""
-    item = site.params
-    assert isinstance(item, ThroughBuffer)
+    item = params_as(site, ThroughBuffer)
     block, i = block_at(program, site.path), int(site.path[-1])
-    value = item.found(block[i])
-    assert value is not None
+    value = matched(item.found(block[i]))
     last = max(k for k in range(i, len(block)) if reads(block[k], value))
     written = buffers_written(block[i:last + 1])
     clash = sorted(buffers_read(value) & written)
@@ -101,8 +100,7 @@ class ThroughBuffer(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A buffer, a copy into it before the statement, and reads of it in the rest of the block."""
         kernel, i = kernel_of(program, site.path), int(site.path[-1])
-        value = self.found(block_at(program, site.path)[i])
-        assert value is not None
+        value = matched(self.found(block_at(program, site.path)[i]))
         shape = tile_of(value)
         dtype = dtype_of(value.type)
         assert shape is not None and isinstance(dtype, DType)
@@ -119,7 +117,7 @@ class ThroughBuffer(Pass):
         if self.hoist:
             outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
             at = int(outer[-1])
-            out = edit_block(out, outer, lambda block: (*block[:at], n.Alloc(made), *block[at:]))
+            out = splice(out, outer, (n.Alloc(made),), 0, 0)
             path = (*outer[:-1], at + 1, *path[len(outer):])
         return Rewritten(out, path)
 
@@ -163,8 +161,7 @@ class ThroughBuffer(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads of the tile where it is; no buffer, no copy."""
-        node, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(node, n.Copy)
+        node, i = node_as(program, site.path, n.Copy), int(site.path[-1])
         name, value = node.dst.buffer.name, node.src
         block = block_at(program, site.path)
         first = next(k for k in range(i + 1, len(block)) if mentions(block[k], name)) - 1

@@ -18,7 +18,8 @@ from kir.ir import nodes as n
 from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 MOST = 16
@@ -54,14 +55,13 @@ class VectorLoop(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Statements on vectors."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop, i = node_as(program, site.path, n.For), int(site.path[-1])
         made = widened(loop)
         last = made[-1]
         assert isinstance(last, n.Store)
         at = (*site.path[:-1], i + len(made) - 1)
         hints = {site.path: (at,), **{(*site.path, "body", k): ((*site.path[:-1], i + k),) for k in range(len(made))}}
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:])), at, hints)
+        return Rewritten(splice(program, site.path, made), at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of a vector, with the vectors just before it that only it needs."""
@@ -110,8 +110,7 @@ def spaces_of(block: n.Block) -> tuple[set[str], str] | None:
 
 def widened(loop: n.For) -> tuple[n.Stmt, ...]:
     """The loop's statements over vectors. Raises NotElementwise where a place is no run of neighbors."""
-    count = build.int_value(loop.hi)
-    assert count is not None
+    count = matched(build.int_value(loop.hi))
     axes = [(loop.var, count)]
     vectors: dict[str, n.Expr] = {}
     out: list[n.Stmt] = []
@@ -193,8 +192,7 @@ def _belongs(block: n.Block, k: int, store: int, count: int) -> bool:
 
 def one_owner(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether no element that the loop reads is one that another iteration writes."""
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     store, known, aliases = loop.body[-1], Facts.at(program, site.path), Aliases(program)
     assert isinstance(store, n.Store)
     other = n.Var(f"%{loop.var.name}", loop.var.of)
@@ -222,8 +220,7 @@ def regions_of(loop: n.For, space: str) -> Iterator[n.Region]:
 
 def aligned(program: n.Program, site: Site, space: str) -> Verdict:
     """Whether the first element of each place in a space lies at a multiple of the vector's bytes, up to 16."""
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     count, known = build.int_value(loop.hi) or 1, Facts.at(program, site.path)
     for r in regions_of(loop, space):
         size = r.buffer.dtype.bytes

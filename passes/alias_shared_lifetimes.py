@@ -56,6 +56,7 @@ from kir.ir.visit import buffers_named, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
+from kir.rewrite.match.cursor import matched, node_as, params_as
 from kir.rewrite.match.thread_team import barrier, is_call
 
 
@@ -66,16 +67,15 @@ def _bytes(b: n.Buffer) -> int | None:
 
 def _parts(program: n.Program, site: Site) -> tuple[n.Kernel, n.Buffer, n.Buffer]:
     """The kernel, the array that moves, and the one in whose place it goes."""
-    kernel, node, item = kernel_of(program, site.path), node_at(program, site.path), site.params
-    assert isinstance(node, (n.Alloc, n.View)) and isinstance(item, AliasSharedLifetimes)
+    kernel, node, item = kernel_of(program, site.path), node_at(program, site.path), params_as(site, AliasSharedLifetimes)
+    assert isinstance(node, (n.Alloc, n.View))
     home = next(s.buffer for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.name == item.buffer)
     return kernel, node.buffer, home
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     _, b, home = _parts(program, site)
-    need, have = _bytes(b), _bytes(home)
-    assert need is not None and have is not None
+    need, have = matched(_bytes(b)), matched(_bytes(home))
     if need > have:
         return refuted(f"'{b.name}' takes {need} bytes, and '{home.name}' has {have}", f"byte {have} of '{b.name}' lies behind it",
                        needs="a larger array, declared before")
@@ -98,8 +98,7 @@ def _dead(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _handed_over(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, b, home = _parts(program, site)
-    item, block = site.params, _block(kernel)
-    assert isinstance(item, AliasSharedLifetimes)
+    item, block = params_as(site, AliasSharedLifetimes), _block(kernel)
     first, last = _span(block, b.name), _span(block, home.name)
     if first is None or last is None:
         return proved("one of them is not used")
@@ -158,8 +157,7 @@ class AliasSharedLifetimes(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A view of the other array."""
         kernel, b, home = _parts(program, site)
-        i, node = int(site.path[1]), node_at(program, site.path)
-        assert isinstance(node, n.Alloc)
+        i, node = int(site.path[1]), node_as(program, site.path, n.Alloc)
         corner = n.Region(home, tuple(build.const(0) for _ in home.shape))
         view = n.View(b, corner, label=node.label, origin=node.origin)
         made = replace(kernel, body=(*kernel.body[:i], view, *kernel.body[i + 1:]))
@@ -171,8 +169,7 @@ class AliasSharedLifetimes(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Memory of its own."""
         kernel, b, _ = _parts(program, site)
-        i, node = int(site.path[1]), node_at(program, site.path)
-        assert isinstance(node, n.View)
+        i, node = int(site.path[1]), node_as(program, site.path, n.View)
         made = replace(kernel, body=(*kernel.body[:i], n.Alloc(b, label=node.label, origin=node.origin), *kernel.body[i + 1:]))
         first = _span(_block(made), b.name)
         if self.meet and first is not None:
@@ -203,8 +200,7 @@ def _block(kernel: n.Kernel) -> n.Block:
 
 
 def _with_block(kernel: n.Kernel, block: n.Block) -> n.Kernel:
-    at = _loop(kernel)
-    assert at is not None
+    at = matched(_loop(kernel))
     loop = kernel.body[at]
     assert isinstance(loop, n.For)
     return replace(kernel, body=(*kernel.body[:at], replace(loop, body=block), *kernel.body[at + 1:]))

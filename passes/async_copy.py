@@ -53,15 +53,15 @@ from kir.ir import nodes as n
 from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.edit import block_at, edit_block, kernel_of
+from kir.rewrite.match.cursor import node_as
 from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
 
 from ._in_flight import Flight, Undecided, period_of
 
 
 def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     for s in loop.body:
         if isinstance(s, n.Copy) and _is_staging(s):
             if reason := copy_refusal(_asynchronous(s), "cta"):
@@ -90,8 +90,7 @@ def _arrived(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     read = {s.src.at.buffer.name for s in loop.body if isinstance(s, n.Copy) and _is_staging(s)}
     for s in statements(loop.body):
         written = s.at if isinstance(s, n.Store) else s.dst if isinstance(s, n.Copy) else None
@@ -146,8 +145,7 @@ class AsyncCopy(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies of the loop, and those before it to the same buffers, asynchronous: a group for each run of them."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         i = int(site.path[-1])
         names = {s.dst.buffer.name for s in loop.body if isinstance(s, n.Copy) and _is_staging(s)}
         body = _grouped(loop.body, names, deep=False)
@@ -184,8 +182,7 @@ class AsyncCopy(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies of the loop, and those before it to the same buffers, synchronous; no groups, no waits."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         i = int(site.path[-1])
         names = {s.dst.buffer.name for s in loop.body if isinstance(s, n.Copy) and s.via == "cp_async"}
         block = block_at(program, site.path)

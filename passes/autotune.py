@@ -50,6 +50,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel
+from kir.rewrite.match.cursor import params_as
 from kir.target import target
 
 
@@ -58,8 +59,7 @@ def _with_default(program: n.Program, meta: str, value: int) -> n.Program:
 
 
 def _legal(program: n.Program, site: Site, context: Context) -> Verdict:
-    params = site.params
-    assert isinstance(params, Autotune)
+    params = params_as(site, Autotune)
     hardware = (context.target or target("sm_80")).architecture
     found = legalize(at_defaults(program, {params.meta: params.value}), hardware)
     if found:

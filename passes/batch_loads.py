@@ -51,7 +51,8 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import edited, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 MOST = 64
@@ -59,8 +60,7 @@ MOST = 64
 
 
 def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, known, aliases = node_at(program, site.path), Facts.at(program, site.path), Aliases(program)
-    assert isinstance(loop, n.For)
+    loop, known, aliases = node_as(program, site.path, n.For), Facts.at(program, site.path), Aliases(program)
     reads = [a for a in accesses(loop.body[0]) if not a.writes]
     for s in loop.body[1:]:
         for w in accesses(s):
@@ -104,8 +104,8 @@ class BatchLoads(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop that loads, and a loop that computes."""
-        loop, i, taken = node_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
-        assert isinstance(loop, n.For) and isinstance(loop.body[0], n.Let)
+        loop, i, taken = node_as(program, site.path, n.For), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
+        assert isinstance(loop.body[0], n.Let)
         first, factor = loop.body[0], build.int_value(loop.hi) or 1
         held = n.Buffer(fresh(f"{first.names[0]}s", taken), dtype_of(first.value.type), (loop.hi,), "register")
         var = n.Var(fresh(loop.var.name, taken), loop.var.of)
@@ -113,7 +113,7 @@ class BatchLoads(Pass):
         load = n.Store(build.region(held, var), substitute(first.value, {loop.var.name: var}))
         ahead = n.For(var, loop.lo, loop.hi, loop.step, (load,), "unroll", options, origin=loop.origin)
         use = replace(loop, kind="unroll", attrs=options, body=(replace(first, value=n.Load(build.region(held, loop.var))), *loop.body[1:]))
-        after = edit_block(program, site.path, lambda b: (*b[:i], n.Alloc(held), ahead, use, *b[i + 1:]))
+        after = splice(program, site.path, (n.Alloc(held), ahead, use))
         return Rewritten(after, (*site.path[:-1], i + 2), {(*site.path, "body", 0): ((*site.path[:-1], i + 1, "body", 0),
                                                                                       (*site.path[:-1], i + 2, "body", 0))})
 
@@ -142,7 +142,7 @@ class BatchLoads(Pass):
         value = substitute(ahead.body[0].value, {ahead.var.name: loop.var})
         plain = tuple((k, v) for k, v in loop.attrs if k != "factor")
         made = replace(loop, kind="serial", attrs=plain, body=(replace(loop.body[0], value=value), *loop.body[1:]))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i - 2], made, *b[i + 1:])), (*site.path[:-1], i - 2))
+        return edited(program, site.path, (made,), -2, at=-2)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The values of a batch stay in registers."""

@@ -40,7 +40,8 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import buffers_named
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, node_at
+from kir.rewrite.edit import block_at, edit_block
+from kir.rewrite.match.cursor import edited, node_as
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -61,10 +62,10 @@ class BeginWith(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A declaration, and a store to all of it."""
-        s, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(s, n.Alloc) and s.init is not None
+        s = node_as(program, site.path, n.Alloc)
+        assert s.init is not None
         fill = n.Store(n.Region(s.buffer), s.init)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], replace(s, init=None), fill, *b[i + 1:])), site.path)
+        return edited(program, site.path, (replace(s, init=None), fill))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At private memory that is declared without a value, and written as a whole by the first statement that mentions it."""

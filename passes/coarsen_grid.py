@@ -44,6 +44,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
+from kir.rewrite.match.cursor import matched
 
 from .tile import divides_exactly
 
@@ -160,8 +161,7 @@ class CoarsenGrid(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One item a thread."""
         kernel = kernel_of(program, site.path)
-        made = self._single(program, kernel)
-        assert made is not None
+        made = matched(self._single(program, kernel))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
 

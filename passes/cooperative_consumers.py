@@ -91,6 +91,7 @@ from kir.ir.types import I32, TileType, shape_of
 from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.local_buffers import sizes
 from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
@@ -114,10 +115,8 @@ def _groups(role: n.Role) -> int:
 
 
 def _rows_divide(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, CooperativeConsumers)
-    found = _role(program, site.path, item.role)
-    assert found is not None
+    item = params_as(site, CooperativeConsumers)
+    found = matched(_role(program, site.path, item.role))
     _, role = found
     groups = _groups(role)
     by_wgmma = {s.acc.buffer.name for s in statements(role.body) if isinstance(s, n.Mma) and s.via == "wgmma"}
@@ -165,8 +164,7 @@ class CooperativeConsumers(Pass):
         return Rewritten(self._divided(program, site.path), site.path)
 
     def _divided(self, program: n.Program, path: Path) -> n.Program:
-        kernel, found = kernel_of(program, path), _role(program, path, self.role)
-        assert found is not None
+        kernel, found = kernel_of(program, path), matched(_role(program, path, self.role))
         at, role = found
         groups = _groups(role)
         wg = n.Var(fresh("wg", names_in(program, kernel)), I32)
@@ -198,8 +196,7 @@ class CooperativeConsumers(Pass):
         return Rewritten(self._joined(program, site.path), site.path)
 
     def _joined(self, program: n.Program, path: Path) -> n.Program:
-        found = _role(program, path, self.role)
-        assert found is not None
+        found = matched(_role(program, path, self.role))
         at, role = found
         split = role.body[0]
         assert isinstance(split, n.For)

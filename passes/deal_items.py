@@ -46,7 +46,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import edited, node_as
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
@@ -136,7 +137,7 @@ class DealItems(Pass):
             body = s.body
             s = body[0]
         body = tuple(substitute(x, values) for x in body)
-        return Rewritten(replace_stmts(program, site.path, _around(turns, self.counts, body, label)), site.path)
+        return edited(program, site.path, _around(turns, self.counts, body, label))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loops of literal lengths around each other whose counters only tell places along the axes of what is stored."""
@@ -153,12 +154,12 @@ class DealItems(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop for each axis."""
-        axes, node = site.captures["axes"], node_at(program, site.path)
-        assert isinstance(axes, _Axes) and isinstance(node, n.For)
+        axes, node = site.captures["axes"], node_as(program, site.path, n.For)
+        assert isinstance(axes, _Axes)
         taken = names_in(program, kernel_of(program, site.path))
         names = [n.Var(fresh("item", taken), I32) for _ in axes.place]
         body = tuple(substitute(s, dict(zip(axes.names, names, strict=True))) for s in axes.body)
-        return Rewritten(replace_stmts(program, site.path, _around(names, axes.shape, body, node.label)), site.path)
+        return edited(program, site.path, _around(names, axes.shape, body, node.label))
 
 
 @dataclass(frozen=True)

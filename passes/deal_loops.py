@@ -57,6 +57,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, places, replace_kernel
+from kir.rewrite.match.cursor import matched
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
@@ -130,8 +131,7 @@ def _all(program: n.Program, site: Site, context: Context) -> Verdict:
     if item.threads % hardware.warp_size or item.threads > hardware.max_threads_per_cta:
         return refuted(f"{item.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
                        needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
-    ctas = item.count(program, site.path)
-    assert ctas is not None
+    ctas = matched(item.count(program, site.path))
     for k, loop in enumerate(_loops(kernel)):
         if k in item.once:
             claim = build.compare("le", loop.hi, build.mul(ctas, item.threads))
@@ -182,8 +182,7 @@ class DealLoops(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A grid, and each thread's iterations."""
-        kernel, ctas = kernel_of(program, site.path), self.count(program, site.path)
-        assert ctas is not None
+        kernel, ctas = kernel_of(program, site.path), matched(self.count(program, site.path))
         taken = names_in(program, kernel)
         b, t = n.Var(fresh("b", taken), I32), n.Var(fresh("t", taken), I32)
         number = build.add(build.mul(b, self.threads), t)

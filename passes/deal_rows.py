@@ -40,13 +40,13 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, matched, node_as
 from kir.rewrite.match.independence import independent
 
 
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    rows = node_at(program, site.path)
-    assert isinstance(rows, n.For)
+    rows = node_as(program, site.path, n.For)
     columns = rows.body[0]
     assert isinstance(columns, n.For)
     for path, loop in ((site.path, rows), ((*site.path, "body", 0), columns)):
@@ -81,10 +81,9 @@ class DealRows(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the places of a round, and inside it one over the rounds, if there are several."""
-        rows = node_at(program, site.path)
-        assert isinstance(rows, n.For) and isinstance(rows.body[0], n.For)
-        columns, found = rows.body[0], _grid(rows)
-        assert found is not None
+        rows = node_as(program, site.path, n.For)
+        assert isinstance(rows.body[0], n.For)
+        columns, found = rows.body[0], matched(_grid(rows))
         height, width = found
         taken = names_in(program, kernel_of(program, site.path))
         place, i = n.Var(fresh("place", taken), I32), n.Var(fresh("i", taken), I32)
@@ -93,7 +92,7 @@ class DealRows(Pass):
         body = tuple(substitute(s, {rows.var.name: row, columns.var.name: build.mod(place, width)}) for s in columns.body)
         inner: n.Block = body if rounds == 1 else (replace(columns, var=i, hi=build.const(rounds), body=body),)
         made = replace(rows, var=place, hi=build.const(self.places), body=inner)
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over places whose number is only used divided into row and column."""
@@ -107,12 +106,11 @@ class DealRows(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all rows, and one over the columns."""
-        node = node_at(program, site.path)
-        assert isinstance(node, n.For)
+        node = node_as(program, site.path, n.For)
         taken = names_in(program, kernel_of(program, site.path))
         made = undealt(node, fresh("row", taken), fresh("column", taken))
         assert isinstance(made, n.For)
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
 
 def _plain(s: Place | n.Stmt) -> bool:

@@ -77,6 +77,7 @@ from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.cursor import params_as
 from kir.rewrite.match.local_buffers import byte_count
 from kir.target import target
 
@@ -87,8 +88,7 @@ BAR_BYTES = 8
 
 
 def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel = site.params, kernel_of(program, site.path)
-    assert isinstance(item, DeepenRing)
+    item, kernel = params_as(site, DeepenRing), kernel_of(program, site.path)
     hardware, rings = context.target or target("sm_90a"), Rings.of(kernel)
     total = 0
     for s in statements(kernel.body):

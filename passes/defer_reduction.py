@@ -50,6 +50,7 @@ from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,8 @@ class DeferReduction(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An accumulator for each element of the tile, reduced behind the loop."""
         block, i, taken = block_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
-        found = _running(block, i)
-        assert found is not None and isinstance(found.value, n.Call)
+        found = matched(_running(block, i))
+        assert isinstance(found.value, n.Call)
         tile, old = found.value.args[0], found.acc.buffer
         assert isinstance(tile, n.Expr)
         parts = n.Buffer(fresh("parts", taken), old.dtype, tuple(build.const(d) if isinstance(d, int) else d for d in shape_of(tile.type)), "fragment")
@@ -209,10 +210,8 @@ class DeferReduction(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each tile reduced as it comes."""
         block, i = block_at(program, site.path), int(site.path[-1])
-        found = _running(block, i)
-        assert found is not None
-        total = self._total(block, found)
-        assert total is not None
+        found = matched(_running(block, i))
+        total = matched(self._total(block, found))
         at, let = total
         taken = names_in(program, kernel_of(program, site.path)) - {found.acc.buffer.name}
         shape = tuple(build.const(d) if isinstance(d, int) else d for d in shape_of(let.value.type))

@@ -53,6 +53,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of, node_at
+from kir.rewrite.match.cursor import matched, node_as
 from kir.rewrite.match.materialize import buffers_written
 
 
@@ -133,8 +134,8 @@ class DeferStoreWait(Pass):
         """A wait until the sources have been read, before they are staged; and one for everything, at the team's end."""
         path, block, i = site.path, block_at(program, site.path), int(site.path[-1])
         node, team = node_at(program, path), _team(program, path)
-        first = _first_write(block[:i], _sources(block, i))
-        assert first is not None and isinstance(node, n.Eval)
+        first = matched(_first_write(block[:i], _sources(block, i)))
+        assert isinstance(node, n.Eval)
         early = replace(_wait(read=True), label=node.label, origin=node.origin)
         made = edit_block(program, path, lambda b: (*b[:first], early, *b[first:i], *b[i + 1:]))
         made = edit_block(made, team, lambda b: (*b, _wait()))
@@ -154,8 +155,7 @@ class DeferStoreWait(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A wait where the group is committed."""
         path, i, commit = site.path, int(site.path[-1]), int(site.captures["commit"])
-        node = node_at(program, path)
-        assert isinstance(node, n.Eval)
+        node = node_as(program, path, n.Eval)
         late = replace(_wait(), label=node.label, origin=node.origin)
         made = edit_block(program, _team(program, path), lambda b: b[:-1])
         made = edit_block(made, path, lambda b: (*b[:i], *b[i + 1:commit + 1], late, *b[commit + 1:]))

@@ -55,6 +55,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_mentioned, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.thread_team import whole_team
 from kir.target import target
 
@@ -65,8 +66,7 @@ from ._one_each import CannotDeal
 
 
 def _ordered(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, ElementPerThread)
+    item = params_as(site, ElementPerThread)
     kernel = item.optimize(program, site).program.kernels
     made = next(k for k in kernel if k.name == site.path[0])
     team = made.body[-1]
@@ -150,8 +150,7 @@ class ElementPerThread(Pass):
         """Tiles of what each thread had."""
         kernel = _reshaped(kernel_of(program, site.path), True)
         front = _shared(kernel.body)
-        team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
-        assert team is not None
+        team = matched(whole_team(program, (*site.path, len(front)), kernel.body[-1]))
         body = site.captures.get("body") or Gathered(team.loop, team.threads, names_in(program, kernel)).body()
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=(*front, *body))), site.path)
 

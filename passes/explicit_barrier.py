@@ -43,7 +43,8 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block
+from kir.rewrite.edit import block_at
+from kir.rewrite.match.cursor import edited, splice
 from kir.rewrite.match.local_buffers import team_level
 
 
@@ -70,7 +71,7 @@ class ExplicitBarrier(Pass):
         i = int(site.path[-1])
         call = build.call("barrier")
         assert isinstance(call, n.Call)
-        made = edit_block(program, site.path, lambda b: (*b[:i], n.Eval(call), *b[i:]))
+        made = splice(program, site.path, (n.Eval(call),), 0, 0)
         return Rewritten(made, site.path, {site.path: ((*site.path[:-1], i + 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -83,5 +84,4 @@ class ExplicitBarrier(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """No barrier."""
-        i = int(site.path[-1])
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:])), site.path)
+        return edited(program, site.path, ())

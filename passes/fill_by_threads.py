@@ -56,6 +56,7 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
+from kir.rewrite.match.cursor import matched
 from kir.rewrite.match.local_buffers import own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.thread_team import (
@@ -86,8 +87,7 @@ def _item(site: Site) -> FillByThreads:
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
-    pattern, aliases = _item(site).pattern(program, site.path), Aliases(program)
-    assert pattern is not None
+    pattern, aliases = matched(_item(site).pattern(program, site.path)), Aliases(program)
     for name in sorted(buffers_written(kernel_of(program, site.path).body)):
         for source in sorted(buffers_read(pattern)):
             if name in ("*", source) or aliases.may_be_one(name, source):
@@ -209,8 +209,8 @@ class FillByThreads(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An array, each thread's stores to it, and reads of it in the rest of the block."""
         kernel, i, team = kernel_of(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        pattern, nest = self.pattern(program, site.path), self.nest(program, site.path)
-        assert pattern is not None and nest is not None and team is not None
+        pattern, nest = matched(self.pattern(program, site.path)), matched(self.nest(program, site.path))
+        assert team is not None
         taken = names_in(program, kernel)
         made = self.memory(pattern, fresh("held", taken))
         own = tuple((kind, n.Var(fresh("turn", taken), I32), count) for kind, _, count in nest[0][1:])

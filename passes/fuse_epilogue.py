@@ -49,7 +49,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, places, replace_stmts
+from kir.rewrite.edit import fresh, kernel_of, names_in, places, replace_stmts
+from kir.rewrite.match.cursor import node_as
 
 
 def _consumer(program: n.Program, kernel: n.Kernel) -> tuple[n.Store, n.Workspace] | str:
@@ -202,8 +203,7 @@ class FuseEpilogue(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The producer stores the local result; a kernel of its own transforms it."""
-        node = node_at(program, site.path)
-        assert isinstance(node, n.Store)
+        node = node_as(program, site.path, n.Store)
         store, kernel, workspace = self._split(program, site.path, node)
         made = replace_stmts(program, site.path, (store,))
         order = [k.name for k in made.kernels].index(str(site.path[0])) + 1

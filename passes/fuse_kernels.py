@@ -52,12 +52,12 @@ from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.cursor import params_as
 from kir.target import target
 
 
 def _next(program: n.Program, site: Site) -> tuple[n.Kernel, n.Kernel]:
-    item = site.params
-    assert isinstance(item, FuseKernels)
+    item = params_as(site, FuseKernels)
     return kernel_of(program, site.path), kernel_of(program, (item.kernel,))
 
 

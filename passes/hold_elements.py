@@ -49,6 +49,7 @@ from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, places
+from kir.rewrite.match.cursor import matched, params_as, splice
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -60,15 +61,12 @@ from ._held import declared, mentioned, without
 
 
 def _item(site: Site) -> HoldElements:
-    item = site.params
-    assert isinstance(item, HoldElements)
-    return item
+    return params_as(site, HoldElements)
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     item = _item(site)
-    pattern = item.pattern(program, site.path)
-    assert pattern is not None
+    pattern = matched(item.pattern(program, site.path))
     block, i, aliases = block_at(program, site.path), int(site.path[-1]), Aliases(program)
     change = item.reading(pattern, item.memory(pattern, "%held"))
     readers = [k for k in range(i, len(block)) if rewritten(block[k], change) != block[k]]
@@ -118,8 +116,7 @@ def _within(program: n.Program, site: Site, found: Reach) -> Verdict:
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     item = _item(site)
-    pattern = item.pattern(program, site.path)
-    assert pattern is not None
+    pattern = matched(item.pattern(program, site.path))
     if item.space != "shared":
         return proved("the array is a thread's own")
     held = [byte_count(s.buffer) for s in statements(kernel_of(program, site.path).body) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
@@ -201,8 +198,7 @@ class HoldElements(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An array, loops that fill it, and reads of it in the rest of the block."""
         kernel, i = kernel_of(program, site.path), int(site.path[-1])
-        pattern, nest = self.pattern(program, site.path), self.nest(program, site.path)
-        assert pattern is not None and nest is not None
+        pattern, nest = matched(self.pattern(program, site.path)), matched(self.nest(program, site.path))
         taken = names_in(program, kernel)
         made = self.memory(pattern, fresh("held", taken))
         loops = tuple((kind, n.Var(fresh("turn", taken), I32), count) for kind, _, count in nest[0])
@@ -219,7 +215,7 @@ class HoldElements(Pass):
         if self.hoist:
             outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
             at = int(outer[-1])
-            out = edit_block(out, outer, lambda block: (*block[:at], n.Alloc(made), *block[at:]))
+            out = splice(out, outer, (n.Alloc(made),), 0, 0)
             path = (*outer[:-1], at + 1, *path[len(outer):])
         return Rewritten(out, path)
 

@@ -45,6 +45,7 @@ from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import matched, params_as, splice
 from kir.rewrite.match.local_buffers import byte_count, mentions, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -57,10 +58,8 @@ By = Literal["store", "copy"]
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, HoldTile)
-    value = item.tile_at(program, site.path)
-    assert value is not None
+    item = params_as(site, HoldTile)
+    value = matched(item.tile_at(program, site.path))
     block, i, aliases = block_at(program, site.path), int(site.path[-1]), Aliases(program)
     readers = [k for k in range(i, len(block)) if rewritten(block[k], item.reading(value, item.memory(value, "%held"))) != block[k]]
     last = readers[-1] if readers else i
@@ -74,10 +73,8 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, HoldTile)
-    value = item.tile_at(program, site.path)
-    assert value is not None
+    item = params_as(site, HoldTile)
+    value = matched(item.tile_at(program, site.path))
     own = byte_count(item.memory(value, "%held"))
     if item.space != "shared":
         return proved("fragments are spread over registers")
@@ -147,8 +144,7 @@ class HoldTile(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Memory, what fills it, and reads of it in the rest of the block."""
         kernel, i = kernel_of(program, site.path), int(site.path[-1])
-        value = self.tile_at(program, site.path)
-        assert value is not None
+        value = matched(self.tile_at(program, site.path))
         made = self.memory(value, fresh("held", names_in(program, kernel)))
         change = self.reading(value, made)
         fill: n.Stmt = n.Copy(value, n.Region(made)) if self.by == "copy" and isinstance(value, n.Load) else n.Store(n.Region(made), value)
@@ -161,7 +157,7 @@ class HoldTile(Pass):
         if self.hoist:
             outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
             at = int(outer[-1])
-            out = edit_block(out, outer, lambda block: (*block[:at], n.Alloc(made), *block[at:]))
+            out = splice(out, outer, (n.Alloc(made),), 0, 0)
             path = (*outer[:-1], at + 1, *path[len(outer):])
         return Rewritten(out, path)
 

@@ -45,18 +45,16 @@ from kir.ir.canonical import bound_names
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, node_at
+from kir.rewrite.match.cursor import node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 
 
 def _around(program: n.Program, path: Path) -> n.For:
-    loop = node_at(program, path[:-2])
-    assert isinstance(loop, n.For)
-    return loop
+    return node_as(program, path[:-2], n.For)
 
 
 def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
-    let, loop = node_at(program, site.path), _around(program, site.path)
-    assert isinstance(let, n.Let)
+    let, loop = node_as(program, site.path, n.Let), _around(program, site.path)
     written = buffers_written(loop.body)
     clash = sorted(buffers_read(let.value) & written)
     if clash:
@@ -67,8 +65,7 @@ def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _safe(program: n.Program, site: Site, context: Context) -> Verdict:
-    let = node_at(program, site.path)
-    assert isinstance(let, n.Let)
+    let = node_as(program, site.path, n.Let)
     risky = [x for x in walk(let.value) if isinstance(x, n.Load) and any(isinstance(y, n.Load) for i in x.at.index for y in walk(i))]
     divides = [x for x in walk(let.value) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod", "tdiv", "trem") and not isinstance(x.b, n.Const)]
     if risky or divides:

@@ -52,7 +52,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, node_as
 from kir.rewrite.match.independence import independent
 
 MOST = 64
@@ -64,8 +65,7 @@ class CannotJam(Exception):
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     return independent(program, site.path, loop)
 
 
@@ -99,10 +99,9 @@ class JamLoop(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         made = _Jam(loop, self.enter, names_in(program, kernel_of(program, site.path))).block(loop.body)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:])), site.path)
+        return edited(program, site.path, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an array of private memory, each element of which is one iteration's in all loops that follow."""

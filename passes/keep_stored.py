@@ -57,6 +57,7 @@ from kir.ir.types import DType, TileType
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import matched
 from kir.rewrite.match.materialize import buffers_written, is_pure
 from kir.rewrite.match.thread_team import is_call, team_at
 
@@ -67,8 +68,7 @@ MOST = 16
 def _still_there(program: n.Program, site: Site, context: Context) -> Verdict:
     node, block, i = node_at(program, site.path), block_at(program, site.path), int(site.path[-1])
     assert isinstance(node, (n.Store, n.For))
-    store = _home(node)
-    assert store is not None
+    store = matched(_home(node))
     aliases, last = Aliases(program), max(k for k in range(i + 1, len(block)) if _reads(block[k], store.at))
     for s in block[i + 1:last + 1]:
         for name in sorted(buffers_written((s,))):
@@ -189,8 +189,7 @@ class KeepStored(Pass):
         """A private array (or scalar) with the value, its store, and reads of it."""
         node, i = node_at(program, site.path), int(site.path[-1])
         assert isinstance(node, (n.Store, n.For))
-        home = _home(node)
-        assert home is not None
+        home = matched(_home(node))
         shape = home.at.type.shape if isinstance(home.at.type, TileType) else ()
         name = fresh(f"{home.at.buffer.name}_own", names_in(program, kernel_of(program, site.path)))
         own = n.Buffer(name, home.at.buffer.dtype, tuple(build.const(d) for d in shape if isinstance(d, int)), "register")
@@ -230,8 +229,8 @@ class KeepStored(Pass):
         """The store, and reads of what it wrote."""
         node, i, at = node_at(program, site.path), int(site.path[-1]), int(site.captures["home"])
         block = block_at(program, site.path)
-        home = _home(block[at])
-        assert isinstance(node, n.Alloc) and node.init is not None and home is not None
+        home = matched(_home(block[at]))
+        assert isinstance(node, n.Alloc) and node.init is not None
         *outer, last = home.at.index
 
         def leave(old: n.Node, new: n.Node) -> n.Node:

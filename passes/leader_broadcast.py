@@ -51,13 +51,13 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import matched, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, team_at
 
 
 def _same(program: n.Program, site: Site, context: Context) -> Verdict:
-    let, team = node_at(program, site.path), team_at(program, site.path)
-    assert isinstance(let, n.Let) and team is not None
+    let, team = node_as(program, site.path, n.Let), matched(team_at(program, site.path))
     if depends(let.value, varying(team.loop)[site.path[2:]]):
         return refuted("threads compute different values", f"{expr_text(let.value)} depends on the thread",
                        needs="a value on which all threads agree")
@@ -93,14 +93,14 @@ class LeaderBroadcast(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The leader's store, a barrier, and everybody's load; in a loop a barrier after it too, before the slot is written again."""
-        let, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(let, n.Let) and team is not None and isinstance(let.value.type, DType)
+        let, team = node_as(program, site.path, n.Let), matched(team_at(program, site.path))
+        assert isinstance(let.value.type, DType)
         slot = n.Buffer(fresh(f"{let.names[0]}_slot", names_in(program, kernel_of(program, site.path))), let.value.type, (), "shared")
         store = n.If(build.compare("eq", team.thread, self.leader), (n.Store(n.Region(slot), let.value),))
         read = replace(let, value=n.Load(n.Region(slot)))
         made = (store, barrier(), read, *((barrier(),) if is_in_loop(program, site.path) else ()))
         i = int(site.path[-1])
-        inner = edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:]))
+        inner = splice(program, site.path, made)
         top = int(site.path[1])
         outer = edit_block(inner, site.path[:2], lambda b: (*b[:top], n.Alloc(slot), *b[top:]))
         at = (site.path[0], top + 1, *site.path[2:-1], i + 2)

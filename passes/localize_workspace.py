@@ -48,6 +48,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, replace_kernel
+from kir.rewrite.match.cursor import matched, params_as
 from kir.target import target
 
 
@@ -56,8 +57,7 @@ def _space(program: n.Program, name: str) -> n.Workspace | None:
 
 
 def _own(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel = site.params, kernel_of(program, site.path)
-    assert isinstance(item, LocalizeWorkspace)
+    item, kernel = params_as(site, LocalizeWorkspace), kernel_of(program, site.path)
     for r in _places(kernel, item.buffer):
         if _rest(r, kernel) is None:
             from kir.ir.printer import region_text
@@ -67,8 +67,7 @@ def _own(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, LocalizeWorkspace)
+    item = params_as(site, LocalizeWorkspace)
     for k in program.kernels:
         if k.name != site.path[0] and _places(k, item.buffer):
             return refuted(f"kernel '{k.name}' uses '{item.buffer}' too", "shared memory does not outlive the kernel")
@@ -76,10 +75,8 @@ def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel = site.params, kernel_of(program, site.path)
-    assert isinstance(item, LocalizeWorkspace)
-    found = _space(program, item.buffer)
-    assert found is not None
+    item, kernel = params_as(site, LocalizeWorkspace), kernel_of(program, site.path)
+    found = matched(_space(program, item.buffer))
     held = [s.buffer for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
     sizes = [_bytes(b.shape, b) for b in held] + [_bytes(found.buffer.shape[len(kernel.grid):], found.buffer)]
     total = sum(x or 0 for x in sizes)
@@ -124,8 +121,7 @@ class LocalizeWorkspace(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shared memory of the part's shape."""
-        kernel, found = kernel_of(program, site.path), _space(program, self.buffer)
-        assert found is not None
+        kernel, found = kernel_of(program, site.path), matched(_space(program, self.buffer))
         local = replace(found.buffer, shape=found.buffer.shape[len(kernel.grid):], space="shared")
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
@@ -157,8 +153,7 @@ class LocalizeWorkspace(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A workspace with a part for each CTA."""
         kernel = kernel_of(program, site.path)
-        first = _first(kernel)
-        assert first is not None
+        first = matched(_first(kernel))
         axes = tuple(n.Var(a.name, a.extent.type) for a in kernel.grid)
         b = replace(first.buffer, shape=(*(a.extent for a in kernel.grid), *first.buffer.shape), space="global")
 

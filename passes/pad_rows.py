@@ -54,6 +54,7 @@ from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
+from kir.rewrite.match.cursor import matched
 from kir.rewrite.match.local_buffers import mentions
 
 PART, THREADS = 2048, 256
@@ -80,8 +81,8 @@ def _zeros(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _worth(program: n.Program, site: Site, context: Context) -> Verdict:
-    param = _tensor(program, _item(site).tensor)
-    assert param is not None and isinstance(param.of, n.Buffer)
+    param = matched(_tensor(program, _item(site).tensor))
+    assert isinstance(param.of, n.Buffer)
     from kir.analysis.facts import Facts
     each = CHUNK // param.of.dtype.bytes
     if Facts.at(program, site.path).divides(each, param.of.shape[-1]):
@@ -134,8 +135,8 @@ class PadRows(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Memory with longer rows, the kernel on it, and a kernel that copies."""
-        kernel, param = kernel_of(program, site.path), _tensor(program, self.tensor)
-        assert param is not None and isinstance(param.of, n.Buffer)
+        kernel, param = kernel_of(program, site.path), matched(_tensor(program, self.tensor))
+        assert isinstance(param.of, n.Buffer)
         b = param.of
         rows, width = b.shape
         longer = build.mul(build.ceildiv(width, self.multiple), self.multiple)
@@ -173,8 +174,8 @@ class PadRows(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The kernel on the tensor itself."""
-        kernel, param = kernel_of(program, site.path), _tensor(program, self.tensor)
-        assert param is not None and isinstance(param.of, n.Buffer)
+        kernel, param = kernel_of(program, site.path), matched(_tensor(program, self.tensor))
+        assert isinstance(param.of, n.Buffer)
         name = self._copying(param)
         mine = substitute_buffers(kernel, {f"{self.tensor}_padded": param.of})
         assert isinstance(mine, n.Kernel)

@@ -50,7 +50,8 @@ from kir.ir import nodes as n
 from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, node_as
 from kir.rewrite.match.materialize import buffers_read
 
 from ._products import bare, rounded
@@ -59,8 +60,8 @@ ROW, COLUMN, STEP = n.Var("%row", I32), n.Var("%column", I32), n.Var("%step", I3
 
 
 def _operands_stay(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For) and isinstance(loop.body[0], n.Store)
+    loop = node_as(program, site.path, n.For)
+    assert isinstance(loop.body[0], n.Store)
     at = loop.body[0].at
     v = loop.body[0].value
     assert isinstance(v, n.Binary)
@@ -115,11 +116,10 @@ class PanelProduct(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One product."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         made = self._product(loop)
         assert isinstance(made, n.Mma)
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a product on scalar units of two panels of known depth into a whole tile."""
@@ -152,8 +152,7 @@ class PanelProduct(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the columns of the first operand."""
-        s = node_at(program, site.path)
-        assert isinstance(s, n.Mma)
+        s = node_as(program, site.path, n.Mma)
         (rows, extent), columns = shape_of(s.a.type), shape_of(s.b.type)[1]
         k = n.Var(fresh("k", names_in(program, kernel_of(program, site.path))), I32)
         dtype = s.acc.buffer.dtype
@@ -163,7 +162,7 @@ class PanelProduct(Pass):
         value = build.binary("add", build.load(s.acc), tile(build.binary("mul", *factors), [(ROW, rows), (COLUMN, columns)]))
         assert isinstance(value.type, TileType)
         loop = n.For(k, build.const(0), build.const(extent), build.const(1), (n.Store(s.acc, value, origin=s.origin),), label=s.label)
-        return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
+        return edited(program, site.path, (loop,))
 
 
 def _is_named_load(program: n.Program, path: Path, e: n.Expr) -> bool:

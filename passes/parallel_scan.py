@@ -61,6 +61,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched
 from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     ThreadTeam,
@@ -144,8 +145,8 @@ class ParallelScan(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of doubling reach over an array of sums."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = self.running(program, site.path)
-        assert team is not None and found is not None
+        found = matched(self.running(program, site.path))
+        assert team is not None
         acc = block[i]
         assert isinstance(acc, n.Alloc)
         taken = names_in(program, kernel_of(program, site.path))

@@ -51,7 +51,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, matched, node_as
 from kir.rewrite.match.local_buffers import team_level
 
 from .partition_rows import narrowed
@@ -64,8 +65,7 @@ def _own(body: n.Block) -> set[str]:
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     aliases, own = Aliases(program), _own(loop.body)
     found = [a for s in loop.body for a in accesses(s) if a.buffer not in own]
     for a in found:
@@ -113,16 +113,14 @@ class PartitionBlock(Pass):
         return Site(path, self)
 
     def _widened(self, loop: n.For) -> n.Block:
-        extent = build.int_value(loop.hi)
-        assert extent is not None
+        extent = matched(build.int_value(loop.hi))
         return Widen.of(loop.body, loop.var, build.const(0, dtype_of(loop.var.of)), extent).block(loop.body)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each statement for the whole tile."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         made = self._widened(loop)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:])), site.path)
+        return edited(program, site.path, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first of several statements of a block that share an axis of a tile, or hand on a tile that they declare."""

@@ -61,6 +61,7 @@ from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.thread_team import (
     IDEMPOTENT,
     REDUCTIONS,
@@ -85,10 +86,8 @@ from kir.rewrite.match.thread_team import (
 
 
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
-    item, i = site.params, int(site.path[-1])
-    assert isinstance(item, PartitionReduction)
+    team = matched(team_at(program, site.path))
+    item, i = params_as(site, PartitionReduction), int(site.path[-1])
     loop = block_at(program, site.path)[i + (2 if item.own else 1)]
     assert isinstance(loop, n.For)
     acc = block_at(program, site.path)[i]
@@ -116,12 +115,10 @@ def _folding(block: n.Block, i: int, own: bool = False) -> tuple[n.Alloc, n.For,
 
 
 def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i, team = site.params, block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-    assert isinstance(item, PartitionReduction) and team is not None
+    item, block, i, team = params_as(site, PartitionReduction), block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
     if not item.own:
         return proved("the barrier before the fold stays")
-    found = _folding(block, i, True)
-    assert found is not None
+    found = matched(_folding(block, i, True))
     part = spread(found[1], team.thread, team.threads)
     for x in walk(part):
         if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global") and _writes(block[:i], x.at.buffer) and not _wrote(block[:i], x.at, part):
@@ -209,8 +206,8 @@ class PartitionReduction(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each thread folds its share; then every thread folds the slots of all."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = _folding(block, i, self.own)
-        assert found is not None and team is not None
+        found = matched(_folding(block, i, self.own))
+        assert team is not None
         acc, loop, op = found
         taken = names_in(program, kernel_of(program, site.path))
         slots = slot_array(fresh("slots", taken), acc.buffer.dtype, team.threads)
@@ -249,15 +246,12 @@ class PartitionReduction(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found, at = _folding(block, i), _exchange_after(block, i)
-        assert at is not None
-        made = exchange_at(block, at, is_in_loop(program, site.path))
-        assert found is not None and made is not None and team is not None
+        found, at = _folding(block, i), matched(_exchange_after(block, i))
+        made = matched(exchange_at(block, at, is_in_loop(program, site.path)))
+        assert found is not None and team is not None
         acc, loop, _ = found
-        item = site.params
-        assert isinstance(item, PartitionReduction)
-        whole_loop = gathered(loop, team.thread, team.threads)
-        assert whole_loop is not None
+        item = params_as(site, PartitionReduction)
+        whole_loop = matched(gathered(loop, team.thread, team.threads))
         x, size = made
         rest = tuple(substitute_buffers(s, {x.result.name: acc.buffer}) if x.fresh else s for s in block[at + size:])
         between = block[i + 2:at]

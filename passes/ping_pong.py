@@ -102,7 +102,8 @@ from kir.ir.types import MBARRIER, dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.cursor import matched, node_as, params_as
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_written
 from kir.target import target
@@ -146,8 +147,7 @@ def _turns(roles: n.Roles, name: str, body: n.Block | None, bars: set[str]) -> _
 
 
 def _found(program: n.Program, site: Site) -> tuple[n.Kernel, n.Roles, _Turns]:
-    kernel, roles, item = kernel_of(program, site.path), node_at(program, site.path), site.params
-    assert isinstance(roles, n.Roles) and isinstance(item, PingPong)
+    kernel, roles, item = kernel_of(program, site.path), node_as(program, site.path, n.Roles), params_as(site, PingPong)
     return kernel, roles, _turns(roles, item.role, None, set(Rings.of(kernel).bars))
 
 
@@ -240,8 +240,7 @@ class PingPong(Pass):
         walked = replace(found.loop, lo=wg, step=build.const(2, wg.of), body=mine)  # type: ignore[arg-type]  # an integer dtype
         split = n.For(wg, build.const(0), build.const(2), build.const(1), (*found.front, walked, *found.back), "warpgroup")
         made = replace(found.role, hi=found.role.hi + WARPS, body=(split,))
-        fence = _fence(kernel)
-        assert fence is not None
+        fence = matched(_fence(kernel))
         last = max(i for i, s in enumerate(kernel.body) if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER)
         body = list(kernel.body[:-1])
         body.insert(fence, n.Eval(build.call("mbar_init", bar, build.const(1))))
@@ -270,8 +269,7 @@ class PingPong(Pass):
         return Rewritten(replace_kernel(program, kernel.name, kernel), (kernel.name, len(kernel.body) - 1))
 
     def _one(self, program: n.Program, path: Path) -> n.Kernel:
-        kernel, roles = kernel_of(program, path), node_at(program, path)
-        assert isinstance(roles, n.Roles)
+        kernel, roles = kernel_of(program, path), node_as(program, path, n.Roles)
         last = roles.roles[-1]
         split = last.body[0]
         assert isinstance(split, n.For)

@@ -45,13 +45,13 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import block_at, edit_block, node_at
+from kir.rewrite.edit import block_at, edit_block
+from kir.rewrite.match.cursor import node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 
 def _total(program: n.Program, site: Site, context: Context) -> Verdict:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.If)
+    node = node_as(program, site.path, n.If)
     for s in node.then:
         for x in walk(s):
             if isinstance(x, n.Call) and x.of is None and x.fn in ("pick", "gather") and any(
@@ -98,15 +98,14 @@ class Predicate(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The statements of the branch, masked."""
-        node, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(node, n.If)
+        node, i = node_as(program, site.path, n.If), int(site.path[-1])
         made = [transform(s, _masked(node.cond)) for s in node.then]
         last = made[-1]
         assert isinstance(last, n.Store)
         made[-1] = replace(last, mask=node.cond, label=node.label or last.label, origin=last.origin)
         at = (*site.path[:-1], i + len(made) - 1)
         hints = {site.path: (at,), **{(*site.path, "then", k): ((*site.path[:-1], i + k),) for k in range(len(made))}}
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:])), at, hints)
+        return Rewritten(splice(program, site.path, made), at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a masked store whose loads, and those of the values just before it, have the same mask."""

@@ -55,6 +55,7 @@ from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import matched, node_as, params_as
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 from kir.target import target
 
@@ -78,10 +79,8 @@ def neutral(fn: str, b: n.Buffer) -> n.Const | None:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel = site.params, kernel_of(program, site.path)
-    assert isinstance(item, PrivatizeAtomics)
-    used = _used(node_at(program, site.path), item.buffer)
-    assert used is not None
+    item, kernel = params_as(site, PrivatizeAtomics), kernel_of(program, site.path)
+    used = matched(_used(node_at(program, site.path), item.buffer))
     held = [b.buffer for b in kernel.body if isinstance(b, n.Alloc) and b.buffer.space == "shared"]
     total = sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in (*held, used[0]))
     most = (context.target or target("sm_80")).architecture.shared_per_cta
@@ -91,8 +90,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _everyone_stays(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     if any(isinstance(s, n.Jump) and s.kind == "return" for s in statements(loop.body)):
         return refuted("some threads return early, and would miss the barrier", "a thread that has returned clears and adds nothing",
                        needs="a branch instead of the return")
@@ -100,18 +98,15 @@ def _everyone_stays(program: n.Program, site: Site, context: Context) -> Verdict
 
 
 def _exact(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, PrivatizeAtomics)
-    used = _used(node_at(program, site.path), item.buffer)
-    assert used is not None
+    item = params_as(site, PrivatizeAtomics)
+    used = matched(_used(node_at(program, site.path), item.buffer))
     if used[0].dtype.is_float and used[1] == "atomic_add":
         return unknown("sums of floats are rounded in another order", needs="integers, or a tolerance that allows it")
     return proved("the order of updates does not matter")
 
 
 def _nothing_lost(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, PrivatizeAtomics)
+    item = params_as(site, PrivatizeAtomics)
     if not item.skip:
         return proved("all counters are added")
     calls = [x for x in walk(node_at(program, site.path)) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region)
@@ -151,8 +146,7 @@ class PrivatizeAtomics(Pass):
             return None
         names = dict.fromkeys(a.buffer.name for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL
                               for a in x.args if isinstance(a, n.Region) and a.buffer.space == "global")
-        team = whole_team(program, path, node)
-        assert team is not None
+        team = matched(whole_team(program, path, node))
         found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b)) is not None and all(
             _fits_form(form, build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
         return tuple(Site(path, replace(self, buffer=b)) for b in found) or (Miss("an array is used otherwise, or its size is not known") if names else None)
@@ -162,12 +156,10 @@ class PrivatizeAtomics(Pass):
         loop, top, taken = node_at(program, site.path), int(site.path[1]), names_in(program, kernel_of(program, site.path))
         team = whole_team(program, site.path, loop) if isinstance(loop, n.For) else None
         assert isinstance(loop, n.For) and team is not None
-        used = _used(loop, self.buffer)
-        assert used is not None
+        used = matched(_used(loop, self.buffer))
         old, fn = used
         own = n.Buffer(fresh(f"{old.name}_own", taken), old.dtype, old.shape, "shared")
-        start = neutral(fn, old)
-        assert start is not None
+        start = matched(neutral(fn, old))
 
         first, second = (n.Var(fresh("i", taken), team.thread.of) for _ in range(2))
         cleared = _gone_through(self.clear, team, old.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if self.clear != "declared" else None
@@ -197,8 +189,7 @@ class PrivatizeAtomics(Pass):
         last = next((x for x in walk(node.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL), None)
         if last is None or not isinstance(last.args[0], n.Region) or len(own.shape) != 1 or neutral(last.fn, own) is None:
             return None
-        place, start = last.args[0].buffer, neutral(last.fn, own)
-        assert start is not None
+        place, start = last.args[0].buffer, matched(neutral(last.fn, own))
         found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
             form, team, own.shape[0], _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
         if found is None:
@@ -222,8 +213,7 @@ class PrivatizeAtomics(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Updates of global memory."""
-        loop, top = node_at(program, site.path), int(site.path[1])
-        assert isinstance(loop, n.For)
+        loop, top = node_as(program, site.path, n.For), int(site.path[1])
         place = next(x.args[0] for x in walk(loop.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL)
         assert isinstance(place, n.Region)
 

@@ -54,15 +54,15 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel
+from kir.rewrite.edit import kernel_of, replace_kernel
+from kir.rewrite.match.cursor import node_as, params_as
 from kir.target import target
 
 WAIT, LAUNCH = "grid_dependency_wait", "grid_dependency_launch"
 
 
 def _waits_in_time(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel, aliases = site.params, node_at(program, site.path), Aliases(program)
-    assert isinstance(item, ProgrammaticDependentLaunch) and isinstance(kernel, n.Kernel)
+    item, kernel, aliases = params_as(site, ProgrammaticDependentLaunch), node_as(program, site.path, n.Kernel), Aliases(program)
     block = _block(kernel)
     touched = [a for s in block[:item.wait] for a in accesses(s)]
     earlier = _order(program)[:_order(program).index(kernel.name)]

@@ -58,13 +58,13 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match.cursor import edited, node_as, params_as
 from kir.target import target
 
 
 def _given(program: n.Program, site: Site) -> n.Roles:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Roles) and isinstance(item, RedistributeRegisters)
+    node, item = node_as(program, site.path, n.Roles), params_as(site, RedistributeRegisters)
     return item.given(node)
 
 
@@ -129,14 +129,13 @@ class RedistributeRegisters(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same roles with registers of their own."""
-        return Rewritten(replace_stmts(program, site.path, (_given(program, site),)), site.path)
+        return edited(program, site.path, (_given(program, site),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The registers of the launch."""
-        node = node_at(program, site.path)
-        assert isinstance(node, n.Roles)
+        node = node_as(program, site.path, n.Roles)
         plain = replace(node, roles=tuple(replace(r, registers=0) for r in node.roles))
-        return Rewritten(replace_stmts(program, site.path, (plain,)), site.path)
+        return edited(program, site.path, (plain,))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Registers of the role that has most; of the launch they stay as they are."""

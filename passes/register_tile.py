@@ -42,13 +42,13 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, matched, node_as, params_as
 from kir.rewrite.match.slices import NoSlice, part, whole
 
 
 def _product(program: n.Program, site: Site) -> tuple[n.Mma, int]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Mma) and isinstance(item, RegisterTile)
+    node, item = node_as(program, site.path, n.Mma), params_as(site, RegisterTile)
     return node, item.step
 
 
@@ -59,8 +59,7 @@ def _depth(s: n.Mma) -> int | None:
 
 def _whole_steps(program: n.Program, site: Site, context: Context) -> Verdict:
     s, step = _product(program, site)
-    depth = _depth(s)
-    assert depth is not None
+    depth = matched(_depth(s))
     if depth % step:
         return refuted(f"steps of {step} do not divide a depth of {depth}", f"element {depth - depth % step} begins a cut step",
                        needs=f"a divisor of {depth}")
@@ -106,11 +105,10 @@ class RegisterTile(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the steps."""
         s, _ = _product(program, site)
-        depth = _depth(s)
-        assert depth is not None
+        depth = matched(_depth(s))
         kk = n.Var(fresh("kk", names_in(program, kernel_of(program, site.path))), I32)
         loop = n.For(kk, build.const(0), build.const(depth // self.step), build.const(1), (self._stepped(s, kk),))
-        return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
+        return edited(program, site.path, (loop,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop whose only statement is one step of a product."""
@@ -130,4 +128,4 @@ class RegisterTile(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The whole product at once."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["product"],)), site.path)
+        return edited(program, site.path, (site.captures["product"],))

@@ -60,6 +60,7 @@ from kir.ir.visit import buffers_named, names_read, once, substitute, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, sizes
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
@@ -72,8 +73,8 @@ MOST_ELEMENTS = 1 << 17
 def _parts(program: n.Program, site: Site) -> tuple[n.Buffer, str, ThreadTeam]:
     """The array that goes, the name of the one that takes its place, and the threads."""
     node, item = node_at(program, site.path), site.params
-    team = _team(program, kernel_of(program, site.path))
-    assert isinstance(node, n.Alloc) and isinstance(item, ReuseArray) and team is not None
+    team = matched(_team(program, kernel_of(program, site.path)))
+    assert isinstance(node, n.Alloc) and isinstance(item, ReuseArray)
     return node.buffer, item.buffer, team
 
 
@@ -91,10 +92,8 @@ def _over(program: n.Program, site: Site, context: Context) -> Verdict:
 def _handed_over(program: n.Program, site: Site) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
-    second, first = _span(block, b.name), _span(block, home)
-    assert first is not None and second is not None
-    item, used = site.params, block[first[1]]
-    assert isinstance(item, ReuseArray)
+    second, first = matched(_span(block, b.name)), matched(_span(block, home))
+    item, used = params_as(site, ReuseArray), block[first[1]]
     ends = item.meet >= 0 or (isinstance(used, n.For) and is_call(used.body[-1], "barrier"))
     if ends or any(is_call(s, "barrier") for s in block[first[1] + 1:second[0]]):
         return proved("all threads meet between the last use of one and the first of the other")
@@ -179,8 +178,7 @@ class ReuseArray(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """An array of its own from a statement on."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
-        team = _team(program, kernel)
-        assert team is not None
+        team = matched(_team(program, kernel))
         home = kernel.body[i]
         assert isinstance(home, n.Alloc)
         own = replace(home.buffer, name=fresh(home.buffer.name, names_in(program, kernel)))
@@ -199,8 +197,8 @@ class ReuseArray(Pass):
 def _with_meeting(program: n.Program, site: Site) -> n.Kernel:
     """The kernel with the barrier that the step brings in."""
     kernel, item = kernel_of(program, site.path), site.params
-    team = _team(program, kernel)
-    assert isinstance(item, ReuseArray) and team is not None
+    team = matched(_team(program, kernel))
+    assert isinstance(item, ReuseArray)
     if item.meet < 0:
         return kernel
     block = (*team.loop.body[:item.meet], barrier(), *team.loop.body[item.meet:])

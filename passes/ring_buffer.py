@@ -54,14 +54,14 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.cursor import node_as, params_as, splice
 from kir.rewrite.match.local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 from kir.target import target
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, RingBuffer]:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, RingBuffer)
+    loop, item = node_as(program, site.path, n.For), params_as(site, RingBuffer)
     return loop, item
 
 
@@ -255,7 +255,7 @@ class RingBuffer(Pass):
                      tuple(replace(moved(s, first, first), label=None) for s in staged))
         fills: n.Block = tuple(replace(moved(s, zero, zero), label=None) for s in staged) if self.flat else (fill,)
         i = int(site.path[-1])
-        made = edit_block(program, site.path, lambda b: (*b[:i], *fills, replace(loop, body=tuple(body)), *b[i + 1:]))
+        made = splice(program, site.path, (*fills, replace(loop, body=tuple(body))))
         kernel = transform(kernel_of(made, site.path), lambda old, new: replace(new, buffer=names[new.buffer.name]) if isinstance(
             new, n.Alloc) and new.buffer.name in names else new)
         return Rewritten(replace_kernel(made, kernel.name, kernel), (*site.path[:-1], i + len(fills)))

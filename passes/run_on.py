@@ -51,7 +51,8 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import BOOL, I32, dtype_of
 from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match.cursor import edited, matched, node_as, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
@@ -62,23 +63,18 @@ NOTHING = {"add": 0.0, "max": -math.inf, "min": math.inf}
 
 
 def _end(program: n.Program, site: Site) -> n.Expr:
-    item = site.params
-    assert isinstance(item, RunOn)
-    end = item.longer(program, site.path)
-    assert end is not None
-    return end
+    item = params_as(site, RunOn)
+    return matched(item.longer(program, site.path))
 
 
 def _further(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     return decided(build.compare("le", loop.hi, _end(program, site)), Facts.at(program, site.path), "the loop runs as far as before",
                    "the loop ends earlier than before", needs="an end that is no earlier")
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.For) and isinstance(item, RunOn)
+    node, item = node_as(program, site.path, n.For), params_as(site, RunOn)
     loop = item.masked(program, site.path, node)
     past = _Past(loop, running_maxima(kernel_of(program, site.path)))
     own = set(bound_names(loop.body))
@@ -214,8 +210,7 @@ class RunOn(Pass):
 
     def masked(self, program: n.Program, path: Path, loop: n.For) -> n.For:
         """The loop with its masks."""
-        mask = self.mask(program, path)
-        assert mask is not None
+        mask = matched(self.mask(program, path))
         cond, other = mask
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -225,13 +220,12 @@ class RunOn(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop up to the other end, with masks, and loads that stop at the edges of tensors."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         return self._ended(program, site, replace(self.masked(program, site.path, loop), hi=_end(program, site)))
 
     def _ended(self, program: n.Program, site: Site, loop: n.For) -> Rewritten:
         made = replace(loop, body=tuple(_at_edges(program, site.path, loop, s) for s in loop.body))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop with masks that end before it does, or may."""
@@ -249,8 +243,7 @@ class RunOn(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop up to where its masks end, without them."""
-        loop, masks = node_at(program, site.path), site.captures["masks"]
-        assert isinstance(loop, n.For)
+        loop, masks = node_as(program, site.path, n.For), site.captures["masks"]
         body = tuple(transform(s, lambda old, new: new.a if isinstance(new, n.Select) and old in masks else new) for s in loop.body)
         return self._ended(program, site, replace(loop, hi=site.captures["end"], body=body))
 

@@ -47,13 +47,13 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 
 def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, aliases = node_at(program, site.path), Aliases(program)
-    assert isinstance(loop, n.For)
+    loop, aliases = node_as(program, site.path, n.For), Aliases(program)
     alloc, inner = loop.body[:2]
     assert isinstance(alloc, n.Alloc) and isinstance(inner, n.For)
     reads = {a.buffer for a in accesses(inner) if not a.writes} - {alloc.buffer.name}
@@ -97,13 +97,12 @@ class RunningSum(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The scalar before the loop, and one more term in each iteration."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop, i = node_as(program, site.path, n.For), int(site.path[-1])
         alloc, inner = loop.body[:2]
         assert isinstance(alloc, n.Alloc) and isinstance(inner, n.For)
         step = substitute(inner.body[0], {inner.var.name: loop.var})
         made = replace(loop, body=(step, *loop.body[2:]))
-        after = edit_block(program, site.path, lambda b: (*b[:i], alloc, made, *b[i + 1:]))
+        after = splice(program, site.path, (alloc, made))
         at = (*site.path[:-1], i + 1)
         hints = {site.path: (at,), (*site.path, "body", 0): ((*site.path[:-1], i),),
                  **{(*site.path, "body", k): ((*at, "body", k - 1),) for k in range(1, len(loop.body))}}
@@ -132,7 +131,7 @@ class RunningSum(Pass):
         step = substitute(loop.body[0], {loop.var.name: var})
         inner = n.For(var, build.const(0), build.add(loop.var, 1), build.const(1), (step,))
         made = replace(loop, body=(alloc, inner, *loop.body[1:]))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i - 1], made, *b[i + 1:])), (*site.path[:-1], i - 1))
+        return edited(program, site.path, (made,), -1, at=-1)
 
 
 def _touches(s: n.Stmt, name: str) -> bool:

@@ -63,14 +63,14 @@ from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched
 from kir.rewrite.match.thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
 
 from ._running_folds import WARP, Fold, Ladder, fold_at, ladder_of, lane_of
 
 
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
-    fold = fold_at(block_at(program, site.path), int(site.path[-1]))
-    assert fold is not None
+    fold = matched(fold_at(block_at(program, site.path), int(site.path[-1])))
     count = build.int_value(fold.slots.shape[0]) or 0
     if count > WARP:
         return refuted(f"'{fold.slots.name}' has {count} values, and a warp {WARP} lanes", f"value {WARP} is not scanned",
@@ -80,8 +80,7 @@ def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _only_folded(program: n.Program, site: Site, context: Context) -> Verdict:
     block, i = block_at(program, site.path), int(site.path[-1])
-    fold = fold_at(block, i)
-    assert fold is not None
+    fold = matched(fold_at(block, i))
     b, places = fold.slots, {k for k, _ in _folds(block, i, fold)}
     for k in range(i, len(block)):
         if k in places or k - 1 in places:
@@ -132,8 +131,8 @@ class ScanByWarp(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The scan by the first warp, a barrier, and reads of its results."""
         team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        fold = fold_at(block, i)
-        assert team is not None and fold is not None
+        fold = matched(fold_at(block, i))
+        assert team is not None
         taken = names_in(program, kernel_of(program, site.path))
         own = n.Buffer(fresh("own", taken), fold.slots.dtype, (), "register")
         s, near = n.Var(fresh("s", taken), I32), fresh("other", taken)

@@ -47,6 +47,7 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at
+from kir.rewrite.match.cursor import node_as
 from kir.rewrite.match.local_buffers import moved_to
 from kir.target import target
 
@@ -57,8 +58,7 @@ def _bytes(b: n.Buffer) -> int | None:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Alloc)
+    node = node_as(program, site.path, n.Alloc)
     hardware = (context.target or target("sm_80")).architecture
     sizes = [_bytes(s.buffer) for s in kernel_of(program, site.path).body
              if isinstance(s, n.Alloc) and (s.buffer.space == "shared" or s.buffer == node.buffer)]

@@ -55,14 +55,14 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, matched
 from kir.rewrite.match.thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
 from ._running_folds import Fold, fold_at
 
 
 def _halves(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
+    team = matched(team_at(program, site.path))
     if team.threads & (team.threads - 1):
         return refuted(f"{team.threads} threads cannot be halved down to one", f"slot {team.threads - 1} is added by nobody",
                        needs="a power of two")
@@ -71,8 +71,7 @@ def _halves(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _kept(program: n.Program, site: Site, context: Context) -> Verdict:
     block, i = block_at(program, site.path), int(site.path[-1])
-    fold = fold_at(block, i + 2)
-    assert fold is not None
+    fold = matched(fold_at(block, i + 2))
     if not fold.fresh:
         if is_in_loop(program, site.path) and not any(is_call(s, "barrier") for s in block[i + 4:]):
             return refuted("the next iteration writes the slots while some threads still read the sum there",
@@ -121,13 +120,13 @@ class SharedTree(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of halving, and the sum in slot 0."""
         team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        fold = fold_at(block, i + 2)
-        assert team is not None and fold is not None
+        fold = matched(fold_at(block, i + 2))
+        assert team is not None
         s = n.Var(fresh("s", names_in(program, kernel_of(program, site.path))), I32)
         sum_, own = n.Load(build.region(fold.slots, 0)), whole(fold.acc)
         if not fold.fresh:
             made = (_tree(fold.slots, fold.op, team, s), n.Store(n.Region(fold.acc), sum_, label=block[i + 2].label))
-            return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *made, *b[i + 4:])), site.path)
+            return edited(program, site.path, made, 2, 4)
         rest = tuple(transform(x, lambda old, new: sum_ if old == own else new) for x in block[i + 4:])
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], _tree(fold.slots, fold.op, team, s), *rest)), site.path)
 
@@ -160,7 +159,7 @@ class SharedTree(Pass):
             first, loop = Fold(took.at.buffer, site.captures["op"], slots, build.const(0), build.const(team.threads), False).statements(u)
             assert isinstance(first, n.Store)
             both = (replace(first, label=took.label), loop)
-            return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *both, *b[i + 4:])), site.path)
+            return edited(program, site.path, both, 2, 4)
         fold = Fold(acc, site.captures["op"], slots, build.const(0), build.const(team.threads))
         sum_, own = n.Load(build.region(slots, 0)), whole(acc)
         rest: list[n.Stmt] = []

@@ -50,7 +50,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
+from kir.rewrite.match.cursor import matched, node_as, params_as
 from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     Exchange,
@@ -73,8 +74,7 @@ WARP = 32
 
 
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
-    team, made = team_at(program, site.path), _exchange(program, site.path)
-    assert team is not None and made is not None
+    team, made = matched(team_at(program, site.path)), matched(_exchange(program, site.path))
     width = made.count
     if width > WARP or width & (width - 1):
         return refuted(f"{width} threads exchange, which are no lanes of one warp", needs=f"a power of two up to {WARP}")
@@ -85,21 +85,18 @@ def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _private_slots(program: n.Program, site: Site, context: Context) -> Verdict:
-    made = _exchange(program, site.path)
-    assert made is not None
+    made = matched(_exchange(program, site.path))
     if uses(program, site.path, made.slots.name) > 2:
         return refuted(f"'{made.slots.name}' is used elsewhere too", needs="slots that only this exchange uses")
     return proved("only the exchange uses the slots")
 
 
 def _first_lane_reads(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, team, made = site.params, team_at(program, site.path), _exchange(program, site.path)
-    assert isinstance(item, ShuffleExchange) and team is not None and made is not None
+    item, team, made = params_as(site, ShuffleExchange), matched(team_at(program, site.path)), matched(_exchange(program, site.path))
     if not item.down:
         return proved("every lane has the result")
     width = made.count
-    found = exchange_at(block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path))
-    assert found is not None
+    found = matched(exchange_at(block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)))
     reader = Readers(program, team, made.result.name, lambda t: t % width == 0).after(site.path, found[1])
     if reader is not None:
         return refuted(f"only the first lane of a group has the result, and {reader} reads '{made.result.name}'",
@@ -159,8 +156,7 @@ class ShuffleExchange(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A ladder of shuffles over the group; the slots are gone."""
         block, i, trailing = block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)
-        found = exchange_at(block, i, trailing)
-        assert found is not None
+        found = matched(exchange_at(block, i, trailing))
         made, size = found
         taken = names_in(program, kernel_of(program, site.path))
         s, other = n.Var(fresh("s", taken), I32), n.Var(fresh("other", taken), made.result.dtype)
@@ -189,10 +185,8 @@ class ShuffleExchange(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each lane writes its slot and folds those of its group."""
-        loop, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(loop, n.For) and team is not None
-        ladder = ladder_of(loop, self.down)
-        assert ladder is not None
+        loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+        ladder = matched(ladder_of(loop, self.down))
         value, op, _, width = ladder
         taken = names_in(program, kernel_of(program, site.path))
         slots = slot_array(fresh("slots", taken), value.dtype, team.threads)

@@ -52,6 +52,7 @@ from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match.cursor import matched, node_as
 from kir.rewrite.match.thread_team import (
     ThreadTeam,
     declaration,
@@ -72,10 +73,8 @@ from ._running_folds import WARP, Fold, Ladder, fold_at, group_of, ladder_of, la
 
 
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
-    found = _exchange(program, site.path, team)
-    assert found is not None
+    team = matched(team_at(program, site.path))
+    found = matched(_exchange(program, site.path, team))
     width = found[1]
     if width > WARP:
         return refuted(f"groups of {width} threads are no lanes of one warp", f"thread {WARP} sees nothing of thread 0",
@@ -84,8 +83,7 @@ def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _private_slots(program: n.Program, site: Site, context: Context) -> Verdict:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Store)
+    node = node_as(program, site.path, n.Store)
     if uses(program, site.path, node.at.buffer.name) > 2:
         return refuted(f"'{node.at.buffer.name}' is used elsewhere too", needs="slots that only this scan uses")
     return proved("only the scan uses the slots")
@@ -143,15 +141,12 @@ class ShuffleScan(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A ladder of shuffles; the slots are gone."""
-        team = team_at(program, site.path)
-        assert team is not None
-        found = _exchange(program, site.path, team)
-        assert found is not None
+        team = matched(team_at(program, site.path))
+        found = matched(_exchange(program, site.path, team))
         fold, width, size = found
         taken = names_in(program, kernel_of(program, site.path))
         s, near = n.Var(fresh("s", taken), I32), fresh("other", taken)
-        node = node_at(program, site.path)
-        assert isinstance(node, n.Store)
+        node = node_as(program, site.path, n.Store)
         made = Ladder(fold.acc, fold.op, width, self.flipped).statement(team.thread, team.threads, s, near, node.label)
         out, at = without_shared(replace_stmts(program, site.path, (made,), size), str(site.path[0]), fold.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))
@@ -166,10 +161,8 @@ class ShuffleScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each lane writes its slot and folds those before it."""
-        loop, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(loop, n.For) and team is not None
-        found = ladder_of(loop, team.thread, team.threads)
-        assert found is not None
+        loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+        found = matched(ladder_of(loop, team.thread, team.threads))
         taken, t = names_in(program, kernel_of(program, site.path)), team.thread
         slots = slot_array(fresh("slots", taken), found.value.dtype, team.threads)
         fold = Fold(found.value, found.op, slots, group_of(t, found.width, team.threads),

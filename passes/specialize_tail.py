@@ -54,12 +54,12 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
+from kir.rewrite.match.cursor import edited, node_as
 
 
 def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     known = Facts.at(program, site.path)
     trips = known.domain(known.expanded(loop.hi))
     if trips.lo is not None and trips.lo >= 1:
@@ -90,8 +90,7 @@ class SpecializeTail(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop without its last iteration, and that iteration behind it."""
-        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(loop, n.For)
+        loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
         taken = names_in(program, kernel)
         names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
         last = {loop.var.name: build.sub(loop.hi, 1)}
@@ -102,12 +101,11 @@ class SpecializeTail(Pass):
 
     def _settled(self, made: n.Program, site: Site) -> Rewritten:
         """What is clipped inside the loop need not be where its new range shows that it stays inside."""
-        loop = node_at(made, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(made, site.path, n.For)
         bare = settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0]
         assert isinstance(bare, n.For)
         settled = _with_clips(loop, [new if old.clip else old for old, new in zip(_accesses(loop), _accesses(bare), strict=True)])
-        return Rewritten(replace_stmts(made, site.path, (settled,)), site.path)
+        return edited(made, site.path, (settled,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that is followed by one more copy of its body."""
@@ -121,12 +119,11 @@ class SpecializeTail(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with the iteration behind it taken back in."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         block, i, size = block_at(program, site.path), int(site.path[-1]), len(loop.body)
         tail = replace(loop, body=block[i + 1:i + 1 + size])
         whole = _with_clips(replace(loop, hi=build.add(loop.hi, 1)), _accesses(tail))
-        return Rewritten(replace_stmts(program, site.path, (whole,), 1 + size), site.path)
+        return edited(program, site.path, (whole,), 0, 1 + size)
 
 
 def _accesses(loop: n.For) -> list[n.Load | n.Store]:

@@ -59,12 +59,13 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.cursor import matched, params_as
 
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, loop = kernel_of(program, site.path), node_at(program, site.path)
-    found = _parts(kernel, int(site.path[1]))
-    assert found is not None and isinstance(loop, n.For)
+    found = matched(_parts(kernel, int(site.path[1])))
+    assert isinstance(loop, n.For)
     acc, inside = found[0].buffer, set(bound_names(loop.body))
     for s in loop.body:
         for x in walk(s):
@@ -79,8 +80,7 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
                                needs="a sum of terms that do not depend on it")
             if isinstance(x, n.Mma) and any(acc.name in buffers_named(e) for e in (x.a, x.b)):
                 return refuted(f"an operand of the product is '{acc.name}' itself", "a part does not know the sum of those before it")
-    item = site.params
-    assert isinstance(item, SplitK)
+    item = params_as(site, SplitK)
     if item.into == "whole" and not divides(item.parts, loop.hi, program.facts):
         return unknown(f"{item.parts} parts are not known to divide the loop, so its last terms may be left out",
                        needs=f"a fact that {item.parts} divides its length", attempt="into=sum")
@@ -126,8 +126,7 @@ class SplitK(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Partial sums of each part, and the kernel that adds them."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
-        found = _parts(kernel, i)
-        assert found is not None
+        found = matched(_parts(kernel, i))
         acc, loop, store = found
         if self.into != "workspace":
             part = n.Var(self.axis, I32)

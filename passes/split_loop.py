@@ -53,7 +53,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, matched, node_as, params_as
 from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
@@ -63,10 +64,8 @@ MOST_MASKS = 3
 
 
 def _site(program: n.Program, site: Site) -> tuple[n.For, SplitLoop, n.Expr]:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, SplitLoop)
-    at = item.place(program, site.path)
-    assert at is not None
+    loop, item = node_as(program, site.path, n.For), params_as(site, SplitLoop)
+    at = matched(item.place(program, site.path))
     return loop, item, at
 
 
@@ -141,7 +140,7 @@ class SplitLoop(Pass):
         rest = tuple(_moved(rename(s, names), loop.var.name, build.add(var, at)) for s in loop.body)
         first = replace(loop, hi=at, body=_without(loop.body, item.masks))
         second = replace(loop, var=var, hi=build.sub(loop.hi, at), body=tuple(rest), label=None)
-        return Rewritten(replace_stmts(program, site.path, (first, second)), site.path)
+        return edited(program, site.path, (first, second))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop after which another one goes on with what it does, under masks perhaps."""
@@ -163,7 +162,7 @@ class SplitLoop(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop, masked throughout."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["whole"],), 2), site.path)
+        return edited(program, site.path, (site.captures["whole"],), 0, 2)
 
 
 def _counts(s: Place) -> bool:

@@ -63,14 +63,14 @@ from kir.ir.visit import once, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import params_as
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, team_at
 
 PRIVATE = ("register", "fragment")
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = site.params, block_at(program, site.path), int(site.path[-1])
-    assert isinstance(item, SplitPhase)
+    item, block, i = params_as(site, SplitPhase), block_at(program, site.path), int(site.path[-1])
     kernel, aliases = kernel_of(program, site.path), Aliases(program)
     private = once(kernel, "_private", lambda: {b.name for b in walk(kernel) if isinstance(b, n.Buffer) and b.space in PRIVATE})
     written = {a.buffer for a in accesses(kernel) if a.writes} - private

@@ -47,7 +47,8 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, node_as
 from kir.rewrite.precondition import decided
 
 Left = Literal["mod", "rest"]
@@ -55,8 +56,7 @@ LEFT: tuple[Left, ...] = ("mod", "rest")
 
 
 def _counts(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     return decided(build.compare("ge", loop.hi, 0), Facts.at(program, site.path), "the loop ends at 0 or later",
                    "where the loop ends below 0, what is left of whole pieces is above it", needs="a fact that the end is at least 0")
 
@@ -86,8 +86,7 @@ class SplitRemainder(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the pieces, and one over what is left."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         taken = names_in(program, kernel_of(program, site.path))
         v, r = (n.Var(fresh(loop.var.name, taken), I32) for _ in range(2))
         pieces = build.floordiv(loop.hi, self.extent)
@@ -95,7 +94,7 @@ class SplitRemainder(Pass):
         body = rename(n.For(r, build.const(0), self._rest(loop.hi), build.const(1),
                             _at(loop.body, loop.var, build.add(build.mul(pieces, self.extent), r))),
                       {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}, labels=False)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], replace(loop, hi=pieces, body=(inner,)), body, *b[i + 1:])), site.path)
+        return edited(program, site.path, (replace(loop, hi=pieces, body=(inner,)), body))
 
     def _rest(self, hi: n.Expr) -> n.Expr:
         """How many iterations whole pieces leave."""
@@ -125,8 +124,8 @@ class SplitRemainder(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all."""
-        i, made = int(site.path[-1]), site.captures["made"]
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], made, *b[i + 2:])), site.path)
+        made = site.captures["made"]
+        return edited(program, site.path, (made,), 0, 2)
 
 
 def _is_plain(s: Place | n.Stmt) -> bool:

@@ -61,6 +61,7 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 from kir.target import target
@@ -84,8 +85,8 @@ def _order_free(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
-    item = site.params
-    assert isinstance(item, SpreadThreads) and callable(rule)
+    item = params_as(site, SpreadThreads)
+    assert callable(rule)
     verdicts = [rule(program, path, loop) for path, loop in item.loops(program, site.path)] or [proved("no loop is shared")]
     worst = [v for v in verdicts if v.kind == "refuted"] or [v for v in verdicts if not v] or verdicts
     found = worst[0]
@@ -94,8 +95,7 @@ def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, SpreadThreads)
+    item = params_as(site, SpreadThreads)
     hardware = (context.target or target("sm_80")).architecture
     if item.threads % hardware.warp_size or item.threads > hardware.max_threads_per_cta:
         return refuted(f"{item.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
@@ -194,8 +194,7 @@ class SpreadThreads(Pass):
         """What all threads did, by one."""
         kernel = kernel_of(program, site.path)
         front = _shared(kernel.body)
-        team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
-        assert team is not None
+        team = matched(whole_team(program, (*site.path, len(front)), kernel.body[-1]))
         body, _ = _Gather(team, names_in(program, kernel), bool(site.captures.get("whole"))).body()
         made = replace(kernel, threads=build.const(1), body=(*front, *body))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)

@@ -56,6 +56,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.match.thread_team import (
     ThreadTeam,
@@ -76,10 +77,8 @@ from .stage_elements import Template, hole, staged_reads, template_of
 
 
 def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = site.params, block_at(program, site.path), int(site.path[-1])
-    assert isinstance(item, StageByThreads)
-    found = item.template(program, site.path)
-    assert found is not None
+    item, block, i = params_as(site, StageByThreads), block_at(program, site.path), int(site.path[-1])
+    found = matched(item.template(program, site.path))
     source, aliases = found.load.at.buffer.name, Aliases(program)
     for name in sorted(buffers_written(kernel_of(program, site.path).body)):
         if name == "*" or name == source or aliases.may_be_one(name, source):
@@ -173,8 +172,8 @@ class StageByThreads(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A store of each thread's element, and reads of the array."""
         kernel, i, team = kernel_of(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = self.template(program, site.path)
-        assert found is not None and team is not None
+        found = matched(self.template(program, site.path))
+        assert team is not None
         b = found.load.at.buffer
         made = n.Buffer(fresh(f"{b.name}s", names_in(program, kernel)), b.dtype, tuple(map(build.const, self.shape)), "shared")
         extents = self.shape[::-1] if self.turned else self.shape

@@ -58,6 +58,7 @@ from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.precondition import decided
@@ -141,8 +142,7 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _there(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, StageElements)
+    item = params_as(site, StageElements)
     found, shape = _decided(program, site)
     if found.load.clip:
         return proved("the copy stops at the edges of the tensor")
@@ -171,10 +171,8 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _decided(program: n.Program, site: Site) -> tuple[Template, tuple[int, ...]]:
-    item = site.params
-    assert isinstance(item, StageElements)
-    found = item.template(program, site.path)
-    assert found is not None
+    item = params_as(site, StageElements)
+    found = matched(item.template(program, site.path))
     return found, item.shape
 
 

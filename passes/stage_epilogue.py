@@ -41,18 +41,13 @@ from kir.ir.types import TileType
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
+from kir.rewrite.match.cursor import edited, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.slices import NoSlice
 from kir.target import target
 
 from ._panel_epilogue import removed, share, staged, unstaged
-
-
-def _store(program: n.Program, site: Site) -> n.Store:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Store)
-    return node
 
 
 def _extents(r: n.Region) -> tuple[int, ...] | None:
@@ -62,8 +57,7 @@ def _extents(r: n.Region) -> tuple[int, ...] | None:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware, item = context.target or target("sm_80"), site.params
-    assert isinstance(item, StageEpilogue)
+    hardware, item = context.target or target("sm_80"), params_as(site, StageEpilogue)
     if item.space == "fragment":
         return proved("a fragment takes no shared memory")
     if context.target is None and item.panel:
@@ -83,8 +77,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _together(program: n.Program, site: Site, context: Context) -> Verdict:
-    level, item = team_level(program, site.path), site.params
-    assert isinstance(item, StageEpilogue)
+    level, item = team_level(program, site.path), params_as(site, StageEpilogue)
     if item.panel and level in ("role", "warpgroup"):
         return proved(f"the {level} stages rows of its own, and copies them when it is done")
     if level == "cta":
@@ -94,8 +87,7 @@ def _together(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, at = site.params, _store(program, site).at
-    assert isinstance(item, StageEpilogue)
+    item, at = params_as(site, StageEpilogue), node_as(program, site.path, n.Store).at
     columns, each = (_extents(at) or (0,))[-1], item.panel * max(1, item.rounds)
     if each and columns % each:
         return refuted(f"{columns} columns are not {max(1, item.rounds)} rounds of whole panels of {item.panel}",
@@ -146,15 +138,14 @@ class StageEpilogue(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value into a buffer, and the buffer to its place."""
-        s = _store(program, site)
+        s = node_as(program, site.path, n.Store)
         if self.panel:
             return Rewritten(*staged(program, site.path, s, self.panel, self.rounds, self.apart))
-        shape = _extents(s.at)
-        assert shape is not None
+        shape = matched(_extents(s.at))
         name = fresh(f"{s.at.buffer.name}s", names_in(program, kernel_of(program, site.path)))
         b = n.Buffer(name, s.at.buffer.dtype, tuple(build.const(d) for d in shape), self.space)
         made = (n.Alloc(b), replace(s, at=n.Region(b), clip=False), n.Copy(n.Load(n.Region(b)), s.at, clip=s.clip))
-        return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
+        return edited(program, site.path, made, at=1)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store to a whole shared buffer or fragment, which is then only copied to global memory; or at loops that do so with panels."""
@@ -185,7 +176,7 @@ class StageEpilogue(Pass):
         """The value straight to its place."""
         if self.panel:
             return Rewritten(*removed(program, site.path, site.captures["found"]))
-        s, block, i = _store(program, site), block_at(program, site.path), int(site.path[-1])
+        s, block, i = node_as(program, site.path, n.Store), block_at(program, site.path), int(site.path[-1])
         copy = block[site.captures["copy"]]
         assert isinstance(copy, n.Copy)
         made = {i: replace(s, at=copy.dst, clip=copy.clip)}
@@ -199,7 +190,7 @@ class StageEpilogue(Pass):
 
     def staged_bytes(self, program: n.Program, site: Site) -> int:
         """Bytes of shared memory that are added."""
-        at = _store(program, site).at
+        at = node_as(program, site.path, n.Store).at
         rows = share(program, site.path, 1) if self.panel else None
         teams = rows.groups if rows is not None else 1
         return math.prod(_extents(at) or ()) * at.buffer.dtype.bytes * teams // max(1, self.rounds)

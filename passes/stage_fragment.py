@@ -47,6 +47,7 @@ from kir.ir.build import int_value
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.local_buffers import team_level, tile_of
 from kir.target import target
 
@@ -55,10 +56,8 @@ from ._through_buffer import ThroughBuffer, unchanged_meanwhile
 
 def _registers(program: n.Program, site: Site) -> int:
     """32-bit registers that a thread needs for its share of the tile."""
-    item = site.params
-    assert isinstance(item, StageFragment)
-    value = item.found(block_at(program, site.path)[int(site.path[-1])])
-    assert value is not None
+    item = params_as(site, StageFragment)
+    value = matched(item.found(block_at(program, site.path)[int(site.path[-1])]))
     threads = {"warp": 32, "warpgroup": 128, "thread": 1}.get(team_level(program, site.path)) or int_value(
         kernel_of(program, site.path).threads) or 1
     return -(-math.prod(tile_of(value) or ()) * value.at.buffer.dtype.bytes // (4 * threads))

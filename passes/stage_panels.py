@@ -58,7 +58,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import DType
 from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.match.cursor import node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 from ._panel_ends import FOLDS_NOTHING, End, past_end
@@ -66,8 +67,7 @@ from .tile import covered, left_over, tiled
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, StagePanels]:
-    loop, params = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(params, StagePanels)
+    loop, params = node_as(program, site.path, n.For), params_as(site, StagePanels)
     return loop, params
 
 
@@ -172,8 +172,7 @@ class StagePanels(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Widens the loop body over the loop variable."""
-        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(loop, n.For)
+        loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
         tile = n.Var(fresh(tile_name(loop.var.name), names_in(program, kernel)), loop.var.of)
         body = self._widened(loop, tile.name)
         if self.named:
@@ -219,8 +218,7 @@ class StagePanels(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Narrows the loop body to one element of the contracted axis at a time."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         made = replace_stmts(program, site.path, (self._narrowed(program, site.path, loop),))
         return self._settled(made, site, kernel_of(program, site.path))
 

@@ -49,6 +49,7 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, team_level, tile_of
 from kir.target import target
 
@@ -56,11 +57,8 @@ from ._through_buffer import ThroughBuffer, unchanged_meanwhile
 
 
 def _value(program: n.Program, site: Site) -> n.Load:
-    item = site.params
-    assert isinstance(item, StageShared)
-    value = item.found(block_at(program, site.path)[int(site.path[-1])])
-    assert value is not None
-    return value
+    item = params_as(site, StageShared)
+    return matched(item.found(block_at(program, site.path)[int(site.path[-1])]))
 
 
 def _bytes(value: n.Load) -> int:

@@ -53,6 +53,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.match.cursor import edited, matched, node_as, params_as
 
 from .tile import counted, in_tiles, left_over
 
@@ -61,11 +62,9 @@ ASKED: tuple[Asked, ...] = ("first", "scaled")
 
 
 def _adds_nothing(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, StripMine)
+    loop, item = node_as(program, site.path, n.For), params_as(site, StripMine)
     if item.asked:
-        found = _condition(loop, 1)
-        assert found is not None
+        found = matched(_condition(loop, 1))
         for e, what in ((loop.hi, "the number of iterations"), (found[0], "where they begin"), (found[1], f"the end {expr_text(found[1])}")):
             if not divides(item.extent, e, program.facts):
                 return unknown(f"{item.extent} is not known to divide {what}, so a piece may lie on both sides of the end",
@@ -78,8 +77,7 @@ def _adds_nothing(program: n.Program, site: Site, context: Context) -> Verdict:
     made = node_at(item.optimize(program, site).program, site.path)
     inner = made.body[0] if isinstance(made, n.For) else None
     assert isinstance(inner, n.For) and isinstance(made, n.For)
-    value = _folded(inner)
-    assert value is not None
+    value = matched(_folded(inner))
     before = _folded(loop)
     if _is_nothing(value, {made.var.name, inner.var.name}) and before is not None and _leaves(before, loop, Facts.at(program, site.path)):
         return proved("what lies past the end is read as zero, and adds nothing")
@@ -190,21 +188,20 @@ class StripMine(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the pieces, and one over the values of a piece."""
-        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(loop, n.For)
+        loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
         taken = names_in(program, kernel)
         tile, i = n.Var(fresh(tile_name(loop.var.name), taken), I32), n.Var(fresh("i", taken), I32)
         at = build.add(build.mul(tile, self.extent), i)
         if self.asked:
-            return Rewritten(replace_stmts(program, site.path, (self._under_one_condition(loop, tile, i),)), site.path)
+            return edited(program, site.path, (self._under_one_condition(loop, tile, i),))
         inner = n.For(i, build.const(0), build.const(self.extent), build.const(1), tuple(substitute(s, {loop.var.name: at}) for s in loop.body))
         made = replace(loop, var=tile, hi=in_tiles(loop.hi, self.extent, self.floor), body=(inner,))
         return self._settled(program, site, made, loop.hi)
 
     def _under_one_condition(self, loop: n.For, tile: n.Var, i: n.Var) -> n.For:
         """The pieces of a loop that stores under a condition."""
-        found, branch = _condition(loop, 1), loop.body[0]
-        assert found is not None and isinstance(branch, n.If)
+        found, branch = matched(_condition(loop, 1)), loop.body[0]
+        assert isinstance(branch, n.If)
         base, end = found
         at = build.add(build.mul(tile, self.extent), i)
         first = build.add(base, build.mul(tile, self.extent))
@@ -259,8 +256,7 @@ class StripMine(Pass):
         return Site(path, StripMine(extent, floor=items[1]))
 
     def _single(self, program: n.Program, path: Path, loop: n.For, inner: n.For) -> n.For | None:
-        extent = build.int_value(inner.hi)
-        assert extent is not None
+        extent = matched(build.int_value(inner.hi))
         items, k = counted(loop.hi, extent, program.facts), n.Var(fresh(element_name(loop.var.name), names_in(program, kernel_of(program, path))), I32)
         body = tuple(substitute(s, {inner.var.name: build.sub(k, build.mul(loop.var, extent))}) for s in inner.body)
         if items is None or any({loop.var.name, inner.var.name} & names_read(s) for s in body):
@@ -269,13 +265,10 @@ class StripMine(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         if self.asked:
-            each = self._apart(program, site.path, loop)
-            assert each is not None
-            return Rewritten(replace_stmts(program, site.path, (each,)), site.path)
+            each = matched(self._apart(program, site.path, loop))
+            return edited(program, site.path, (each,))
         assert isinstance(loop.body[0], n.For)
-        made = self._single(program, site.path, loop, loop.body[0])
-        assert made is not None
+        made = matched(self._single(program, site.path, loop, loop.body[0]))
         return self._settled(program, site, made, made.hi)

@@ -52,7 +52,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DType, TileType
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched, node_as, params_as
 from kir.rewrite.match.local_buffers import mentions, own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -121,11 +122,8 @@ class Table:
 
 
 def _table(program: n.Program, site: Site) -> tuple[Table, Path]:
-    item = site.params
-    assert isinstance(item, Tabulate)
-    found = item.table(program, site.path)
-    assert found is not None
-    return found
+    item = params_as(site, Tabulate)
+    return matched(item.table(program, site.path))
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -141,8 +139,7 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
     table, outer = _table(program, site)
-    item = site.params
-    assert isinstance(item, Tabulate)
+    item = params_as(site, Tabulate)
     for path, fold in _folds(block_at(program, outer)[int(outer[-1]):], outer[:-1], int(outer[-1])):
         place = item.first(fold) if path == site.path else table.place(fold)
         claim: n.Expr = build.const(True, BOOL)
@@ -188,8 +185,7 @@ class Tabulate(Pass):
         holes = {e: hole(k) for k, e in enumerate(place)}
         pattern: n.Expr = transform(fold.element, lambda old, new: holes[old] if isinstance(old, n.Expr) and old in holes else new)
         outer = around[-self.hoist]
-        home = node_at(program, outer)
-        assert isinstance(home, n.Stmt)
+        home = node_as(program, outer, n.Stmt)
         if names_read(pattern) & set(bound_names((home,))) or any(h.name not in names_read(pattern) for h in holes.values()):
             return None
         try:
@@ -208,8 +204,7 @@ class Tabulate(Pass):
         """One fold for all places before the loops, and its elements read inside."""
         table, outer = _table(program, site)
         one, i = table.one, int(outer[-1])
-        place = self.first(one)
-        assert place is not None
+        place = matched(self.first(one))
         held = n.Buffer(one.acc.buffer.name, one.acc.buffer.dtype, tuple(map(build.const, table.extents)), "fragment")
         pattern: n.Expr = substitute(table.pattern, {one.counter.name: one.loop.var})
         value = tile(pattern, [(hole(k), d) for k, d in enumerate(table.extents)])
@@ -245,8 +240,7 @@ class Tabulate(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each fold where its result is needed."""
         i, kernel = int(site.path[-1]), kernel_of(program, site.path)
-        fold = fold_at(block_at(program, site.path), i)
-        assert fold is not None
+        fold = matched(fold_at(block_at(program, site.path), i))
         homes: tuple[tuple[Path, tuple[n.Expr, ...]], ...] = site.captures["homes"]
         held, taken, made = fold.acc.buffer, names_in(program, kernel), program
         for number, (path, place) in enumerate(reversed(homes)):

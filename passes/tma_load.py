@@ -48,6 +48,7 @@ from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, edit_block, node_at, replace_stmts
+from kir.rewrite.match.cursor import edited, node_as
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -125,7 +126,7 @@ class TmaLoad(Pass):
         s = node_at(program, site.path)
         if isinstance(s, n.Copy):
             made, name = with_map(program, s)
-            return Rewritten(replace_stmts(made, site.path, (replace(s, via="tma", attrs=n.attrs(descriptor=name)),)), site.path)
+            return edited(made, site.path, (replace(s, via="tma", attrs=n.attrs(descriptor=name)),))
         assert isinstance(s, n.Let) and isinstance(s.value, n.Load)
         dtype = dtype_of(s.value.type)
         b = n.Buffer(s.names[0], dtype, tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.value.type)), "fragment")
@@ -160,8 +161,7 @@ class TmaLoad(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The load as a value with a name, or a copy by the threads."""
-        s, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(s, n.Copy)
+        s, i = node_as(program, site.path, n.Copy), int(site.path[-1])
         if s.dst.buffer.space == "shared":
             made = replace_stmts(program, site.path, (replace(s, via="plain", attrs=()),))
             return Rewritten(without_unused_maps(made), site.path)

@@ -47,7 +47,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import edited, splice
 from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -149,13 +150,13 @@ class TmaStore(Pass):
             assert isinstance(s, (n.Copy, n.For))
             sent = changed[s] if isinstance(s, n.Copy) else replace(s, body=tuple(changed[x] for x in s.body if isinstance(x, n.Copy)))
             block = (*_before(), sent, *_after())
-            return Rewritten(replace_stmts(mapped, site.path, block), (*site.path[:-1], int(site.path[-1]) + 1))
+            return edited(mapped, site.path, block, at=1)
         assert isinstance(s, n.Store)
         name = fresh(f"{s.at.buffer.name}_tile", names_in(program, kernel_of(program, site.path)))
         shape = tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.at.type))
         b = n.Buffer(name, s.at.buffer.dtype, shape, "fragment")
         made = (n.Alloc(b, s.value), n.Copy(n.Load(n.Region(b)), s.at, "tma", clip=s.clip, label=s.label, origin=s.origin))
-        return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
+        return edited(program, site.path, made, at=1)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At such a copy from a fragment that was declared with its value just for it, or at copies from shared memory between fence and wait."""
@@ -180,12 +181,12 @@ class TmaStore(Pass):
         s, i = node_at(program, site.path), int(site.path[-1])
         if isinstance(s, n.For) or (isinstance(s, n.Copy) and s.src.at.buffer.space == "shared"):
             plain = _plain(s) if isinstance(s, n.Copy) else replace(s, body=tuple(_plain(x) for x in s.body if isinstance(x, n.Copy)))
-            bare = edit_block(program, site.path, lambda block: (*block[:i - 1], plain, *block[i + 3:]))
+            bare = splice(program, site.path, (plain,), -1, 3)
             return Rewritten(without_unused_maps(bare), (*site.path[:-1], i - 1))
         above = block_at(program, site.path)[i - 1]
         assert isinstance(s, n.Copy) and isinstance(above, n.Alloc) and above.init is not None
         made = n.Store(s.dst, above.init, None, s.clip, label=s.label, origin=s.origin)
-        return Rewritten(edit_block(program, site.path, lambda block: (*block[:i - 1], made, *block[i + 1:])), (*site.path[:-1], i - 1))
+        return edited(program, site.path, (made,), -1, at=-1)
 
 
 def _plain(s: n.Copy) -> n.Copy:

@@ -42,7 +42,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched, node_as
 
 
 def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
@@ -102,8 +103,7 @@ def _is_value(block: n.Block, acc: n.Alloc) -> bool:
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
-    acc = node_at(program, site.path)
-    assert isinstance(acc, n.Alloc)
+    acc = node_as(program, site.path, n.Alloc)
     writes = [s for k in program.kernels for s in walk(k) if isinstance(s, n.Store) and s.at.buffer.name == acc.buffer.name]
     if len(writes) > 1:
         return refuted(f"'{acc.buffer.name}' is written elsewhere too", f"{len(writes)} statements write it")
@@ -162,8 +162,8 @@ class TreeReduction(Pass):
         if place is not None:
             return self._placed(program, site, place)
         acc, loop = block[i], block[i + 1]
-        found = _folds(acc, loop)
-        assert found is not None and isinstance(acc, n.Alloc) and isinstance(loop, n.For)
+        found = matched(_folds(acc, loop))
+        assert isinstance(acc, n.Alloc) and isinstance(loop, n.For)
         value = build.call("reduce", _widened(loop, found[1], self.axis), axis=self.axis, op=found[0])
         name = acc.buffer.name
         var = n.Var(name, value.type)
@@ -183,8 +183,8 @@ class TreeReduction(Pass):
 
     def _search(self, program: n.Program, site: Site) -> Rewritten:
         """The place of the best value so far, and a loop over the elements."""
-        node, i, taken = node_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
-        assert isinstance(node, n.Let) and isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
+        node, i, taken = node_as(program, site.path, n.Let), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
+        assert isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
         op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
         j, extent, at = n.Var(fresh("j", taken), I32), shape_of(source.type)[0], n.Buffer(node.names[0], I32, (), "register")
         assert isinstance(extent, int)
@@ -216,8 +216,8 @@ class TreeReduction(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """An accumulator, and a loop over the elements."""
-        node, i, kernel = node_at(program, site.path), int(site.path[-1]), kernel_of(program, site.path)
-        assert isinstance(node, n.Let) and isinstance(node.value, n.Call)
+        node, i, kernel = node_as(program, site.path, n.Let), int(site.path[-1]), kernel_of(program, site.path)
+        assert isinstance(node.value, n.Call)
         op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
         assert isinstance(source, n.Expr)
         if op in PLACES:
@@ -261,8 +261,7 @@ def _narrowed(source: n.Expr, axis: int, j: n.Var) -> n.Expr:
 
 def _widened(loop: n.For, folded: n.Expr, axis: int) -> n.Expr:
     """The tile of all that a loop folds in, with the loop variable as `axis`."""
-    extent = build.int_value(loop.hi)
-    assert extent is not None
+    extent = matched(build.int_value(loop.hi))
     rest = _syms(shape_of(folded.type))
     scalar = element(folded, [v for v, _ in rest]) if isinstance(folded.type, TileType) else folded
     own = n.Var(loop.var.name, loop.var.of)

@@ -62,6 +62,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched
 from kir.rewrite.match.thread_team import (
     ThreadTeam,
     barrier,
@@ -85,8 +86,7 @@ FORMS: tuple[Form, ...] = ("carried", "front", "back")
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
+    team = matched(team_at(program, site.path))
     if team.threads % WARP or team.threads == WARP:
         return refuted(f"{team.threads} threads are not several whole warps", f"thread {team.threads - 1} is lane {(team.threads - 1) % WARP} of its warp",
                        needs=f"a multiple of {WARP} above it")
@@ -132,17 +132,15 @@ class TwoLevelScan(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fold within the warp, a value of each warp, and folds of those."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        assert team is not None
-        found, store = _one_level(block, i, team), block[i]
-        assert found is not None and isinstance(store, n.Store)
+        team, block, i = matched(team_at(program, site.path)), block_at(program, site.path), int(site.path[-1])
+        found, store = matched(_one_level(block, i, team)), block[i]
+        assert isinstance(store, n.Store)
         taken, t, slots = names_in(program, kernel_of(program, site.path)), team.thread, store.at.buffer
         own = n.Buffer(fresh("own", taken), slots.dtype, (), "register")
         before = n.Buffer(fresh("before", taken), slots.dtype, (), "register")
         tops = slot_array(fresh("tops", taken), slots.dtype, max(1, team.threads // WARP))
         u, w = n.Var(fresh("u", taken), I32), n.Var(fresh("w", taken), I32)
-        old = _joined(block[i + 4:], found.total.acc, found.op, self.form)
-        assert old is not None
+        old = matched(_joined(block[i + 4:], found.total.acc, found.op, self.form))
         new = _sum(old[0], whole(before), whole(own), found.op, self.form)
         head = _head(team, slots, tops, own, found.op, store, u, is_in_loop(program, site.path))
         fold = Fold(before, found.op, tops, build.const(0), build.floordiv(t, WARP)).statements(w)
@@ -151,8 +149,7 @@ class TwoLevelScan(Pass):
             s = block[k]
             if k - 1 in found.sums:
                 assert isinstance(s, n.For)
-                acc = fold_at(block, k - 1)
-                assert acc is not None
+                acc = matched(fold_at(block, k - 1))
                 s = replace(acc, slots=tops, count=tops.shape[0]).statements(s.var)[1]
             rest.append(transform(s, lambda a, b: new if a == old[1] else b))
         out = edit_block(program, site.path, lambda b: (*b[:i], *head, *fold, *rest))
@@ -180,15 +177,13 @@ class TwoLevelScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all slots up to its own."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        assert team is not None
-        found, first = _two_levels(program, site.path, team), block[i]
-        assert found is not None and isinstance(first, n.Alloc) and first.init is not None
+        team, block, i = matched(team_at(program, site.path)), block_at(program, site.path), int(site.path[-1])
+        found, first = matched(_two_levels(program, site.path, team)), block[i]
+        assert isinstance(first, n.Alloc) and first.init is not None
         fold, before, size, sums = found
         taken = names_in(program, kernel_of(program, site.path))
         total = n.Buffer(fresh("total", taken), fold.acc.dtype, (), "register")
-        part = _parted(block[i + size:], before.acc, fold.acc, fold.op, self.form)
-        assert part is not None
+        part = matched(_parted(block[i + size:], before.acc, fold.acc, fold.op, self.form))
         new = whole(total) if part[0] is None else build.binary(fold.op, part[0], whole(total))
         t = team.thread
         store = n.Store(build.region(fold.slots, t), first.init, label=first.label)
@@ -198,8 +193,7 @@ class TwoLevelScan(Pass):
             s = block[k]
             if k - 1 in sums:
                 assert isinstance(s, n.For)
-                acc = fold_at(block, k - 1)
-                assert acc is not None
+                acc = matched(fold_at(block, k - 1))
                 s = replace(acc, slots=fold.slots, count=build.const(team.threads)).statements(s.var)[1]
             rest.append(transform(s, lambda a, b: new if a == part[1] else b))
         out = edit_block(program, site.path, lambda b: (*b[:i], store, barrier(), *made, *rest))

@@ -53,7 +53,7 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.match.cursor import edited, matched, node_as, params_as
 from kir.rewrite.match.thread_team import REDUCTIONS, team_at
 
 from ._past_end import past_end
@@ -130,10 +130,8 @@ def _cut(loop: n.For, end: n.Expr) -> Iterator[n.Expr]:
 
 
 def _no_thread_less(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, team = node_at(program, site.path), team_at(program, site.path)
-    assert isinstance(loop, n.For) and team is not None
-    trips = _apart(loop, team.thread)
-    assert trips is not None
+    loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+    trips = matched(_apart(loop, team.thread))
     known = Facts.at(program, (*site.path, "body", 0))
     low = known.domain(trips.first).lo
     if low is None or low < 0:
@@ -157,10 +155,8 @@ def _governed(loop: n.For, trips: Trips) -> Iterator[n.Region]:
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, team, item = node_at(program, site.path), team_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and team is not None and isinstance(item, UniformTrips)
-    trips = _apart(loop, team.thread)
-    assert trips is not None
+    loop, team, item = node_as(program, site.path, n.For), matched(team_at(program, site.path)), params_as(site, UniformTrips)
+    trips = matched(_apart(loop, team.thread))
     masked = item.masked(loop, trips)
     own = set(bound_names(masked.body))
     lets: dict[str, n.Expr] = {}
@@ -264,11 +260,9 @@ class UniformTrips(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop that all threads run alike."""
-        loop, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(loop, n.For) and team is not None
-        trips = _apart(loop, team.thread)
-        assert trips is not None
-        return Rewritten(replace_stmts(program, site.path, (self.masked(loop, trips),)), site.path)
+        loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+        trips = matched(_apart(loop, team.thread))
+        return edited(program, site.path, (self.masked(loop, trips),))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that all threads run alike, with accesses cut off at its end."""
@@ -285,10 +279,8 @@ class UniformTrips(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over each thread's own share."""
-        loop, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(loop, n.For) and team is not None
-        trips = _together(loop, team.thread)
-        assert trips is not None
+        loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+        trips = matched(_together(loop, team.thread))
 
         def leave(_: n.Node, new: n.Node) -> n.Node:
             match new:
@@ -304,7 +296,7 @@ class UniformTrips(Pass):
                     return new
         hi = build.ceildiv(build.sub(trips.end, trips.first), trips.step)
         made = replace(loop, hi=hi, body=tuple(transform(s, leave) for s in loop.body))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
 
 def _is_counting(node: Place) -> bool:

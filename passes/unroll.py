@@ -49,12 +49,12 @@ from kir.ir.paths import block_paths
 from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, node_as, params_as
 
 
 def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, Unroll)
+    loop, item = node_as(program, site.path, n.For), params_as(site, Unroll)
     if item.form == "hint":
         return proved("the compiler handles the remainder of a hinted loop")
     known, chunk = Facts.at(program, site.path), (int_value(loop.step) or 1) * item.factor
@@ -100,19 +100,18 @@ class Unroll(Pass):
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         if self.form == "hint":
             attrs = n.attrs(**{**dict(loop.attrs), "factor": self.factor}) if self.factor else loop.attrs
             made = replace(loop, kind="unroll", attrs=attrs)
-            return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+            return edited(program, site.path, (made,))
         step = int_value(loop.step) or 1
         taken = names_in(program, kernel_of(program, site.path))
         body = list(loop.body)
         for copy in range(1, self.factor):
             body += _shifted(loop.body, loop.var, copy * step, taken)
         made = replace(loop, step=const(step * self.factor, dtype_of(loop.var.type)), body=tuple(body))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path, _copied(site.path, loop.body, self.factor))
+        return edited(program, site.path, (made,), hints=_copied(site.path, loop.body, self.factor))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         if not isinstance(node, n.For):
@@ -128,14 +127,13 @@ class Unroll(Pass):
         return found or Miss("its body is not a number of copies of one")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         if self.form == "hint":
             made = replace(loop, kind="serial", attrs=tuple((k, v) for k, v in loop.attrs if k != "factor"))
         else:
             step = (int_value(loop.step) or 1) // self.factor
             made = replace(loop, step=const(step, dtype_of(loop.var.type)), body=loop.body[:len(loop.body) // self.factor])
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
 
 def _shifted(body: n.Block, var: n.Var, offset: int, taken: set[str]) -> n.Block:

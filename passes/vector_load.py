@@ -52,6 +52,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import matched, node_as, params_as, splice
 from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.match.thread_team import mentions, team_at
 
@@ -62,8 +63,7 @@ COUNTS = (2, 4, 8, 16)
 
 def _site(program: n.Program, site: Site) -> tuple[n.For, n.Load, n.Load]:
     """(loop, load of an element, load of the vector)."""
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, VectorLoad)
+    loop, item = node_as(program, site.path, n.For), params_as(site, VectorLoad)
     element = next(x for x in _elements(loop) if expr_text(x) == item.value)
     return loop, element, _vector(element, loop)
 
@@ -141,10 +141,9 @@ def _elements(loop: n.For) -> Iterator[n.Load]:
 def _vector(x: n.Load, loop: n.For) -> n.Load:
     """The load of all elements that a loop's loads of one take in turn."""
     *outer, last = x.at.index
-    count = build.int_value(loop.hi)
-    assert count is not None and isinstance(last, n.Expr)
-    parts = split_affine(last, loop.var)
-    assert parts is not None
+    count = matched(build.int_value(loop.hi))
+    assert isinstance(last, n.Expr)
+    parts = matched(split_affine(last, loop.var))
     return replace(x, at=n.Region(x.at.buffer, (*outer, n.Span(parts[0], count))))
 
 
@@ -179,7 +178,7 @@ class VectorLoad(Pass):
         made = n.Buffer(name, dtype, (loop.hi,), "register")
         one = n.Load(n.Region(made, (loop.var,)))
         inside = transform(loop, lambda old, new: one if old == element else new)
-        out = edit_block(program, site.path, lambda b: (*b[:i], n.Alloc(made, vector), inside, *b[i + 1:]))
+        out = splice(program, site.path, (n.Alloc(made, vector), inside))
         return Rewritten(out, site.path, {site.path: ((*site.path[:-1], i + 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

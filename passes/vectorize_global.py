@@ -50,7 +50,7 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.match.cursor import edited, node_as, params_as
 from kir.rewrite.match.local_buffers import kind_of_copy, width_of
 
 VECTORS = (4, 8, 16)
@@ -58,8 +58,7 @@ VECTORS = (4, 8, 16)
 
 
 def _copy(program: n.Program, site: Site) -> tuple[n.Copy, int]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Copy) and isinstance(item, VectorizeGlobal)
+    node, item = node_as(program, site.path, n.Copy), params_as(site, VectorizeGlobal)
     return node, item.width
 
 
@@ -269,9 +268,9 @@ class VectorizeGlobal(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copy, in vectors."""
         s, width = _copy(program, site)
-        return Rewritten(replace_stmts(program, site.path, (replace(s, via=f"vector({width})"),)), site.path)
+        return edited(program, site.path, (replace(s, via=f"vector({width})"),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copy, element by element."""
         s, _ = _copy(program, site)
-        return Rewritten(replace_stmts(program, site.path, (replace(s, via="plain"),)), site.path)
+        return edited(program, site.path, (replace(s, via="plain"),))

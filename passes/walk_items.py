@@ -40,15 +40,15 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match.cursor import matched, node_as
 from kir.rewrite.match.independence import independent
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     made = site.params.optimize(program, site).program
     path = (*site.path, 0)
-    loop = node_at(made, path)
-    assert isinstance(loop, n.For)
+    loop = node_as(made, path, n.For)
     return independent(made, path, loop)
 
 
@@ -135,8 +135,7 @@ class WalkItems(Pass):
         if not self.ctas:
             grid = (*kernel.grid[:self.axis], n.Axis(loop.var.name, loop.hi), *kernel.grid[self.axis:])
             return self._made(program, site, grid, *loop.body)
-        found = self._items(kernel, loop, self.axis)
-        assert found is not None
+        found = matched(self._items(kernel, loop, self.axis))
         extent, body = found
         axis = n.Axis(fresh(element_name(kernel.grid[self.axis].name), names_in(program, kernel)), extent)
         grid = (*kernel.grid[:self.axis], axis, *kernel.grid[self.axis + 1:])

@@ -54,7 +54,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import edited, matched
 from kir.rewrite.match.thread_team import REDUCTIONS, Exchange, fold_at, is_scalar, team_at, warps_arrive, whole
 
 from ._readers import Readers
@@ -67,8 +68,7 @@ BY: tuple[By, ...] = ("warp", "thread")
 
 
 def _one_each(program: n.Program, site: Site, context: Context) -> Verdict:
-    team, found = team_at(program, site.path), fold_at(block_at(program, site.path), int(site.path[-1]))
-    assert team is not None and found is not None
+    team, found = matched(team_at(program, site.path)), matched(fold_at(block_at(program, site.path), int(site.path[-1])))
     if found[0].count > WARP:
         return refuted(f"a warp has {WARP} lanes for {found[0].count} values", f"value {WARP} is left out", needs=f"at most {WARP} values")
     if team.threads % WARP:
@@ -204,8 +204,8 @@ class WarpFold(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A load of each lane's value, and the ladder."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = fold_at(block, i)
-        assert found is not None and team is not None
+        found = matched(fold_at(block, i))
+        assert team is not None
         made, size = found
         taken = names_in(program, kernel_of(program, site.path))
         s, other = n.Var(fresh("s", taken), I32), n.Var(fresh("other", taken), made.result.dtype)
@@ -218,7 +218,7 @@ class WarpFold(Pass):
         if self.around == "ladder":
             ladder = n.If(_is_first(t, self.by), (ladder,))
         stmts: n.Block = (n.If(_is_first(t, self.by), (first, ladder)),) if self.around == "both" else (first, ladder)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *stmts, *b[i + size:])), site.path)
+        return edited(program, site.path, stmts, 0, size)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a load of each lane's value, with a ladder of shuffles over the warp after it."""
@@ -230,13 +230,11 @@ class WarpFold(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all values."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        assert team is not None
-        found = warps_at(block, i, team.thread)
-        assert found is not None
+        block, i, team = block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
+        found = matched(warps_at(block, i, team.thread))
         inner = block[i]
         label = (inner.then[0] if isinstance(inner, n.If) else inner).label
         first, *rest = found.made.fold(n.Var(fresh("w", names_in(program, kernel_of(program, site.path))), I32))
         assert isinstance(first, (n.Alloc, n.Store))
         stmts = (replace(first, label=label), *rest)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *stmts, *b[i + found.size:])), site.path)
+        return edited(program, site.path, stmts, 0, found.size)

@@ -60,6 +60,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import matched, params_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, declaration, everyone_arrives, fold_at, is_call, is_in_loop, mentions, team_at, whole
 from kir.rewrite.view import expression_at
@@ -78,10 +79,8 @@ def _folded(block: n.Block, i: int, team: ThreadTeam) -> tuple[n.Buffer, int] | 
 
 
 def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i, team = site.params, block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-    assert isinstance(item, WarpLeader) and team is not None
-    found = _folded(block, i, team)
-    assert found is not None
+    item, block, i, team = params_as(site, WarpLeader), block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
+    found = matched(_folded(block, i, team))
     _, size = found
     if any(buffers_written((s,)) & {x for y in walk(s) if isinstance(y, n.Expr) for x in buffers_read(y)} - {found[0].name} for s in block[i:i + size]):
         return refuted("what the warp reads it writes as well", needs="a fold of memory that others wrote")
@@ -158,19 +157,15 @@ class WarpLeader(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The fold under a branch, a store of its result, a barrier, and reads of the slot."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        assert team is not None
-        found = _folded(block, i, team)
-        assert found is not None
+        block, i, team = block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
+        found = matched(_folded(block, i, team))
         result, size = found
         if self.slot:
-            home = declaration(program, site.path, self.slot)
-            assert home is not None
+            home = matched(declaration(program, site.path, self.slot))
             slot = n.Region(home.buffer, (build.const(0),))
         else:
             slot = n.Region(n.Buffer(fresh(f"{result.name}_slot", names_in(program, kernel_of(program, site.path))), result.dtype, (), "shared"))
-        value = self.handed(program, site.path, result, size)
-        assert value is not None
+        value = matched(self.handed(program, site.path, result, size))
         write: n.Stmt = n.Store(slot, value)
         if self.writers == "lane":
             write = n.If(build.compare("eq", team.thread, 0), (write,))
@@ -224,11 +219,9 @@ class WarpLeader(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every warp folds, and keeps the result."""
         node, block, i, item = node_at(program, site.path), block_at(program, site.path), int(site.path[-1]), site.params
-        team = team_at(program, site.path)
-        assert isinstance(node, n.If) and isinstance(item, WarpLeader) and team is not None
+        assert isinstance(node, n.If) and isinstance(item, WarpLeader)
         write = node.then[-1].then[0] if isinstance(node.then[-1], n.If) else node.then[-1]
-        found = _folded(node.then, 0, team)
-        assert isinstance(write, n.Store) and found is not None
+        assert isinstance(write, n.Store)
         name, value = write.at.buffer.name, write.value
         rest = tuple(transform(s, lambda old, new: value if isinstance(old, n.Load) and old.at.buffer.name == name else new) for s in block[i + 2:])
         out = edit_block(program, site.path, lambda b: (*b[:i], *node.then[:-1], *rest))

@@ -70,7 +70,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import matched, splice
 from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     ThreadTeam,
@@ -92,8 +93,7 @@ WARP, SIZE = 32, 7
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
+    team = matched(team_at(program, site.path))
     if team.threads % WARP:
         return refuted(f"{team.threads} threads are no whole warps", f"lanes {team.threads % WARP} to 31 of the last warp do not exist",
                        needs=f"a multiple of {WARP} threads")
@@ -135,7 +135,7 @@ class WarpScan(Pass):
         made = _levels(*scan, sums, tops, own, loop.var, n.Var(fresh("near", taken), sums.dtype), n.Var(fresh("w", taken), I32), team)
         first = made[0]
         assert isinstance(first, n.Alloc)
-        out = edit_block(program, site.path, lambda b: (*b[:i], replace(first, label=node.label), *made[1:], *b[i + 3:]))
+        out = splice(program, site.path, (replace(first, label=node.label), *made[1:]), 0, 3)
         return Rewritten(with_shared(out, team, tops), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -165,7 +165,7 @@ class WarpScan(Pass):
         other = n.Buffer(fresh("other", taken), sums.dtype, (), "register")
         first, *rest = _doubling(running, sums, shuffles.var, other, team, reverse)
         assert isinstance(first, n.Store)
-        out = edit_block(program, site.path, lambda b: (*b[:i], replace(first, label=block[i].label), *rest, *b[i + SIZE:]))
+        out = splice(program, site.path, (replace(first, label=block[i].label), *rest), 0, SIZE)
         out, at = without_shared(out, str(site.path[0]), tops.name)
         return Rewritten(out, shifted(site.path, at, -1))
 

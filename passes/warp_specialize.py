@@ -67,6 +67,7 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match.cursor import node_as
 from kir.rewrite.match.local_buffers import mentions, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.target import target
@@ -99,8 +100,7 @@ def bytes_of(s: n.Stmt) -> int:
 
 def _parts(program: n.Program, path: Path) -> tuple[n.Block, n.Block]:
     """The loads that a loop's body begins with, views among them left out, and the rest of it."""
-    loop = node_at(program, path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, path, n.For)
     count = next((i for i, s in enumerate(loop.body) if not is_load(s) and not isinstance(s, n.View)), len(loop.body))
     return tuple(s for s in loop.body[:count] if is_load(s)), tuple(s for i, s in enumerate(loop.body) if i >= count or not is_load(s))
 

@@ -48,7 +48,8 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
+from kir.rewrite.match.cursor import edited, matched, node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
 
@@ -57,8 +58,7 @@ Edge = Literal["loop", "same"]
 
 
 def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    found = _piece(node_at(program, site.path))
-    assert found is not None
+    found = matched(_piece(node_at(program, site.path)))
     _, base, _end, count = found
     low, high = I32.range
     known = Facts.at(program, site.path)
@@ -91,8 +91,7 @@ class WholePieces(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A branch: the piece as a whole, or what there is of it."""
-        loop, found = node_at(program, site.path), _piece(node_at(program, site.path))
-        assert isinstance(loop, n.For) and found is not None
+        loop, found = node_as(program, site.path, n.For), matched(_piece(node_at(program, site.path)))
         branch, base, end, count = found
         cond = build.compare("lt", build.add(base, count - 1), end) if self.asked == "last" else build.compare("le", build.add(base, count), end)
         taken = names_in(program, kernel_of(program, site.path))
@@ -101,7 +100,7 @@ class WholePieces(Pass):
         names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
         rest = rename(replace(other, var=var, body=tuple(substitute(s, {loop.var.name: var}) for s in other.body)), names, labels=False)
         made = n.If(cond, (replace(loop, body=branch.then),), (rest,))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a branch between a loop and the same one, as far as it goes."""
@@ -123,7 +122,7 @@ class WholePieces(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop that asks for each item."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["made"],)), site.path)
+        return edited(program, site.path, (site.captures["made"],))
 
 
 def _is_plain(s: n.Stmt) -> bool:

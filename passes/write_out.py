@@ -43,7 +43,8 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
 from kir.ir.visit import children, names_read, once, statements, substitute, transform, unshared
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match.cursor import node_as, splice
 
 MOST_COPIES = 64
 MOST_STATEMENTS = 8
@@ -205,13 +206,12 @@ class WriteOut(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A copy for each iteration, with names of its own."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop, i = node_as(program, site.path, n.For), int(site.path[-1])
         taken, out = names_in(program, kernel_of(program, site.path)), list[n.Stmt]()
         for k in range(build.int_value(loop.hi) or 0):
             names = {x: fresh(x, taken) for x in bound_names(loop.body)} if k else {}
             out += [rename(s if not k else _unlabeled(s), names) for s in copy_of(loop.body, loop.var, k)]
-        made = edit_block(program, site.path, lambda b: (*b[:i], *out, *b[i + 1:]))
+        made = splice(program, site.path, out)
         return Rewritten(made, site.path, {site.path: tuple((*site.path[:-1], i + k) for k in range(len(out)))})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

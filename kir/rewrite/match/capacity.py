@@ -9,9 +9,6 @@ from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.precondition import Context, Verdict, proved, refuted, unknown
 from kir.target import Target, target
 
-BARRIER_BYTES = 8
-"""Bytes of an mbarrier (PTX ISA, mbarrier)."""
-
 
 def hardware_of(context: Context, usual: str = "sm_80") -> Target:
     """The hardware aimed at, or the usual one for a pass where none is named.
@@ -22,20 +19,16 @@ def hardware_of(context: Context, usual: str = "sm_80") -> Target:
     return context.target or target(usual)
 
 
-def bytes_of(b: n.Buffer) -> int | None:
-    """Bytes of a buffer, mbarriers among them; None where an extent is symbolic."""
-    return BARRIER_BYTES if b.dtype.kind == "token" else byte_count(b)
-
-
-def shared_bytes(kernel: n.Kernel, times: Callable[[n.Buffer], int] = lambda b: 1) -> int | Verdict:
-    """Bytes of shared memory that a kernel declares, each buffer `times` over; or that a size of one is not known.
+def shared_bytes(kernel: n.Kernel, times: Callable[[n.Buffer], int] = lambda b: 1,
+                 size: Callable[[n.Buffer], int | None] = byte_count) -> int | Verdict:
+    """Bytes of shared memory that a kernel declares, each buffer of that size and `times` over; or that the size of one is not known.
 
         total = shared_bytes(kernel)
         shared_bytes(kernel, lambda b: stages if b.name in ring else 1)
     """
     total = 0
     for b in allocated(kernel, "shared"):
-        each = bytes_of(b)
+        each = size(b)
         if each is None:
             return unknown(f"'{b.name}' has a symbolic extent", needs="a specialized program")
         total += each * times(b)

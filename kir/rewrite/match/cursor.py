@@ -132,12 +132,12 @@ class Cursor:
         return self.replaced((), count)
 
 
-def rewritten(program: n.Program, path: Path, stmts: Sequence[n.Stmt], start: int = 0, stop: int = 1, at: int = 0,
+def edited(program: n.Program, path: Path, stmts: Sequence[n.Stmt], start: int = 0, stop: int = 1, at: int = 0,
               hints: Mapping[Path, tuple[Path, ...]] | None = None) -> Rewritten:
     """What a direction returns that edits one block, as `splice` does: the other direction applies `at` statements further on.
 
-        return rewritten(program, site.path, (alloc, loop), at=1)
-        return rewritten(program, site.path, (loop,), -1, at=-1)
+        return edited(program, site.path, (alloc, loop), at=1)
+        return edited(program, site.path, (loop,), -1, at=-1)
     """
     made, there = splice(program, path, stmts, start, stop), sibling(path, at) if at else path
     return Rewritten(made, there) if hints is None else Rewritten(made, there, hints)
